@@ -1,0 +1,130 @@
+"""`plog serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import DATA_DIR, DataDirOption, LockTimeoutOption, parse_settings, say
+
+if TYPE_CHECKING:
+    from core.broker.broker_config import BrokerConfig, Endpoint
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command()
+def serve(
+    listen: Annotated[
+        str | None, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option("--advertise", metavar="HOST:PORT", help="What clients are told to connect to, where it differs."),
+    ] = None,
+    data_dir: DataDirOption = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="A server.properties of Kafka's.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A broker setting; may be repeated.")
+    ] = None,
+    ephemeral: Annotated[
+        bool, typer.Option("--ephemeral", help="Keep the data in a temporary directory, deleted at the end.")
+    ] = False,
+    ready_file: Annotated[
+        Path | None, typer.Option("--ready-file", metavar="FILE", help="Write HOST:PORT here once clients may connect.")
+    ] = None,
+    lock_timeout: LockTimeoutOption = 10.0,
+) -> None:
+    """Run a broker that every Kafka client can talk to.
+
+    When it accepts clients it prints one line, `ready HOST:PORT ...`. SIGTERM or Ctrl-C stop it cleanly.
+
+    Example: plog serve --listen 127.0.0.1:9092 --data-dir ./data --set num.partitions=4
+    """
+    from core.broker.broker_config import DEFAULT_PORT, Endpoint, parse_endpoint
+    from core.common.errors import UsageError
+
+    _start_logging()
+    broker_config = _broker_config(config, settings or [], advertise)
+    where = parse_endpoint(listen) if listen else broker_config.listener or Endpoint("127.0.0.1", DEFAULT_PORT)
+    if ephemeral and data_dir is not None and os.environ.get(DATA_DIR) != str(data_dir):
+        raise UsageError("--ephemeral makes a data directory of its own; leave --data-dir out")
+    if ephemeral:
+        with tempfile.TemporaryDirectory(prefix="plog-") as directory:
+            _serve(Path(directory), broker_config, where, ready_file, lock_timeout)
+        return
+    directory = data_dir
+    if directory is None and broker_config.data_directories:
+        directory = Path(broker_config.data_directories[0])
+    if directory is None:
+        from cli.options import default_data_dir
+
+        directory = default_data_dir()
+    _serve(directory, broker_config, where, ready_file, lock_timeout)
+
+
+def _start_logging() -> None:
+    level = logging.DEBUG if "PLOG_DEBUG" in os.environ else logging.INFO
+    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+def _broker_config(config: Path | None, settings: list[str], advertise: str | None) -> BrokerConfig:
+    from core.broker.broker_config import BrokerConfig
+    from core.common.errors import AccessError
+    from core.common.properties_file import parse_properties
+
+    properties: dict[str, str] = {}
+    if config is not None:
+        try:
+            properties = parse_properties(config.read_text())
+        except OSError as error:
+            raise AccessError(
+                f"could not read {config}: {(error.strerror or '').lower()}", where=str(config)
+            ) from error
+    properties |= parse_settings(settings)
+    if advertise is not None:
+        properties["advertised.listeners"] = f"PLAINTEXT://{advertise}"
+    parsed = BrokerConfig.parse(properties)
+    for name in parsed.unknown:
+        say(f"warning: {name} is not known to plog and changes nothing")
+    return parsed
+
+
+def _serve(
+    directory: Path, config: BrokerConfig, listen: Endpoint, ready_file: Path | None, lock_timeout: float
+) -> None:
+    from core.broker.broker import Broker
+
+    broker = Broker(directory, config, lock_timeout_s=lock_timeout)
+    try:
+        asyncio.run(_run(broker, listen, ready_file))
+    finally:
+        broker.close()
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
+
+
+async def _run(broker: object, listen: Endpoint, ready_file: Path | None) -> None:
+    from core.broker.broker import Broker
+    from core.broker.socket_server import SocketServer
+
+    assert isinstance(broker, Broker)
+    server = SocketServer(broker, listen)
+    await server.start()
+    if ready_file is not None:
+        beside = ready_file.with_name(ready_file.name + ".tmp")
+        beside.write_text(f"{server.endpoint}\n")
+        beside.replace(ready_file)
+    topics = len(broker.image.topics)
+    print(f"ready {server.endpoint} data {broker.directory} topics {topics} pid {os.getpid()}", flush=True)  # noqa: T201
+    await server.run()

@@ -1,0 +1,149 @@
+"""The `plog` command: finds the command that was asked for, runs it, and turns what went wrong into a message and a code.
+
+Exit codes: 0 good, 1 found damage or was refused, 2 used wrongly, 3 could not read, write or connect, 4 our bug, 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer import Exit
+from typer.core import TyperCommand, TyperGroup
+
+from core import VERSION
+from core.common.errors import KafkaError, PlogError
+
+COMMANDS = {
+    "serve": ("cli.commands.serve", "Run a broker that every Kafka client can talk to."),
+    "topic": ("cli.commands.topic", "Create, list, describe, alter and delete topics."),
+    "produce": ("cli.commands.produce", "Write records from stdin or files to a topic."),
+    "consume": ("cli.commands.consume", "Read records of topics to stdout."),
+    "dump-segment": ("cli.commands.dump_segment", "Print what is in a segment, index, snapshot or checkpoint."),
+    "verify": ("cli.commands.verify", "Check files, partitions or data directories for damage."),
+    "spark-replay": ("cli.commands.spark_replay", "Replay offsets of topics with Spark, exactly once."),
+}
+"""Name -> (module with `app`, one line of help). Modules are imported when their command is used."""
+
+EXIT_OUR_BUG = 4
+EXIT_INTERRUPTED = 130
+
+
+class LazyGroup(TyperGroup):
+    """Lists every command without importing any."""
+
+    _is_listing = False
+
+    def list_commands(self, ctx: Any) -> list[str]:  # typer hides its Context class
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        module, help_line = COMMANDS[cmd_name]
+        if self._is_listing:
+            return TyperCommand(cmd_name, help=help_line, rich_markup_mode=_markup_mode())
+        command = typer.main.get_command(importlib.import_module(module).app)
+        command.name = cmd_name
+        return command
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._is_listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._is_listing = False
+
+
+def _markup_mode() -> Any:  # typer's MarkupMode
+    """Panels and colour for a person at a terminal; plain text, and 40 ms less, for a pipe."""
+    return "rich" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else None
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    no_args_is_help=True,
+    rich_markup_mode=_markup_mode(),
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(*, wanted: bool) -> None:
+    if wanted:
+        print(f"plog {VERSION}")  # noqa: T201
+        raise Exit
+
+
+@app.callback()
+def main(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks, and log what happens.")] = False,  # noqa: FBT002
+    version: Annotated[  # noqa: ARG001
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,  # noqa: FBT002
+) -> None:
+    """Kafka's log, whole, in one command: a broker, its log files, and what is in them.
+
+    plog --help COMMAND explains a command; each has an example.
+    """
+    if debug:
+        os.environ["PLOG_DEBUG"] = "1"
+
+
+def run(args: list[str] | None = None) -> int:
+    """Runs the command line and gives the exit code."""
+    try:
+        code = app(args, standalone_mode=False, prog_name="plog")
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except PlogError as error:
+        return _tell(error)
+    except typer._click.exceptions.ClickException as error:  # noqa: SLF001 - where typer keeps it
+        return _tell_usage(error)
+    except typer.Abort:
+        return EXIT_INTERRUPTED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        _stop_writing()
+        return 0
+    except Exception as error:  # noqa: BLE001 - the door of the command line
+        return _tell_our_bug(error)
+
+
+def _tell(error: PlogError) -> int:
+    if _is_debugging():
+        raise error
+    code = f"{error.code.name}: " if isinstance(error, KafkaError) else ""
+    print(f"error: {code}{error.message}", file=sys.stderr)  # noqa: T201
+    if error.hint:
+        print(f"hint: {error.hint}", file=sys.stderr)  # noqa: T201
+    return error.exit_code
+
+
+def _tell_usage(error: Any) -> int:  # typer's ClickException
+    print(f"error: {error.format_message()}", file=sys.stderr)  # noqa: T201
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        print(f"hint: {context.command_path} --help", file=sys.stderr)  # noqa: T201
+    return 2
+
+
+def _tell_our_bug(error: Exception) -> int:
+    if _is_debugging():
+        raise error
+    print(f"error: plog met a bug of its own: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
+    print("hint: run it again as plog --debug ..., and report what it prints", file=sys.stderr)  # noqa: T201
+    return EXIT_OUR_BUG
+
+
+def _is_debugging() -> bool:
+    return "PLOG_DEBUG" in os.environ
+
+
+def _stop_writing() -> None:
+    """Nobody reads our output any more; Python must not complain of that at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,219 @@
+"""The broker's configuration: Kafka's keys, from `server.properties` and `--set`, with Kafka's defaults.
+
+The table holds the keys that plog acts on. Keys that it does not know are kept and warned about: a server.properties of
+Kafka's can be used as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from core.common.config_def import (
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    Value,
+    at_least,
+    value_text,
+)
+from core.common.errors import UsageError
+from core.log.log_config import SERVER_KEYS, TOPIC_CONFIG
+
+_T = ConfigType
+_INT_MAX = 0x7FFFFFFF
+
+DEFAULT_PORT = 9092
+
+
+def _topic_default_keys() -> list[ConfigKey]:
+    """The broker's keys that give topics their defaults; where there are several, only the last has one."""
+    keys = []
+    for topic_key in TOPIC_CONFIG:
+        server_keys = SERVER_KEYS.get(topic_key.name, ())
+        for name, factor in server_keys:
+            default = topic_key.default
+            if name.endswith(".hours") and isinstance(default, int):
+                default = default // factor
+            elif len(server_keys) > 1:
+                default = None
+            elif name == "log.flush.scheduler.interval.ms":
+                default = topic_key.default
+            keys.append(
+                ConfigKey(
+                    name,
+                    topic_key.type if factor == 1 else _T.INT,
+                    default,
+                    f"Default of {topic_key.name} for topics: {topic_key.doc}",
+                    None if default is None else topic_key.validator,
+                    is_dynamic=factor == 1,
+                )
+            )
+    return keys
+
+
+BROKER_CONFIG = ConfigDef(
+    "broker",
+    [
+        ConfigKey("node.id", _T.INT, 1, "This broker's id.", at_least(0)),
+        ConfigKey("broker.id", _T.INT, -1, "Older name of node.id."),
+        ConfigKey("broker.rack", _T.STRING, None, "The rack that this broker is in."),
+        ConfigKey("log.dirs", _T.LIST, None, "The data directory."),
+        ConfigKey("log.dir", _T.LIST, None, "The data directory, where log.dirs is not set."),
+        ConfigKey("listeners", _T.LIST, None, "Where the broker listens: PLAINTEXT://HOST:PORT."),
+        ConfigKey("advertised.listeners", _T.LIST, None, "What clients are told to connect to."),
+        ConfigKey(
+            "auto.create.topics.enable",
+            _T.BOOLEAN,
+            True,
+            "Whether a topic is made when a client asks for its metadata.",
+        ),
+        ConfigKey("delete.topic.enable", _T.BOOLEAN, True, "Whether topics may be deleted."),
+        ConfigKey("num.partitions", _T.INT, 1, "Partitions of a topic that does not say.", at_least(1)),
+        ConfigKey("default.replication.factor", _T.INT, 1, "Replicas of a topic that does not say.", at_least(1)),
+        ConfigKey("socket.request.max.bytes", _T.INT, 104857600, "The largest request, bytes.", at_least(1)),
+        ConfigKey(
+            "socket.send.buffer.bytes", _T.INT, 102400, "SO_SNDBUF of connections; -1 is the system's.", at_least(-1)
+        ),
+        ConfigKey(
+            "socket.receive.buffer.bytes", _T.INT, 102400, "SO_RCVBUF of connections; -1 is the system's.", at_least(-1)
+        ),
+        ConfigKey("socket.listen.backlog.size", _T.INT, 50, "Connections that may wait to be accepted.", at_least(1)),
+        ConfigKey(
+            "connections.max.idle.ms", _T.LONG, 600000, "After how long an idle connection is closed, ms; -1 is never."
+        ),
+        ConfigKey("max.connections", _T.INT, _INT_MAX, "Connections that may be open at once.", at_least(0)),
+        ConfigKey(
+            "fetch.max.bytes",
+            _T.INT,
+            57671680,
+            "The most bytes of records that a fetch is answered with.",
+            at_least(1024),
+        ),
+        ConfigKey(
+            "producer.id.expiration.ms",
+            _T.INT,
+            86400000,
+            "After how long an idle producer's sequences are forgotten, ms.",
+            at_least(1),
+        ),
+        ConfigKey(
+            "log.flush.offset.checkpoint.interval.ms",
+            _T.INT,
+            60000,
+            "How often recovery points are written down, ms.",
+            at_least(0),
+        ),
+        ConfigKey(
+            "log.flush.start.offset.checkpoint.interval.ms",
+            _T.INT,
+            60000,
+            "How often log start offsets are written down, ms.",
+            at_least(0),
+        ),
+        ConfigKey(
+            "replica.high.watermark.checkpoint.interval.ms",
+            _T.LONG,
+            5000,
+            "How often high watermarks are written down, ms.",
+        ),
+        *_topic_default_keys(),
+    ],
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_wildcard(self) -> bool:
+        return self.host in ("", "0.0.0.0", "::")  # noqa: S104 - it is recognised here, not bound
+
+
+def parse_endpoint(text: str, default_port: int = DEFAULT_PORT) -> Endpoint:
+    """HOST:PORT, HOST, :PORT or [IPV6]:PORT; UsageError for anything else."""
+    host, separator, port = text.rpartition(":")
+    if not separator or (":" in host and not host.endswith("]")):
+        host, port = text, str(default_port)
+    host = host.removeprefix("[").removesuffix("]")
+    if not port.isdecimal() or int(port) > 65535 or "/" in host:
+        raise UsageError(f"{text!r} is no HOST:PORT", hint="for example 127.0.0.1:9092")
+    return Endpoint(host, int(port))
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """Settings by Kafka's names: `settings` those that were given, `unknown` those of them that plog does not know."""
+
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, str]) -> BrokerConfig:
+        """KafkaError(INVALID_CONFIG) for a value that its key does not allow."""
+        known = {name: BROKER_CONFIG[name].parse(text) for name, text in properties.items() if name in BROKER_CONFIG}
+        unknown = {name: text for name, text in properties.items() if name not in BROKER_CONFIG}
+        return cls(known, unknown)
+
+    def __getitem__(self, name: str) -> Value:
+        return self.settings.get(name, BROKER_CONFIG[name].default)
+
+    def integer(self, name: str) -> int:
+        value = self[name]
+        assert isinstance(value, int)
+        return value
+
+    @property
+    def node_id(self) -> int:
+        older = self.integer("broker.id")
+        return self.integer("node.id") if "node.id" in self.settings or older < 0 else older
+
+    @property
+    def rack(self) -> str | None:
+        return value_text(self["broker.rack"])
+
+    @property
+    def data_directories(self) -> list[str]:
+        """What log.dirs, or else log.dir, says; empty where neither is set."""
+        value = self["log.dirs"] or self["log.dir"] or []
+        assert isinstance(value, list)
+        return value
+
+    @property
+    def listener(self) -> Endpoint | None:
+        """The first PLAINTEXT listener; None where none is configured."""
+        return self._first_plaintext("listeners")
+
+    @property
+    def advertised_listener(self) -> Endpoint | None:
+        return self._first_plaintext("advertised.listeners")
+
+    def _first_plaintext(self, key: str) -> Endpoint | None:
+        listeners = self[key] or []
+        assert isinstance(listeners, list)
+        for text in listeners:
+            protocol, _, address = text.partition("://")
+            if protocol == "PLAINTEXT":
+                return parse_endpoint(address)
+        if listeners:
+            raise UsageError(
+                f"{key} = {','.join(listeners)} has no PLAINTEXT listener",
+                hint="for example PLAINTEXT://127.0.0.1:9092",
+            )
+        return None
+
+    def topic_default(self, topic_key: str) -> Value:
+        """The default of a topic's key, as the broker's keys give it."""
+        for name, factor in SERVER_KEYS.get(topic_key, ()):
+            value = self.settings.get(name)
+            if value is not None:
+                return value * factor if factor != 1 and isinstance(value, int) else value
+        return TOPIC_CONFIG[topic_key].default
+
+    def topic_defaults(self) -> dict[str, Value]:
+        return {key.name: self.topic_default(key.name) for key in TOPIC_CONFIG}

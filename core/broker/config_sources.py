@@ -1,0 +1,90 @@
+"""Configuration values as DescribeConfigs reports them: with where each comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from core.broker.broker_config import BROKER_CONFIG, BrokerConfig
+from core.common.config_def import ConfigType, value_text
+from core.log.log_config import INTERNAL_KEYS, SERVER_KEYS, TOPIC_CONFIG
+
+
+class ConfigSource(IntEnum):
+    """Numbers of org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource."""
+
+    UNKNOWN = 0
+    TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConfig:
+    """One key: its value in force, and every place that says something of it, the one in force first."""
+
+    name: str
+    value: str | None
+    type: ConfigType
+    source: ConfigSource
+    synonyms: tuple[Synonym, ...]
+    is_read_only: bool
+    doc: str
+
+
+def describe_topic_configs(config: BrokerConfig, overrides: Mapping[str, str]) -> list[DescribedConfig]:
+    """Every key of a topic with those overrides."""
+    described = []
+    for key in TOPIC_CONFIG:
+        if key.name in INTERNAL_KEYS and key.name not in overrides:
+            continue
+        synonyms = []
+        if key.name in overrides:
+            synonyms.append(Synonym(key.name, overrides[key.name], ConfigSource.TOPIC_CONFIG))
+        for name, _ in SERVER_KEYS.get(key.name, ()):
+            synonyms += _broker_synonyms(config, name)
+        value = overrides.get(key.name, value_text(config.topic_default(key.name)))
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+        described.append(
+            DescribedConfig(key.name, value, key.type, source, tuple(synonyms), is_read_only=False, doc=key.doc)
+        )
+    return described
+
+
+def describe_broker_configs(config: BrokerConfig) -> list[DescribedConfig]:
+    described = []
+    for key in BROKER_CONFIG:
+        synonyms = _broker_synonyms(config, key.name)
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+        described.append(
+            DescribedConfig(
+                key.name,
+                value_text(config[key.name]),
+                key.type,
+                source,
+                tuple(synonyms),
+                is_read_only=True,
+                doc=key.doc,
+            )
+        )
+    return described
+
+
+def _broker_synonyms(config: BrokerConfig, name: str) -> list[Synonym]:
+    synonyms = []
+    if name in config.settings:
+        synonyms.append(Synonym(name, value_text(config.settings[name]), ConfigSource.STATIC_BROKER_CONFIG))
+    default = BROKER_CONFIG[name].default
+    if default is not None:
+        synonyms.append(Synonym(name, value_text(default), ConfigSource.DEFAULT_CONFIG))
+    return synonyms

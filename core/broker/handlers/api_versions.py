@@ -1,0 +1,53 @@
+"""ApiVersions: what this broker speaks, and the features that its metadata has finalized."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from core.broker.request_context import RequestContext
+from core.cluster.controller import SUPPORTED_FEATURES
+from core.common.error_code import ErrorCode
+from core.protocol.api import API_VERSIONS, PRODUCE, Api
+from core.protocol.schema.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+_CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(broker: Broker, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    if context.api_version >= 3 and not (
+        _CLIENT_SOFTWARE.fullmatch(request.client_software_name)
+        and _CLIENT_SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return ApiVersionsResponse(
+        api_keys=[advertised(api) for api in broker.apis],
+        supported_features=[SupportedFeatureKey(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()],
+        finalized_features_epoch=broker.controller.broker_epoch,
+        finalized_features=[
+            FinalizedFeatureKey(name, level, level)
+            for name, level in broker.image.features.items()
+            if name in SUPPORTED_FEATURES
+        ],
+    )
+
+
+def unsupported_version() -> ApiVersionsResponse:
+    """The answer, in version 0, to a version of ApiVersions that is not known here (KIP-511)."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[advertised(API_VERSIONS)])
+
+
+def advertised(api: Api[Any, Any]) -> ApiVersion:
+    """Produce is said to begin at version 0, as Kafka says: librdkafka before 2.8 stops compressing otherwise
+    (KAFKA-18659). Versions 0 to 2 are refused all the same."""
+    first = 0 if api.key == PRODUCE.key else api.versions.first
+    return ApiVersion(api.key, first, api.versions.last)

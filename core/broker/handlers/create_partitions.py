@@ -1,0 +1,35 @@
+"""CreatePartitions: topics grow, never shrink."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from core.broker.request_context import RequestContext
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.protocol.schema.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+
+def handle(broker: Broker, request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+    times = Counter(topic.name for topic in request.topics)
+    results = []
+    for name, count in times.items():
+        wanted = next(t for t in request.topics if t.name == name)
+        result = CreatePartitionsTopicResult(name)
+        try:
+            if count > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            assignments = None if wanted.assignments is None else [a.broker_ids for a in wanted.assignments]
+            broker.create_partitions(name, wanted.count, assignments, validate_only=request.validate_only)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        results.append(result)
+    return CreatePartitionsResponse(results=results)

@@ -1,0 +1,174 @@
+"""Fetch: batches from the log's files to the socket, or a wait until there are enough.
+
+Answers hold `FileRegion`s, which go out by sendfile: no record byte passes through here. Sessions (KIP-227) are not
+kept: the session id 0 in every answer says so, and clients send whole requests.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.broker.delayed_operation import DelayedOperation
+from core.broker.request_context import RequestContext
+from core.cluster.partition import READ_COMMITTED, Partition
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.filesystem import access_error
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from core.records.compression import CompressionType
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+_FIRST_VERSION_WITH_IDS = 13
+_FIRST_VERSION_WITH_ZSTD = 10
+_FINAL_EPOCH = -1
+
+
+def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> FetchResponse | DelayedOperation:
+    if request.session_id != 0 and request.session_epoch != _FINAL_EPOCH:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    fetch = DelayedFetch(broker, request, context.api_version)
+    response = fetch.response()
+    if fetch.is_enough(response) or request.max_wait_ms <= 0:
+        return response
+    fetch.wait()
+    return fetch
+
+
+class DelayedFetch(DelayedOperation):
+    """A fetch that is answered when `min_bytes` are there, when something is wrong, or after `max_wait_ms`."""
+
+    def __init__(self, broker: Broker, request: FetchRequest, version: int) -> None:
+        super().__init__()
+        self._broker = broker
+        self._request = request
+        self._version = version
+        self._names: dict[bytes, str | None] = {}
+        self._watched: list[TopicPartition] = []
+
+    def wait(self) -> None:
+        self._watched = [
+            TopicPartition(name, wanted.partition)
+            for topic in self._request.topics
+            for wanted in topic.partitions
+            if (name := self._name_of(topic.topic_id, topic.topic)) is not None
+        ]
+        self._broker.replicas.watch(self, self._watched)
+        self.start_timer(self._broker.schedule, self._request.max_wait_ms)
+
+    def forget(self) -> None:
+        self._broker.replicas.unwatch(self, self._watched)
+
+    def is_satisfied(self) -> bool:
+        return self.is_enough(self.response())
+
+    def is_enough(self, response: FetchResponse) -> bool:
+        """Whether the answer need not wait: enough bytes, an error, or nothing that was asked for."""
+        size = 0
+        for topic in response.responses:
+            for data in topic.partitions:
+                if data.error_code or data.diverging_epoch.epoch >= 0:
+                    return True
+                size += len(data.records or b"")
+        return size >= self._request.min_bytes or not response.responses
+
+    def response(self) -> FetchResponse:
+        request = self._request
+        left = min(request.max_bytes, self._broker.config.integer("fetch.max.bytes"))
+        is_first = True
+        topics = []
+        for topic in request.topics:
+            name = self._name_of(topic.topic_id, topic.topic)
+            partitions = []
+            for wanted in topic.partitions:
+                data = self._read(name, wanted, left, min_one_batch=is_first)
+                size = len(data.records or b"")
+                left -= size
+                is_first = is_first and size == 0
+                partitions.append(data)
+            topics.append(FetchableTopicResponse(topic.topic, topic.topic_id, partitions))
+        return FetchResponse(responses=topics)
+
+    def _name_of(self, topic_id: bytes, name: str) -> str | None:
+        if self._version < _FIRST_VERSION_WITH_IDS:
+            return name
+        if topic_id not in self._names:
+            topic = self._broker.image.topics_by_id.get(topic_id)
+            self._names[topic_id] = topic.name if topic else None
+        return self._names[topic_id]
+
+    def _read(self, topic: str | None, wanted: FetchPartition, left: int, *, min_one_batch: bool) -> PartitionData:
+        try:
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            partition = self._broker.replicas.find(topic, wanted.partition)
+            return self._read_partition(partition, wanted, left, min_one_batch=min_one_batch)
+        except KafkaError as error:
+            return PartitionData(wanted.partition, error.code, -1, records=b"")
+
+    def _read_partition(
+        self, partition: Partition, wanted: FetchPartition, left: int, *, min_one_batch: bool
+    ) -> PartitionData:
+        partition.ensure_leader_epoch(wanted.current_leader_epoch)
+        log = partition.log
+        if log.config.target_compression is CompressionType.ZSTD and self._version < _FIRST_VERSION_WITH_ZSTD:
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        log.ensure_in_range(wanted.fetch_offset)
+        isolation = self._request.isolation_level
+        data = PartitionData(
+            wanted.partition,
+            ErrorCode.NONE,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            aborted_transactions=[] if isolation == READ_COMMITTED else None,
+            preferred_read_replica=-1,
+            records=b"",
+        )
+        diverging = _find_divergence(partition, wanted)
+        if diverging is not None:
+            data.diverging_epoch = diverging
+            return data
+        if left <= 0 and not min_one_batch:
+            return data
+        try:
+            result = log.read(
+                wanted.fetch_offset,
+                min(wanted.partition_max_bytes, left),
+                partition.end_offset(isolation),
+                min_one_batch=min_one_batch,
+                with_aborted=isolation == READ_COMMITTED,
+            )
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(access_error(error, log.directory, "read"))) from error
+        if result.region is not None:
+            data.records = result.region
+            if result.aborted:
+                data.aborted_transactions = [
+                    AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in result.aborted
+                ]
+        return data
+
+
+def _find_divergence(partition: Partition, wanted: FetchPartition) -> EpochEndOffset | None:
+    """Where the fetcher's log and this one part ways; None where they agree or the fetcher does not say (KIP-595)."""
+    if wanted.last_fetched_epoch < 0:
+        return None
+    epoch, end_offset = partition.log.leader_epochs.end_offset_of(
+        wanted.last_fetched_epoch, partition.log.log_end_offset
+    )
+    if epoch < 0:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+        return EpochEndOffset(epoch, end_offset)
+    return None

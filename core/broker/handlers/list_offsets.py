@@ -1,0 +1,79 @@
+"""ListOffsets: the offset of a timestamp, or of one of the special ones below (org.apache.kafka.common.requests)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from core.broker.request_context import RequestContext
+from core.cluster.partition import Partition
+from core.common.error_code import ErrorCode
+from core.common.errors import CorruptRecordError, KafkaError
+from core.common.filesystem import access_error
+from core.protocol.schema.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+_FIRST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_UNKNOWN = -1
+
+
+def handle(broker: Broker, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    times = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for wanted in topic.partitions:
+            try:
+                if times[topic.name, wanted.partition_index] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
+                if context.api_version < _FIRST_VERSION_OF.get(wanted.timestamp, 0):
+                    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+                partition = broker.replicas.find(topic.name, wanted.partition_index)
+                partitions.append(_look_up(partition, wanted, request.isolation_level))
+            except KafkaError as error:
+                partitions.append(ListOffsetsPartitionResponse(wanted.partition_index, error.code))
+        topics.append(ListOffsetsTopicResponse(topic.name, partitions))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _look_up(partition: Partition, wanted: ListOffsetsPartition, isolation_level: int) -> ListOffsetsPartitionResponse:
+    partition.ensure_leader_epoch(wanted.current_leader_epoch)
+    log = partition.log
+    end_offset = partition.end_offset(isolation_level)
+    response = ListOffsetsPartitionResponse(wanted.partition_index)
+    match wanted.timestamp:
+        case -1:
+            response.offset = end_offset
+            response.leader_epoch = log.leader_epochs.latest_epoch
+        case -2 | -4:
+            response.offset = log.log_start_offset
+            response.leader_epoch = log.leader_epochs.epoch_of(log.log_start_offset)
+        case -5 | -6:
+            pass  # nothing is tiered
+        case timestamp:
+            try:
+                is_newest = timestamp == MAX_TIMESTAMP
+                found = log.find_max_timestamp() if is_newest else log.find_offset_by_timestamp(timestamp)
+            except CorruptRecordError as error:
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+            except OSError as error:
+                reason = access_error(error, log.directory, "read")
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(reason)) from error
+            if found is not None and found.offset < end_offset:
+                response.timestamp, response.offset, response.leader_epoch = found
+    return response

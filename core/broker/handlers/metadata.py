@@ -1,0 +1,109 @@
+"""Metadata: this broker's address, and topics with their partitions; makes a topic that is asked for, where
+configured.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.broker.request_context import RequestContext
+from core.cluster.controller import NewTopic
+from core.cluster.metadata_image import NO_LEADER, TopicImage
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.topic_partition import ZERO_UUID, TopicPartition
+from core.protocol.schema.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+_NOT_ASKED = -(1 << 31)
+# Bits are numbers of org.apache.kafka.common.acl.AclOperation; without an authorizer every operation is allowed.
+_TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
+_CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+
+
+def handle(broker: Broker, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    version = context.api_version
+    wants_all = request.topics is None or (version == 0 and not request.topics)
+    if wants_all:
+        topics = [_describe(broker, topic, request) for topic in broker.image.topics.values()]
+    else:
+        topics = [_find_and_describe(broker, wanted, request, version) for wanted in request.topics or ()]
+    endpoint = broker.advertised_endpoint(context.local_host)
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(broker.node_id, endpoint.host, endpoint.port, broker.config.rack)],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        topics=topics,
+        cluster_authorized_operations=(
+            _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
+        ),
+    )
+
+
+def _find_and_describe(
+    broker: Broker, wanted: MetadataRequestTopic, request: MetadataRequest, version: int
+) -> MetadataResponseTopic:
+    try:
+        if wanted.topic_id != ZERO_UUID:
+            topic = broker.image.topics_by_id.get(wanted.topic_id)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        else:
+            if wanted.name is None:
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+            topic = broker.image.topics.get(wanted.name)
+            if topic is None:
+                may_create = request.allow_auto_topic_creation or version < 4
+                topic = _auto_create(broker, wanted.name, may_create=may_create)
+    except KafkaError as error:
+        name = None if wanted.topic_id != ZERO_UUID and version >= 12 else wanted.name or ""
+        return MetadataResponseTopic(
+            error.code,
+            name,
+            wanted.topic_id,
+            is_internal=(name or "") in INTERNAL_TOPICS,
+            topic_authorized_operations=_NOT_ASKED,
+        )
+    return _describe(broker, topic, request)
+
+
+def _auto_create(broker: Broker, name: str, *, may_create: bool) -> TopicImage:
+    if not may_create or not broker.config["auto.create.topics.enable"] or name in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return broker.create_topic(NewTopic(name))
+
+
+def _describe(broker: Broker, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
+    partitions = []
+    for number, partition in sorted(topic.partitions.items()):
+        is_served = TopicPartition(topic.name, number) in broker.replicas.partitions
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE if is_served else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=number,
+                leader_id=partition.leader if is_served else NO_LEADER,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                offline_replicas=[] if is_served else [broker.node_id],
+            )
+        )
+    return MetadataResponseTopic(
+        ErrorCode.NONE,
+        topic.name,
+        topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=partitions,
+        topic_authorized_operations=_TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED,
+    )

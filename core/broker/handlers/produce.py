@@ -1,0 +1,100 @@
+"""Produce: appends record batches, partition by partition; an error of one leaves the others alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.broker.request_context import RequestContext
+from core.common.error_code import ErrorCode
+from core.common.errors import CorruptRecordError, KafkaError
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.produce import (
+    LeaderIdAndEpoch,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from core.records.batches import read_batch
+from core.records.compression import CompressionType
+from core.records.record_batch import RecordBatch
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+_FIRST_VERSION_WITH_IDS = 13
+_FIRST_VERSION_WITH_ZSTD = 7
+
+
+class UnacknowledgedError(Exception):
+    """A request with acks=0 failed: there is no answer, so that closing the connection must tell the client."""
+
+
+def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
+    """None where acks is 0 and all went well; UnacknowledgedError where something did not."""
+    appended: list[TopicPartition] = []
+    responses = []
+    has_failed = False
+    for topic_data in request.topic_data:
+        name: str | None = topic_data.name
+        if context.api_version >= _FIRST_VERSION_WITH_IDS:
+            topic = broker.image.topics_by_id.get(topic_data.topic_id)
+            name = topic.name if topic else None
+        partitions = []
+        for data in topic_data.partition_data:
+            try:
+                partitions.append(_append(broker, name, data, request.acks, context.api_version))
+                appended.append(TopicPartition(name or "", data.index))
+            except KafkaError as error:
+                has_failed = True
+                partitions.append(_failure(broker, name, data.index, error))
+        responses.append(TopicProduceResponse(topic_data.name, topic_data.topic_id, partitions))
+    broker.replicas.notify(appended)
+    if request.acks == 0:
+        if has_failed:
+            raise UnacknowledgedError
+        return None
+    return ProduceResponse(responses)
+
+
+def _append(
+    broker: Broker, topic: str | None, data: PartitionProduceData, acks: int, version: int
+) -> PartitionProduceResponse:
+    if acks not in (-1, 0, 1):
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    records = data.records
+    if records is None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "the request holds no records for the partition")
+    assert isinstance(records, memoryview)
+    _ensure_one_batch(records, version)
+    result = broker.replicas.append(topic, data.index, records, required_acks=acks)
+    return PartitionProduceResponse(
+        data.index, ErrorCode.NONE, result.base_offset, result.log_append_time, result.log_start_offset
+    )
+
+
+def _ensure_one_batch(records: memoryview, version: int) -> None:
+    """As org.apache.kafka.common.requests.ProduceRequest.validateRecords."""
+    try:
+        batch = read_batch(records)
+    except CorruptRecordError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    if not isinstance(batch, RecordBatch):
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"record batch of magic {batch.magic}, expected 2")
+    if batch.size_bytes != len(records):
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request holds exactly one record batch per partition")
+    if batch.attributes & 7 == CompressionType.ZSTD and version < _FIRST_VERSION_WITH_ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "produce requests before version 7 know no zstd")
+    if batch.is_transactional:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the producer has no transaction open on this partition")
+
+
+def _failure(broker: Broker, topic: str | None, number: int, error: KafkaError) -> PartitionProduceResponse:
+    response = PartitionProduceResponse(number, error.code, -1, error_message=error.message)
+    if topic is not None and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        partition = broker.replicas.find(topic, number)
+        response.current_leader = LeaderIdAndEpoch(broker.node_id, partition.leader_epoch)
+    return response

@@ -1,0 +1,103 @@
+"""The partitions that this broker holds, and the fetches that wait for records in them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from core.broker.delayed_operation import DelayedOperation
+from core.cluster.metadata_image import TopicImage
+from core.cluster.partition import Partition
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError, PlogError
+from core.common.filesystem import access_error
+from core.common.topic_partition import TopicPartition
+from core.log.log_config import LogConfig
+from core.log.log_manager import LogManager
+from core.log.partition_log import AppendResult
+
+_log = logging.getLogger("plog.broker")
+
+
+class ReplicaManager:
+    """Owned by one task."""
+
+    def __init__(self, log_manager: LogManager) -> None:
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self._log_manager = log_manager
+        self._waiting: dict[TopicPartition, dict[DelayedOperation, None]] = {}
+
+    # --- which partitions there are
+
+    def add_topic(self, topic: TopicImage, config: LogConfig) -> None:
+        """Makes or takes up the logs of the topic's partitions; one that the disk refuses is offline, with the
+        reason.
+        """
+        for number, registration in topic.partitions.items():
+            partition = TopicPartition(topic.name, number)
+            if partition in self.partitions or partition in self._log_manager.offline:
+                continue
+            try:
+                log = self._log_manager.create(partition, topic.topic_id, config)
+            except OSError as error:
+                reason = access_error(error, self._log_manager.directory / str(partition), "create")
+                _log.error("%s is offline: %s", partition, reason)
+                self._log_manager.offline[partition] = reason
+                continue
+            self.partitions[partition] = Partition(log, registration, topic.topic_id)
+
+    def remove_topic(self, topic: TopicImage) -> list[TopicPartition]:
+        """Stops serving the topic; whoever waits for its records is answered. Gives its partitions."""
+        removed = [TopicPartition(topic.name, number) for number in topic.partitions]
+        for partition in removed:
+            self.partitions.pop(partition, None)
+        self.notify(removed)
+        return removed
+
+    def find(self, topic: str, number: int) -> Partition:
+        """KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR where its log is offline."""
+        partition = self.partitions.get(TopicPartition(topic, number))
+        if partition is not None:
+            return partition
+        reason: PlogError | None = self._log_manager.offline.get(TopicPartition(topic, number))
+        if reason is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{number} is offline: {reason}")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    # --- writing
+
+    def append(self, topic: str, number: int, records: memoryview, *, required_acks: int) -> AppendResult:
+        """Appends a client's batches; the caller calls `notify` when its request is done.
+
+        KafkaError as of `Partition.append`, and KAFKA_STORAGE_ERROR where the disk refuses.
+        """
+        partition = self.find(topic, number)
+        try:
+            return partition.append(records, required_acks=required_acks)
+        except OSError as error:
+            reason = access_error(error, partition.log.directory, "write to")
+            _log.error("%s", reason)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(reason)) from error
+
+    # --- waiting for records
+
+    def watch(self, operation: DelayedOperation, partitions: Iterable[TopicPartition]) -> None:
+        """`operation.maybe_complete` is called whenever one of the partitions gets records or goes away."""
+        for partition in partitions:
+            self._waiting.setdefault(partition, {})[operation] = None
+
+    def unwatch(self, operation: DelayedOperation, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            waiting = self._waiting.get(partition)
+            if waiting is not None:
+                waiting.pop(operation, None)
+                if not waiting:
+                    del self._waiting[partition]
+
+    def notify(self, partitions: Iterable[TopicPartition]) -> None:
+        """Records came, or the partitions went."""
+        for partition in partitions:
+            waiting = self._waiting.get(partition)
+            if waiting:
+                for operation in list(waiting):
+                    operation.maybe_complete()

@@ -1,0 +1,14 @@
+"""What a handler knows of a request besides the request itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """`local_host`: the address of ours that the client reached, empty where there is no socket."""
+
+    api_version: int
+    client_id: str | None
+    local_host: str = ""

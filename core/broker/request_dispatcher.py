@@ -1,0 +1,135 @@
+"""From a request's bytes to its answer's: no sockets, no loop.
+
+`handle` gives the pieces of the answer in order; None where there is none (acks=0); or a `PendingAnswer` where it must
+wait. What is advertised in ApiVersions is what stands in the table here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from core.broker.delayed_operation import DelayedOperation
+from core.broker.handlers import (
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_configs,
+    fetch,
+    incremental_alter_configs,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    produce,
+)
+from core.broker.request_context import RequestContext
+from core.common.errors import MalformedMessageError
+from core.protocol.api import (
+    API_VERSIONS,
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
+    FETCH,
+    INCREMENTAL_ALTER_CONFIGS,
+    INIT_PRODUCER_ID,
+    LIST_OFFSETS,
+    METADATA,
+    PRODUCE,
+    Api,
+)
+from core.protocol.frame import decode_request, encode_response, read_request_start
+from core.protocol.primitives import Piece
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+AnyApi = Api[Any, Any]
+Handler = Callable[["Broker", Any, RequestContext], Any]
+
+MAX_SMALL_REQUEST_BYTES = 16 * 1024 * 1024
+"""The largest request of any API but Produce: its objects take several times its bytes."""
+
+_HANDLERS: dict[int, tuple[AnyApi, Handler]] = {
+    api.key: (api, handler)
+    for api, handler in (
+        (PRODUCE, produce.handle),
+        (FETCH, fetch.handle),
+        (LIST_OFFSETS, list_offsets.handle),
+        (METADATA, metadata.handle),
+        (API_VERSIONS, api_versions.handle),
+        (CREATE_TOPICS, create_topics.handle),
+        (DELETE_TOPICS, delete_topics.handle),
+        (INIT_PRODUCER_ID, init_producer_id.handle),
+        (DESCRIBE_CONFIGS, describe_configs.handle),
+        (CREATE_PARTITIONS, create_partitions.handle),
+        (INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs.handle),
+    )
+}
+
+SERVED_APIS: list[AnyApi] = [api for api, _ in _HANDLERS.values()]
+
+
+class PendingAnswer:
+    """An answer that comes later: `on_ready` gets its pieces, unless it is cancelled before."""
+
+    def __init__(self, operation: DelayedOperation, encode: Callable[[Any], list[Piece]]) -> None:
+        self._operation = operation
+        self._encode = encode
+        self.on_ready: Callable[[list[Piece]], None] | None = None
+        operation.on_complete = self._ready
+
+    def _ready(self, response: Any) -> None:  # a response message of the request's API
+        if self.on_ready is not None:
+            self.on_ready(self._encode(response))
+
+    def complete_now(self) -> None:
+        """Answers with what there is."""
+        self._operation.complete()
+
+    def cancel(self) -> None:
+        """The client is gone."""
+        self._operation.cancel()
+
+
+Answer = list[Piece] | PendingAnswer | None
+
+
+class RequestDispatcher:
+    """Owned by the broker's task."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def handle(self, frame: memoryview, local_host: str = "") -> Answer:
+        """Answers one request, a frame without its size; `frame` may be overwritten when this returns.
+
+        MalformedMessageError: bytes that are no request, an API or a version that is not served; the connection is then
+        of no more use, as Kafka too decides. UnacknowledgedError as of `handlers.produce`.
+        """
+        start = read_request_start(frame)
+        entry = _HANDLERS.get(start.api_key)
+        if entry is None:
+            raise MalformedMessageError(f"request of unknown API {start.api_key}")
+        api, handler = entry
+        version = start.api_version
+        if version not in api.versions:
+            if api is API_VERSIONS:
+                return encode_response(api, 0, start.correlation_id, api_versions.unsupported_version())
+            raise MalformedMessageError(
+                f"{api.name} version {version} is not served, only {api.versions.first} to {api.versions.last}"
+            )
+        if len(frame) > MAX_SMALL_REQUEST_BYTES and api is not PRODUCE:
+            raise MalformedMessageError(f"{api.name} request of {len(frame)} bytes")
+        header, request = decode_request(api, version, frame)
+        response = handler(self._broker, request, RequestContext(version, header.client_id, local_host))
+        if response is None:
+            return None
+
+        def encode(message: Any) -> list[Piece]:
+            return encode_response(api, version, start.correlation_id, message)
+
+        if isinstance(response, DelayedOperation):
+            return PendingAnswer(response, encode)
+        return encode(response)

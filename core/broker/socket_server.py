@@ -1,0 +1,167 @@
+"""Puts a broker on the network: accepts connections, and runs the broker's loop until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import signal
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from core.broker.broker import Broker
+from core.broker.broker_config import Endpoint
+from core.broker.connection import SHARED_BUFFER_BYTES, Connection
+from core.common.errors import AccessError
+
+_log = logging.getLogger("plog.server")
+
+_HOUSEKEEPING_SECONDS = 1.0
+_ACCEPT_AGAIN_SECONDS = 0.1
+_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class SocketServer:
+    """Owned by one task. `endpoint` says where it listens once `start` has returned; port 0 takes a free one."""
+
+    def __init__(self, broker: Broker, listen: Endpoint) -> None:
+        self._broker = broker
+        self._listen = listen
+        self._listener: socket.socket | None = None
+        self._connections: set[Connection] = set()
+        self._shared_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-background")
+        self._stopped = asyncio.Event()
+        self.endpoint = listen
+
+    async def start(self) -> None:
+        """Listens; AccessError where the address can't be had."""
+        loop = asyncio.get_running_loop()
+        self._listener = self._bind()
+        port = self._listener.getsockname()[1]
+        self.endpoint = Endpoint(self._listen.host or "0.0.0.0", port)  # noqa: S104 - what --listen :PORT asks for
+        self._broker.schedule = lambda delay_ms, function: loop.call_later(delay_ms / 1000, function)
+        self._broker.run_in_background = lambda function: self._submit(function)
+        self._broker.announce(self.endpoint)
+        loop.add_reader(self._listener.fileno(), self._accept)
+        loop.call_later(_HOUSEKEEPING_SECONDS, self._housekeep)
+
+    def _bind(self) -> socket.socket:
+        host, port = self._listen.host, self._listen.port
+        try:
+            family, _, _, _, address = socket.getaddrinfo(
+                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            listener = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as error:
+            raise AccessError(
+                f"could not listen on {self._listen}: {(error.strerror or str(error)).lower()}", where=str(self._listen)
+            ) from error
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            for option, key in (
+                (socket.SO_SNDBUF, "socket.send.buffer.bytes"),
+                (socket.SO_RCVBUF, "socket.receive.buffer.bytes"),
+            ):
+                if key in self._broker.config.settings and self._broker.config.integer(key) > 0:
+                    listener.setsockopt(socket.SOL_SOCKET, option, self._broker.config.integer(key))
+            listener.bind(address)
+            listener.listen(self._broker.config.integer("socket.listen.backlog.size"))
+        except OSError as error:
+            listener.close()
+            hint = (
+                "another server listens there; choose a port with --listen" if error.errno == errno.EADDRINUSE else None
+            )
+            raise AccessError(
+                f"could not listen on {self._listen}: {(error.strerror or str(error)).lower()}",
+                where=str(self._listen),
+                hint=hint,
+            ) from error
+        listener.setblocking(False)
+        return listener
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        loop = asyncio.get_running_loop()
+        for _ in range(self._broker.config.integer("socket.listen.backlog.size")):
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno not in _OUT_OF_FILES:
+                    continue
+                _log.error("could not accept a connection: %s", error.strerror)
+                loop.remove_reader(self._listener.fileno())
+                loop.call_later(_ACCEPT_AGAIN_SECONDS, self._accept_again)
+                return
+            if len(self._connections) >= self._broker.config.integer("max.connections"):
+                sock.close()
+                continue
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                connection = Connection(
+                    loop,
+                    sock,
+                    self._broker.dispatcher,
+                    self._shared_buffer,
+                    self._broker.config.integer("socket.request.max.bytes"),
+                    self._connections.discard,
+                )
+            except OSError:  # the client is gone already
+                sock.close()
+                continue
+            self._connections.add(connection)
+
+    def _accept_again(self) -> None:
+        if self._listener is not None:
+            asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
+
+    def _submit(self, function: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                function()
+            except Exception:  # noqa: BLE001 - the door of the background thread
+                _log.exception("background work failed")
+
+        self._background.submit(run)
+
+    def _housekeep(self) -> None:
+        if self._stopped.is_set():
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            self._broker.housekeep()
+        except OSError as error:
+            _log.error("housekeeping: %s: %s", error.filename, error.strerror)
+        idle_ms = self._broker.config.integer("connections.max.idle.ms")
+        if idle_ms >= 0:
+            deadline = loop.time() - idle_ms / 1000
+            for connection in [c for c in self._connections if c.last_active_s < deadline]:
+                connection.close()
+        loop.call_later(_HOUSEKEEPING_SECONDS, self._housekeep)
+
+    def stop(self) -> None:
+        """Asks `run` to return; from the loop's task."""
+        self._stopped.set()
+
+    async def run(self) -> None:
+        """Serves until SIGTERM, SIGINT or `stop`; then closes connections, not the broker."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        try:
+            await self._stopped.wait()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
+        for connection in list(self._connections):
+            connection.close()
+        self._background.shutdown(wait=True)

@@ -1,0 +1,313 @@
+"""The controller of a single node: checks what is asked of the metadata, and writes it as records.
+
+Checks and their words are Kafka's (org.apache.kafka.controller.ReplicationControlManager, ConfigurationControlManager,
+ProducerIdControlManager). Every change is on the disk, and in the image, when its method returns. A ZooKeeper- or
+quorum-backed controller would stand in this place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from core.cluster.metadata_image import (
+    BROKER_RESOURCE,
+    NO_LEADER,
+    TOPIC_RESOURCE,
+    MetadataImage,
+    TopicImage,
+)
+from core.cluster.metadata_log import MetadataLog
+from core.cluster.metadata_record import MetadataRecord
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.topic_partition import (
+    TopicPartition,
+    collides,
+    ensure_valid_topic_name,
+    random_uuid,
+)
+from core.log.log_config import parse_topic_configs
+from core.protocol.schema.metadata_records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+METADATA_VERSION = 30
+"""`metadata.version` of the records written here: Kafka 4.3's."""
+
+SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {"metadata.version": (7, METADATA_VERSION)}
+"""Feature -> (lowest, highest level) that this broker can work at; a feature is added when plog has it."""
+
+PRODUCER_ID_BLOCK_SIZE = 1000
+_MAX_PARTITIONS_PER_TOPIC = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """What CreateTopics asks for; -1 partitions or replicas take the broker's default, as does an empty assignment."""
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+class Controller:
+    """Owned by one task."""
+
+    def __init__(self, log: MetadataLog, node_id: int, directory_id: bytes) -> None:
+        self._log = log
+        self._node_id = node_id
+        self._directory_id = directory_id
+        self.broker_epoch = -1
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._log.image
+
+    # --- the broker itself
+
+    def register_broker(self, endpoints: Sequence[BrokerEndpoint], rack: str | None) -> None:
+        """Takes office: the features of a new directory, this broker's registration, leaders where there are none."""
+        records: list[MetadataRecord] = []
+        if not self.image.features:
+            records.append(FeatureLevelRecord("metadata.version", METADATA_VERSION))
+        if records:
+            self._log.append(records)
+        self.broker_epoch = self._log.end_offset
+        features = [BrokerFeature(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()]
+        self._log.append(
+            [
+                RegisterBrokerRecord(
+                    broker_id=self._node_id,
+                    incarnation_id=random_uuid(),
+                    broker_epoch=self.broker_epoch,
+                    end_points=list(endpoints),
+                    features=features,
+                    rack=rack,
+                    fenced=False,
+                    log_dirs=[self._directory_id],
+                )
+            ]
+        )
+        self._elect(
+            TopicPartition(topic.name, number)
+            for topic in self.image.topics.values()
+            for number, partition in topic.partitions.items()
+            if partition.leader == NO_LEADER and self._node_id in partition.replicas
+        )
+
+    def start_new_leader_epochs(self, partitions: Iterable[TopicPartition]) -> None:
+        """For logs that had to be cut: an (epoch, offset) that was given once is not given again."""
+        self._elect(partitions)
+
+    def _elect(self, partitions: Iterable[TopicPartition]) -> None:
+        records: list[MetadataRecord] = [
+            PartitionChangeRecord(
+                partition_id=number,
+                topic_id=self.image.topics[topic].topic_id,
+                isr=[self._node_id],
+                leader=self._node_id,
+            )
+            for topic, number in partitions
+        ]
+        if records:
+            self._log.append(records)
+
+    def fence_broker(self) -> None:
+        """The last record of a clean stop: another broker, Kafka's too, may take the directory at once."""
+        self._log.append(
+            [BrokerRegistrationChangeRecord(broker_id=self._node_id, broker_epoch=self.broker_epoch, fenced=1)]
+        )
+
+    # --- topics
+
+    def create_topic(
+        self, topic: NewTopic, *, default_partitions: int, default_replication: int, validate_only: bool = False
+    ) -> TopicImage:
+        """The new topic, or with `validate_only` what it would be. KafkaError says what is wrong with it."""
+        ensure_valid_topic_name(topic.name)
+        if topic.name in self.image.topics:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+        for other in self.image.topics:
+            if collides(topic.name, other):
+                raise KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"Topic '{topic.name}' collides with existing topic: {other}",
+                )
+        overrides = {name: value for name, value in topic.configs.items() if value is not None}
+        parse_topic_configs(topic.configs)
+        assignments = self._assignments(topic, default_partitions, default_replication)
+        topic_id = random_uuid()
+        while topic_id in self.image.topics_by_id:
+            topic_id = random_uuid()
+        records: list[MetadataRecord] = [
+            TopicRecord(topic.name, topic_id),
+            *(ConfigRecord(TOPIC_RESOURCE, topic.name, name, value) for name, value in overrides.items()),
+            *self._partition_records(topic_id, assignments),
+        ]
+        if validate_only:
+            preview = MetadataImage()
+            for record in records:
+                preview.apply(record)
+            return preview.topics[topic.name]
+        self._log.append(records)
+        return self.image.topics[topic.name]
+
+    def _assignments(
+        self, topic: NewTopic, default_partitions: int, default_replication: int
+    ) -> dict[int, Sequence[int]]:
+        if topic.assignments:
+            if topic.num_partitions != -1 or topic.replication_factor != -1:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    "A manual partition assignment was specified, but numPartitions or replicationFactor "
+                    "was not set to -1.",
+                )
+            return self._checked_assignments(topic.assignments, first=0)
+        partitions = default_partitions if topic.num_partitions == -1 else topic.num_partitions
+        replication = default_replication if topic.replication_factor == -1 else topic.replication_factor
+        if not 0 < partitions <= _MAX_PARTITIONS_PER_TOPIC:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                "Number of partitions was set to an invalid non-positive value."
+                if partitions <= 0
+                else f"{partitions} partitions are more than the {_MAX_PARTITIONS_PER_TOPIC} that are allowed at once.",
+            )
+        if replication <= 0:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                "Replication factor must be larger than 0, or -1 to use the default value.",
+            )
+        if replication > 1:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"Unable to replicate the partition {replication} time(s): "
+                "The target replication factor of "
+                f"{replication} cannot be reached because only 1 broker(s) are registered.",
+            )
+        return dict.fromkeys(range(partitions), (self._node_id,))
+
+    def _checked_assignments(self, assignments: Mapping[int, Sequence[int]], *, first: int) -> dict[int, Sequence[int]]:
+        if sorted(assignments) != list(range(first, first + len(assignments))):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "partitions should be a consecutive 0-based integer sequence",
+            )
+        for number, replicas in assignments.items():
+            if list(replicas) != [self._node_id]:
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"The manual partition assignment of partition {number} includes {list(replicas)}, "
+                    f"but only broker {self._node_id} is registered.",
+                )
+        return dict(assignments)
+
+    def _partition_records(self, topic_id: bytes, assignments: Mapping[int, Sequence[int]]) -> list[PartitionRecord]:
+        return [
+            PartitionRecord(
+                partition_id=number,
+                topic_id=topic_id,
+                replicas=list(replicas),
+                isr=list(replicas),
+                leader=replicas[0],
+                leader_epoch=0,
+                partition_epoch=0,
+                directories=[self._directory_id] * len(replicas),
+            )
+            for number, replicas in sorted(assignments.items())
+        ]
+
+    def create_partitions(
+        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False
+    ) -> list[int]:
+        """Grows a topic to `count` partitions; gives the numbers of the new ones. KafkaError says what is wrong."""
+        topic = self._topic(name)
+        present = len(topic.partitions)
+        if count == present:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+        if count < present:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"The topic {name} currently has {present} partition(s); {count} would not be an increase.",
+            )
+        if count - present > _MAX_PARTITIONS_PER_TOPIC:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"{count - present} partitions are more than the {_MAX_PARTITIONS_PER_TOPIC} that are allowed at once.",
+            )
+        if assignments is not None and len(assignments) != count - present:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {count - present} additional partition(s), "
+                f"but only {len(assignments)} assignment(s) were specified.",
+            )
+        added = {
+            number: (self._node_id,) if assignments is None else assignments[number - present]
+            for number in range(present, count)
+        }
+        checked = self._checked_assignments(added, first=present)
+        if not validate_only:
+            self._log.append(self._partition_records(topic.topic_id, checked))
+        return sorted(checked)
+
+    def delete_topic(self, name: str) -> TopicImage:
+        """The topic that is gone now. KafkaError(UNKNOWN_TOPIC_OR_PARTITION) where there is none."""
+        topic = self._topic(name)
+        self._log.append([RemoveTopicRecord(topic.topic_id)])
+        return topic
+
+    def _topic(self, name: str) -> TopicImage:
+        topic = self.image.topics.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic
+
+    # --- configurations
+
+    def set_topic_configs(self, name: str, overrides: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+        """Sets each key, or with None removes it. KafkaError: no such topic, or values that are not valid together."""
+        self._topic(name)
+        after = dict(self.image.topic_configs(name))
+        for key, value in overrides.items():
+            if value is None:
+                after.pop(key, None)
+            else:
+                after[key] = value
+        parse_topic_configs(after)
+        if not validate_only:
+            self._append_configs(TOPIC_RESOURCE, name, overrides)
+
+    def set_broker_configs(self, name: str, overrides: Mapping[str, str | None]) -> None:
+        """Dynamic settings of one broker, or with an empty name of all; checked by the caller."""
+        self._append_configs(BROKER_RESOURCE, name, overrides)
+
+    def _append_configs(self, resource_type: int, name: str, overrides: Mapping[str, str | None]) -> None:
+        records = [ConfigRecord(resource_type, name, key, value) for key, value in overrides.items()]
+        if records:
+            self._log.append(records)
+
+    # --- producer ids
+
+    def allocate_producer_ids(self, at_least: int) -> range:
+        """A block of ids that were never given before, none below `at_least`."""
+        first = max(self.image.next_producer_id, at_least)
+        end = first + PRODUCER_ID_BLOCK_SIZE
+        self._log.append([ProducerIdsRecord(self._node_id, self.broker_epoch, end)])
+        return range(first, end)
+
+    def close(self) -> None:
+        """A clean stop of the broker and of the metadata log."""
+        self.fence_broker()
+        self._log.close()

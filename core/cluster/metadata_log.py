@@ -1,0 +1,263 @@
+"""`__cluster_metadata-0`: the log of metadata records, as a KRaft quorum of one voter keeps it.
+
+Besides batches of metadata records it holds control batches: a LeaderChange where an epoch begins. A snapshot
+`<end offset>-<epoch>.checkpoint` holds, between a SnapshotHeader and a SnapshotFooter, records that add up to all
+before its end offset. `quorum-state` is the voter's memory of epochs. Kafka's `kraft` formats throughout
+(org.apache.kafka.raft, KIP-595, KIP-630).
+
+Every append is on the disk when `append` returns.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from core.cluster.metadata_image import MetadataImage
+from core.cluster.metadata_record import MetadataRecord, decode_metadata_record, encode_metadata_record
+from core.common.clock import Clock
+from core.common.errors import CorruptRecordError, MalformedMessageError
+from core.common.filesystem import FileSystem
+from core.common.topic_partition import TopicPartition
+from core.log.file_names import CHECKPOINT_SUFFIX, CLUSTER_METADATA_TOPIC
+from core.log.log_config import LONG_MAX, LogConfig
+from core.log.log_loader import LogSettings, load_log
+from core.log.partition_log import PartitionLog
+from core.log.partition_metadata_file import read_partition_metadata, write_partition_metadata
+from core.protocol.message_codec import codec
+from core.protocol.schema.control_records import (
+    LeaderChangeMessage,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    Voter,
+)
+from core.protocol.schema.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+)
+from core.records.batches import iter_batches
+from core.records.control_record import ControlRecordType, control_key
+from core.records.record import Record
+from core.records.record_batch_builder import batch_of
+
+_log = logging.getLogger("plog.metadata")
+
+METADATA_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
+_METADATA_TOPIC_ID = bytes(15) + b"\x01"
+_CONFIG = LogConfig(segment_bytes=1 << 30, retention_ms=-1, max_message_bytes=8 * 1024 * 1024, segment_ms=LONG_MAX)
+_MAX_BATCH_BYTES = 4 * 1024 * 1024
+_SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_SNAPSHOT_AFTER_BYTES = 20 * 1024 * 1024  # metadata.log.max.record.bytes.between.snapshots
+
+
+class MetadataLog:
+    """Owned by one task. Opening it replays everything into `image` and begins a new epoch at the first append."""
+
+    def __init__(self, directory: Path, node_id: int, clock: Clock, filesystem: FileSystem) -> None:
+        self.directory = directory / f"{CLUSTER_METADATA_TOPIC}-0"
+        self.image = MetadataImage()
+        self._node_id = node_id
+        self._clock = clock
+        self._filesystem = filesystem
+        self._snapshot_end = 0
+        self._has_open_transaction = False
+        self._log = self._open()
+        self._epoch = max(self._log.leader_epochs.latest_epoch, self._epoch_of_quorum_state()) + 1
+        self._is_leading = False
+
+    @property
+    def end_offset(self) -> int:
+        return self._log.log_end_offset
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @property
+    def is_empty(self) -> bool:
+        return self._log.log_end_offset == 0
+
+    # --- opening
+
+    def _open(self) -> PartitionLog:
+        self._filesystem.make_directory(self.directory)
+        if read_partition_metadata(self.directory) is None:
+            write_partition_metadata(self.directory, _METADATA_TOPIC_ID, self._filesystem)
+        snapshot = self._find_snapshot()
+        if snapshot is not None:
+            end_offset, path = snapshot
+            for record in read_snapshot(path):
+                self.image.apply(record)
+            self._snapshot_end = end_offset
+        settings = LogSettings(self._clock, self._filesystem)
+        loaded = load_log(
+            self.directory,
+            METADATA_PARTITION,
+            _CONFIG,
+            settings,
+            log_start_offset=self._first_segment_offset(),
+            had_clean_shutdown=False,
+        )
+        log = loaded.log
+        if log.log_end_offset < self._snapshot_end:
+            log.truncate_fully_and_start_at(self._snapshot_end)
+        log.update_high_watermark(log.log_end_offset)
+        self._replay(_records_of(log, self._snapshot_end))
+        return log
+
+    def _replay(self, records: Iterable[MetadataRecord]) -> None:
+        """Applies the records; those of a transaction (KIP-868) when it ends, those of an aborted or unended one
+        never.
+        """
+        transaction: list[MetadataRecord] | None = None
+        for record in records:
+            match record:
+                case BeginTransactionRecord():
+                    transaction = []
+                case EndTransactionRecord():
+                    for held in transaction or ():
+                        self.image.apply(held)
+                    transaction = None
+                case AbortTransactionRecord():
+                    transaction = None
+                case _ if transaction is not None:
+                    transaction.append(record)
+                case _:
+                    self.image.apply(record)
+        self._has_open_transaction = transaction is not None
+
+    def _first_segment_offset(self) -> int:
+        names = [path.name for path in self.directory.glob("*.log")]
+        return min((int(name.split(".")[0]) for name in names), default=self._snapshot_end)
+
+    def _find_snapshot(self) -> tuple[int, Path] | None:
+        found = [
+            (int(match[1]), path)
+            for path in self.directory.glob(f"*{CHECKPOINT_SUFFIX}")
+            if (match := _SNAPSHOT_NAME.fullmatch(path.name))
+        ]
+        return max(found, default=None)
+
+    def _epoch_of_quorum_state(self) -> int:
+        try:
+            state = json.loads((self.directory / "quorum-state").read_bytes())
+            return int(state["leaderEpoch"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return 0
+
+    # --- appending
+
+    def append(self, records: Sequence[MetadataRecord]) -> None:
+        """Appends the records as one batch (more where it would be too large), syncs them and applies them."""
+        if not self._is_leading:
+            self._begin_epoch()
+        now_ms = self._clock.now_ms()
+        for values in _in_batches([encode_metadata_record(r) for r in records]):
+            self._append_batch([Record(n, now_ms, None, value) for n, value in enumerate(values)])
+        self._log.flush()
+        self._log.update_high_watermark(self._log.log_end_offset)
+        for record in records:
+            self.image.apply(record)
+
+    def _begin_epoch(self) -> None:
+        """What winning the election of one voter leaves behind."""
+        voters = [Voter(self._node_id)]
+        state = {
+            "clusterId": "",
+            "leaderId": self._node_id,
+            "leaderEpoch": self._epoch,
+            "votedId": -1,
+            "appliedOffset": 0,
+            "currentVoters": [{"voterId": self._node_id}],
+            "data_version": 0,
+        }
+        content = json.dumps(state, separators=(",", ":")).encode()
+        self._filesystem.write_atomic(self.directory / "quorum-state", content)
+        message = LeaderChangeMessage(leader_id=self._node_id, voters=voters, granting_voters=voters)
+        value = codec(LeaderChangeMessage, 0).encode(message)
+        key = control_key(ControlRecordType.LEADER_CHANGE)
+        now_ms = self._clock.now_ms()
+        self._append_batch([Record(0, now_ms, key, value)], is_control=True)
+        if self._has_open_transaction:
+            abort = encode_metadata_record(AbortTransactionRecord(reason="the controller stopped in the middle"))
+            self._append_batch([Record(0, now_ms, None, abort)])
+        self._is_leading = True
+
+    def _append_batch(self, records: list[Record], *, is_control: bool = False) -> None:
+        batch = bytearray(batch_of(records, is_control=is_control))
+        self._log.append_as_leader(memoryview(batch), self._epoch, from_client=False)
+
+    def close(self) -> None:
+        """Writes a snapshot where the log has grown long behind the last one, and closes."""
+        if self._log.size_bytes > _SNAPSHOT_AFTER_BYTES and self._log.log_end_offset > self._snapshot_end:
+            self._write_snapshot()
+        self._log.close()
+
+    def _write_snapshot(self) -> None:
+        """The image as a checkpoint at the log's end; what it covers leaves the log."""
+        end_offset = self._log.log_end_offset
+        path = self.directory / f"{end_offset:020d}-{self._log.leader_epochs.latest_epoch:010d}{CHECKPOINT_SUFFIX}"
+        now_ms = self._clock.now_ms()
+        header = codec(SnapshotHeaderRecord, 0).encode(SnapshotHeaderRecord(last_contained_log_timestamp=now_ms))
+        footer = codec(SnapshotFooterRecord, 0).encode(SnapshotFooterRecord())
+        batches = [_control_batch(ControlRecordType.SNAPSHOT_HEADER, header, 0, now_ms)]
+        offset = 1
+        for values in _in_batches([encode_metadata_record(r) for r in self.image.to_records()]):
+            records = [Record(n, now_ms, None, value) for n, value in enumerate(values)]
+            batches.append(batch_of(records, base_offset=offset, partition_leader_epoch=self._epoch))
+            offset += len(values)
+        batches.append(_control_batch(ControlRecordType.SNAPSHOT_FOOTER, footer, offset, now_ms))
+        self._filesystem.write_atomic(path, b"".join(batches))
+        self._log.truncate_fully_and_start_at(end_offset)
+        for match in map(_SNAPSHOT_NAME.fullmatch, (p.name for p in self.directory.glob(f"*{CHECKPOINT_SUFFIX}"))):
+            if match and int(match[1]) < end_offset:
+                self._filesystem.unlink(self.directory / match[0])
+        self._snapshot_end = end_offset
+
+
+def _control_batch(type_: ControlRecordType, value: bytes, base_offset: int, now_ms: int) -> bytes:
+    records = [Record(0, now_ms, control_key(type_), value)]
+    return batch_of(records, base_offset=base_offset, partition_leader_epoch=0, is_control=True)
+
+
+def _in_batches(values: Sequence[bytes]) -> Iterable[list[bytes]]:
+    batch: list[bytes] = []
+    size = 0
+    for value in values:
+        if batch and size + len(value) > _MAX_BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(value)
+        size += len(value) + 20
+    if batch:
+        yield batch
+
+
+def _records_of(log: PartitionLog, start_offset: int) -> Iterable[MetadataRecord]:
+    for segment in log.segments.from_offset(start_offset):
+        for batch in segment.records.iter_batches():
+            if batch.is_control or batch.last_offset < start_offset:
+                continue
+            for record in batch.records():
+                if record.offset >= start_offset:
+                    yield _decode(record, segment.records.file.path)
+
+
+def read_snapshot(path: Path) -> Iterable[MetadataRecord]:
+    """The metadata records of a `.checkpoint`; CorruptRecordError where it is damaged."""
+    for batch in iter_batches(memoryview(path.read_bytes())):
+        batch.ensure_valid()
+        if not batch.is_control:
+            for record in batch.records():
+                yield _decode(record, path)
+
+
+def _decode(record: Record, path: Path) -> MetadataRecord:
+    try:
+        return decode_metadata_record(record.value)
+    except MalformedMessageError as error:
+        raise CorruptRecordError(f"{error}", offset=record.offset, path=str(path)) from error

@@ -1,0 +1,55 @@
+"""A partition that this broker leads: its log, its leader epoch, and what consumers may see of it."""
+
+from __future__ import annotations
+
+from core.cluster.metadata_image import PartitionRegistration
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.log.partition_log import AppendResult, PartitionLog
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+
+
+class Partition:
+    """Owned by one task. With one replica every appended record is at once replicated: the high watermark is the log
+    end.
+    """
+
+    def __init__(self, log: PartitionLog, registration: PartitionRegistration, topic_id: bytes) -> None:
+        self.log = log
+        self.topic_id = topic_id
+        self.leader_epoch = registration.leader_epoch
+        self._isr_size = max(len(registration.isr), 1)
+        log.leader_epochs.assign(self.leader_epoch, log.log_end_offset)
+        log.update_high_watermark(log.log_end_offset)
+
+    def append(self, records: memoryview, *, required_acks: int) -> AppendResult:
+        """Appends a client's batches and makes them visible. KafkaError and OSError as of `PartitionLog`."""
+        if required_acks == -1 and self._isr_size < self.log.config.min_insync_replicas:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self._isr_size} replicas of {self.log.partition} are in sync, "
+                f"min.insync.replicas is {self.log.config.min_insync_replicas}",
+            )
+        result = self.log.append_as_leader(records, self.leader_epoch)
+        self.log.update_high_watermark(self.log.log_end_offset)
+        return result
+
+    def end_offset(self, isolation_level: int) -> int:
+        """Consumers of that isolation see what lies below it."""
+        return self.log.last_stable_offset if isolation_level == READ_COMMITTED else self.log.high_watermark
+
+    def ensure_leader_epoch(self, current_leader_epoch: int) -> None:
+        """KafkaError where the client knows of another epoch than this one; -1 asks nothing."""
+        if current_leader_epoch in (-1, self.leader_epoch):
+            return
+        if current_leader_epoch < self.leader_epoch:
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"leader epoch {current_leader_epoch} of {self.log.partition} is over, it is {self.leader_epoch} now",
+            )
+        raise KafkaError(
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"leader epoch {current_leader_epoch} of {self.log.partition} has not begun, it is {self.leader_epoch}",
+        )

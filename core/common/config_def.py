@@ -1,0 +1,161 @@
+"""Configuration as Kafka has it: tables of keys, each with a type, a default, a validator and a line of documentation.
+
+One table a scope feeds server.properties, `--set key=value`, DescribeConfigs and the docs. Values travel as text and
+are parsed by the key's type; what a message says about a bad one is what Kafka says
+(org.apache.kafka.common.config.ConfigDef).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+
+Value = bool | int | float | str | list[str] | None
+Validator = Callable[[Value], str | None]
+"""Gives what is wrong with a parsed value, None where nothing is."""
+
+
+class ConfigType(IntEnum):
+    """Numbers as DescribeConfigs reports them."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+_INTEGER_BITS = {ConfigType.INT: 32, ConfigType.SHORT: 16, ConfigType.LONG: 64}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """`default` is a parsed value. `is_dynamic`: may change while the broker runs."""
+
+    name: str
+    type: ConfigType
+    default: Value
+    doc: str
+    validator: Validator | None = None
+    is_dynamic: bool = False
+
+    def parse(self, text: str | None) -> Value:
+        """The value of a text; KafkaError(INVALID_CONFIG) with Kafka's words where it is none."""
+        if text is None:
+            if self.default is None:
+                return None
+            raise self._invalid(text, "value must be non-null")
+        value = self._parse_type(text.strip())
+        problem = self.validator(value) if self.validator else None
+        if problem:
+            raise self._invalid(text, problem)
+        return value
+
+    def _parse_type(self, text: str) -> Value:
+        match self.type:
+            case ConfigType.BOOLEAN:
+                if text.lower() not in ("true", "false"):
+                    raise self._invalid(text, "Expected value to be either true or false")
+                return text.lower() == "true"
+            case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
+                bits = _INTEGER_BITS[self.type]
+                try:
+                    number = int(text)
+                except ValueError:
+                    number = 1 << bits
+                if not -(1 << bits - 1) <= number < 1 << bits - 1:
+                    raise self._invalid(text, f"Not a number of type {self.type.name}")
+                return number
+            case ConfigType.DOUBLE:
+                try:
+                    return float(text)
+                except ValueError:
+                    raise self._invalid(text, "Not a number of type DOUBLE") from None
+            case ConfigType.LIST:
+                return [part.strip() for part in text.split(",")] if text else []
+        return text
+
+    def _invalid(self, text: str | None, problem: str) -> KafkaError:
+        return KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Invalid value {'null' if text is None else text} for configuration {self.name}: {problem}",
+        )
+
+
+class ConfigDef:
+    """The keys of one scope, in order; immutable."""
+
+    def __init__(self, scope: str, keys: Iterable[ConfigKey]) -> None:
+        self.scope = scope
+        self._keys = {key.name: key for key in keys}
+
+    def __iter__(self) -> Iterator[ConfigKey]:
+        return iter(self._keys.values())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._keys
+
+    def __getitem__(self, name: str) -> ConfigKey:
+        """KafkaError(INVALID_CONFIG) for a name that the scope does not have."""
+        try:
+            return self._keys[name]
+        except KeyError:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"Unknown {self.scope} config name: {name}", hint=self._nearest(name)
+            ) from None
+
+    def _nearest(self, name: str) -> str | None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, self._keys, n=1)
+        return f"did you mean {near[0]}?" if near else None
+
+
+def value_text(value: Value) -> str | None:
+    """A parsed value as Kafka prints it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ",".join(value)
+    return None if value is None else str(value)
+
+
+def at_least(minimum: float) -> Validator:
+    return lambda value: (
+        f"Value must be at least {minimum}" if isinstance(value, int | float) and value < minimum else None
+    )
+
+
+def between(minimum: float, maximum: float) -> Validator:
+    def check(value: Value) -> str | None:
+        if isinstance(value, int | float) and value > maximum:
+            return f"Value must be no more than {maximum}"
+        return at_least(minimum)(value)
+
+    return check
+
+
+def one_of(*choices: str) -> Validator:
+    return lambda value: None if value in choices else f"String must be one of: {', '.join(choices)}"
+
+
+def each_of(*choices: str) -> Validator:
+    """For lists: every element is one of the choices, none twice, at least one."""
+
+    def check(value: Value) -> str | None:
+        assert isinstance(value, list)
+        if not value:
+            return f"List must contain at least one of: {', '.join(choices)}"
+        if len(set(value)) < len(value):
+            return "List must not contain duplicates"
+        return next((one_of(*choices)(v) for v in value if v not in choices), None)
+
+    return check

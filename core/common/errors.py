@@ -1,0 +1,90 @@
+"""plog's exceptions: a small tree, each with fields, not only text.
+
+PlogError
+├── UsageError            the user asked for something that makes no sense
+├── AccessError           something could not be read, written, locked or connected to
+│   ├── DirectoryLockedError
+│   └── ConnectionFailedError
+├── CorruptRecordError    bytes that break the format, with where they lie
+├── MalformedMessageError a protocol message that does not decode
+└── KafkaError            an error that has one of Kafka's codes and goes to the client
+
+The CLI turns each into a message, a hint and an exit code (`exit_code`).
+"""
+
+from __future__ import annotations
+
+from core.common.error_code import ErrorCode
+
+
+class PlogError(Exception):
+    """What plog raises on purpose: `message` says what, where and what was expected; `hint` what to do."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(PlogError):
+    """The command, option or value makes no sense as given."""
+
+    exit_code = 2
+
+
+class AccessError(PlogError):
+    """A file, directory or peer could not be read, written or reached; `where` is its path or address."""
+
+    exit_code = 3
+
+    def __init__(self, message: str, *, where: str = "", hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.where = where
+
+
+class DirectoryLockedError(AccessError):
+    """Another process owns the data directory; `holder` is what its `.lock` says of it (address and pid)."""
+
+    def __init__(self, message: str, *, where: str, holder: str, hint: str | None = None) -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.holder = holder
+
+
+class ConnectionFailedError(AccessError):
+    """A broker could not be reached, or closed the connection in the middle of an answer."""
+
+
+class CorruptRecordError(PlogError):
+    """Bytes that break the record format.
+
+    `position` is where the damaged batch starts, in bytes from the start of `path` (or of the buffer, where
+    there is no path); `offset` is the base offset it claims, -1 when that cannot be read.
+    """
+
+    def __init__(self, cause: str, *, position: int = -1, offset: int = -1, path: str = "") -> None:
+        where = "".join(
+            (
+                f" in {path}" if path else "",
+                f" at position {position}" if position >= 0 else "",
+                f" (offset {offset})" if offset >= 0 else "",
+            )
+        )
+        super().__init__(cause + where)
+        self.cause = cause
+        self.position = position
+        self.offset = offset
+        self.path = path
+
+
+class MalformedMessageError(PlogError):
+    """A request, response or metadata record whose bytes do not follow its schema."""
+
+
+class KafkaError(PlogError):
+    """An error with Kafka's own code; handlers copy `code` into the answer of the one partition or topic it is of."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None, *, hint: str | None = None) -> None:
+        super().__init__(message or code.text, hint=hint)
+        self.code = code

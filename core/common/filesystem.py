@@ -1,0 +1,138 @@
+"""The one door to the disk for everything that writes logs, indexes and checkpoints.
+
+`FileSystem` names the few operations whose order decides what survives a crash: write, truncate, sync, rename, unlink,
+sync of a folder. A test puts another FileSystem in its place to drop what was not synced, or to fail.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from core.common.errors import AccessError
+
+Buffer = bytes | bytearray | memoryview
+_IOV_MAX = 1024
+
+
+class File:
+    """One open file; positions and sizes are bytes.
+
+    The descriptor closes with `close()`, or when the last reference goes: a file that is deleted while an answer to a
+    fetch still points into it stays readable until that answer is sent.
+    """
+
+    __slots__ = ("__weakref__", "fd", "path")
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self.fd = fd
+
+    def read_at(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes; fewer where the file ends."""
+        return os.pread(self.fd, size, position)
+
+    def write_at(self, pieces: Sequence[Buffer], position: int) -> None:
+        """All of `pieces`, one behind the other, starting at `position`; OSError when the disk refuses."""
+        for start in range(0, len(pieces), _IOV_MAX):
+            group = list(pieces[start : start + _IOV_MAX])
+            left = sum(map(len, group))
+            while left:
+                written = os.pwritev(self.fd, group, position)
+                position += written
+                left -= written
+                while left and written >= len(group[0]):
+                    written -= len(group.pop(0))
+                if left and written:
+                    group[0] = memoryview(group[0])[written:]
+
+    def size(self) -> int:
+        return os.fstat(self.fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.fd, size)
+
+    def sync(self) -> None:
+        """Returns when the data, and the size that makes it readable, are on the disk. Safe from any thread."""
+        os.fdatasync(self.fd)
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1
+            os.close(fd)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            self.close()
+
+
+class FileSystem:
+    """The real disk. Stateless; safe from any thread."""
+
+    def open_append(self, path: Path) -> File:
+        """Opens for reading and writing, creating the file where it is missing."""
+        return File(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+
+    def open_read(self, path: Path) -> File:
+        """Opens for reading only; FileNotFoundError and PermissionError as the system gives them."""
+        return File(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def write_atomic(self, path: Path, content: bytes, *, sync: bool = True) -> None:
+        """Replaces `path` whole: after a crash it holds either the old content or the new.
+
+        Written beside as `<name>.tmp`, synced, renamed, the folder synced. Without `sync` that holds for a killed
+        process only; for files that are checked when read and can be made again.
+        """
+        beside = path.with_name(path.name + ".tmp")
+        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        file = File(beside, fd)
+        try:
+            file.write_at([content], 0)
+            if sync:
+                os.fsync(file.fd)
+        finally:
+            file.close()
+        beside.replace(path)
+        if sync:
+            self.sync_directory(path.parent)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Renames within or between folders; the caller syncs the folder when the name must survive a crash."""
+        old.rename(new)
+
+    def unlink(self, path: Path) -> None:
+        """Removes a file; one that is gone already is no error."""
+        path.unlink(missing_ok=True)
+
+    def make_directory(self, path: Path) -> None:
+        """Creates the folder and its parents; the caller syncs the parent when the entry must survive a power cut."""
+        path.mkdir(parents=True, exist_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        """Removes a folder and what it holds; what is gone already is no error."""
+        for folder, folders, files in os.walk(path, topdown=False):
+            for name in files:
+                Path(folder, name).unlink(missing_ok=True)
+            for name in folders:
+                inner = Path(folder, name)
+                if inner.is_symlink():
+                    inner.unlink(missing_ok=True)
+                else:
+                    inner.rmdir()
+        if path.is_dir():
+            path.rmdir()
+
+    def sync_directory(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def access_error(error: OSError, path: Path | str, doing: str) -> AccessError:
+    """The AccessError that says in plain words what the system refused: `doing` is a verb, as in "read"."""
+    reason = (error.strerror or str(error)).lower()
+    return AccessError(f"could not {doing} {path}: {reason}", where=str(path))

@@ -1,0 +1,178 @@
+"""What offset and time indexes share: sorted entries of one size, searched by bisection, rebuilt from the log at need.
+
+A file is entries end to end, big-endian. While Kafka runs it keeps the active file at its full size, zeros behind the
+last entry; a clean stop trims it. Offsets are stored relative to the segment's base offset, in 4 bytes.
+
+The log is the truth: an index may lack entries (those of the active segment are written at roll, flush and close; a
+crash loses them and recovery makes them again), but it never lies.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from pathlib import Path
+
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem
+
+MAX_RELATIVE_OFFSET = 0x7FFFFFFF
+
+
+class AbstractIndex:
+    """Entries of one segment, in memory while they are appended, mapped from the file once the segment is sealed.
+
+    Owned by one task (the partition log's). Nothing is read before the first use.
+
+    I1 relative offsets rise from entry to entry
+    I2 every entry that is not yet in the file is in memory
+    """
+
+    ENTRY: struct.Struct
+
+    def __init__(self, path: Path, base_offset: int, max_size_bytes: int, filesystem: FileSystem) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.max_entries = max_size_bytes // self.ENTRY.size
+        self._filesystem = filesystem
+        self._data: bytearray | mmap.mmap | bytes | None = None
+        self._count = 0
+        self._written = 0  # entries that are in the file
+
+    def __len__(self) -> int:
+        self._load()
+        return self._count
+
+    @property
+    def is_full(self) -> bool:
+        return len(self) >= self.max_entries
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self) * self.ENTRY.size
+
+    def entry(self, number: int) -> tuple[int, int]:
+        """The raw entry, its offset still relative."""
+        data = self._load()
+        first, second = self.ENTRY.unpack_from(data, number * self.ENTRY.size)
+        return first, second
+
+    def flush(self) -> None:
+        """Writes what was appended since the last time, and trims the file; creates it where it is missing."""
+        if self._data is None and self.path.exists():
+            return
+        size = self.ENTRY.size
+        file = self._filesystem.open_append(self.path)
+        try:
+            if self._written < self._count:
+                assert self._data is not None
+                tail = bytes(self._data[self._written * size : self._count * size])
+                file.write_at([tail], self._written * size)
+                self._written = self._count
+            if file.size() != self._count * size:
+                file.truncate(self._count * size)
+        finally:
+            file.close()
+
+    def sync(self) -> None:
+        """Returns when the file, as it is, is on the disk. Safe from any thread once the index is sealed."""
+        file = self._filesystem.open_append(self.path)
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+    def seal(self) -> None:
+        """The segment takes no more appends: writes the file and lets go of the memory."""
+        self._load()
+        self.flush()
+        self._data = None
+
+    def reset(self) -> None:
+        """Forgets every entry, in memory and in the file, for a rebuild."""
+        self._data = bytearray()
+        self._count = self._written = 0
+        if self.path.exists():
+            file = self._filesystem.open_append(self.path)
+            try:
+                file.truncate(0)
+            finally:
+                file.close()
+
+    def move(self, path: Path) -> None:
+        """The file was renamed with its segment."""
+        self.path = path
+
+    def sanity_check(self) -> None:
+        """CorruptRecordError where the file cannot be an index of this segment: cheap, as Kafka checks at load."""
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            size = 0
+        if size % self.ENTRY.size:
+            raise CorruptRecordError(
+                f"index of {size} bytes, expected a multiple of {self.ENTRY.size}", path=str(self.path)
+            )
+
+    def _append(self, first: int, second: int) -> None:
+        data = self._writable()
+        data += self.ENTRY.pack(first, second)
+        self._count += 1
+
+    def _keep(self, count: int) -> None:
+        """Drops the entries from number `count` on."""
+        if count < self._count:
+            del self._writable()[count * self.ENTRY.size :]
+            self._count = count
+            if self._written > count:
+                self._written = count
+                self.flush()
+
+    def _load(self) -> bytearray | mmap.mmap | bytes:
+        if self._data is None:
+            self._data = self._read()
+            self._count = self._written = self._valid_count(self._data)
+        return self._data
+
+    def _writable(self) -> bytearray:
+        data = self._load()
+        if not isinstance(data, bytearray):
+            data = self._data = bytearray(data[: self._count * self.ENTRY.size])
+        return data
+
+    def _read(self) -> mmap.mmap | bytes:
+        try:
+            with self.path.open("rb") as file:
+                if file.seek(0, 2) < self.ENTRY.size:
+                    return b""
+                return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        except FileNotFoundError:
+            return b""
+
+    def _valid_count(self, data: mmap.mmap | bytes) -> int:
+        """How many entries come before the zeros of a file that was not trimmed."""
+        low, high = 0, len(data) // self.ENTRY.size
+        while low < high:
+            middle = (low + high) // 2
+            if self._is_padding(data, middle):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _is_padding(self, data: mmap.mmap | bytes, number: int) -> bool:
+        size = self.ENTRY.size
+        return not any(data[number * size : (number + 1) * size])
+
+    def _find_last(self, field: int, target: int) -> int:
+        """Number of the last entry whose `field` (0 or 1) is at most `target`; -1 where none is."""
+        data = self._load()
+        unpack, size = self.ENTRY.unpack_from, self.ENTRY.size
+        low, high = 0, self._count
+        while low < high:
+            middle = (low + high) // 2
+            if unpack(data, middle * size)[field] <= target:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1

@@ -1,0 +1,65 @@
+"""`.index`: where in the segment's file an offset is to be looked for.
+
+    0  int32  offset, relative to the segment's base offset
+    4  int32  position of a batch in the .log, bytes
+
+An entry says: this position starts a batch, and this is the last offset of that batch. One is made for the first batch
+that follows `index.interval.bytes` of others (org.apache.kafka.storage.internals.log.OffsetIndex, LogSegment.append).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from core.common.errors import CorruptRecordError
+from core.index.abstract_index import MAX_RELATIVE_OFFSET, AbstractIndex
+
+
+class OffsetPosition(NamedTuple):
+    offset: int
+    position: int
+
+
+class OffsetIndex(AbstractIndex):
+    """Sparse map from offset to file position; thread rule and invariants of `AbstractIndex`."""
+
+    ENTRY = struct.Struct(">ii")
+
+    def append(self, offset: int, position: int) -> None:
+        """`offset` must be above the last entry's, and the index not full."""
+        relative = offset - self.base_offset
+        assert not self.is_full, f"append to the full index {self.path}"
+        assert 0 <= relative <= MAX_RELATIVE_OFFSET
+        assert not len(self) or relative > self.entry(len(self) - 1)[0], (
+            f"offset {offset} is not above the last in {self.path}"
+        )
+        self._append(relative, position)
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """The last entry at or below `offset`; the segment's start where there is none."""
+        number = self._find_last(0, offset - self.base_offset)
+        if number < 0:
+            return OffsetPosition(self.base_offset, 0)
+        relative, position = self.entry(number)
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def find_upper_bound(self, position: int, size_bytes: int) -> int | None:
+        """Offset of the first entry whose position is at or beyond `position` + `size_bytes`; None where there is none.
+
+        The end of a read of that many bytes lies at or before it.
+        """
+        number = self._find_last(1, position + size_bytes - 1) + 1
+        return self.base_offset + self.entry(number)[0] if number < len(self) else None
+
+    def last_entry(self) -> OffsetPosition:
+        return self.lookup(self.base_offset + MAX_RELATIVE_OFFSET)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the entries of `offset` and above."""
+        self._keep(self._find_last(0, offset - self.base_offset - 1) + 1)
+
+    def sanity_check(self) -> None:
+        super().sanity_check()
+        if len(self) and self.entry(len(self) - 1)[0] < 0:
+            raise CorruptRecordError("index ends with an offset below its segment's base", path=str(self.path))

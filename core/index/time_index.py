@@ -1,0 +1,70 @@
+"""`.timeindex`: from which offset on a timestamp may be found.
+
+    0  int64  timestamp, ms
+    8  int32  offset, relative to the segment's base offset
+
+An entry says: no record up to and including this offset has a greater timestamp. Timestamps rise from entry to entry.
+(org.apache.kafka.storage.internals.log.TimeIndex)
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from core.common.errors import CorruptRecordError
+from core.index.abstract_index import MAX_RELATIVE_OFFSET, AbstractIndex
+from core.records.record_batch import NO_TIMESTAMP
+
+
+class TimestampOffset(NamedTuple):
+    timestamp: int
+    offset: int
+
+
+class TimeIndex(AbstractIndex):
+    """Sparse map from timestamp to offset; thread rule and invariants of `AbstractIndex`."""
+
+    ENTRY = struct.Struct(">qi")
+
+    @property
+    def is_full(self) -> bool:
+        """One entry is kept free for the last timestamp, added when the segment is rolled or closed."""
+        return len(self) >= self.max_entries - 1
+
+    def maybe_append(self, timestamp: int, offset: int, *, at_roll: bool = False) -> None:
+        """Adds an entry if `timestamp` is above the last one's; `at_roll` may use the entry that is kept free."""
+        last = self.last_entry()
+        if timestamp <= last.timestamp or (len(self) and offset <= last.offset):
+            return
+        relative = offset - self.base_offset
+        assert at_roll or not self.is_full, f"append to the full index {self.path}"
+        assert 0 <= relative <= MAX_RELATIVE_OFFSET
+        self._append(timestamp, relative)
+
+    def lookup(self, timestamp: int) -> TimestampOffset:
+        """The last entry at or below `timestamp`; (-1, base offset) where there is none."""
+        number = self._find_last(0, timestamp)
+        if number < 0:
+            return TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        found, relative = self.entry(number)
+        return TimestampOffset(found, self.base_offset + relative)
+
+    def last_entry(self) -> TimestampOffset:
+        if not len(self):
+            return TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        timestamp, relative = self.entry(len(self) - 1)
+        return TimestampOffset(timestamp, self.base_offset + relative)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the entries of `offset` and above."""
+        self._keep(self._find_last(1, offset - self.base_offset - 1) + 1)
+
+    def sanity_check(self) -> None:
+        super().sanity_check()
+        if len(self):
+            first, last = self.entry(0), self.entry(len(self) - 1)
+            if last[0] < first[0] or last[1] < 0:
+                raise CorruptRecordError(
+                    "time index ends before it begins, or below its segment's base", path=str(self.path)
+                )

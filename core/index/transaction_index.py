@@ -1,0 +1,112 @@
+"""`.txnindex`: the aborted transactions that ended in a segment. The file exists only where one did.
+
+    0   int16  version               0
+    2   int64  producer id
+    10  int64  first offset          of the transaction
+    18  int64  last offset           that of its abort marker
+    26  int64  last stable offset    of the partition when the marker was written
+
+(org.apache.kafka.storage.internals.log.TransactionIndex, AbortedTxn)
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem
+
+ENTRY = struct.Struct(">hqqqq")
+_VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def parse_transaction_index(data: bytes, path: str = "") -> list[AbortedTransaction]:
+    """All entries; CorruptRecordError for an unknown version, a torn entry, or offsets that make no sense."""
+    if len(data) % ENTRY.size:
+        raise CorruptRecordError(
+            f"transaction index of {len(data)} bytes, expected a multiple of {ENTRY.size}", path=path
+        )
+    entries = []
+    for position in range(0, len(data), ENTRY.size):
+        version, *fields = ENTRY.unpack_from(data, position)
+        if version != _VERSION:
+            raise CorruptRecordError(f"aborted transaction of version {version}", position=position, path=path)
+        entry = AbortedTransaction(*fields)
+        if entry.first_offset > entry.last_offset:
+            raise CorruptRecordError(
+                f"aborted transaction from offset {entry.first_offset} to {entry.last_offset}",
+                position=position,
+                path=path,
+            )
+        entries.append(entry)
+    return entries
+
+
+class TransactionIndex:
+    """Aborted transactions of one segment, sorted by last offset; owned by one task. Read at first use."""
+
+    def __init__(self, path: Path, filesystem: FileSystem) -> None:
+        self.path = path
+        self._filesystem = filesystem
+        self._entries: list[AbortedTransaction] | None = None
+
+    def entries(self) -> list[AbortedTransaction]:
+        if self._entries is None:
+            data = self.path.read_bytes() if self.path.exists() else b""
+            self._entries = parse_transaction_index(data, str(self.path))
+        return self._entries
+
+    def append(self, aborted: AbortedTransaction) -> None:
+        """Written at once: aborts are rare, and the file can be rebuilt."""
+        entries = self.entries()
+        assert not entries or entries[-1].last_offset < aborted.last_offset
+        file = self._filesystem.open_append(self.path)
+        try:
+            file.write_at([ENTRY.pack(_VERSION, *aborted)], len(entries) * ENTRY.size)
+        finally:
+            file.close()
+        entries.append(aborted)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the transactions that ended at `offset` or above."""
+        entries = self.entries()
+        kept = [e for e in entries if e.last_offset < offset]
+        if len(kept) < len(entries):
+            file = self._filesystem.open_append(self.path)
+            try:
+                file.truncate(len(kept) * ENTRY.size)
+            finally:
+                file.close()
+            self._entries = kept
+
+    def reset(self) -> None:
+        """Forgets every entry, in memory and on the disk, for a rebuild."""
+        self._filesystem.unlink(self.path)
+        self._entries = []
+
+    def sync(self) -> None:
+        """Syncs the file where there is one. Safe from any thread once its segment is sealed."""
+        if self.path.exists():
+            file = self._filesystem.open_append(self.path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+
+    def move(self, path: Path) -> None:
+        """The file was renamed with its segment."""
+        self.path = path
+
+    def sanity_check(self) -> None:
+        """CorruptRecordError where the file does not parse."""
+        self._entries = None
+        self.entries()

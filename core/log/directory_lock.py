@@ -1,0 +1,127 @@
+"""`.lock`: one process at a time owns a log directory.
+
+The lock is POSIX's (`fcntl.lockf`), as Java takes it, so that plog and Kafka shut each other out; a crash releases it.
+The file holds a line of JSON that says who the owner is: `{"pid": 4711, "address": "127.0.0.1:9092"}`, the address
+empty for an owner that listens nowhere. Kafka leaves the file empty.
+
+POSIX drops a process's lock when it closes *any* descriptor of the file: within a process it is opened once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from core.common.errors import DirectoryLockedError
+from core.common.filesystem import access_error
+from core.log.file_names import LOCK
+
+_RETRY_SECONDS = 0.05
+_FLOCK = struct.Struct("hhqqi")  # Linux, 64 bits: l_type, l_whence, l_start, l_len, l_pid
+
+_IS_LINUX = sys.platform.startswith("linux")
+
+_held: dict[Path, LockHolder] = {}
+
+
+class LockHolder(NamedTuple):
+    """Who holds a directory; pid 0 where that is not known, address empty where it has none."""
+
+    pid: int
+    address: str
+
+    def __str__(self) -> str:
+        who = f"process {self.pid}" if self.pid else "another process"
+        return f"{who}, listening on {self.address}" if self.address else who
+
+
+class DirectoryLock:
+    """Held from `acquire` to `release`; owned by one task."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory.resolve() / LOCK
+        self._fd = -1
+
+    def acquire(self, timeout_s: float = 0.0) -> None:
+        """DirectoryLockedError, naming the holder, where it is still taken after `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while not self._try():
+            if time.monotonic() >= deadline:
+                holder = find_lock_holder(self._path.parent)
+                raise DirectoryLockedError(
+                    f"data directory {self._path.parent} is in use by {holder or 'another process'}",
+                    where=str(self._path.parent),
+                    holder=str(holder),
+                    hint="stop that process, or talk to it with --bootstrap-server",
+                )
+            time.sleep(_RETRY_SECONDS)
+        self.announce("")
+
+    def _try(self) -> bool:
+        if self._path in _held:
+            return False
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise access_error(error, self._path, "open") from error
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            os.close(fd)
+            return False
+        self._fd = fd
+        return True
+
+    def announce(self, address: str) -> None:
+        """Tells others, through the file, where the owner listens."""
+        holder = LockHolder(os.getpid(), address)
+        _held[self._path] = holder
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, json.dumps(holder._asdict()).encode() + b"\n", 0)
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.ftruncate(self._fd, 0)
+            _held.pop(self._path, None)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def find_lock_holder(directory: Path) -> LockHolder | None:
+    """Who holds the directory's lock; None where nobody does. Takes no lock and writes nothing."""
+    path = directory.resolve() / LOCK
+    if path in _held:
+        return _held[path]
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if not _is_locked(fd):
+            return None
+        text = os.pread(fd, 4096, 0)
+    finally:
+        os.close(fd)
+    try:
+        fields = json.loads(text)
+        return LockHolder(int(fields["pid"]), str(fields["address"]))
+    except (ValueError, KeyError, TypeError):
+        return LockHolder(0, "")
+
+
+def _is_locked(fd: int) -> bool:
+    if _IS_LINUX:
+        answer = fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return True
+    fcntl.lockf(fd, fcntl.LOCK_UN)
+    return False

@@ -1,0 +1,116 @@
+"""The record batches of one `.log` file: appended at the end, read by region."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import Buffer, File
+from core.records.batches import ENTRY_HEADER_SIZE, Batch, entry_size, read_batch, read_header
+from core.records.record_batch import HEADER_SIZE
+
+_READ_BYTES = 256 * 1024
+
+
+class FileRegion:
+    """Some bytes of an open file, to be sent by sendfile or read; immutable. Keeps the file open while it lives."""
+
+    __slots__ = ("file", "position", "size_bytes")
+
+    def __init__(self, file: File, position: int, size_bytes: int) -> None:
+        self.file = file
+        self.position = position
+        self.size_bytes = size_bytes
+
+    def __len__(self) -> int:
+        return self.size_bytes
+
+    def read(self) -> bytes:
+        """The bytes; fewer than `len` only where the file was cut since."""
+        return self.file.read_at(self.size_bytes, self.position)
+
+
+class FileRecords:
+    """An append-only file of batches; owned by one task, but for `file.sync()`. `size_bytes` is where the next goes."""
+
+    def __init__(self, file: File, size_bytes: int | None = None) -> None:
+        self.file = file
+        self.size_bytes = file.size() if size_bytes is None else size_bytes
+
+    def append(self, pieces: Sequence[Buffer]) -> int:
+        """Writes at the end and returns the position where; a write that fails leaves the size as it was."""
+        position = self.size_bytes
+        try:
+            self.file.write_at(pieces, position)
+        except OSError:
+            self.file.truncate(position)
+            raise
+        self.size_bytes = position + sum(map(len, pieces))
+        return position
+
+    def region(self, position: int, size_bytes: int) -> FileRegion:
+        return FileRegion(self.file, position, size_bytes)
+
+    def truncate(self, size_bytes: int) -> None:
+        self.file.truncate(size_bytes)
+        self.size_bytes = size_bytes
+
+    def iter_headers(self, position: int, end: int | None = None) -> Iterator[Batch]:
+        """Batches from `position` on, with no more than their headers read: for finding, not for records.
+
+        CorruptRecordError where bytes are no batch or the file ends within one.
+        """
+        stop = self.size_bytes if end is None else end
+        while position < stop:
+            batch = self.read_header(position, stop)
+            yield batch
+            position += batch.size_bytes
+
+    def read_header(self, position: int, end: int | None = None) -> Batch:
+        """The header of the batch at `position`, which lies whole below `end`; CorruptRecordError where none does."""
+        stop = self.size_bytes if end is None else end
+        head = self.file.read_at(max(min(HEADER_SIZE, stop - position), 0), position)
+        self._size_at(memoryview(head), 0, position, stop)
+        return read_header(head, position)
+
+    def read_batch(self, position: int) -> Batch:
+        """The whole batch at `position`."""
+        head = memoryview(self.file.read_at(ENTRY_HEADER_SIZE, position))
+        size = self._size_at(head, 0, position, self.size_bytes)
+        return read_batch(memoryview(self.file.read_at(size, position)), 0, position)
+
+    def iter_batches(self, position: int = 0, end: int | None = None) -> Iterator[Batch]:
+        """Whole batches from `position` on, read in pieces of some 256 KB.
+
+        CorruptRecordError where bytes are no batch or the file ends within one.
+        """
+        stop = self.size_bytes if end is None else end
+        while position < stop:
+            data = memoryview(self.file.read_at(min(_READ_BYTES, stop - position), position))
+            size = self._size_at(data, 0, position, stop)
+            if size > len(data):
+                data = memoryview(self.file.read_at(size, position))
+            start = 0
+            while len(data) - start >= ENTRY_HEADER_SIZE:
+                size = self._size_at(data, start, position, stop)
+                if size > len(data) - start:
+                    break
+                yield read_batch(data, start, position)
+                position += size
+                start += size
+
+    def _size_at(self, data: memoryview, start: int, position: int, stop: int) -> int:
+        try:
+            if len(data) - start < ENTRY_HEADER_SIZE:
+                raise CorruptRecordError(f"{stop - position} bytes are too few for a batch", position=position)
+            size = entry_size(data, start, position)
+            if size > stop - position:
+                offset = int.from_bytes(data[start : start + 8], "big", signed=True)
+                raise CorruptRecordError(
+                    f"batch of {size} bytes where {stop - position} are left", position=position, offset=offset
+                )
+        except CorruptRecordError as error:
+            raise CorruptRecordError(
+                error.cause, position=error.position, offset=error.offset, path=str(self.file.path)
+            ) from None
+        return size

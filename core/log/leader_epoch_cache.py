@@ -1,0 +1,112 @@
+"""Which leader epoch started at which offset, kept in a partition's `leader-epoch-checkpoint`.
+
+An epoch is a number that rises with every change of leader (here: with every start that had to cut the log), so that a
+pair (epoch, offset) names one record for ever (KIP-101, org.apache.kafka.storage.internals.epoch.LeaderEpochFileCache).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem
+from core.log.checkpoint_file import format_checkpoint, parse_checkpoint
+from core.log.file_names import LEADER_EPOCH_CHECKPOINT
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class EpochEntry(NamedTuple):
+    epoch: int
+    start_offset: int
+
+
+def parse_leader_epochs(text: str, path: str) -> list[EpochEntry]:
+    """CorruptRecordError where the text is no checkpoint of epochs."""
+    return [EpochEntry(int(epoch), int(offset)) for epoch, offset in parse_checkpoint(text, 2, path)]
+
+
+class LeaderEpochCache:
+    """Owned by one task (the partition log's). Every change is written through, unsynced: every batch carries its
+    epoch, so that a file that a power cut took, or broke, is made again from the log.
+
+    I1 epochs and start offsets rise from entry to entry
+    """
+
+    def __init__(self, directory: Path, filesystem: FileSystem) -> None:
+        self._path = directory / LEADER_EPOCH_CHECKPOINT
+        self._filesystem = filesystem
+        self._entries: list[EpochEntry] = []
+        self.was_damaged = False
+        try:
+            text = self._path.read_text(encoding="utf-8", errors="replace")
+            self._entries = parse_leader_epochs(text, str(self._path))
+        except FileNotFoundError:
+            pass  # magic 0 and 1 know no epochs
+        except CorruptRecordError:
+            self.was_damaged = True
+
+    @property
+    def entries(self) -> list[EpochEntry]:
+        return list(self._entries)
+
+    @property
+    def latest_epoch(self) -> int:
+        """-1 where nothing was appended with an epoch."""
+        return self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Notes that the record at `start_offset` was written in `epoch`; nothing to do within the latest one."""
+        if self._entries and self._entries[-1].epoch == epoch:
+            return
+        if epoch < 0:
+            return
+        self._entries = [e for e in self._entries if e.epoch < epoch and e.start_offset < start_offset]
+        self._entries.append(EpochEntry(epoch, start_offset))
+        self._write()
+
+    def epoch_of(self, offset: int) -> int:
+        """The epoch in which the record at `offset` was written; -1 where that is not known."""
+        found = UNDEFINED_EPOCH
+        for entry in self._entries:
+            if entry.start_offset > offset:
+                break
+            found = entry.epoch
+        return found
+
+    def end_offset_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(epoch, end offset) of the largest epoch that is not above `epoch`; (-1, -1) where there is none.
+
+        What OffsetForLeaderEpoch answers: a follower in `epoch` must cut its log there.
+        """
+        if epoch == UNDEFINED_EPOCH or not self._entries or epoch > self._entries[-1].epoch:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == self._entries[-1].epoch:
+            return epoch, log_end_offset
+        lower = [e for e in self._entries if e.epoch <= epoch]
+        higher = next(e for e in self._entries if e.epoch > epoch)
+        return (lower[-1].epoch if lower else epoch), higher.start_offset
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Drops the epochs that start at `end_offset` or above."""
+        self._replace([e for e in self._entries if e.start_offset < end_offset])
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Moves the epoch that holds the new log start to begin there, and drops those before it."""
+        before = [e for e in self._entries if e.start_offset <= start_offset]
+        after = [e for e in self._entries if e.start_offset > start_offset]
+        first = [EpochEntry(before[-1].epoch, start_offset)] if before else []
+        self._replace(first + after)
+
+    def clear(self) -> None:
+        self._replace([])
+
+    def _replace(self, entries: list[EpochEntry]) -> None:
+        if entries != self._entries:
+            self._entries = entries
+            self._write()
+
+    def _write(self) -> None:
+        self._filesystem.write_atomic(self._path, format_checkpoint(self._entries), sync=False)

@@ -1,0 +1,325 @@
+"""A topic's configuration: Kafka's keys, defaults and checks (org.apache.kafka.storage.internals.log.LogConfig).
+
+A value comes from the topic's own overrides, else from the broker's key of the same meaning (`SERVER_KEYS`), else from
+the default here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from core.common.config_def import (
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    Value,
+    at_least,
+    between,
+    each_of,
+    one_of,
+)
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.records.compression import CompressionType
+
+LONG_MAX = 0x7FFFFFFFFFFFFFFF
+_DAY_MS = 24 * 3600 * 1000
+_MIN_SEGMENT_BYTES = 1024 * 1024
+
+_T = ConfigType
+
+TOPIC_CONFIG = ConfigDef(
+    "topic",
+    [
+        ConfigKey(
+            "cleanup.policy",
+            _T.LIST,
+            ["delete"],
+            "What happens to old segments: delete, compact, or both.",
+            each_of("compact", "delete"),
+        ),
+        ConfigKey(
+            "compression.gzip.level",
+            _T.INT,
+            -1,
+            "Level when compression.type is gzip, 1 to 9; -1 is the codec's default.",
+            lambda v: None if v == -1 else between(1, 9)(v),
+        ),
+        ConfigKey("compression.lz4.level", _T.INT, 9, "Level when compression.type is lz4, 1 to 17.", between(1, 17)),
+        ConfigKey(
+            "compression.type",
+            _T.STRING,
+            "producer",
+            "The codec of the stored batches; producer keeps what the producer chose.",
+            one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        ),
+        ConfigKey(
+            "compression.zstd.level",
+            _T.INT,
+            3,
+            "Level when compression.type is zstd, -131072 to 22.",
+            between(-131072, 22),
+        ),
+        ConfigKey(
+            "delete.retention.ms",
+            _T.LONG,
+            _DAY_MS,
+            "How long tombstones of a compacted topic are kept, ms.",
+            at_least(0),
+        ),
+        ConfigKey(
+            "file.delete.delay.ms",
+            _T.LONG,
+            60000,
+            "How long a deleted segment's files stay on the disk, ms.",
+            at_least(0),
+        ),
+        ConfigKey("flush.messages", _T.LONG, LONG_MAX, "Sync to the disk after this many records.", at_least(1)),
+        ConfigKey("flush.ms", _T.LONG, LONG_MAX, "Sync to the disk after a record waited this long, ms.", at_least(0)),
+        ConfigKey("follower.replication.throttled.replicas", _T.LIST, [], "Replicas whose following is throttled."),
+        ConfigKey(
+            "index.interval.bytes",
+            _T.INT,
+            4096,
+            "Bytes of log between two entries of the offset index.",
+            at_least(0),
+        ),
+        ConfigKey("leader.replication.throttled.replicas", _T.LIST, [], "Replicas whose leading is throttled."),
+        ConfigKey(
+            "local.retention.bytes",
+            _T.LONG,
+            -2,
+            "With tiered storage, bytes kept locally; -2 is retention.bytes.",
+            at_least(-2),
+        ),
+        ConfigKey(
+            "local.retention.ms",
+            _T.LONG,
+            -2,
+            "With tiered storage, how long is kept locally, ms; -2 is retention.ms.",
+            at_least(-2),
+        ),
+        ConfigKey(
+            "max.compaction.lag.ms",
+            _T.LONG,
+            LONG_MAX,
+            "The longest a record of a compacted topic stays uncompacted, ms.",
+            at_least(1),
+        ),
+        ConfigKey(
+            "max.message.bytes", _T.INT, 1048588, "The largest record batch, after compression, bytes.", at_least(0)
+        ),
+        ConfigKey(
+            "message.timestamp.after.max.ms",
+            _T.LONG,
+            3600000,
+            "How far a CreateTime may lie ahead of the broker's clock, ms.",
+            at_least(0),
+        ),
+        ConfigKey(
+            "message.timestamp.before.max.ms",
+            _T.LONG,
+            LONG_MAX,
+            "How far a CreateTime may lie behind the broker's clock, ms.",
+            at_least(0),
+        ),
+        ConfigKey(
+            "message.timestamp.type",
+            _T.STRING,
+            "CreateTime",
+            "Whose clock stamps the records: the producer's (CreateTime) or the broker's (LogAppendTime).",
+            one_of("CreateTime", "LogAppendTime"),
+        ),
+        ConfigKey(
+            "min.cleanable.dirty.ratio",
+            _T.DOUBLE,
+            0.5,
+            "Share of a compacted log that must be uncleaned before it is cleaned.",
+            between(0, 1),
+        ),
+        ConfigKey(
+            "min.compaction.lag.ms",
+            _T.LONG,
+            0,
+            "The shortest a record of a compacted topic stays uncompacted, ms.",
+            at_least(0),
+        ),
+        ConfigKey("min.insync.replicas", _T.INT, 1, "Replicas that must have a record for acks=all.", at_least(1)),
+        ConfigKey("preallocate", _T.BOOLEAN, False, "Whether a new segment's file is allocated at full size."),
+        ConfigKey("remote.log.copy.disable", _T.BOOLEAN, False, "With tiered storage, whether copying is stopped."),
+        ConfigKey(
+            "remote.log.delete.on.disable",
+            _T.BOOLEAN,
+            False,
+            "With tiered storage, whether disabling it deletes the remote data.",
+        ),
+        ConfigKey("remote.storage.enable", _T.BOOLEAN, False, "Whether the topic is tiered."),
+        ConfigKey("retention.bytes", _T.LONG, -1, "Bytes of log kept per partition; -1 is no limit.", at_least(-2)),
+        ConfigKey("retention.ms", _T.LONG, 7 * _DAY_MS, "How long records are kept, ms; -1 is for ever.", at_least(-1)),
+        ConfigKey(
+            "segment.bytes",
+            _T.INT,
+            1 << 30,
+            "The largest segment file, bytes.",
+            at_least(_MIN_SEGMENT_BYTES),
+        ),
+        ConfigKey("segment.index.bytes", _T.INT, 10 * 1024 * 1024, "The largest index file, bytes.", at_least(4)),
+        ConfigKey(
+            "segment.jitter.ms",
+            _T.LONG,
+            0,
+            "The most that is taken off segment.ms at random, ms, so that segments don't roll all at once.",
+            at_least(0),
+        ),
+        ConfigKey("segment.ms", _T.LONG, 7 * _DAY_MS, "The longest a segment takes appends, ms.", at_least(1)),
+        ConfigKey(
+            "unclean.leader.election.enable",
+            _T.BOOLEAN,
+            False,
+            "Whether a replica that is not in sync may become leader.",
+        ),
+        ConfigKey(
+            "internal.segment.bytes",
+            _T.INT,
+            None,
+            "segment.bytes without its floor; for tests.",
+            at_least(14),
+        ),
+    ],
+)
+
+INTERNAL_KEYS = frozenset({"internal.segment.bytes"})
+"""Accepted, but not listed by DescribeConfigs."""
+
+_MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
+
+SERVER_KEYS: Mapping[str, tuple[tuple[str, int], ...]] = {
+    "cleanup.policy": (("log.cleanup.policy", 1),),
+    "compression.gzip.level": (("compression.gzip.level", 1),),
+    "compression.lz4.level": (("compression.lz4.level", 1),),
+    "compression.type": (("compression.type", 1),),
+    "compression.zstd.level": (("compression.zstd.level", 1),),
+    "delete.retention.ms": (("log.cleaner.delete.retention.ms", 1),),
+    "file.delete.delay.ms": (("log.segment.delete.delay.ms", 1),),
+    "flush.messages": (("log.flush.interval.messages", 1),),
+    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+    "index.interval.bytes": (("log.index.interval.bytes", 1),),
+    "local.retention.bytes": (("log.local.retention.bytes", 1),),
+    "local.retention.ms": (("log.local.retention.ms", 1),),
+    "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
+    "max.message.bytes": (("message.max.bytes", 1),),
+    "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
+    "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
+    "message.timestamp.type": (("log.message.timestamp.type", 1),),
+    "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
+    "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
+    "min.insync.replicas": (("min.insync.replicas", 1),),
+    "preallocate": (("log.preallocate", 1),),
+    "retention.bytes": (("log.retention.bytes", 1),),
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", _MINUTE_MS),
+        ("log.retention.hours", _HOUR_MS),
+    ),
+    "segment.bytes": (("log.segment.bytes", 1),),
+    "segment.index.bytes": (("log.index.size.max.bytes", 1),),
+    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+    "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
+}
+"""Per topic key the broker keys that give its default, first one set wins, with what turns its unit into ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """The values that the log works by; times in ms, sizes in bytes. Immutable; replaced whole when a topic's
+    changes.
+    """
+
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    delete_retention_ms: int = _DAY_MS
+    file_delete_delay_ms: int = 60000
+    flush_messages: int = LONG_MAX
+    flush_ms: int = LONG_MAX
+    index_interval_bytes: int = 4096
+    max_compaction_lag_ms: int = LONG_MAX
+    max_message_bytes: int = 1048588
+    message_timestamp_after_max_ms: int = 3600000
+    message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_type: str = "CreateTime"
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    min_insync_replicas: int = 1
+    preallocate: bool = False
+    retention_bytes: int = -1
+    retention_ms: int = 7 * _DAY_MS
+    segment_bytes: int = 1 << 30
+    segment_index_bytes: int = 10 * 1024 * 1024
+    segment_jitter_ms: int = 0
+    segment_ms: int = 7 * _DAY_MS
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Value]) -> LogConfig:
+        """From parsed values by Kafka's names; what is absent takes its default."""
+        fields: dict[str, Any] = {}  # each value has its field's type, by TOPIC_CONFIG
+        for name in cls.__dataclass_fields__:
+            key = name.replace("_", ".")
+            if key in values:
+                fields[name] = values[key]
+        if "cleanup_policy" in fields:
+            fields["cleanup_policy"] = frozenset(fields["cleanup_policy"])
+        if values.get("internal.segment.bytes") is not None:
+            fields["segment_bytes"] = values["internal.segment.bytes"]
+        return cls(**fields)
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.message_timestamp_type == "LogAppendTime"
+
+    @property
+    def target_compression(self) -> CompressionType | None:
+        """The codec that stored batches must have; None where the producer's is kept."""
+        if self.compression_type == "producer":
+            return None
+        if self.compression_type == "uncompressed":
+            return CompressionType.NONE
+        return CompressionType.parse(self.compression_type)
+
+    def compression_level(self, codec: CompressionType) -> int | None:
+        """The codec's configured level; None for its own default."""
+        match codec:
+            case CompressionType.GZIP:
+                return None if self.compression_gzip_level == -1 else self.compression_gzip_level
+            case CompressionType.LZ4:
+                return None if self.compression_lz4_level == 9 else self.compression_lz4_level
+            case CompressionType.ZSTD:
+                return self.compression_zstd_level
+        return None
+
+
+def parse_topic_configs(overrides: Mapping[str, str | None]) -> dict[str, Value]:
+    """Parsed overrides; KafkaError(INVALID_CONFIG) for an unknown name, a bad value, or values that contradict."""
+    values = {name: TOPIC_CONFIG[name].parse(text) for name, text in overrides.items()}
+    if values.get("remote.storage.enable"):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage.",
+        )
+    minimum, maximum = values.get("min.compaction.lag.ms", 0), values.get("max.compaction.lag.ms", LONG_MAX)
+    if isinstance(minimum, int) and isinstance(maximum, int) and minimum > maximum:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"conflict topic config setting min.compaction.lag.ms ({minimum}) > max.compaction.lag.ms ({maximum})",
+        )
+    return values

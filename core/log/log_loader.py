@@ -1,0 +1,339 @@
+"""Opens a partition's folder: finishes what a crash left half done, checks what may be torn, rebuilds what is missing.
+
+1. leftovers: `.deleted` and `.cleaned` files go; complete `.swap` segments take the place of those they replace
+2. indexes: one without its log goes; one that is missing, or can't be its segment's, is made again
+3. after an unclean stop: every segment from the recovery point on is read whole; the first bad batch ends the log, what
+   lies behind it is moved aside as `<segment>.log.cut-at-<position>`, a name that Kafka's loader passes over
+4. producers: the newest good snapshot, and the log read on from there
+
+Source: org.apache.kafka.storage.internals.log.LogLoader.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.common.clock import Clock
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem
+from core.common.topic_partition import TopicPartition
+from core.index.transaction_index import AbortedTransaction
+from core.log.file_names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    find_offset_files,
+    parse_offset_file_name,
+)
+from core.log.file_records import FileRecords
+from core.log.leader_epoch_cache import LeaderEpochCache
+from core.log.log_config import LogConfig
+from core.log.log_segment import LogSegment
+from core.log.log_segments import LogSegments
+from core.log.partition_log import PartitionLog, rebuild_producer_state
+from core.log.producer_state import LogOffsetMetadata
+from core.log.producer_state_manager import ProducerStateManager
+from core.records.batches import Batch
+from core.records.record_batch import RecordBatch
+
+_log = logging.getLogger("plog.log")
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What every log of a directory is opened with."""
+
+    clock: Clock
+    filesystem: FileSystem
+    producer_id_expiration_ms: int = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedLog:
+    """`was_cut`: records were dropped, so that the leader epoch must rise."""
+
+    log: PartitionLog
+    was_cut: bool
+
+
+def load_log(
+    directory: Path,
+    partition: TopicPartition,
+    config: LogConfig,
+    settings: LogSettings,
+    *,
+    log_start_offset: int = 0,
+    recovery_point: int = 0,
+    high_watermark: int = 0,
+    had_clean_shutdown: bool = True,
+) -> LoadedLog:
+    """Opens the log in `directory`, which exists, and makes it ready for appends.
+
+    The offsets are those of the directory's checkpoints. OSError where the disk refuses; CorruptRecordError for damage
+    below the recovery point that hides where the batches behind it begin.
+    """
+    return _Loader(directory, partition, config, settings).load(
+        log_start_offset, recovery_point, high_watermark, had_clean_shutdown=had_clean_shutdown
+    )
+
+
+class _Loader:
+    def __init__(self, directory: Path, partition: TopicPartition, config: LogConfig, settings: LogSettings) -> None:
+        self._directory = directory
+        self._partition = partition
+        self._config = config
+        self._settings = settings
+        self._filesystem = settings.filesystem
+        self._segments = LogSegments()
+        self._leader_epochs = LeaderEpochCache(directory, settings.filesystem)
+        self._producers = ProducerStateManager(
+            directory, settings.filesystem, producer_id_expiration_ms=settings.producer_id_expiration_ms
+        )
+        self._was_cut = False
+
+    def load(
+        self, log_start_offset: int, recovery_point: int, high_watermark: int, *, had_clean_shutdown: bool
+    ) -> LoadedLog:
+        self._finish_swaps()
+        self._open_segments(check_below=None if had_clean_shutdown else recovery_point)
+        if self._leader_epochs.was_damaged:
+            self._rebuild_leader_epochs()
+        if had_clean_shutdown:
+            recovery_point = max(recovery_point, self._end_offset())
+        else:
+            self._recover(log_start_offset, recovery_point)
+        if not len(self._segments):
+            self._segments.add(self._new_segment(log_start_offset))
+        end_offset = self._end_offset()
+        log_start_offset = max(log_start_offset, self._segments.first.base_offset)
+        if end_offset < log_start_offset:
+            self._drop_all_below(log_start_offset)
+            end_offset = log_start_offset
+        self._leader_epochs.truncate_from_end(end_offset)
+        self._producers.remove_stray_snapshots({s.base_offset for s in self._segments}, end_offset)
+        rebuild_producer_state(
+            self._producers, self._segments, log_start_offset, end_offset, self._settings.clock.now_ms()
+        )
+        log = PartitionLog(
+            self._directory,
+            self._partition,
+            self._config,
+            segments=self._segments,
+            producers=self._producers,
+            leader_epochs=self._leader_epochs,
+            log_start_offset=log_start_offset,
+            log_end_offset=end_offset,
+            recovery_point=min(recovery_point, end_offset),
+            clock=self._settings.clock,
+            filesystem=self._filesystem,
+        )
+        log.update_high_watermark(high_watermark)
+        return LoadedLog(log, self._was_cut)
+
+    def _end_offset(self) -> int:
+        return self._segments.active.next_offset() if len(self._segments) else 0
+
+    # --- leftovers
+
+    def _finish_swaps(self) -> None:
+        """Kafka's rule: while `.cleaned` files remain, the swap they belong to had not begun in earnest."""
+        names = [entry.name for entry in os.scandir(self._directory)]
+        cleaned = [o for n in names if (o := _offset_with_suffix(n, CLEANED_SUFFIX)) is not None]
+        first_uncleaned = min(cleaned, default=None)
+        for name in names:
+            path = self._directory / name
+            offset = _offset_with_suffix(name, SWAP_SUFFIX)
+            is_unfinished_swap = offset is not None and first_uncleaned is not None and offset >= first_uncleaned
+            if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX)) or is_unfinished_swap:
+                self._filesystem.unlink(path)
+        for base_offset, path in _find_swapped_logs(self._directory):
+            self._replace_by_swap(base_offset, path)
+        for leftover in self._directory.glob(f"*{SWAP_SUFFIX}"):
+            self._filesystem.unlink(leftover)
+
+    def _replace_by_swap(self, base_offset: int, swap: Path) -> None:
+        """The swapped-in segment replaces all segments whose offsets it covers."""
+        end_offset = base_offset + 1
+        for batch in FileRecords(self._filesystem.open_read(swap)).iter_headers(0):
+            end_offset = batch.next_offset
+        for offset, path in find_offset_files(self._directory, LOG_SUFFIX):
+            if base_offset <= offset < end_offset:
+                self._filesystem.unlink(path)
+                for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+                    self._filesystem.unlink(path.with_suffix(suffix))
+        self._filesystem.rename(swap, swap.with_suffix(""))
+        for beside in self._directory.glob(f"{base_offset:020d}.*{SWAP_SUFFIX}"):
+            self._filesystem.rename(beside, beside.with_suffix(""))
+        self._filesystem.sync_directory(self._directory)
+
+    # --- segments and their indexes
+
+    def _open_segments(self, check_below: int | None) -> None:
+        """Indexes are checked where recovery will not make them anew: of segments that end below `check_below`."""
+        logs = {offset for offset, _ in find_offset_files(self._directory, LOG_SUFFIX)}
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+            for offset, path in find_offset_files(self._directory, suffix):
+                if offset not in logs:
+                    self._filesystem.unlink(path)
+        for offset in sorted(logs):
+            segment = LogSegment(
+                self._directory,
+                offset,
+                self._config,
+                self._filesystem,
+                created_ms=self._settings.clock.now_ms(),
+            )
+            self._segments.add(segment)
+        for segment in self._segments:
+            following = self._segments.higher(segment.base_offset)
+            is_checked = check_below is None or (following is not None and following.base_offset <= check_below)
+            if is_checked and not _has_sound_indexes(segment):
+                self._rebuild_indexes(segment)
+
+    def _new_segment(self, base_offset: int) -> LogSegment:
+        segment = LogSegment(
+            self._directory, base_offset, self._config, self._filesystem, created_ms=self._settings.clock.now_ms()
+        )
+        segment.create_files()
+        return segment
+
+    def _rebuild_indexes(self, segment: LogSegment) -> None:
+        _log.info("%s: rebuilding the indexes of segment %d", self._partition, segment.base_offset)
+        error = self._recover_segment(segment, recovery_point=0)
+        if error is not None:
+            _log.warning("%s: %s", self._partition, error)
+
+    def _rebuild_leader_epochs(self) -> None:
+        _log.info("%s: rebuilding the leader epochs from the log", self._partition)
+        for segment in self._segments:
+            for batch in segment.records.iter_headers(0):
+                self._note_leader_epoch(batch)
+
+    def _note_leader_epoch(self, batch: Batch) -> None:
+        if batch.partition_leader_epoch > self._leader_epochs.latest_epoch:
+            self._leader_epochs.assign(batch.partition_leader_epoch, batch.base_offset)
+
+    # --- after an unclean stop
+
+    def _recover(self, log_start_offset: int, recovery_point: int) -> None:
+        unflushed = self._segments.from_offset(recovery_point) if len(self._segments) else []
+        for number, segment in enumerate(unflushed):
+            error = self._recover_segment(segment, recovery_point, log_start_offset)
+            if error is None:
+                continue
+            self._cut(segment, error, unflushed[number + 1 :])
+            return
+
+    def _recover_segment(
+        self, segment: LogSegment, recovery_point: int, log_start_offset: int = 0
+    ) -> CorruptRecordError | None:
+        """Checks the segment and makes its three indexes, the transaction index with what came before in mind."""
+        producers = self._producers
+        if producers.map_end_offset != segment.base_offset:
+            now_ms = self._settings.clock.now_ms()
+            rebuild_producer_state(producers, self._segments, log_start_offset, segment.base_offset, now_ms)
+
+        def on_batch(batch: RecordBatch) -> None:
+            self._note_leader_epoch(batch)
+            where = LogOffsetMetadata(batch.base_offset, segment.base_offset, batch.position)
+            completed = producers.update(batch, where)
+            if completed is not None and completed.is_aborted:
+                stable = producers.last_stable_offset(completed)
+                segment.transaction_index.append(
+                    AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+                )
+
+        error = segment.recover(recovery_point, on_batch)
+        segment.offset_index.flush()
+        segment.time_index.flush()
+        return error
+
+    def _cut(self, segment: LogSegment, error: CorruptRecordError, later: list[LogSegment]) -> None:
+        """Ends the log at the bad batch; every byte that goes is kept aside."""
+        self._was_cut = True
+        position = error.position
+        aside = segment.records.file.path.with_name(f"{segment.records.file.path.name}.cut-at-{position}")
+        self._keep_aside(segment, position, aside)
+        segment.truncate_position(position)
+        for after in later:
+            path = after.records.file.path
+            self._filesystem.rename(path, path.with_name(f"{path.name}.cut-at-0"))
+            self._segments.remove(after)
+            after.records.file.close()
+            for index in after.paths[1:]:
+                self._filesystem.unlink(index)
+        self._filesystem.sync_directory(self._directory)
+        _log.warning(
+            "%s: %s; the log ends there now, at offset %d; what lay behind is kept aside in *.cut-at-* in %s",
+            self._partition,
+            error,
+            segment.next_offset(),
+            self._directory,
+        )
+
+    def _keep_aside(self, segment: LogSegment, position: int, aside: Path) -> None:
+        target = self._filesystem.open_append(aside)
+        try:
+            end = segment.size_bytes
+            at = position
+            while at < end:
+                piece = segment.records.file.read_at(min(1 << 20, end - at), at)
+                target.write_at([piece], at - position)
+                at += len(piece)
+            target.sync()
+        finally:
+            target.close()
+
+    def _drop_all_below(self, log_start_offset: int) -> None:
+        """The log ends below where it should begin (its files were lost): it begins anew, empty, there."""
+        _log.warning(
+            "%s: the log ends below its start offset %d; it goes on from there, empty",
+            self._partition,
+            log_start_offset,
+        )
+        for segment in self._segments:
+            self._segments.remove(segment)
+            for path in segment.paths:
+                self._filesystem.unlink(path)
+        self._segments.add(self._new_segment(log_start_offset))
+
+
+def _offset_with_suffix(name: str, suffix: str) -> int | None:
+    """The offset of `<offset>.<kind><suffix>`, as in 00000000000000000000.index.swap."""
+    if not name.endswith(suffix):
+        return None
+    parsed = parse_offset_file_name(name.removesuffix(suffix))
+    return parsed[0] if parsed else None
+
+
+def _find_swapped_logs(directory: Path) -> list[tuple[int, Path]]:
+    """The `.log.swap` files, in order of their offsets."""
+    found = []
+    for entry in os.scandir(directory):
+        offset = _offset_with_suffix(entry.name, SWAP_SUFFIX)
+        if offset is not None and entry.name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
+            found.append((offset, Path(entry.path)))
+    return sorted(found)
+
+
+def _has_sound_indexes(segment: LogSegment) -> bool:
+    """Whether the index files are there and can be this segment's: their form, and what the last entry points at."""
+    try:
+        if not segment.offset_index.path.exists() or (segment.size_bytes and not segment.time_index.path.exists()):
+            return False
+        segment.offset_index.sanity_check()
+        segment.time_index.sanity_check()
+        segment.transaction_index.sanity_check()
+        if not len(segment.offset_index):
+            return True
+        last = segment.offset_index.last_entry()
+        return segment.records.read_header(last.position).last_offset == last.offset
+    except CorruptRecordError:
+        return False

@@ -1,0 +1,188 @@
+"""A log directory (one of Kafka's `log.dirs`) and the partition logs in it.
+
+    meta.properties  .lock  .kafka_cleanshutdown            whose it is; taken; left cleanly
+    recovery-point-offset-checkpoint                        up to where each log is safe on the disk
+    log-start-offset-checkpoint                             where each log begins, where that is not its first segment
+    replication-offset-checkpoint                           high watermarks
+    <topic>-<partition>/                                    the logs
+
+One log that cannot be opened does not keep the others from serving: it is offline, with the reason
+(org.apache.kafka.storage.internals.log.LogManager).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from core.common.errors import CorruptRecordError, PlogError
+from core.common.filesystem import access_error
+from core.common.topic_partition import TopicPartition
+from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
+from core.log.file_names import (
+    CLEAN_SHUTDOWN,
+    CLEANER_CHECKPOINT,
+    CLUSTER_METADATA_TOPIC,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    deleted_directory_name,
+    is_deleted_directory_name,
+    parse_partition_directory_name,
+    partition_directory_name,
+)
+from core.log.log_config import LogConfig
+from core.log.log_loader import LoadedLog, LogSettings, load_log
+from core.log.partition_log import PartitionLog
+from core.log.partition_metadata_file import read_partition_metadata, write_partition_metadata
+
+_log = logging.getLogger("plog.log")
+
+
+class LogManager:
+    """Owned by one task; the directory's lock is held by whoever makes one."""
+
+    def __init__(self, directory: Path, settings: LogSettings) -> None:
+        self.directory = directory
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.offline: dict[TopicPartition, PlogError] = {}
+        self._settings = settings
+        self._filesystem = settings.filesystem
+        self._checkpoints = {
+            name: self._read_checkpoint(name)
+            for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
+        }
+        self.had_clean_shutdown = (directory / CLEAN_SHUTDOWN).exists()
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offset_checkpoint(self.directory / name)
+        except CorruptRecordError as error:
+            _log.warning("%s; every log is read whole instead", error)
+            return {}
+
+    # --- opening
+
+    def find_partitions(self) -> dict[TopicPartition, Path]:
+        """The partition folders that are there, the metadata log's apart."""
+        found = {}
+        for entry in os.scandir(self.directory):
+            partition = parse_partition_directory_name(entry.name)
+            if partition and partition.topic != CLUSTER_METADATA_TOPIC and entry.is_dir():
+                found[partition] = Path(entry.path)
+        return found
+
+    def open_existing(
+        self, partitions: Mapping[TopicPartition, Path], config_of: Callable[[str], LogConfig]
+    ) -> list[TopicPartition]:
+        """Opens the logs in those folders; gives the partitions whose logs had to be cut."""
+        was_cut = []
+        for partition, path in partitions.items():
+            loaded = self._load(partition, path, config_of(partition.topic))
+            if loaded is not None and loaded.was_cut:
+                was_cut.append(partition)
+        self._filesystem.unlink(self.directory / CLEAN_SHUTDOWN)
+        self._filesystem.sync_directory(self.directory)
+        return was_cut
+
+    def _load(self, partition: TopicPartition, path: Path, config: LogConfig) -> LoadedLog | None:
+        try:
+            loaded = load_log(
+                path,
+                partition,
+                config,
+                self._settings,
+                log_start_offset=self._checkpoints[LOG_START_OFFSET_CHECKPOINT].get(partition, 0),
+                recovery_point=self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0),
+                high_watermark=self._checkpoints[HIGH_WATERMARK_CHECKPOINT].get(partition, 0),
+                had_clean_shutdown=self.had_clean_shutdown,
+            )
+        except OSError as error:
+            self._set_offline(partition, access_error(error, path, "open"))
+            return None
+        except CorruptRecordError as error:
+            self._set_offline(partition, error)
+            return None
+        self.logs[partition] = loaded.log
+        return loaded
+
+    def _set_offline(self, partition: TopicPartition, error: PlogError) -> None:
+        _log.error("%s is offline: %s", partition, error)
+        self.offline[partition] = error
+
+    def create(self, partition: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
+        """The partition's log, made where there is none yet. OSError as the disk says."""
+        if partition in self.logs:
+            return self.logs[partition]
+        path = self.directory / partition_directory_name(partition)
+        self._filesystem.make_directory(path)
+        if read_partition_metadata(path) is None:
+            write_partition_metadata(path, topic_id, self._filesystem)
+        loaded = load_log(path, partition, config, self._settings)
+        self.logs[partition] = loaded.log
+        return loaded.log
+
+    # --- deleting
+
+    def remove(self, partition: TopicPartition) -> Path | None:
+        """Takes a log out and renames its folder, for `delete_directory` later; None where there is none."""
+        log = self.logs.pop(partition, None)
+        self.offline.pop(partition, None)
+        for checkpoint in self._checkpoints.values():
+            checkpoint.pop(partition, None)
+        path = log.directory if log else self.directory / partition_directory_name(partition)
+        if not path.is_dir():
+            return None
+        renamed = path.with_name(deleted_directory_name(partition))
+        self._filesystem.rename(path, renamed)
+        self._filesystem.sync_directory(self.directory)
+        return renamed
+
+    def delete_directory(self, path: Path) -> None:
+        """Deletes a renamed folder; any thread may."""
+        self._filesystem.remove_tree(path)
+
+    def find_deleted_directories(self) -> list[Path]:
+        """Folders whose deletion a stop interrupted."""
+        return [Path(e.path) for e in os.scandir(self.directory) if is_deleted_directory_name(e.name) and e.is_dir()]
+
+    # --- checkpoints and the end
+
+    def write_recovery_points(self) -> None:
+        self._write(RECOVERY_POINT_CHECKPOINT, self.logs.items(), lambda log: log.recovery_point)
+
+    def write_high_watermarks(self) -> None:
+        self._write(HIGH_WATERMARK_CHECKPOINT, self.logs.items(), lambda log: log.high_watermark)
+
+    def write_log_start_offsets(self) -> None:
+        trimmed = [(tp, log) for tp, log in self.logs.items() if log.log_start_offset > log.segments.first.base_offset]
+        self._write(LOG_START_OFFSET_CHECKPOINT, trimmed, lambda log: log.log_start_offset)
+
+    def _write(
+        self,
+        name: str,
+        logs: Iterable[tuple[TopicPartition, PartitionLog]],
+        offset_of: Callable[[PartitionLog], int],
+    ) -> None:
+        """Only if something changed. Logs that are offline keep what was known of them."""
+        offsets = {tp: offset_of(log) for tp, log in logs}
+        offsets |= {tp: o for tp, o in self._checkpoints[name].items() if tp in self.offline}
+        if offsets != self._checkpoints[name] or not (self.directory / name).exists():
+            write_offset_checkpoint(self.directory / name, offsets, self._filesystem)
+            self._checkpoints[name] = offsets
+
+    def close(self, broker_epoch: int) -> None:
+        """A clean stop: logs closed, checkpoints written and, where every log was well, the file that says so."""
+        for log in self.logs.values():
+            log.close()
+        self.write_recovery_points()
+        self.write_high_watermarks()
+        self.write_log_start_offsets()
+        if not (self.directory / CLEANER_CHECKPOINT).exists():
+            write_offset_checkpoint(self.directory / CLEANER_CHECKPOINT, {}, self._filesystem)
+        if not self.offline:
+            content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+            self._filesystem.write_atomic(self.directory / CLEAN_SHUTDOWN, content.encode())

@@ -1,0 +1,296 @@
+"""One segment of a partition's log: a `.log` file of batches and its indexes, named by its base offset.
+
+Rules of index entries and of rolling are Kafka's (org.apache.kafka.storage.internals.log.LogSegment).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem
+from core.index.abstract_index import MAX_RELATIVE_OFFSET
+from core.index.offset_index import OffsetIndex
+from core.index.time_index import TimeIndex, TimestampOffset
+from core.index.transaction_index import AbortedTransaction, TransactionIndex
+from core.log.file_names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    offset_file_name,
+)
+from core.log.file_records import FileRecords, FileRegion
+from core.log.log_config import LogConfig
+from core.records.batches import Batch
+from core.records.record_batch import NO_TIMESTAMP, RecordBatch
+
+
+class FoundTimestamp(NamedTuple):
+    """The first record at or after a timestamp."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class LogSegment:
+    """Owned by one task (the partition log's), but for `sync`, which any thread may call.
+
+    I1 every batch in the file has base_offset <= its offsets
+    I2 no index entry points beyond the end of the file
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        base_offset: int,
+        config: LogConfig,
+        filesystem: FileSystem,
+        *,
+        created_ms: int,
+        jitter_ms: int = 0,
+        size_bytes: int | None = None,
+    ) -> None:
+        self.base_offset = base_offset
+        self.directory = directory
+        self.config = config
+        self._filesystem = filesystem
+        self._created_ms = created_ms
+        self._jitter_ms = jitter_ms
+        self.records = FileRecords(filesystem.open_append(self._path(LOG_SUFFIX)), size_bytes)
+        maximum = config.segment_index_bytes
+        self.offset_index = OffsetIndex(self._path(INDEX_SUFFIX), base_offset, maximum, filesystem)
+        self.time_index = TimeIndex(self._path(TIME_INDEX_SUFFIX), base_offset, maximum, filesystem)
+        self.transaction_index = TransactionIndex(self._path(TRANSACTION_INDEX_SUFFIX), filesystem)
+        self._bytes_since_index_entry = 0
+        self._rolling_timestamp: int | None = None
+        self._max_timestamp: TimestampOffset | None = None
+        self._is_new = False
+        self._is_sealed = False
+        self._last_batch = (base_offset, 0)  # base offset and position of a batch near the end: where tails begin
+
+    def _path(self, suffix: str) -> Path:
+        return self.directory / offset_file_name(self.base_offset, suffix)
+
+    @property
+    def paths(self) -> list[Path]:
+        """Every file that the segment may have."""
+        suffixes = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+        return [self._path(suffix) for suffix in suffixes]
+
+    @property
+    def size_bytes(self) -> int:
+        return self.records.size_bytes
+
+    @property
+    def max_timestamp(self) -> TimestampOffset:
+        """The largest timestamp so far and the last offset of its batch; (-1, base offset) where there is none."""
+        if self._max_timestamp is None:
+            self._max_timestamp = self.time_index.last_entry()
+        return self._max_timestamp
+
+    # --- append
+
+    def append(self, batches: Sequence[RecordBatch]) -> int:
+        """Writes the batches and returns the position of the first. OSError as the disk says, nothing written then."""
+        position = self.records.append([b.buffer[b.start : b.start + b.size_bytes] for b in batches])
+        at = position
+        for batch in batches:
+            self._index(batch, at)
+            self._last_batch = (batch.base_offset, at)
+            at += batch.size_bytes
+        return position
+
+    def _index(self, batch: Batch, position: int) -> None:
+        if self._rolling_timestamp is None:
+            self._rolling_timestamp = batch.max_timestamp
+        if batch.max_timestamp > self.max_timestamp.timestamp:
+            self._max_timestamp = TimestampOffset(batch.max_timestamp, batch.last_offset)
+        if self._bytes_since_index_entry > self.config.index_interval_bytes:
+            self.offset_index.append(batch.last_offset, position)
+            self.time_index.maybe_append(*self.max_timestamp)
+            self._bytes_since_index_entry = 0
+        self._bytes_since_index_entry += batch.size_bytes
+
+    def should_roll(self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
+        """Whether an append of that size, up to that offset, must go to a new segment."""
+        return (
+            self.size_bytes > self.config.segment_bytes - size_bytes
+            or (self.size_bytes > 0 and self._age_ms(max_timestamp, now_ms) > self.config.segment_ms - self._jitter_ms)
+            or self.offset_index.is_full
+            or self.time_index.is_full
+            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        )
+
+    def _age_ms(self, max_timestamp: int, now_ms: int) -> int:
+        """How long it has taken appends, by the records' own clock where they have one."""
+        first = self._first_timestamp()
+        return now_ms - self._created_ms if first == NO_TIMESTAMP else max_timestamp - first
+
+    def _first_timestamp(self) -> int:
+        if self._rolling_timestamp is None:
+            if self.size_bytes == 0:
+                return NO_TIMESTAMP
+            self._rolling_timestamp = next(self.records.iter_headers(0)).max_timestamp
+        return self._rolling_timestamp
+
+    # --- read
+
+    def translate_offset(self, offset: int, start: int = 0) -> tuple[int, int] | None:
+        """(position, size) of the first batch whose last offset is at or above `offset`; None where there is none.
+
+        `start`: a position from which the search may begin.
+        """
+        known_offset, known_position = self._last_batch
+        if known_position and offset >= known_offset:
+            start = max(start, known_position)
+        else:
+            start = max(start, self.offset_index.lookup(offset).position)
+        for batch in self.records.iter_headers(start):
+            if batch.last_offset >= offset:
+                return batch.position, batch.size_bytes
+        return None
+
+    def read(self, start_offset: int, max_bytes: int, end_position: int, *, min_one_batch: bool) -> FileRegion | None:
+        """Batches from the one that holds `start_offset` on, at most `max_bytes` of them; None where there is none.
+
+        `end_position` bounds the file. With `min_one_batch` the first batch comes whole, however large. Otherwise the
+        region may end within a batch, which consumers drop.
+        """
+        found = self.translate_offset(start_offset)
+        if found is None or found[0] >= end_position:
+            return None
+        position, size = found
+        if min_one_batch:
+            max_bytes = max(max_bytes, size)
+        return self.records.region(position, min(max_bytes, end_position - position))
+
+    def find_offset_by_timestamp(self, timestamp: int, start_offset: int) -> FoundTimestamp | None:
+        """The first record at or above `start_offset` whose timestamp is at or above `timestamp`."""
+        hint = max(self.time_index.lookup(timestamp).offset, start_offset)
+        for batch in self.records.iter_headers(self.offset_index.lookup(hint).position):
+            if batch.max_timestamp < timestamp or batch.last_offset < start_offset:
+                continue
+            for record in self.records.read_batch(batch.position).records():
+                if record.timestamp >= timestamp and record.offset >= start_offset:
+                    return FoundTimestamp(record.timestamp, record.offset, batch.partition_leader_epoch)
+        return None
+
+    def next_offset(self) -> int:
+        """The offset behind the last batch: reads on from the last index entry."""
+        end = self.base_offset
+        for batch in self.records.iter_headers(self.offset_index.last_entry().position):
+            end = batch.next_offset
+        return end
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
+        """Those that overlap the range, and whether later segments hold no more of them."""
+        found = []
+        for aborted in self.transaction_index.entries():
+            if aborted.last_offset >= start_offset and aborted.first_offset < end_offset:
+                found.append(aborted)
+            if aborted.last_stable_offset >= end_offset:
+                return found, True
+        return found, False
+
+    # --- recover and cut
+
+    def recover(self, recovery_point: int, on_batch: Callable[[RecordBatch], None]) -> CorruptRecordError | None:
+        """Reads every batch, checks it, and makes the indexes anew; `on_batch` is told each batch of magic 2.
+
+        Gives what is wrong with the first bad batch, where the log must be cut; None where all is well. Nothing is cut
+        here. Batches below `recovery_point` were safe on the disk: a wrong checksum there is damage of another kind,
+        and stays. CorruptRecordError is raised where no batch can be made out there.
+        """
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.transaction_index.reset()
+        self._bytes_since_index_entry = 0
+        self._rolling_timestamp = None
+        self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self._last_batch = (self.base_offset, 0)
+        last_offset = self.base_offset - 1
+        try:
+            for batch in self.records.iter_batches():
+                if batch.last_offset >= recovery_point:
+                    batch.ensure_valid()
+                if batch.last_offset <= last_offset:
+                    raise batch.corrupt(f"batch ends at offset {batch.last_offset}, the one before at {last_offset}")
+                if isinstance(batch, RecordBatch):
+                    self._ensure_recoverable(batch, last_offset)
+                    on_batch(batch)
+                last_offset = batch.last_offset
+                self._index(batch, batch.position)
+        except CorruptRecordError as error:
+            if last_offset + 1 < recovery_point:
+                raise
+            return error
+        return None
+
+    def _ensure_recoverable(self, batch: RecordBatch, last_offset: int) -> None:
+        if batch.base_offset <= last_offset:
+            raise batch.corrupt(f"batch begins at offset {batch.base_offset}, the one before ends at {last_offset}")
+        if batch.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            raise batch.corrupt(f"offset is too far from the segment's base offset {self.base_offset}")
+        if batch.count < 0 or batch.count > batch.last_offset_delta + 1:
+            raise batch.corrupt(f"{batch.count} records with a last offset delta of {batch.last_offset_delta}")
+
+    def truncate_position(self, position: int) -> int:
+        """Cuts the file at a position that starts a batch; the indexes must be cut by `truncate_indexes`. Bytes cut."""
+        cut = self.size_bytes - position
+        if cut > 0:
+            self.records.truncate(position)
+        return cut
+
+    def truncate_to(self, offset: int) -> int:
+        """Drops the batches from the one that holds `offset` on; returns how many bytes went."""
+        found = self.translate_offset(offset)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
+        self._bytes_since_index_entry = 0
+        self._max_timestamp = None
+        self._last_batch = (self.base_offset, 0)
+        if found is None:
+            return 0
+        cut = self.truncate_position(found[0])
+        if self.size_bytes == 0:
+            self._rolling_timestamp = None
+        return cut
+
+    # --- lifecycle
+
+    def create_files(self) -> None:
+        """A new segment's files; the .log is there already."""
+        self.offset_index.flush()
+        self.time_index.flush()
+        self._is_new = True
+
+    def on_become_inactive(self) -> None:
+        """No more appends: the last timestamp goes into the time index, the indexes into their files."""
+        if self.size_bytes:
+            self.time_index.maybe_append(*self.max_timestamp, at_roll=True)
+        self.offset_index.seal()
+        self.time_index.seal()
+        self._is_sealed = True
+
+    def sync(self) -> None:
+        """Returns when the batches, and the indexes of a sealed segment, are on the disk. Safe from any thread."""
+        self.records.file.sync()
+        if self._is_sealed:
+            self.offset_index.sync()
+            self.time_index.sync()
+            self.transaction_index.sync()
+        if self._is_new:
+            self._filesystem.sync_directory(self.directory)
+            self._filesystem.sync_directory(self.directory.parent)
+            self._is_new = False
+
+    def close(self) -> None:
+        """Writes the indexes, trimmed, syncs all and closes the files."""
+        self.on_become_inactive()
+        self.sync()
+        self.records.file.close()

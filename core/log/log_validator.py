@@ -1,0 +1,131 @@
+"""What a leader checks of batches before they are appended, and what it changes in them.
+
+Checked by the header alone: magic, size, codec, crc, record count against last offset delta, sequences, timestamps
+within `message.timestamp.after.max.ms`. The records are opened only where the topic asks for it: a compacted topic
+(every record needs a key), a `message.timestamp.before.max.ms`, another codec than the topic's `compression.type`.
+Differences from Kafka's checks are listed in docs/validation.md. Source:
+org.apache.kafka.storage.internals.log.LogValidator.
+"""
+
+from __future__ import annotations
+
+from core.common.error_code import ErrorCode
+from core.common.errors import CorruptRecordError, KafkaError
+from core.log.log_config import LONG_MAX, LogConfig
+from core.records.batches import CURRENT_MAGIC, iter_batches
+from core.records.compression import CompressionType
+from core.records.record import Record
+from core.records.record_batch import DELETE_HORIZON_FLAG, NO_SEQUENCE, NO_TIMESTAMP, RecordBatch
+from core.records.record_batch_builder import build_batch
+
+_SMALLEST_RECORD = 7
+"""Bytes of a record with nothing in it: no batch holds more records than its bytes have room for, uncompressed."""
+
+
+def validate_batches(records: memoryview, config: LogConfig, *, from_client: bool, now_ms: int) -> list[RecordBatch]:
+    """The batches of a produce request's partition, checked, and rebuilt where the topic's codec asks for it.
+
+    KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE.
+    """
+    batches = []
+    try:
+        for batch in iter_batches(records):
+            if not isinstance(batch, RecordBatch):
+                raise KafkaError(
+                    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+                    f"record batch of magic {batch.magic}, expected {CURRENT_MAGIC}",
+                )
+            batches.append(_validate_batch(batch, config, from_client=from_client, now_ms=now_ms))
+    except CorruptRecordError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    return batches
+
+
+def _validate_batch(batch: RecordBatch, config: LogConfig, *, from_client: bool, now_ms: int) -> RecordBatch:
+    if batch.size_bytes > config.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the record batch has {batch.size_bytes} bytes, max.message.bytes is {config.max_message_bytes}",
+        )
+    batch.ensure_valid()
+    if from_client:
+        _ensure_sound_header(batch)
+    if not config.is_log_append_time and not batch.is_control:
+        _ensure_not_ahead(batch, config, now_ms)
+    target = config.target_compression
+    must_rebuild = target is not None and target is not batch.compression and not batch.is_control
+    checks_each_timestamp = config.message_timestamp_before_max_ms != LONG_MAX and not config.is_log_append_time
+    if from_client and (must_rebuild or config.is_compacted or checks_each_timestamp):
+        records = batch.records()
+        _ensure_sound_records(records, config, checks_timestamps=checks_each_timestamp, now_ms=now_ms)
+        if must_rebuild:
+            assert target is not None
+            return _recompress(batch, target, config)
+    return batch
+
+
+def _ensure_sound_header(batch: RecordBatch) -> None:
+    codec = batch.compression
+    if batch.is_control:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "clients are not allowed to write control records")
+    if batch.attributes & DELETE_HORIZON_FLAG:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "clients are not allowed to write batches with a delete horizon")
+    if batch.count <= 0 or batch.count != batch.last_offset_delta + 1:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"the batch says it holds {batch.count} records, its last offset delta is {batch.last_offset_delta}",
+        )
+    if codec is CompressionType.NONE and batch.count * _SMALLEST_RECORD > batch.size_bytes:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, f"{batch.count} records do not fit in a batch of {batch.size_bytes} bytes"
+        )
+    if batch.has_producer_id and (batch.base_sequence < 0 or batch.producer_epoch < 0):
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"producer {batch.producer_id} sent sequence {batch.base_sequence} in epoch {batch.producer_epoch}",
+        )
+    if not batch.has_producer_id and (batch.is_transactional or batch.base_sequence != NO_SEQUENCE):
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a batch without a producer id has a sequence or a transaction")
+
+
+def _ensure_not_ahead(batch: RecordBatch, config: LogConfig, now_ms: int) -> None:
+    if batch.max_timestamp - now_ms > config.message_timestamp_after_max_ms:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"timestamp {batch.max_timestamp} lies {batch.max_timestamp - now_ms} ms ahead of the broker's clock, "
+            f"message.timestamp.after.max.ms is {config.message_timestamp_after_max_ms}",
+        )
+
+
+def _ensure_sound_records(records: list[Record], config: LogConfig, *, checks_timestamps: bool, now_ms: int) -> None:
+    if config.is_compacted and any(r.key is None for r in records):
+        raise KafkaError(ErrorCode.INVALID_RECORD, "compacted topics do not accept records without a key")
+    if checks_timestamps:
+        oldest = min((r.timestamp for r in records if r.timestamp != NO_TIMESTAMP), default=now_ms)
+        if now_ms - oldest > config.message_timestamp_before_max_ms:
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"timestamp {oldest} lies {now_ms - oldest} ms behind the broker's clock, "
+                f"message.timestamp.before.max.ms is {config.message_timestamp_before_max_ms}",
+            )
+
+
+def _recompress(batch: RecordBatch, target: CompressionType, config: LogConfig) -> RecordBatch:
+    """The same batch with its records section in the topic's codec."""
+    rebuilt = build_batch(
+        batch.records_section(),
+        count=batch.count,
+        base_timestamp=batch.base_timestamp,
+        max_timestamp=batch.max_timestamp,
+        last_offset_delta=batch.last_offset_delta,
+        base_offset=batch.base_offset,
+        partition_leader_epoch=batch.partition_leader_epoch,
+        compression=target,
+        compression_level=config.compression_level(target),
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        is_log_append_time=batch.is_log_append_time,
+        is_transactional=batch.is_transactional,
+    )
+    return RecordBatch(memoryview(bytearray(rebuilt)))

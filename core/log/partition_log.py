@@ -1,0 +1,430 @@
+"""One partition's log: segments end to end, appended to at one end, trimmed at the other.
+
+        log start                       last stable   high watermark   log end
+            |------- readable by read_committed -|            |           |
+            |------------------ readable by consumers --------|           |
+            |--------------------------- on this disk --------------------|
+
+A record's offset never changes. The recovery point says up to where the files are safe on the disk: what lies beyond is
+checked again after a crash. Source: org.apache.kafka.storage.internals.log.UnifiedLog.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.common.clock import Clock
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.filesystem import FileSystem
+from core.common.topic_partition import TopicPartition
+from core.index.transaction_index import AbortedTransaction
+from core.log.file_records import FileRegion
+from core.log.leader_epoch_cache import LeaderEpochCache
+from core.log.log_config import LogConfig
+from core.log.log_segment import FoundTimestamp, LogSegment
+from core.log.log_segments import LogSegments
+from core.log.log_validator import validate_batches
+from core.log.producer_state import BatchMetadata, LogOffsetMetadata
+from core.log.producer_state_manager import ProducerStateManager
+from core.records.record_batch import (
+    NO_TIMESTAMP,
+    RecordBatch,
+    set_base_offset_and_leader_epoch,
+    set_log_append_time,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """What a produce request is told: the offsets its batches have now, or had already (`is_duplicate`)."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time: int
+    log_start_offset: int
+    is_duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """`region` is None where there is nothing to read yet. `aborted`: transactions that a read_committed reader
+    skips.
+    """
+
+    region: FileRegion | None
+    aborted: Sequence[AbortedTransaction] = ()
+
+
+class PartitionLog:
+    """Owned by one task, which does all but `sync_segments`; that may run in any thread. Opened by `log_loader`.
+
+    I1 log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
+    I2 recovery_point <= log_end_offset
+    I3 segments don't overlap, and the first begins at or below log_start_offset
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        partition: TopicPartition,
+        config: LogConfig,
+        *,
+        segments: LogSegments,
+        producers: ProducerStateManager,
+        leader_epochs: LeaderEpochCache,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        clock: Clock,
+        filesystem: FileSystem,
+    ) -> None:
+        self.directory = directory
+        self.partition = partition
+        self.segments = segments
+        self.producers = producers
+        self.leader_epochs = leader_epochs
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.recovery_point = recovery_point
+        self.high_watermark = log_start_offset
+        self._config = config
+        self._clock = clock
+        self._filesystem = filesystem
+        self._last_flush_ms = clock.now_ms()
+        self._check_invariants()
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        for segment in self.segments:
+            segment.config = config
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction has ended: the bound of read_committed."""
+        unstable = self.producers.first_unstable_offset
+        return self.high_watermark if unstable is None else min(unstable.offset, self.high_watermark)
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.log_end_offset - self.recovery_point
+
+    @property
+    def last_flush_ms(self) -> int:
+        return self._last_flush_ms
+
+    # --- append
+
+    def append_as_leader(self, records: memoryview, leader_epoch: int, *, from_client: bool = True) -> AppendResult:
+        """Appends a producer's batches, giving them the next offsets; `records` is changed in place.
+
+        KafkaError as of `validate_batches` and of the producers' sequences, nothing appended then; OSError as the disk
+        says, likewise.
+        """
+        now_ms = self._clock.now_ms()
+        batches = validate_batches(records, self._config, from_client=from_client, now_ms=now_ms)
+        if not batches:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch was sent")
+        if from_client:
+            known = self._find_duplicate(batches)
+            if known is not None:
+                return AppendResult(
+                    known.first_offset, known.last_offset, known.timestamp, self.log_start_offset, is_duplicate=True
+                )
+        next_offset = self.log_end_offset
+        for batch in batches:
+            set_base_offset_and_leader_epoch(batch, next_offset, leader_epoch)
+            if self._config.is_log_append_time and not batch.is_control:
+                set_log_append_time(batch, now_ms)
+            next_offset = batch.next_offset
+        self._append(batches, now_ms)
+        return AppendResult(
+            batches[0].base_offset,
+            batches[-1].last_offset,
+            now_ms if self._config.is_log_append_time else NO_TIMESTAMP,
+            self.log_start_offset,
+        )
+
+    def _find_duplicate(self, batches: Sequence[RecordBatch]) -> BatchMetadata | None:
+        """The batch that a retry repeats; KafkaError where a batch does not follow its producer's last one."""
+        for batch in batches:
+            if not batch.has_producer_id:
+                continue
+            state = self.producers.state_of(batch.producer_id)
+            known = state.find_duplicate(batch)
+            if known is not None:
+                return known
+            state.ensure_may_append(batch)
+        return None
+
+    def _append(self, batches: Sequence[RecordBatch], now_ms: int) -> None:
+        size = sum(batch.size_bytes for batch in batches)
+        if size > self._config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"the record batches have {size} bytes, segment.bytes is {self._config.segment_bytes}",
+            )
+        segment = self._maybe_roll(batches, size, now_ms)
+        position = segment.append(batches)
+        for batch in batches:
+            self.leader_epochs.assign(batch.partition_leader_epoch, batch.base_offset)
+            where = LogOffsetMetadata(batch.base_offset, segment.base_offset, position)
+            completed = self.producers.update(batch, where)
+            if completed is not None and completed.is_aborted:
+                segment.transaction_index.append(
+                    AbortedTransaction(
+                        completed.producer_id,
+                        completed.first_offset,
+                        completed.last_offset,
+                        self.producers.last_stable_offset(completed),
+                    )
+                )
+            position += batch.size_bytes
+        self.log_end_offset = batches[-1].next_offset
+
+    def _maybe_roll(self, batches: Sequence[RecordBatch], size: int, now_ms: int) -> LogSegment:
+        active = self.segments.active
+        newest = max(batch.max_timestamp for batch in batches)
+        if active.should_roll(size, batches[-1].last_offset, newest, now_ms):
+            return self.roll()
+        return active
+
+    def roll(self) -> LogSegment:
+        """Starts a new active segment at the log's end; an empty one is made anew."""
+        active = self.segments.active
+        if active.base_offset == self.log_end_offset:
+            self._delete_segments([active])
+        else:
+            active.on_become_inactive()
+            self.producers.take_snapshot(sync=False)
+        segment = self._new_segment(self.log_end_offset)
+        self.segments.add(segment)
+        return segment
+
+    def _new_segment(self, base_offset: int) -> LogSegment:
+        jitter = min(self._config.segment_jitter_ms, self._config.segment_ms)
+        segment = LogSegment(
+            self.directory,
+            base_offset,
+            self._config,
+            self._filesystem,
+            created_ms=self._clock.now_ms(),
+            jitter_ms=random.randrange(jitter) if jitter else 0,  # noqa: S311 - spreads work, guards nothing
+        )
+        segment.create_files()
+        return segment
+
+    def update_high_watermark(self, offset: int) -> None:
+        """What consumers may read; never beyond the log's end, nor back."""
+        offset = min(offset, self.log_end_offset)
+        if offset > self.high_watermark:
+            self.high_watermark = offset
+            self.producers.on_high_watermark(offset)
+
+    # --- read
+
+    def read(
+        self, offset: int, max_bytes: int, end_offset: int, *, min_one_batch: bool = True, with_aborted: bool = False
+    ) -> ReadResult:
+        """Batches from `offset` on that lie below `end_offset`, out of one segment.
+
+        KafkaError(OFFSET_OUT_OF_RANGE) unless log start <= offset <= log end. The first batch may begin before
+        `offset`; the last may be cut short.
+        """
+        self.ensure_in_range(offset)
+        segment = self.segments.floor(offset)
+        while segment is not None and offset < end_offset:
+            end_position = self._end_position(segment, end_offset)
+            region = segment.read(offset, max_bytes, end_position, min_one_batch=min_one_batch)
+            if region is not None:
+                aborted = self._aborted_transactions(segment, offset, region, end_offset) if with_aborted else ()
+                return ReadResult(region, aborted)
+            segment = self.segments.higher(segment.base_offset)
+        return ReadResult(None)
+
+    def ensure_in_range(self, offset: int) -> None:
+        """KafkaError(OFFSET_OUT_OF_RANGE) unless log start <= offset <= log end."""
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.partition} is outside {self.log_start_offset} to {self.log_end_offset}",
+            )
+
+    def _end_position(self, segment: LogSegment, end_offset: int) -> int:
+        """Position in the segment's file where the batches at and above `end_offset` begin."""
+        following = self.segments.higher(segment.base_offset)
+        last_end = self.log_end_offset if following is None else following.base_offset
+        if end_offset >= last_end:
+            return segment.size_bytes
+        unstable = self.producers.first_unstable_offset
+        if unstable is not None and unstable.offset == end_offset and unstable.position >= 0:
+            return unstable.position if unstable.segment_base_offset == segment.base_offset else segment.size_bytes
+        found = segment.translate_offset(end_offset)
+        return segment.size_bytes if found is None else found[0]
+
+    def _aborted_transactions(
+        self, segment: LogSegment, offset: int, region: FileRegion, end_offset: int
+    ) -> list[AbortedTransaction]:
+        bound = segment.offset_index.find_upper_bound(region.position, region.size_bytes)
+        if bound is None:
+            following = self.segments.higher(segment.base_offset)
+            bound = self.log_end_offset if following is None else following.base_offset
+        bound = min(bound, end_offset)
+        aborted: list[AbortedTransaction] = []
+        for later in self.segments.from_offset(segment.base_offset):
+            found, is_complete = later.aborted_transactions(offset, bound)
+            aborted += found
+            if is_complete:
+                break
+        return aborted
+
+    def find_offset_by_timestamp(self, timestamp: int) -> FoundTimestamp | None:
+        """The first record whose timestamp is at or above `timestamp`; None where there is none."""
+        for segment in self.segments:
+            following = self.segments.higher(segment.base_offset)
+            if following is not None and following.base_offset <= self.log_start_offset:
+                continue
+            if segment.max_timestamp.timestamp >= timestamp:
+                found = segment.find_offset_by_timestamp(timestamp, self.log_start_offset)
+                if found is not None:
+                    return found
+        return None
+
+    def find_max_timestamp(self) -> FoundTimestamp | None:
+        """The first record with the largest timestamp; None where the log is empty."""
+        newest = max((s.max_timestamp.timestamp for s in self.segments), default=NO_TIMESTAMP)
+        return None if newest == NO_TIMESTAMP else self.find_offset_by_timestamp(newest)
+
+    # --- cut and trim
+
+    def truncate_to(self, offset: int) -> int:
+        """Drops every record from `offset` on; returns how many bytes went. A no-op at or above the log's end."""
+        if offset >= self.log_end_offset:
+            return 0
+        cut = 0
+        if offset <= self.segments.first.base_offset:
+            cut = self.size_bytes
+            self.truncate_fully_and_start_at(offset)
+            return cut
+        later = [s for s in self.segments if s.base_offset > offset]
+        cut += sum(s.size_bytes for s in later)
+        self._delete_segments(later)
+        cut += self.segments.active.truncate_to(offset)
+        self._end_at(self.segments.active.next_offset())
+        return cut
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drops every record; the log goes on, empty, at `offset`."""
+        self._delete_segments(list(self.segments))
+        self.segments.add(self._new_segment(offset))
+        self.log_start_offset = offset
+        self._end_at(offset)
+
+    def _end_at(self, offset: int) -> None:
+        self.log_end_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+        self.high_watermark = min(self.high_watermark, offset)
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.leader_epochs.truncate_from_end(offset)
+        self.producers.remove_snapshots_from(offset + 1)
+        rebuild_producer_state(self.producers, self.segments, self.log_start_offset, offset, self._clock.now_ms())
+        self._check_invariants()
+
+    def increment_log_start_offset(self, offset: int) -> None:
+        """The log begins at `offset` now: DeleteRecords and retention. KafkaError(OFFSET_OUT_OF_RANGE) above the high
+        watermark; a no-op below the present start. Segments that lie before it whole are deleted by retention."""
+        if offset > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"cannot move the log start of {self.partition} to {offset}, "
+                f"the high watermark is {self.high_watermark}",
+            )
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.leader_epochs.truncate_from_start(offset)
+            self.producers.truncate_head(offset)
+            self._check_invariants()
+
+    def _delete_segments(self, segments: Iterable[LogSegment]) -> None:
+        """Takes the segments out and their files away. A read that was answered already keeps its file open."""
+        for segment in segments:
+            self.segments.remove(segment)
+            for path in segment.paths:
+                self._filesystem.unlink(path)
+
+    # --- to the disk
+
+    def unflushed_segments(self, offset: int) -> list[LogSegment]:
+        """What `sync_segments` must sync before the recovery point may move to `offset`."""
+        return [s for s in self.segments.from_offset(self.recovery_point) if s.base_offset < offset]
+
+    def mark_flushed(self, offset: int) -> None:
+        """Everything below `offset` is on the disk."""
+        self._last_flush_ms = self._clock.now_ms()
+        if offset > self.recovery_point:
+            self.recovery_point = offset
+
+    def flush(self) -> None:
+        """Returns when everything appended so far is on the disk."""
+        offset = self.log_end_offset
+        sync_segments(self.unflushed_segments(offset))
+        self.mark_flushed(offset)
+
+    def close(self) -> None:
+        """A clean stop: everything synced, indexes trimmed, a snapshot at the log's end, files closed."""
+        self.producers.take_snapshot()
+        for segment in self.segments:
+            segment.close()
+        self.mark_flushed(self.log_end_offset)
+
+    def _check_invariants(self) -> None:
+        assert self.log_start_offset <= self.last_stable_offset <= self.high_watermark <= self.log_end_offset, (
+            f"{self.partition}: start {self.log_start_offset}, stable {self.last_stable_offset}, "
+            f"high watermark {self.high_watermark}, end {self.log_end_offset}"
+        )
+        assert self.recovery_point <= self.log_end_offset
+        assert self.segments.first.base_offset <= self.log_start_offset
+
+
+def sync_segments(segments: Iterable[LogSegment]) -> None:
+    """Syncs the segments' files; from any thread."""
+    for segment in segments:
+        segment.sync()
+
+
+def rebuild_producer_state(
+    producers: ProducerStateManager,
+    segments: LogSegments,
+    log_start_offset: int,
+    log_end_offset: int,
+    now_ms: int,
+    on_batch: Callable[[RecordBatch], None] | None = None,
+) -> None:
+    """Loads the newest snapshot up to `log_end_offset` and reads the batches behind it, up to there."""
+    offset = producers.load(log_start_offset, log_end_offset, now_ms)
+    for segment in segments.from_offset(offset):
+        if segment.base_offset >= log_end_offset:
+            break
+        found = segment.translate_offset(offset)
+        if found is None:
+            continue
+        for batch in segment.records.iter_batches(found[0]):
+            if batch.last_offset >= log_end_offset:
+                break
+            if isinstance(batch, RecordBatch) and batch.base_offset >= offset:
+                producers.update(batch, LogOffsetMetadata(batch.base_offset, segment.base_offset, batch.position))
+                if on_batch:
+                    on_batch(batch)
+    producers.map_end_offset = max(producers.map_end_offset, log_end_offset)

@@ -1,0 +1,66 @@
+"""`.snapshot`: what a partition knows of its producers at the offset in the file's name.
+
+    0   int16   version 1
+    2   uint32  crc          CRC-32C of everything from position 6 on
+    6   int32   count, then per producer 46 bytes:
+    0   int64   producer id
+    8   int16   producer epoch
+    10  int32   last sequence         -1 where no batch is remembered
+    14  int64   last offset           -1 likewise
+    22  int32   offset delta          last offset - first offset of the last batch
+    26  int64   timestamp             of the last batch or marker, ms
+    34  int32   coordinator epoch     of the last marker, -1 where none was seen
+    38  int64   current transaction's first offset, -1 where none is open
+
+(org.apache.kafka.storage.internals.log.ProducerStateManager, ProducerSnapshot.json)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from core.common.errors import CorruptRecordError
+from core.records.checksum import crc32c
+
+_HEADER = struct.Struct(">hIi")
+_CRC_END = 6
+_ENTRY = struct.Struct(">qhiqiqiq")
+_VERSION = 1
+
+
+class ProducerSnapshotEntry(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+    coordinator_epoch: int
+    current_txn_first_offset: int
+
+
+def parse_producer_snapshot(data: bytes, path: str = "") -> list[ProducerSnapshotEntry]:
+    """CorruptRecordError for another version, a wrong checksum, or a size that does not fit the count."""
+    if len(data) < _HEADER.size:
+        raise CorruptRecordError(f"producer snapshot of {len(data)} bytes, expected {_HEADER.size} or more", path=path)
+    version, crc, count = _HEADER.unpack_from(data)
+    if version != _VERSION:
+        raise CorruptRecordError(f"producer snapshot of version {version}, expected {_VERSION}", path=path)
+    computed = crc32c(memoryview(data)[_CRC_END:])
+    if computed != crc:
+        raise CorruptRecordError(
+            f"producer snapshot crc mismatch: stored {crc:08x}, computed {computed:08x}", path=path
+        )
+    if count < 0 or len(data) != _HEADER.size + count * _ENTRY.size:
+        raise CorruptRecordError(f"producer snapshot of {len(data)} bytes says it holds {count} producers", path=path)
+    return [
+        ProducerSnapshotEntry(*_ENTRY.unpack_from(data, position))
+        for position in range(_HEADER.size, len(data), _ENTRY.size)
+    ]
+
+
+def format_producer_snapshot(entries: Sequence[ProducerSnapshotEntry]) -> bytes:
+    body = struct.pack(">i", len(entries)) + b"".join(_ENTRY.pack(*entry) for entry in entries)
+    return struct.pack(">hI", _VERSION, crc32c(body)) + body

@@ -1,0 +1,177 @@
+"""What a partition remembers of one producer, and what it makes of the producer's next batch.
+
+Kafka's rules, which make retries harmless (KIP-98, org.apache.kafka.storage.internals.log.ProducerStateEntry,
+ProducerAppendInfo):
+
+- the last five batches are remembered; one of them sent again is answered with its first offsets
+- otherwise a batch's first sequence must follow the last one, wrapping from 2**31 - 1 to 0
+- a new epoch starts at sequence 0; an older epoch is refused
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.log.producer_snapshot import ProducerSnapshotEntry
+from core.records.control_record import EndTransactionMarker
+from core.records.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, RecordBatch
+
+BATCHES_TO_RETAIN = 5
+_MAX_SEQUENCE = 0x7FFFFFFF
+NO_OFFSET = -1
+
+
+class LogOffsetMetadata(NamedTuple):
+    """An offset and where its batch lies: the base offset of its segment and the position there."""
+
+    offset: int
+    segment_base_offset: int
+    position: int
+
+
+class BatchMetadata(NamedTuple):
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & _MAX_SEQUENCE
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class CompletedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class ProducerState:
+    """One producer of one partition; owned by the partition log's task."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+        "last_timestamp",
+        "producer_epoch",
+        "producer_id",
+    )
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_TO_RETAIN)
+        self.coordinator_epoch = -1
+        self.last_timestamp = NO_TIMESTAMP
+        self.current_txn_first_offset: int | None = None
+
+    @classmethod
+    def from_snapshot(cls, entry: ProducerSnapshotEntry) -> ProducerState:
+        state = cls(entry.producer_id)
+        state.producer_epoch = entry.producer_epoch
+        state.coordinator_epoch = entry.coordinator_epoch
+        state.last_timestamp = entry.timestamp
+        if entry.last_offset >= 0:
+            state.batches.append(
+                BatchMetadata(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
+            )
+        if entry.current_txn_first_offset >= 0:
+            state.current_txn_first_offset = entry.current_txn_first_offset
+        return state
+
+    def to_snapshot(self) -> ProducerSnapshotEntry:
+        last = self.batches[-1] if self.batches else BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, NO_TIMESTAMP)
+        first = self.current_txn_first_offset
+        return ProducerSnapshotEntry(
+            self.producer_id,
+            self.producer_epoch,
+            last.last_sequence,
+            last.last_offset,
+            last.offset_delta,
+            self.last_timestamp,
+            self.coordinator_epoch,
+            NO_OFFSET if first is None else first,
+        )
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
+        """The remembered batch that this one repeats; None where it is new."""
+        if batch.producer_epoch != self.producer_epoch:
+            return None
+        last_sequence = batch.last_sequence
+        for known in self.batches:
+            if known.first_sequence == batch.base_sequence and known.last_sequence == last_sequence:
+                return known
+        return None
+
+    def ensure_may_append(self, batch: RecordBatch) -> None:
+        """KafkaError where a client's batch does not follow what is known of its producer."""
+        if batch.producer_epoch < self.producer_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"epoch of producer {self.producer_id} is {batch.producer_epoch}, "
+                f"smaller than the last seen epoch {self.producer_epoch}",
+            )
+        if batch.producer_epoch != self.producer_epoch:
+            if batch.base_sequence != 0 and self.producer_epoch != NO_PRODUCER_EPOCH:
+                raise self._out_of_order(batch, "a new epoch starts at sequence 0")
+        elif not self._follows(batch.base_sequence):
+            raise self._out_of_order(batch, f"the last sequence is {self.last_sequence}")
+        if self.current_txn_first_offset is not None and not batch.is_transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {self.producer_id} wrote outside its open transaction, "
+                f"which began at offset {self.current_txn_first_offset}",
+            )
+
+    def _follows(self, first_sequence: int) -> bool:
+        last = self.last_sequence
+        if last == NO_SEQUENCE:
+            # After a transaction's end in protocol 2 the marker's epoch is known, but no sequence of it yet.
+            return self.producer_epoch == NO_PRODUCER_EPOCH or first_sequence == 0
+        return first_sequence == last + 1 or (first_sequence == 0 and last == _MAX_SEQUENCE)
+
+    def _out_of_order(self, batch: RecordBatch, why: str) -> KafkaError:
+        return KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"out of order sequence number of producer {self.producer_id}: {batch.base_sequence}, {why}",
+        )
+
+    def append(self, batch: RecordBatch) -> bool:
+        """Takes note of a data batch, its offsets set; True where it starts a transaction."""
+        self._maybe_update_epoch(batch.producer_epoch)
+        self.batches.append(
+            BatchMetadata(batch.last_sequence, batch.last_offset, batch.last_offset_delta, batch.max_timestamp)
+        )
+        self.last_timestamp = batch.max_timestamp
+        if batch.is_transactional and self.current_txn_first_offset is None:
+            self.current_txn_first_offset = batch.base_offset
+            return True
+        return False
+
+    def append_marker(self, batch: RecordBatch, marker: EndTransactionMarker) -> CompletedTransaction | None:
+        """Takes note of a transaction's end; None where nothing was written in it here."""
+        self._maybe_update_epoch(batch.producer_epoch)
+        first_offset, self.current_txn_first_offset = self.current_txn_first_offset, None
+        self.coordinator_epoch = marker.coordinator_epoch
+        self.last_timestamp = batch.max_timestamp
+        if first_offset is None:
+            return None
+        return CompletedTransaction(self.producer_id, first_offset, batch.last_offset, not marker.is_commit)
+
+    def _maybe_update_epoch(self, epoch: int) -> None:
+        if epoch != self.producer_epoch:
+            self.batches.clear()
+            self.producer_epoch = epoch

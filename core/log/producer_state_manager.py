@@ -1,0 +1,176 @@
+"""The producers of one partition, the transactions open there, and their snapshots on disk.
+
+A snapshot is taken when a segment is rolled and at a clean stop, and named by the offset up to which it holds; after a
+crash the last good one is loaded and the log behind it read again
+(org.apache.kafka.storage.internals.log.ProducerStateManager).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from pathlib import Path
+
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem
+from core.log.file_names import SNAPSHOT_SUFFIX, find_offset_files, offset_file_name
+from core.log.producer_snapshot import format_producer_snapshot, parse_producer_snapshot
+from core.log.producer_state import CompletedTransaction, LogOffsetMetadata, ProducerState
+from core.records.control_record import read_end_transaction_marker
+from core.records.record_batch import RecordBatch
+
+
+class ProducerStateManager:
+    """Owned by one task (the partition log's).
+
+    I1 every open transaction belongs to a producer that is known
+    I2 a transaction counts as unstable from its first record until the high watermark has passed its marker
+    """
+
+    def __init__(self, directory: Path, filesystem: FileSystem, *, producer_id_expiration_ms: int) -> None:
+        self._directory = directory
+        self._filesystem = filesystem
+        self._expiration_ms = producer_id_expiration_ms
+        self._producers: dict[int, ProducerState] = {}
+        self._ongoing: dict[int, LogOffsetMetadata] = {}  # producer id -> first offset, in order of offsets
+        self._unreplicated: list[tuple[LogOffsetMetadata, int]] = []  # (first offset, last offset) of ended ones
+        self._last_snapshot_offset = -1
+        self.map_end_offset = 0
+
+    @property
+    def producers(self) -> dict[int, ProducerState]:
+        return self._producers
+
+    @property
+    def first_unstable_offset(self) -> LogOffsetMetadata | None:
+        """Where the first transaction begins that is open, or whose end lies above the high watermark; None where
+        none.
+        """
+        ongoing = next(iter(self._ongoing.values()), None)
+        ended = self._unreplicated[0][0] if self._unreplicated else None
+        return min((o for o in (ongoing, ended) if o is not None), default=None)
+
+    @property
+    def latest_producer_id(self) -> int:
+        """The largest id that is known here, -1 where none is."""
+        return max(self._producers, default=-1)
+
+    def find(self, producer_id: int) -> ProducerState | None:
+        return self._producers.get(producer_id)
+
+    def state_of(self, producer_id: int) -> ProducerState:
+        """Known or new; a new one is remembered by `update` only."""
+        return self._producers.get(producer_id) or ProducerState(producer_id)
+
+    def update(self, batch: RecordBatch, where: LogOffsetMetadata) -> CompletedTransaction | None:
+        """Takes note of a batch that was appended at `where`; gives the transaction that it ended, if it did."""
+        self.map_end_offset = batch.next_offset
+        if not batch.has_producer_id:
+            return None
+        if batch.is_control:
+            return self._update_by_marker(batch)
+        state = self.state_of(batch.producer_id)
+        self._producers[batch.producer_id] = state
+        if state.append(batch):
+            self._ongoing[batch.producer_id] = where
+        return None
+
+    def _update_by_marker(self, batch: RecordBatch) -> CompletedTransaction | None:
+        records = batch.records()
+        marker = read_end_transaction_marker(records[0]) if records else None
+        if marker is None:
+            return None
+        state = self.state_of(batch.producer_id)
+        self._producers[batch.producer_id] = state
+        completed = state.append_marker(batch, marker)
+        first = self._ongoing.pop(batch.producer_id, None)
+        if first is not None:
+            self._unreplicated.append((first, batch.last_offset))
+            self._unreplicated.sort()
+        return completed
+
+    def last_stable_offset(self, completed: CompletedTransaction) -> int:
+        """The last stable offset that holds once that transaction is over: what the transaction index notes."""
+        others = (o.offset for p, o in self._ongoing.items() if p != completed.producer_id)
+        return min(others, default=completed.last_offset + 1)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Lets go of ended transactions whose marker is below it."""
+        if self._unreplicated:
+            self._unreplicated = [u for u in self._unreplicated if u[1] >= high_watermark]
+
+    def remove_expired(self, now_ms: int) -> None:
+        """Forgets producers without an open transaction that wrote nothing for `producer.id.expiration.ms`."""
+        expired = [
+            p
+            for p, state in self._producers.items()
+            if state.current_txn_first_offset is None and now_ms - state.last_timestamp >= self._expiration_ms
+        ]
+        for producer_id in expired:
+            del self._producers[producer_id]
+
+    # --- snapshots
+
+    def take_snapshot(self, *, sync: bool = True) -> None:
+        """Writes `<map end offset>.snapshot`, unless that is the last one already."""
+        if self.map_end_offset <= self._last_snapshot_offset:
+            return
+        path = self._path(self.map_end_offset)
+        content = format_producer_snapshot([state.to_snapshot() for state in self._producers.values()])
+        self._filesystem.write_atomic(path, content, sync=sync)
+        self._last_snapshot_offset = self.map_end_offset
+
+    def reset(self, end_offset: int) -> None:
+        """Forgets everything; the log is read again from `end_offset`."""
+        self._producers.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+        self._last_snapshot_offset = self.map_end_offset = end_offset
+
+    def load(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> int:
+        """Loads the newest good snapshot in that range, and returns the offset from which the log must be read on.
+
+        One that doesn't parse is removed: it can be made again.
+        """
+        self.reset(log_start_offset)
+        for offset, path in reversed(find_offset_files(self._directory, SNAPSHOT_SUFFIX)):
+            if not log_start_offset <= offset <= log_end_offset:
+                continue
+            try:
+                entries = parse_producer_snapshot(path.read_bytes(), str(path))
+            except CorruptRecordError:
+                self._filesystem.unlink(path)
+                continue
+            for entry in entries:
+                state = ProducerState.from_snapshot(entry)
+                if state.current_txn_first_offset is not None:
+                    self._ongoing[entry.producer_id] = LogOffsetMetadata(state.current_txn_first_offset, -1, -1)
+                elif now_ms - entry.timestamp >= self._expiration_ms:
+                    continue
+                self._producers[entry.producer_id] = state
+            self._ongoing = dict(sorted(self._ongoing.items(), key=lambda item: item[1]))
+            self._last_snapshot_offset = self.map_end_offset = offset
+            return offset
+        return log_start_offset
+
+    def truncate_head(self, log_start_offset: int) -> None:
+        """The log begins later now: ended transactions below it are no longer of interest, nor their snapshots."""
+        self._unreplicated = [u for u in self._unreplicated if u[1] >= log_start_offset]
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
+
+    def remove_stray_snapshots(self, segment_offsets: Container[int], log_end_offset: int) -> None:
+        """Keeps those where a segment begins, and the newest: any other is of no use (Kafka's rule)."""
+        snapshots = find_offset_files(self._directory, SNAPSHOT_SUFFIX)
+        newest = max((offset for offset, _ in snapshots if offset <= log_end_offset), default=-1)
+        for offset, path in snapshots:
+            if offset > log_end_offset or (offset not in segment_offsets and offset != newest):
+                self._filesystem.unlink(path)
+
+    def remove_snapshots_from(self, offset: int) -> None:
+        """Those at `offset` and above: the log was cut there."""
+        for snapshot_offset, path in find_offset_files(self._directory, SNAPSHOT_SUFFIX):
+            if snapshot_offset >= offset:
+                self._filesystem.unlink(path)
+        self._last_snapshot_offset = min(self._last_snapshot_offset, offset - 1)
+
+    def _path(self, offset: int) -> Path:
+        return self._directory / offset_file_name(offset, SNAPSHOT_SUFFIX)

@@ -1,0 +1,64 @@
+"""The APIs that plog speaks: each key with its request and response and, through their schemas, its versions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from core.protocol.message import VersionRange, schema_of
+from core.protocol.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from core.protocol.schema.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from core.protocol.schema.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from core.protocol.schema.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from core.protocol.schema.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from core.protocol.schema.fetch import FetchRequest, FetchResponse
+from core.protocol.schema.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from core.protocol.schema.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from core.protocol.schema.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from core.protocol.schema.metadata import MetadataRequest, MetadataResponse
+from core.protocol.schema.produce import ProduceRequest, ProduceResponse
+
+Req = TypeVar("Req")
+Res = TypeVar("Res")
+
+API_VERSIONS_KEY = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Api(Generic[Req, Res]):
+    key: int
+    name: str
+    request: type[Req]
+    response: type[Res]
+
+    @property
+    def versions(self) -> VersionRange:
+        """What is served; both ends in."""
+        return schema_of(self.request).valid
+
+    def request_header_version(self, version: int) -> int:
+        return 2 if version in schema_of(self.request).flexible else 1
+
+    def response_header_version(self, version: int) -> int:
+        """ApiVersions answers with header 0 in every version: a client can't know yet what the broker speaks."""
+        if self.key == API_VERSIONS_KEY:
+            return 0
+        return 1 if version in schema_of(self.response).flexible else 0
+
+
+PRODUCE = Api(0, "Produce", ProduceRequest, ProduceResponse)
+FETCH = Api(1, "Fetch", FetchRequest, FetchResponse)
+LIST_OFFSETS = Api(2, "ListOffsets", ListOffsetsRequest, ListOffsetsResponse)
+METADATA = Api(3, "Metadata", MetadataRequest, MetadataResponse)
+API_VERSIONS = Api(API_VERSIONS_KEY, "ApiVersions", ApiVersionsRequest, ApiVersionsResponse)
+CREATE_TOPICS = Api(19, "CreateTopics", CreateTopicsRequest, CreateTopicsResponse)
+DELETE_TOPICS = Api(20, "DeleteTopics", DeleteTopicsRequest, DeleteTopicsResponse)
+INIT_PRODUCER_ID = Api(22, "InitProducerId", InitProducerIdRequest, InitProducerIdResponse)
+DESCRIBE_CONFIGS = Api(32, "DescribeConfigs", DescribeConfigsRequest, DescribeConfigsResponse)
+CREATE_PARTITIONS = Api(37, "CreatePartitions", CreatePartitionsRequest, CreatePartitionsResponse)
+INCREMENTAL_ALTER_CONFIGS = Api(
+    44, "IncrementalAlterConfigs", IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+)

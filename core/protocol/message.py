@@ -1,0 +1,254 @@
+"""How a protocol message is declared: a dataclass whose fields say their wire type and their versions.
+
+    @message(api_key=18, valid="0-4", flexible="3+")
+    class ApiVersionsRequest:
+        client_software_name: str = string("3+", ignorable=True)
+
+The same declaration serves people (typed attributes), the codec (`message_codec` compiles it once per version) and the
+test that holds it against Kafka's own message definitions. Terms are those of Kafka's definitions: `versions` in which
+the field exists, `nullable` versions in which it may be None, `tagged` versions in which it travels as an optional
+tagged field with number `tag`, `ignorable` when a value other than the default may be dropped for a version without
+the field. Version ranges read "3+", "0-12", "7", or "none".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, dataclass_transform
+
+T = TypeVar("T")
+
+MAX_VERSION = 32767
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """Both ends are in; empty when `last` < `first`."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str) -> VersionRange:
+        if text == "none":
+            return cls(0, -1)
+        if text.endswith("+"):
+            return cls(int(text[:-1]), MAX_VERSION)
+        first, _, last = text.partition("-")
+        return cls(int(first), int(last or first))
+
+    def __contains__(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a struct. `kind` is a primitive's name, "struct" or "array"; `element` is what a struct or array
+    holds: a struct class, or a primitive's name."""
+
+    kind: str
+    versions: VersionRange
+    nullable: VersionRange
+    tagged: VersionRange
+    tag: int
+    ignorable: bool
+    default: object
+    element: type | str | None = None
+    never_flexible: bool = False
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A struct's fields in wire order and, for a whole message, its API key (-1: none) and versions."""
+
+    name: str
+    fields: tuple[Field, ...]
+    api_key: int = -1
+    valid: VersionRange = VersionRange(0, MAX_VERSION)
+    flexible: VersionRange = VersionRange(0, -1)
+
+
+def _field(
+    kind: str,
+    versions: str,
+    default: object,
+    *,
+    nullable: str = "none",
+    tagged: str = "none",
+    tag: int = -1,
+    ignorable: bool = False,
+    element: type | str | None = None,
+    never_flexible: bool = False,
+) -> Any:  # stands, as a default, where a value of the field's type is declared
+    wire = Field(
+        kind=kind,
+        versions=VersionRange.parse(versions),
+        nullable=VersionRange.parse(nullable),
+        tagged=VersionRange.parse(tagged),
+        tag=tag,
+        ignorable=ignorable,
+        default=default,
+        element=element,
+        never_flexible=never_flexible,
+    )
+    if kind == "array" and default is not None:
+        return dataclasses.field(default_factory=list, metadata={"wire": wire})
+    if kind == "struct" and default is not None:
+        assert isinstance(element, type)
+        return dataclasses.field(default_factory=element, metadata={"wire": wire})
+    return dataclasses.field(default=default, metadata={"wire": wire})
+
+
+class _Number(Protocol):
+    """How a number is declared: `int32("3+", -1)` exists from version 3 on and defaults to -1."""
+
+    def __call__(
+        self,
+        versions: str = "0+",
+        default: Any = 0,  # a number of the field's kind
+        *,
+        tagged: str = "none",
+        tag: int = -1,
+        ignorable: bool = False,
+    ) -> Any: ...
+
+
+def _number(kind: str, zero: float) -> _Number:
+    def declare(
+        versions: str = "0+", default: Any = zero, *, tagged: str = "none", tag: int = -1, ignorable: bool = False
+    ) -> Any:
+        return _field(kind, versions, default, tagged=tagged, tag=tag, ignorable=ignorable)
+
+    return declare
+
+
+boolean = _number("bool", zero=False)
+int8 = _number("int8", 0)
+int16 = _number("int16", 0)
+uint16 = _number("uint16", 0)
+int32 = _number("int32", 0)
+int64 = _number("int64", 0)
+float64 = _number("float64", 0.0)
+
+
+def uuid(versions: str = "0+", *, tagged: str = "none", tag: int = -1, ignorable: bool = False) -> Any:
+    """16 bytes; all zero where there is none."""
+    return _field("uuid", versions, bytes(16), tagged=tagged, tag=tag, ignorable=ignorable)
+
+
+def string(
+    versions: str = "0+",
+    default: str | None = "",
+    *,
+    nullable: str = "none",
+    tagged: str = "none",
+    tag: int = -1,
+    ignorable: bool = False,
+    never_flexible: bool = False,
+) -> Any:
+    """UTF-8. `never_flexible` keeps the int16 length in flexible versions too (RequestHeader's client id)."""
+    return _field(
+        "string",
+        versions,
+        default,
+        nullable=nullable,
+        tagged=tagged,
+        tag=tag,
+        ignorable=ignorable,
+        never_flexible=never_flexible,
+    )
+
+
+def binary(
+    versions: str = "0+", default: bytes | None = b"", *, nullable: str = "none", ignorable: bool = False
+) -> Any:
+    return _field("bytes", versions, default, nullable=nullable, ignorable=ignorable)
+
+
+def record_bytes(versions: str = "0+", *, nullable: str = "none") -> Any:
+    """Record batches: decoded as a memoryview of the frame, encoded from anything with a length in bytes."""
+    return _field("records", versions, None, nullable=nullable)
+
+
+def struct_of(
+    element: type,
+    versions: str = "0+",
+    *,
+    null_default: bool = False,
+    nullable: str = "none",
+    tagged: str = "none",
+    tag: int = -1,
+    ignorable: bool = False,
+) -> Any:
+    default = None if null_default else element
+    return _field(
+        "struct",
+        versions,
+        default,
+        nullable=nullable,
+        tagged=tagged,
+        tag=tag,
+        ignorable=ignorable,
+        element=element,
+    )
+
+
+def array(
+    element: type | str,
+    versions: str = "0+",
+    *,
+    null_default: bool = False,
+    nullable: str = "none",
+    tagged: str = "none",
+    tag: int = -1,
+    ignorable: bool = False,
+) -> Any:
+    """Of structs (a class) or primitives (its name); an empty list unless `null_default`."""
+    default: list[object] | None = None if null_default else []
+    return _field(
+        "array",
+        versions,
+        default,
+        nullable=nullable,
+        tagged=tagged,
+        tag=tag,
+        ignorable=ignorable,
+        element=element,
+    )
+
+
+@dataclass_transform()
+def struct(cls: type[T]) -> type[T]:
+    """A struct inside messages; a slotted dataclass, mutable, owned by one task."""
+    return _declare(cls, api_key=-1, valid=VersionRange(0, MAX_VERSION), flexible=VersionRange(0, -1))
+
+
+@dataclass_transform()
+def message(*, valid: str, flexible: str, api_key: int = -1) -> Callable[[type[T]], type[T]]:
+    """A whole request, response, header or metadata record; `api_key` is a metadata record's type where it is one."""
+
+    def declare(cls: type[T]) -> type[T]:
+        return _declare(cls, api_key=api_key, valid=VersionRange.parse(valid), flexible=VersionRange.parse(flexible))
+
+    return declare
+
+
+def _declare(cls: type[T], *, api_key: int, valid: VersionRange, flexible: VersionRange) -> type[T]:
+    declared = dataclass(slots=True)(cls)
+    fields = tuple(
+        dataclasses.replace(f.metadata["wire"], name=f.name)
+        for f in dataclasses.fields(declared)  # type: ignore[arg-type]  # the decorator made it one
+    )
+    _schemas[declared] = Schema(declared.__name__, fields, api_key, valid, flexible)
+    return declared
+
+
+_schemas: dict[type, Schema] = {}
+
+
+def schema_of(cls: type) -> Schema:
+    """The declared schema of a message or struct class; KeyError for any other class."""
+    return _schemas[cls]

@@ -1,0 +1,43 @@
+"""ApiVersions (API 18): what the broker speaks (KIP-35), and its features (KIP-584)."""
+
+from __future__ import annotations
+
+from core.protocol.message import array, boolean, int16, int32, int64, message, string, struct
+
+
+@message(api_key=18, valid="0-4", flexible="3+")
+class ApiVersionsRequest:
+    client_software_name: str = string("3+", ignorable=True)
+    client_software_version: str = string("3+", ignorable=True)
+
+
+@struct
+class ApiVersion:
+    api_key: int = int16()
+    min_version: int = int16()
+    max_version: int = int16()
+
+
+@struct
+class SupportedFeatureKey:
+    name: str = string("3+")
+    min_version: int = int16("3+")
+    max_version: int = int16("3+")
+
+
+@struct
+class FinalizedFeatureKey:
+    name: str = string("3+")
+    max_version_level: int = int16("3+")
+    min_version_level: int = int16("3+")
+
+
+@message(api_key=18, valid="0-4", flexible="3+")
+class ApiVersionsResponse:
+    error_code: int = int16()
+    api_keys: list[ApiVersion] = array(ApiVersion)
+    throttle_time_ms: int = int32("1+", ignorable=True)
+    supported_features: list[SupportedFeatureKey] = array(SupportedFeatureKey, "3+", tagged="3+", tag=0, ignorable=True)
+    finalized_features_epoch: int = int64("3+", -1, tagged="3+", tag=1, ignorable=True)
+    finalized_features: list[FinalizedFeatureKey] = array(FinalizedFeatureKey, "3+", tagged="3+", tag=2, ignorable=True)
+    zk_migration_ready: bool = boolean("3+", tagged="3+", tag=3, ignorable=True)

@@ -1,0 +1,53 @@
+"""DescribeConfigs (API 32): the configuration of topics and brokers, with each value's source."""
+
+from __future__ import annotations
+
+from core.protocol.message import array, boolean, int8, int16, int32, message, string, struct
+
+
+@struct
+class DescribeConfigsResource:
+    resource_type: int = int8()
+    resource_name: str = string()
+    configuration_keys: list[str] | None = array("string", nullable="0+")
+
+
+@message(api_key=32, valid="1-4", flexible="4+")
+class DescribeConfigsRequest:
+    resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
+    include_synonyms: bool = boolean("1+")
+    include_documentation: bool = boolean("3+")
+
+
+@struct
+class DescribeConfigsSynonym:
+    name: str = string("1+")
+    value: str | None = string("1+", nullable="0+")
+    source: int = int8("1+")
+
+
+@struct
+class DescribeConfigsResourceResult:
+    name: str = string()
+    value: str | None = string(nullable="0+")
+    read_only: bool = boolean()
+    config_source: int = int8("1+", -1, ignorable=True)
+    is_sensitive: bool = boolean()
+    synonyms: list[DescribeConfigsSynonym] = array(DescribeConfigsSynonym, "1+", ignorable=True)
+    config_type: int = int8("3+", ignorable=True)
+    documentation: str | None = string("3+", nullable="0+", ignorable=True)
+
+
+@struct
+class DescribeConfigsResult:
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+    resource_type: int = int8()
+    resource_name: str = string()
+    configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)
+
+
+@message(api_key=32, valid="1-4", flexible="4+")
+class DescribeConfigsResponse:
+    throttle_time_ms: int = int32()
+    results: list[DescribeConfigsResult] = array(DescribeConfigsResult)

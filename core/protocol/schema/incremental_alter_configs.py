@@ -1,0 +1,39 @@
+"""IncrementalAlterConfigs (API 44): single changes to the configuration of topics (KIP-339)."""
+
+from __future__ import annotations
+
+from core.protocol.message import array, boolean, int8, int16, int32, message, string, struct
+
+
+@struct
+class AlterableConfig:
+    name: str = string()
+    config_operation: int = int8()
+    value: str | None = string(nullable="0+")
+
+
+@struct
+class AlterConfigsResource:
+    resource_type: int = int8()
+    resource_name: str = string()
+    configs: list[AlterableConfig] = array(AlterableConfig)
+
+
+@message(api_key=44, valid="0-1", flexible="1+")
+class IncrementalAlterConfigsRequest:
+    resources: list[AlterConfigsResource] = array(AlterConfigsResource)
+    validate_only: bool = boolean()
+
+
+@struct
+class AlterConfigsResourceResponse:
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+    resource_type: int = int8()
+    resource_name: str = string()
+
+
+@message(api_key=44, valid="0-1", flexible="1+")
+class IncrementalAlterConfigsResponse:
+    throttle_time_ms: int = int32()
+    responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)

@@ -1,0 +1,47 @@
+"""ListOffsets (API 2): the offset of a timestamp, of the log's start or of its end."""
+
+from __future__ import annotations
+
+from core.protocol.message import array, int8, int16, int32, int64, message, string, struct
+
+
+@struct
+class ListOffsetsPartition:
+    partition_index: int = int32()
+    current_leader_epoch: int = int32("4+", -1, ignorable=True)
+    timestamp: int = int64()
+
+
+@struct
+class ListOffsetsTopic:
+    name: str = string()
+    partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
+
+
+@message(api_key=2, valid="1-11", flexible="6+")
+class ListOffsetsRequest:
+    replica_id: int = int32()
+    isolation_level: int = int8("2+")
+    topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
+    timeout_ms: int = int32("10+", ignorable=True)
+
+
+@struct
+class ListOffsetsPartitionResponse:
+    partition_index: int = int32()
+    error_code: int = int16()
+    timestamp: int = int64("1+", -1)
+    offset: int = int64("1+", -1)
+    leader_epoch: int = int32("4+", -1)
+
+
+@struct
+class ListOffsetsTopicResponse:
+    name: str = string()
+    partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
+
+
+@message(api_key=2, valid="1-11", flexible="6+")
+class ListOffsetsResponse:
+    throttle_time_ms: int = int32("2+", ignorable=True)
+    topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)

@@ -1,0 +1,93 @@
+"""Walking the batches of a log or of a fetched buffer, whatever their magic.
+
+Every entry, of any magic, starts with int64 offset and int32 length, and has its magic at position 16.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from core.common.errors import CorruptRecordError
+from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
+from core.records.record_batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_POSITION, RecordBatch
+
+Batch = RecordBatch | LegacyRecordBatch
+
+ENTRY_HEADER_SIZE = 17
+"""Bytes that are needed to see an entry's length and magic."""
+
+CURRENT_MAGIC = 2
+
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
+_SMALLEST_LENGTH = {
+    0: MIN_MESSAGE_SIZE,
+    1: MIN_MESSAGE_SIZE + 8,
+    CURRENT_MAGIC: HEADER_SIZE - LOG_OVERHEAD,
+}
+
+
+def entry_size(buffer: memoryview, start: int, position: int | None = None) -> int:
+    """Size in bytes of the entry at `start`, of which `ENTRY_HEADER_SIZE` bytes are there.
+
+    CorruptRecordError (saying `position`, where that is given) for a magic that no format has or a length that its
+    header does not fit in.
+    """
+    offset, length = _OFFSET_AND_LENGTH.unpack_from(buffer, start)
+    magic = buffer[start + MAGIC_POSITION]
+    smallest = _SMALLEST_LENGTH.get(magic)
+    if smallest is not None and length >= smallest:
+        return LOG_OVERHEAD + int(length)
+    cause = (
+        f"unknown magic {magic}"
+        if smallest is None
+        else f"length {length}, expected at least {smallest} for magic {magic}"
+    )
+    raise CorruptRecordError(cause, position=start if position is None else position, offset=offset)
+
+
+def read_batch(buffer: memoryview, start: int = 0, position: int | None = None) -> Batch:
+    """The batch that starts at `start` and lies whole in `buffer`; CorruptRecordError where none does.
+
+    Only the frame is checked: the caller decides whether to pay for `ensure_valid`. `position` as of `RecordBatch`.
+    """
+    left = len(buffer) - start
+    where = start if position is None else position
+    if left < ENTRY_HEADER_SIZE:
+        raise CorruptRecordError(f"{left} bytes are too few for a batch", position=where)
+    size = entry_size(buffer, start, where)
+    if size > left:
+        (offset,) = struct.unpack_from(">q", buffer, start)
+        raise CorruptRecordError(f"batch of {size} bytes where {left} are left", position=where, offset=offset)
+    if buffer[start + MAGIC_POSITION] == CURRENT_MAGIC:
+        return RecordBatch(buffer, start, position)
+    return LegacyRecordBatch(buffer, start, position)
+
+
+def read_header(header: bytes, position: int) -> Batch:
+    """The batch whose first bytes these are, `ENTRY_HEADER_SIZE` at least: only what the header says may be asked of
+    it.
+    """
+    padded = memoryview(header.ljust(HEADER_SIZE, b"\0"))
+    entry_size(padded, 0, position)
+    if padded[MAGIC_POSITION] == CURRENT_MAGIC:
+        return RecordBatch(padded, 0, position)
+    return LegacyRecordBatch(padded, 0, position)
+
+
+def iter_batches(buffer: memoryview, start: int = 0) -> Iterator[Batch]:
+    """Every batch from `start` to the end; CorruptRecordError at the first bytes that are none."""
+    while start < len(buffer):
+        batch = read_batch(buffer, start)
+        yield batch
+        start += batch.size_bytes
+
+
+def iter_whole_batches(buffer: memoryview, start: int = 0) -> Iterator[Batch]:
+    """Like `iter_batches`, but ends quietly where the buffer cuts a batch short, as a fetch's byte limit does."""
+    while len(buffer) - start >= ENTRY_HEADER_SIZE:
+        if entry_size(buffer, start) > len(buffer) - start:
+            return
+        batch = read_batch(buffer, start)
+        yield batch
+        start += batch.size_bytes

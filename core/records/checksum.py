@@ -1,0 +1,44 @@
+"""The two checksums of Kafka's files: CRC-32C (Castagnoli) for everything of magic 2 and for producer snapshots,
+CRC-32 (zlib's) for messages of magic 0 and 1.
+
+`crc32c` takes any contiguous buffer without copying it. fastcrc does it in hardware (about 50 GB/s from cache); where
+its wheel is missing, crcmod, slower, gives the same numbers. `crc32c_by_table` is always crcmod: the independent
+second opinion of tests.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from functools import cache
+
+Buffer = bytes | bytearray | memoryview
+
+
+@cache
+def _crcmod_crc32c() -> Callable[[Buffer], int]:
+    from crcmod.predefined import mkPredefinedCrcFun
+
+    function: Callable[[Buffer], int] = mkPredefinedCrcFun("crc-32c")
+    return function
+
+
+def crc32c_by_table(data: Buffer) -> int:
+    """CRC-32C by crcmod's table: slow, independent of `crc32c`."""
+    return _crcmod_crc32c()(bytes(data))
+
+
+crc32c: Callable[[Buffer], int]
+"""CRC-32C of the whole buffer."""
+
+try:
+    from fastcrc.crc32 import iscsi
+except ImportError:  # a platform without the wheel
+    crc32c = crc32c_by_table
+else:
+    crc32c = iscsi
+
+
+def crc32(data: Buffer) -> int:
+    """CRC-32 as java.util.zip.CRC32 computes it."""
+    return zlib.crc32(data)

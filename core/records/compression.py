@@ -1,0 +1,318 @@
+"""The five codecs of Kafka's record batches, and the shapes in which clients write them.
+
+- gzip: one or more members (RFC 1952)
+- snappy: Java (and everything of magic 0 and 1) writes the xerial stream: 8 bytes of magic, int32 version, int32 lowest
+  compatible version, then blocks of int32 length and a raw snappy block each of at most 32 KB; librdkafka writes one
+  raw block. Both are read, xerial is written.
+- lz4: a frame with independent blocks of 64 KB. Magic 0's frame headers carry a checksum that old Kafka computed
+  wrongly (KAFKA-3160); it is accepted there only.
+- zstd: a frame, with or without its content size (KIP-110)
+
+The packages are imported when their codec is first used. A few compressed bytes can claim gigabytes: `decompress`
+stops at `limit` bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import zlib
+from enum import IntEnum
+from typing import Any
+
+from core.common.error_code import ErrorCode
+from core.common.errors import CorruptRecordError, KafkaError
+
+Buffer = bytes | bytearray | memoryview
+
+DEFAULT_LIMIT = 128 * 1024 * 1024
+"""Bytes that one batch may decompress to, unless the caller says otherwise."""
+
+_CHUNK = 1024 * 1024
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = struct.Struct(">8sii")
+_XERIAL_BLOCK_SIZE = 32 * 1024
+_INT32 = struct.Struct(">i")
+_ISAL_LEVEL = 3  # about zlib's 6 in size, 3.7 times its speed
+
+
+class CompressionType(IntEnum):
+    """The low three attribute bits of a batch."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @property
+    def text(self) -> str:
+        return self.name.lower()
+
+    @classmethod
+    def parse(cls, text: str) -> CompressionType:
+        """KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for a name that is no codec's."""
+        try:
+            return cls[text.upper()]
+        except KeyError:
+            names = ", ".join(c.text for c in cls)
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression type {text!r}, expected one of {names}"
+            ) from None
+
+
+def compress(codec: CompressionType, data: Buffer, level: int | None = None) -> bytes:
+    """`level` is the codec's own: gzip 1 to 9, lz4 1 to 17, zstd -131072 to 22; None takes its default."""
+    if codec is CompressionType.NONE:
+        return bytes(data)
+    return _COMPRESSORS[codec](data, level)
+
+
+def decompress(codec: CompressionType, data: Buffer, *, limit: int = DEFAULT_LIMIT, magic: int = 2) -> bytes:
+    """The uncompressed bytes; CorruptRecordError where they break the codec's format or exceed `limit` bytes."""
+    if codec is CompressionType.NONE:
+        return bytes(data)
+    if not len(data):
+        raise CorruptRecordError(f"{codec.text} data is empty")
+    try:
+        if codec is CompressionType.LZ4:
+            return _decompress_lz4(data, limit, magic)
+        return _DECOMPRESSORS[codec](data, limit)
+    except (RuntimeError, ValueError, IndexError, struct.error, zlib.error) as error:
+        raise CorruptRecordError(f"{codec.text} data does not decompress: {error}") from error
+
+
+def _ensure_within(size: int, limit: int) -> None:
+    if size > limit:
+        raise CorruptRecordError(f"compressed data expands to more than the {limit} bytes that are allowed")
+
+
+# --- gzip
+
+
+def _compress_gzip(data: Buffer, level: int | None) -> bytes:
+    if level is None:
+        from isal import igzip
+
+        compressed: bytes = igzip.compress(data, _ISAL_LEVEL)
+        return compressed
+    import gzip
+
+    return gzip.compress(data, level, mtime=0)
+
+
+def _decompress_gzip(data: Buffer, limit: int) -> bytes:
+    from isal import isal_zlib
+
+    chunks: list[bytes] = []
+    total = 0
+    rest: Buffer = data
+    while len(rest):
+        member = isal_zlib.decompressobj(31)
+        while True:
+            try:
+                chunk = member.decompress(rest, limit - total + 1)
+            except isal_zlib.error as error:  # type: ignore[misc]  # its stubs call it a class of no kind
+                raise ValueError(error) from error
+            total += len(chunk)
+            _ensure_within(total, limit)
+            chunks.append(chunk)
+            rest = member.unconsumed_tail
+            if member.eof:
+                break
+            if not chunk and not rest:
+                raise CorruptRecordError("gzip data is cut short")
+        rest = member.unused_data
+    return b"".join(chunks)
+
+
+# --- snappy
+
+
+def _compress_snappy(data: Buffer, _level: int | None) -> bytes:
+    import snappy
+
+    view = memoryview(data)
+    pieces = [_XERIAL_HEADER.pack(_XERIAL_MAGIC, 1, 1)]
+    for start in range(0, len(view), _XERIAL_BLOCK_SIZE):
+        block = snappy.compress(view[start : start + _XERIAL_BLOCK_SIZE])
+        pieces += (_INT32.pack(len(block)), block)
+    return b"".join(pieces)
+
+
+def _decompress_snappy(data: Buffer, limit: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _decompress_snappy_block(view, limit)
+    position = _XERIAL_HEADER.size
+    blocks: list[bytes] = []
+    total = 0
+    while position < len(view):
+        (size,) = _INT32.unpack_from(view, position)
+        position += _INT32.size
+        if not 0 <= size <= len(view) - position:
+            raise CorruptRecordError(f"snappy block of {size} bytes where {len(view) - position} are left")
+        block = _decompress_snappy_block(view[position : position + size], limit - total)
+        total += len(block)
+        blocks.append(block)
+        position += size
+    return b"".join(blocks)
+
+
+def _decompress_snappy_block(block: memoryview, limit: int) -> bytes:
+    import snappy
+
+    from core.common.varint import read_uvarint
+
+    claimed, _ = read_uvarint(block, 0)
+    _ensure_within(claimed, limit)
+    try:
+        data: bytes = snappy.uncompress(block)
+    except snappy.UncompressError as error:
+        raise ValueError(error) from error
+    return data
+
+
+# --- lz4
+
+
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
+    import lz4.frame
+
+    compressed: bytes = lz4.frame.compress(
+        data,
+        compression_level=level or 0,
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        store_size=False,
+    )
+    return compressed
+
+
+def _decompress_lz4(data: Buffer, limit: int, magic: int) -> bytes:
+    import lz4.frame
+
+    if magic == 0:
+        data = _with_right_lz4_header(data)
+    frame = lz4.frame.LZ4FrameDecompressor()
+    chunks: list[bytes] = []
+    total = 0
+    feed: Buffer = data
+    while True:
+        chunk = frame.decompress(feed, max_length=min(_CHUNK, limit - total + 1))
+        total += len(chunk)
+        _ensure_within(total, limit)
+        chunks.append(chunk)
+        if frame.eof:
+            return b"".join(chunks)
+        if frame.needs_input:
+            raise CorruptRecordError("lz4 frame is cut short")
+        feed = b""
+
+
+def _with_right_lz4_header(data: Buffer) -> bytes:
+    """The frame with the header that the library makes for the same flags: magic 0 has a wrong checksum in it.
+
+    Frame header: int32 magic, byte flags, byte block size, [int64 content size], byte checksum.
+    """
+    import lz4.frame
+
+    if len(data) < 7:
+        raise CorruptRecordError("lz4 frame is cut short")
+    flags, block = data[4], data[5]
+    content_size = int.from_bytes(data[6:14], "little") if flags & 0x08 else 0
+    header: bytes = lz4.frame.compress_begin(
+        lz4.frame.create_compression_context(),
+        source_size=content_size,
+        block_size=block >> 4 & 7,
+        block_linked=not flags & 0x20,
+        content_checksum=bool(flags & 0x04),
+        block_checksum=bool(flags & 0x10),
+    )
+    return header + bytes(data[15 if flags & 0x08 else 7 :])
+
+
+# --- zstd
+
+
+class _ZstdContexts(threading.local):
+    """Contexts are costly to make and may not be shared by threads."""
+
+    def __init__(self) -> None:
+        import zstandard
+
+        self.decompressor = zstandard.ZstdDecompressor()
+        self.compressors: dict[int, Any] = {}
+
+    def compressor(self, level: int) -> Any:  # zstandard's own type; the package is imported late
+        if level not in self.compressors:
+            import zstandard
+
+            self.compressors[level] = zstandard.ZstdCompressor(level=level)
+        return self.compressors[level]
+
+
+_zstd: _ZstdContexts | None = None
+
+
+def _zstd_contexts() -> _ZstdContexts:
+    global _zstd
+    if _zstd is None:
+        _zstd = _ZstdContexts()
+    return _zstd
+
+
+def _compress_zstd(data: Buffer, level: int | None) -> bytes:
+    compressed: bytes = _zstd_contexts().compressor(3 if level is None else level).compress(data)
+    return compressed
+
+
+def _decompress_zstd(data: Buffer, limit: int) -> bytes:
+    import zstandard
+
+    chunks: list[bytes] = []
+    total = 0
+    try:
+        _ensure_whole_zstd_frame(data)
+        reader = _zstd_contexts().decompressor.stream_reader(data, read_across_frames=True)
+        while chunk := reader.read(min(_CHUNK, limit - total + 1)):
+            total += len(chunk)
+            _ensure_within(total, limit)
+            chunks.append(chunk)
+    except zstandard.ZstdError as error:
+        raise ValueError(error) from error
+    return b"".join(chunks)
+
+
+def _ensure_whole_zstd_frame(data: Buffer) -> None:
+    """The reader takes a frame that ends early for a whole one, so walk the first frame's blocks (RFC 8878, 3.1.1).
+
+    Block header: 3 bytes little-endian, bit 0 last, bits 1-2 type (1 = one byte repeated), bits 3-23 size.
+    """
+    import zstandard
+
+    position = zstandard.frame_header_size(data)
+    last = False
+    while not last:
+        header = int.from_bytes(data[position : position + 3], "little")
+        if position + 3 > len(data):
+            break
+        last = bool(header & 1)
+        position += 3 + (1 if header >> 1 & 3 == 1 else header >> 3)
+    if zstandard.get_frame_parameters(data).has_checksum:
+        position += 4
+    if not last or position > len(data):
+        raise CorruptRecordError("zstd frame is cut short")
+
+
+_COMPRESSORS = {
+    CompressionType.GZIP: _compress_gzip,
+    CompressionType.SNAPPY: _compress_snappy,
+    CompressionType.LZ4: _compress_lz4,
+    CompressionType.ZSTD: _compress_zstd,
+}
+_DECOMPRESSORS = {
+    CompressionType.GZIP: _decompress_gzip,
+    CompressionType.SNAPPY: _decompress_snappy,
+    CompressionType.ZSTD: _decompress_zstd,
+}

@@ -1,0 +1,83 @@
+"""Control records: what the broker writes between the users' records.
+
+Key: int16 version (0), int16 type. Value: a message of the type's schema, with an int16 version in front for
+transaction markers (org.apache.kafka.common.record.ControlRecordType, EndTransactionMarker).
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+from core.common.errors import CorruptRecordError
+from core.records.record import Record, encode_record
+from core.records.record_batch_builder import build_batch
+
+_KEY = struct.Struct(">hh")
+_END_TXN_MARKER = struct.Struct(">hi")
+
+
+class ControlRecordType(IntEnum):
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+class EndTransactionMarker(NamedTuple):
+    is_commit: bool
+    coordinator_epoch: int
+
+
+def control_type(key: bytes | None) -> ControlRecordType | None:
+    """The type that a control record's key names; None for one of a future Kafka.
+
+    CorruptRecordError where the key is none.
+    """
+    if key is None or len(key) < _KEY.size:
+        raise CorruptRecordError(f"control record key of {0 if key is None else len(key)} bytes, expected 4")
+    version, number = _KEY.unpack_from(key)
+    if version < 0:
+        raise CorruptRecordError(f"control record key version {version}")
+    try:
+        return ControlRecordType(number)
+    except ValueError:
+        return None
+
+
+def control_key(type_: ControlRecordType) -> bytes:
+    return _KEY.pack(0, type_)
+
+
+def read_end_transaction_marker(record: Record) -> EndTransactionMarker | None:
+    """The marker in a control batch's record; None where it is no transaction marker."""
+    type_ = control_type(record.key)
+    if type_ not in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
+        return None
+    if record.value is None or len(record.value) < _END_TXN_MARKER.size:
+        raise CorruptRecordError("transaction marker is too short for its version and coordinator epoch")
+    _, coordinator_epoch = _END_TXN_MARKER.unpack_from(record.value)
+    return EndTransactionMarker(type_ is ControlRecordType.COMMIT, coordinator_epoch)
+
+
+def end_transaction_batch(
+    marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, timestamp: int, base_offset: int = 0
+) -> bytes:
+    """The control batch that ends a transaction."""
+    type_ = ControlRecordType.COMMIT if marker.is_commit else ControlRecordType.ABORT
+    section = encode_record(0, 0, control_key(type_), _END_TXN_MARKER.pack(0, marker.coordinator_epoch))
+    return build_batch(
+        section,
+        count=1,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+        is_control=True,
+    )

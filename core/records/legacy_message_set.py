@@ -1,0 +1,191 @@
+"""Messages of magic 0 and 1, as Kafka wrote them before 0.11: read, never written.
+
+    position  type    field
+    0         int64   offset
+    8         int32   size            of what follows this field
+    12        uint32  crc             CRC-32 of everything from position 16 on
+    16        int8    magic           0 or 1
+    17        int8    attributes      bits 0-2 codec, bit 3 LogAppendTime (magic 1)
+    18        int64   timestamp       magic 1 only
+    ..        int32   key length      -1 is null, then the key
+    ..        int32   value length    -1 is null, then the value
+
+A compressed message is a wrapper: its value is a whole message set, its offset that of the last message inside. Inner
+offsets are absolute in magic 0 and relative in magic 1, where the last of them equals the wrapper's; the inner messages
+of a LogAppendTime wrapper take its timestamp.
+Source: org.apache.kafka.common.record.LegacyRecord, AbstractLegacyRecordBatch, KIP-31, KIP-32.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from core.common.errors import CorruptRecordError
+from core.records.checksum import crc32
+from core.records.compression import DEFAULT_LIMIT, CompressionType, decompress
+from core.records.record import Record
+from core.records.record_batch import (
+    CODEC_MASK,
+    LOG_OVERHEAD,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_FLAG,
+)
+
+_HEADER = struct.Struct(">qiIbb")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_CRC_END = 16
+MIN_MESSAGE_SIZE = 14
+"""The smallest size field: crc, magic, attributes and two null lengths, without a timestamp."""
+
+
+class LegacyRecordBatch:
+    """One message of the log, a plain one or a wrapper, read in place as a batch: the same names as `RecordBatch`.
+
+    The caller has made sure that it lies whole in the buffer (`batches.read_batch` does). Immutable.
+    """
+
+    __slots__ = (
+        "attributes",
+        "buffer",
+        "crc",
+        "last_offset",
+        "length",
+        "magic",
+        "max_timestamp",
+        "position",
+        "start",
+    )
+
+    partition_leader_epoch = NO_PARTITION_LEADER_EPOCH
+    producer_id = NO_PRODUCER_ID
+    producer_epoch = NO_PRODUCER_EPOCH
+    base_sequence = NO_SEQUENCE
+    last_sequence = NO_SEQUENCE
+    is_transactional = False
+    is_control = False
+    has_producer_id = False
+    delete_horizon_ms = None
+
+    def __init__(self, buffer: memoryview, start: int = 0, position: int | None = None) -> None:
+        self.buffer = buffer
+        self.start = start
+        self.position = start if position is None else position
+        self.last_offset: int
+        self.length: int
+        self.attributes: int
+        self.last_offset, self.length, self.crc, self.magic, self.attributes = _HEADER.unpack_from(buffer, start)
+        self.max_timestamp: int = NO_TIMESTAMP
+        if self.magic == 1:
+            (self.max_timestamp,) = _INT64.unpack_from(buffer, start + _HEADER.size)
+
+    @property
+    def size_bytes(self) -> int:
+        return LOG_OVERHEAD + self.length
+
+    @property
+    def next_offset(self) -> int:
+        return self.last_offset + 1
+
+    @property
+    def base_offset(self) -> int:
+        """Of a wrapper, the first inner offset: costs decompressing it."""
+        if self.compression is CompressionType.NONE:
+            return self.last_offset
+        return self.records()[0].offset
+
+    @property
+    def compression(self) -> CompressionType:
+        try:
+            return CompressionType(self.attributes & CODEC_MASK)
+        except ValueError:
+            raise self.corrupt(f"unknown codec {self.attributes & CODEC_MASK}") from None
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.magic == 1 and bool(self.attributes & TIMESTAMP_TYPE_FLAG)
+
+    def computed_crc(self) -> int:
+        return crc32(self.buffer[self.start + _CRC_END : self.start + self.size_bytes])
+
+    def ensure_valid(self) -> None:
+        """CorruptRecordError unless the stored crc is that of the bytes."""
+        computed = self.computed_crc()
+        if computed != self.crc:
+            raise self.corrupt(f"crc mismatch: stored {self.crc:08x}, computed {computed:08x}")
+
+    def key_and_value(self) -> tuple[bytes | None, bytes | None]:
+        """Of a wrapper, the value is the compressed message set."""
+        start = self.start + _HEADER.size + (_INT64.size if self.magic == 1 else 0)
+        end = self.start + self.size_bytes
+        key, position = self._read_bytes(start, end)
+        value, position = self._read_bytes(position, end)
+        if position != end:
+            raise self.corrupt(f"message ends {end - position} bytes before its size says")
+        return key, value
+
+    def _read_bytes(self, position: int, end: int) -> tuple[bytes | None, int]:
+        start = position + _INT32.size
+        if start > end:
+            raise self.corrupt("message is too short for its key and value")
+        (length,) = _INT32.unpack_from(self.buffer, position)
+        if length == -1:
+            return None, start
+        if length < 0 or start + length > end:
+            raise self.corrupt(f"field of {length} bytes where {end - start} are left")
+        return bytes(self.buffer[start : start + length]), start + length
+
+    def messages(self, *, limit: int = DEFAULT_LIMIT) -> list[LegacyRecordBatch]:
+        """The messages inside a wrapper, with the offsets and timestamps that are in them; a plain message, itself."""
+        codec = self.compression
+        if codec is CompressionType.NONE:
+            return [self]
+        if codec is CompressionType.ZSTD:
+            raise self.corrupt("magic 0 and 1 know no zstd")
+        _, value = self.key_and_value()
+        if value is None:
+            raise self.corrupt("a compressed message has no value")
+        try:
+            data = memoryview(decompress(codec, value, limit=limit, magic=self.magic))
+            inner = list(_walk(data, self.magic))
+        except CorruptRecordError as error:
+            raise self.corrupt(error.cause) from error
+        if not inner:
+            raise self.corrupt("a compressed message holds no messages")
+        return inner
+
+    def records(self, *, limit: int = DEFAULT_LIMIT) -> list[Record]:
+        """Every record, with its offset in the log and its timestamp as a consumer sees it."""
+        messages = self.messages(limit=limit)
+        shift = 0
+        if self.magic == 1 and messages[0] is not self:
+            shift = self.last_offset - messages[-1].last_offset
+        records = []
+        for message in messages:
+            key, value = message.key_and_value()
+            timestamp = self.max_timestamp if self.is_log_append_time else message.max_timestamp
+            records.append(Record(message.last_offset + shift, timestamp, key, value))
+        return records
+
+    def corrupt(self, cause: str) -> CorruptRecordError:
+        return CorruptRecordError(cause, position=self.position, offset=self.last_offset)
+
+
+def _walk(data: memoryview, magic: int) -> Iterator[LegacyRecordBatch]:
+    position = 0
+    while position < len(data):
+        if len(data) - position < LOG_OVERHEAD + MIN_MESSAGE_SIZE:
+            raise CorruptRecordError(f"{len(data) - position} bytes inside a compressed message are no message")
+        (length,) = _INT32.unpack_from(data, position + 8)
+        if not MIN_MESSAGE_SIZE <= length <= len(data) - position - LOG_OVERHEAD:
+            raise CorruptRecordError(f"a message inside a compressed one claims {length} bytes")
+        message = LegacyRecordBatch(data, position)
+        if message.magic != magic or message.compression is not CompressionType.NONE:
+            raise CorruptRecordError("a message inside a compressed one has another magic or a codec")
+        yield message
+        position += message.size_bytes

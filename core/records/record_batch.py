@@ -1,0 +1,219 @@
+"""Record batches of magic 2: the unit that producers send, the log stores and consumers get, as it is.
+
+    position  type    field
+    0         int64   base offset             set by the broker
+    8         int32   length                  of what follows this field
+    12        int32   partition leader epoch  set by the broker
+    16        int8    magic                   2
+    17        uint32  crc                     CRC-32C of everything from position 21 on
+    21        int16   attributes              bits 0-2 codec, 3 LogAppendTime, 4 transactional,
+                                            5 control, 6 delete horizon
+    23        int32   last offset delta
+    27        int64   base timestamp          with bit 6: the delete horizon, ms
+    35        int64   max timestamp
+    43        int64   producer id             -1 where there is none
+    51        int16   producer epoch
+    53        int32   base sequence
+    57        int32   record count
+    61        the records (record.py), compressed as one where a codec is set
+
+Base offset, length, leader epoch and magic lie outside the crc, so that the broker sets the first and third in place.
+Source: org.apache.kafka.common.record.DefaultRecordBatch, KIP-98, KIP-534 (delete horizon).
+"""
+
+from __future__ import annotations
+
+import struct
+
+from core.common.errors import CorruptRecordError
+from core.records.checksum import crc32c
+from core.records.compression import DEFAULT_LIMIT, CompressionType, decompress
+from core.records.record import Record, decode_records, increment_sequence
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE = HEADER.size  # 61
+LOG_OVERHEAD = 12
+"""Base offset and length: what the length field does not count."""
+
+LEADER_EPOCH_POSITION = 12
+MAGIC_POSITION = 16
+CRC_POSITION = 17
+ATTRIBUTES_POSITION = 21
+MAX_TIMESTAMP_POSITION = 35
+
+CODEC_MASK = 0x07
+TIMESTAMP_TYPE_FLAG = 0x08
+TRANSACTIONAL_FLAG = 0x10
+CONTROL_FLAG = 0x20
+DELETE_HORIZON_FLAG = 0x40
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_TIMESTAMP = -1
+NO_PARTITION_LEADER_EPOCH = -1
+
+_INT64 = struct.Struct(">q")
+_INT32 = struct.Struct(">i")
+_UINT32 = struct.Struct(">I")
+_INT16 = struct.Struct(">h")
+
+
+class RecordBatch:
+    """One batch, read in place: a view of `buffer` from `start`, valid as long as the buffer is.
+
+    `position` is where the batch lies in its file, for people to read; `start` unless the caller knows better. The
+    header is read at once, the records when asked for. The caller has made sure that the header fits
+    (`batches.read_batch` does); nothing else is taken on trust. Immutable but for the fields that the broker sets.
+    """
+
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "buffer",
+        "count",
+        "crc",
+        "last_offset_delta",
+        "length",
+        "magic",
+        "max_timestamp",
+        "partition_leader_epoch",
+        "position",
+        "producer_epoch",
+        "producer_id",
+        "start",
+    )
+
+    def __init__(self, buffer: memoryview, start: int = 0, position: int | None = None) -> None:
+        self.buffer = buffer
+        self.start = start
+        self.position = start if position is None else position
+        self.base_offset: int
+        self.length: int
+        self.attributes: int
+        self.last_offset_delta: int
+        self.producer_id: int
+        (
+            self.base_offset,
+            self.length,
+            self.partition_leader_epoch,
+            self.magic,
+            self.crc,
+            self.attributes,
+            self.last_offset_delta,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.count,
+        ) = HEADER.unpack_from(buffer, start)
+
+    @property
+    def size_bytes(self) -> int:
+        return LOG_OVERHEAD + self.length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return increment_sequence(self.base_sequence, self.last_offset_delta)
+
+    @property
+    def compression(self) -> CompressionType:
+        """CorruptRecordError for a codec number that no codec has."""
+        try:
+            return CompressionType(self.attributes & CODEC_MASK)
+        except ValueError:
+            raise self.corrupt(f"unknown codec {self.attributes & CODEC_MASK}") from None
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & TIMESTAMP_TYPE_FLAG)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_FLAG)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_FLAG)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    def computed_crc(self) -> int:
+        return crc32c(self.buffer[self.start + ATTRIBUTES_POSITION : self.start + self.size_bytes])
+
+    def ensure_valid(self) -> None:
+        """CorruptRecordError unless the stored crc is that of the bytes."""
+        computed = self.computed_crc()
+        if computed != self.crc:
+            raise self.corrupt(f"crc mismatch: stored {self.crc:08x}, computed {computed:08x}")
+
+    def records_section(self, *, limit: int = DEFAULT_LIMIT) -> bytes | memoryview:
+        """The records, uncompressed: a view where they are stored so, else at most `limit` bytes of copy."""
+        section = self.buffer[self.start + HEADER_SIZE : self.start + self.size_bytes]
+        codec = self.compression
+        if codec is CompressionType.NONE:
+            return section
+        if self.count == 0 and not len(section):
+            return b""
+        try:
+            return decompress(codec, section, limit=limit)
+        except CorruptRecordError as error:
+            raise self.corrupt(error.cause) from error
+
+    def records(self, *, limit: int = DEFAULT_LIMIT) -> list[Record]:
+        """Every record, timestamps as a consumer sees them (the append time for LogAppendTime)."""
+        section = bytes(self.records_section(limit=limit))
+        try:
+            records = decode_records(section, self.count, self.base_offset, self.base_timestamp)
+        except CorruptRecordError as error:
+            raise self.corrupt(error.cause) from error
+        if self.is_log_append_time:
+            return [r._replace(timestamp=self.max_timestamp) for r in records]
+        return records
+
+    def corrupt(self, cause: str) -> CorruptRecordError:
+        """The error that says where this batch lies."""
+        return CorruptRecordError(cause, position=self.position, offset=self.base_offset)
+
+
+def set_base_offset_and_leader_epoch(batch: RecordBatch, base_offset: int, leader_epoch: int) -> None:
+    """What the broker writes into a producer's batch: both lie outside the crc. The buffer must be writable."""
+    _INT64.pack_into(batch.buffer, batch.start, base_offset)
+    _INT32.pack_into(batch.buffer, batch.start + LEADER_EPOCH_POSITION, leader_epoch)
+    batch.base_offset = base_offset
+    batch.partition_leader_epoch = leader_epoch
+
+
+def set_log_append_time(batch: RecordBatch, now_ms: int) -> None:
+    """Makes it a LogAppendTime batch of that time: attribute bit, max timestamp and crc; deltas stay as they are.
+
+    The buffer must be writable.
+    """
+    buffer, start = batch.buffer, batch.start
+    batch.attributes |= TIMESTAMP_TYPE_FLAG
+    batch.max_timestamp = now_ms
+    _INT16.pack_into(buffer, start + ATTRIBUTES_POSITION, batch.attributes)
+    _INT64.pack_into(buffer, start + MAX_TIMESTAMP_POSITION, now_ms)
+    batch.crc = batch.computed_crc()
+    _UINT32.pack_into(buffer, start + CRC_POSITION, batch.crc)

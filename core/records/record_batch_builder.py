@@ -1,0 +1,127 @@
+"""Builds record batches of magic 2."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from core.records.checksum import crc32c
+from core.records.compression import CompressionType, compress
+from core.records.record import Headers, Record, encode_record
+from core.records.record_batch import (
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TIMESTAMP_TYPE_FLAG,
+    TRANSACTIONAL_FLAG,
+)
+
+_AFTER_CRC = struct.Struct(">hiqqqhii")
+_BEFORE_ATTRIBUTES = struct.Struct(">qiibI")
+_MAGIC = 2
+
+
+def build_batch(
+    section: bytes | memoryview,
+    *,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    last_offset_delta: int | None = None,
+    base_offset: int = 0,
+    partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+    compression: CompressionType = CompressionType.NONE,
+    compression_level: int | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_log_append_time: bool = False,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    has_delete_horizon: bool = False,
+) -> bytes:
+    """A whole batch round an uncompressed records section of `count` records."""
+    attributes = (
+        compression
+        | (TIMESTAMP_TYPE_FLAG if is_log_append_time else 0)
+        | (TRANSACTIONAL_FLAG if is_transactional else 0)
+        | (CONTROL_FLAG if is_control else 0)
+        | (DELETE_HORIZON_FLAG if has_delete_horizon else 0)
+    )
+    body = _AFTER_CRC.pack(
+        attributes,
+        count - 1 if last_offset_delta is None else last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    ) + compress(compression, section, compression_level)
+    length = len(body) + 9  # leader epoch, magic, crc
+    return _BEFORE_ATTRIBUTES.pack(base_offset, length, partition_leader_epoch, _MAGIC, crc32c(body)) + body
+
+
+class RecordBatchBuilder:
+    """Collects records for one batch; owned by one task.
+
+    The first record's timestamp becomes the base. `size_bytes` is an upper bound of what `build` gives uncompressed.
+    """
+
+    def __init__(self) -> None:
+        self._records: list[bytes] = []
+        self._base_timestamp = 0
+        self._max_timestamp = -1
+        self.size_bytes = 61
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> None:
+        if not self._records:
+            self._base_timestamp = timestamp
+        self._max_timestamp = max(self._max_timestamp, timestamp)
+        encoded = encode_record(len(self._records), timestamp - self._base_timestamp, key, value, headers)
+        self._records.append(encoded)
+        self.size_bytes += len(encoded)
+
+    def build(
+        self,
+        *,
+        base_offset: int = 0,
+        partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+        compression: CompressionType = CompressionType.NONE,
+        compression_level: int | None = None,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+        is_transactional: bool = False,
+        is_control: bool = False,
+    ) -> bytes:
+        """The batch of what was appended; the builder may be thrown away then."""
+        return build_batch(
+            b"".join(self._records),
+            count=len(self._records),
+            base_timestamp=self._base_timestamp,
+            max_timestamp=self._max_timestamp,
+            base_offset=base_offset,
+            partition_leader_epoch=partition_leader_epoch,
+            compression=compression,
+            compression_level=compression_level,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            is_transactional=is_transactional,
+            is_control=is_control,
+        )
+
+
+def batch_of(records: Sequence[Record], **fields: object) -> bytes:
+    """One batch of these records, at consecutive offsets from its base; `fields` as of `RecordBatchBuilder.build`."""
+    builder = RecordBatchBuilder()
+    for record in records:
+        builder.append(record.timestamp, record.key, record.value, record.headers)
+    return builder.build(**fields)  # type: ignore[arg-type]
