@@ -1,6 +1,6 @@
-"""The `plog` command: finds the command that was asked for, runs it, and turns what went wrong into a message and a code.
+"""The `plog` command: runs the command that was asked for, and turns what went wrong into a message and an exit code.
 
-Exit codes: 0 good, 1 found damage or was refused, 2 used wrongly, 3 could not read, write or connect, 4 our bug, 130 Ctrl-C.
+0 good, 1 found damage or was refused, 2 used wrongly, 3 could not read, write or connect, 4 our bug, 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class LazyGroup(TyperGroup):
 
     _is_listing = False
 
-    def list_commands(self, ctx: Any) -> list[str]:  # typer hides its Context class
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer hides its Context class
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
         module, help_line = COMMANDS[cmd_name]
@@ -74,16 +74,16 @@ app = typer.Typer(
 
 def _print_version(*, wanted: bool) -> None:
     if wanted:
-        print(f"plog {VERSION}")  # noqa: T201
+        print(f"plog {VERSION}")
         raise Exit
 
 
 @app.callback()
 def main(
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks, and log what happens.")] = False,  # noqa: FBT002
-    version: Annotated[  # noqa: ARG001
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks, and log what happens.")] = False,
+    version: Annotated[  # noqa: ARG001 - its callback does it
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
-    ] = False,  # noqa: FBT002
+    ] = False,
 ) -> None:
     """Kafka's log, whole, in one command: a broker, its log files, and what is in them.
 
@@ -118,25 +118,25 @@ def _tell(error: PlogError) -> int:
     if _is_debugging():
         raise error
     code = f"{error.code.name}: " if isinstance(error, KafkaError) else ""
-    print(f"error: {code}{error.message}", file=sys.stderr)  # noqa: T201
+    print(f"error: {code}{error.message}", file=sys.stderr)
     if error.hint:
-        print(f"hint: {error.hint}", file=sys.stderr)  # noqa: T201
+        print(f"hint: {error.hint}", file=sys.stderr)
     return error.exit_code
 
 
 def _tell_usage(error: Any) -> int:  # typer's ClickException
-    print(f"error: {error.format_message()}", file=sys.stderr)  # noqa: T201
+    print(f"error: {error.format_message()}", file=sys.stderr)
     context = getattr(error, "ctx", None)
     if context is not None:
-        print(f"hint: {context.command_path} --help", file=sys.stderr)  # noqa: T201
+        print(f"hint: {context.command_path} --help", file=sys.stderr)
     return 2
 
 
 def _tell_our_bug(error: Exception) -> int:
     if _is_debugging():
         raise error
-    print(f"error: plog met a bug of its own: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
-    print("hint: run it again as plog --debug ..., and report what it prints", file=sys.stderr)  # noqa: T201
+    print(f"error: plog met a bug of its own: {type(error).__name__}: {error}", file=sys.stderr)
+    print("hint: run it again as plog --debug ..., and report what it prints", file=sys.stderr)
     return EXIT_OUR_BUG
 
 

@@ -52,4 +52,4 @@ def parse_settings(settings: Iterable[str]) -> dict[str, str]:
 
 def say(text: str) -> None:
     """Talk goes to stderr: stdout is for data."""
-    print(text, file=sys.stderr)  # noqa: T201
+    print(text, file=sys.stderr)

@@ -1,7 +1,7 @@
 """plog for people who import it: notebooks, Spark jobs, tests.
 
-`core` and `cli` are top-level packages with common names. If the `core` that Python finds is somebody else's, in the working
-directory say, importing plog says so at once instead of failing oddly later.
+`core` and `cli` are top-level packages with common names. If the `core` that Python finds is somebody else's, in the
+working directory say, importing plog says so at once instead of failing oddly later.
 """
 
 from __future__ import annotations
@@ -24,6 +24,6 @@ def _ensure_our_own(package: str) -> None:
 for _package in ("core", "cli"):
     _ensure_our_own(_package)
 
-from core import VERSION as __version__  # noqa: E402 - after the check
+from core import VERSION as __version__  # noqa: E402, N811 - after the check
 
 __all__ = ["__version__"]

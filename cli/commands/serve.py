@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import DATA_DIR, DataDirOption, LockTimeoutOption, parse_settings, say
+from cli.options import DATA_DIR, DataDirOption, LockTimeoutOption, default_data_dir, parse_settings, say
 
 if TYPE_CHECKING:
+    from core.broker.broker import Broker
     from core.broker.broker_config import BrokerConfig, Endpoint
 
 app = typer.Typer(rich_markup_mode=None)
@@ -59,16 +60,11 @@ def serve(
     if ephemeral and data_dir is not None and os.environ.get(DATA_DIR) != str(data_dir):
         raise UsageError("--ephemeral makes a data directory of its own; leave --data-dir out")
     if ephemeral:
-        with tempfile.TemporaryDirectory(prefix="plog-") as directory:
-            _serve(Path(directory), broker_config, where, ready_file, lock_timeout)
+        with tempfile.TemporaryDirectory(prefix="plog-") as temporary:
+            _serve(Path(temporary), broker_config, where, ready_file, lock_timeout)
         return
-    directory = data_dir
-    if directory is None and broker_config.data_directories:
-        directory = Path(broker_config.data_directories[0])
-    if directory is None:
-        from cli.options import default_data_dir
-
-        directory = default_data_dir()
+    configured = [Path(d) for d in broker_config.data_directories]
+    directory = data_dir or (configured[0] if configured else default_data_dir())
     _serve(directory, broker_config, where, ready_file, lock_timeout)
 
 
@@ -114,11 +110,9 @@ def _serve(
             ready_file.unlink(missing_ok=True)
 
 
-async def _run(broker: object, listen: Endpoint, ready_file: Path | None) -> None:
-    from core.broker.broker import Broker
+async def _run(broker: Broker, listen: Endpoint, ready_file: Path | None) -> None:
     from core.broker.socket_server import SocketServer
 
-    assert isinstance(broker, Broker)
     server = SocketServer(broker, listen)
     await server.start()
     if ready_file is not None:
@@ -126,5 +120,5 @@ async def _run(broker: object, listen: Endpoint, ready_file: Path | None) -> Non
         beside.write_text(f"{server.endpoint}\n")
         beside.replace(ready_file)
     topics = len(broker.image.topics)
-    print(f"ready {server.endpoint} data {broker.directory} topics {topics} pid {os.getpid()}", flush=True)  # noqa: T201
+    print(f"ready {server.endpoint} data {broker.directory} topics {topics} pid {os.getpid()}", flush=True)
     await server.run()

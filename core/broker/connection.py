@@ -1,11 +1,11 @@
 """One client's connection: frames in, answers out, in the order of the requests.
 
-Raw non-blocking sockets under the event loop. Bytes are received into a buffer that all connections share; only a frame
-that is not complete gets one of its own, which grows with what arrives, never with what is claimed. Answers go out as
-they are: bytes by sendmsg, file regions by sendfile.
+Raw non-blocking sockets under the event loop. Bytes are received into a buffer that all connections share; only a
+frame that is not complete gets one of its own, from a small pool or growing with what arrives, never with what is
+claimed. Answers go out as they are: bytes by sendmsg, file regions by sendfile.
 
-While an answer waits (a long poll) or the client reads slower than it asks, its further requests are set aside and,
-when there are some, reading stops: a client can't make the broker grow.
+While an answer waits (a long poll) or the client reads slower than it asks, its further requests are set aside and, when
+there are some, reading stops: a client can't make the broker grow.
 """
 
 from __future__ import annotations
@@ -26,10 +26,42 @@ from core.protocol.primitives import Piece
 
 _log = logging.getLogger("plog.connection")
 
-SHARED_BUFFER_BYTES = 256 * 1024
+_SHARED_BUFFER_BYTES = 256 * 1024
 _FIRST_OWN_BUFFER_BYTES = 64 * 1024
+_POOLED_BUFFER_BYTES = 1024 * 1024 + _FIRST_OWN_BUFFER_BYTES
+_POOLED_BUFFERS = 8
 _MAX_QUEUED_BYTES = 1024 * 1024
 _MAX_IOV = 64
+
+
+class ReceiveBuffers:
+    """What all connections of a server receive into; owned by the loop's task.
+
+    `shared` is for reads that begin with a frame. A frame that is not complete moves to a buffer of its own: one of the
+    pool's, which fit a request of the default `message.max.bytes` and are given back with it, where one is free.
+    """
+
+    def __init__(self) -> None:
+        self.shared = memoryview(bytearray(_SHARED_BUFFER_BYTES))
+        self._free: list[bytearray] = []
+
+    def take(self, size_bytes: int) -> bytearray:
+        """Room for `size_bytes` at least."""
+        if size_bytes <= _POOLED_BUFFER_BYTES and self._free:
+            return self._free.pop()
+        return bytearray(max(size_bytes, _FIRST_OWN_BUFFER_BYTES))
+
+    def grow(self, buffer: bytearray, used_bytes: int, needed_bytes: int) -> bytearray:
+        """A larger buffer with the same content: twice as large, so that no claim is paid for before its bytes come."""
+        size = min(2 * len(buffer), max(needed_bytes, _POOLED_BUFFER_BYTES))
+        larger = self.take(size)
+        larger[:used_bytes] = memoryview(buffer)[:used_bytes]
+        self.give_back(buffer)
+        return larger
+
+    def give_back(self, buffer: bytearray) -> None:
+        if len(buffer) == _POOLED_BUFFER_BYTES and len(self._free) < _POOLED_BUFFERS:
+            self._free.append(buffer)
 
 
 class Connection:
@@ -40,7 +72,7 @@ class Connection:
         loop: asyncio.AbstractEventLoop,
         sock: socket.socket,
         dispatcher: RequestDispatcher,
-        shared_buffer: memoryview,
+        buffers: ReceiveBuffers,
         max_request_bytes: int,
         on_close: Callable[[Connection], None],
     ) -> None:
@@ -48,12 +80,12 @@ class Connection:
         self._socket = sock
         self._fd = sock.fileno()
         self._dispatcher = dispatcher
-        self._shared = shared_buffer
+        self._buffers = buffers
         self._max_request_bytes = max_request_bytes
         self._on_close = on_close
         self._local_host: str = sock.getsockname()[0]
         self._peer = _peer_text(sock)
-        self._partial: bytearray | None = None  # a frame of which more is to come, from its size on
+        self._partial: bytearray | None = None  # holds a frame of which more is to come, from its size on
         self._received = 0  # bytes of it that are there
         self._aside = bytearray()  # what was received behind a request whose answer waits
         self._out: deque[Piece] = deque()
@@ -61,7 +93,8 @@ class Connection:
         self._is_reading = False
         self._is_writing = False
         self._is_closed = False
-        self.last_active_s = loop.time()
+        self.was_active = True
+        """Whether bytes came or went since somebody last set it to False."""
         self._read()
 
     # --- in
@@ -77,59 +110,50 @@ class Connection:
             self._is_reading = False
 
     def _on_readable(self) -> None:
+        partial = self._partial
         try:
-            if self._partial is None:
-                received = self._socket.recv_into(self._shared)
+            if partial is None:
+                received = self._socket.recv_into(self._buffers.shared)
             else:
-                with memoryview(self._partial) as view:
-                    received = self._socket.recv_into(view[self._received :])
+                received = self._socket.recv_into(memoryview(partial)[self._received :])
         except BlockingIOError:
             return
         except OSError:
-            self.close()
-            return
+            received = 0
         if received == 0:
             self.close()
             return
-        self.last_active_s = self._loop.time()
+        self.was_active = True
         try:
-            self._on_received(received)
-        except MalformedMessageError as error:
-            _log.warning("closing the connection of %s: %s", self._peer, error)
-            self.close()
-        except UnacknowledgedError:
-            self.close()
-        except Exception:  # noqa: BLE001 - the door of a connection's loop
-            _log.exception("closing the connection of %s after an unexpected error", self._peer)
-            self.close()
+            if partial is None:
+                self._feed(self._buffers.shared, received)
+            else:
+                self._received += received
+                self._continue_frame(partial)
+            self._flush()
+        except Exception as error:  # noqa: BLE001 - the door of a connection's loop
+            self._close_because(error)
 
-    def _on_received(self, received: int) -> None:
-        if self._partial is None:
-            self._feed(self._shared[:received])
-        else:
-            self._received += received
-            self._grow_or_handle()
-        self._flush()
-
-    def _feed(self, data: memoryview) -> None:
-        """Handles every whole frame; what is left over is kept."""
+    def _feed(self, data: memoryview, end: int) -> None:
+        """Handles every whole frame of data[:end]; what is left over is kept."""
         start = 0
-        while start < len(data):
-            if self._must_wait():
-                self._aside = bytearray(data[start:])
+        while start < end:
+            if self._pending is not None or self._has_much_queued():
+                self._aside = bytearray(data[start:end])
                 self._stop_reading()
                 return
-            left = len(data) - start
-            size = self._frame_size(data[start:]) if left >= SIZE.size else SIZE.size
-            if left < SIZE.size or left < SIZE.size + size:
-                self._keep_partial(data[start:])
+            body = start + 4
+            frame_end = body + self._frame_size(data, start) if body <= end else body
+            if frame_end > end or body > end:
+                self._keep_partial(data[start:end])
                 return
-            start += SIZE.size
-            self._handle(data[start : start + size])
-            start += size
+            answer = self._dispatcher.handle(data[body:frame_end], self._local_host)
+            if answer is not None:
+                self._answer(answer)
+            start = frame_end
 
-    def _frame_size(self, data: memoryview | bytearray) -> int:
-        (size,) = SIZE.unpack_from(data)
+    def _frame_size(self, data: memoryview | bytearray, start: int) -> int:
+        (size,) = SIZE.unpack_from(data, start)
         if not 0 <= size <= self._max_request_bytes:
             raise MalformedMessageError(
                 f"request of {size} bytes, socket.request.max.bytes is {self._max_request_bytes}"
@@ -137,62 +161,59 @@ class Connection:
         return int(size)
 
     def _keep_partial(self, data: memoryview) -> None:
-        self._partial = bytearray(max(_FIRST_OWN_BUFFER_BYTES, len(data)))
+        self._partial = self._buffers.take(len(data) + 1)
         self._partial[: len(data)] = data
         self._received = len(data)
-        self._grow_or_handle()
 
-    def _grow_or_handle(self) -> None:
-        """Handles the frames in the connection's own buffer, or makes room for more of the one that is not complete."""
-        partial = self._partial
-        assert partial is not None
+    def _continue_frame(self, partial: bytearray) -> None:
+        """More of the frame in the connection's own buffer came: handles it when it is whole, with what came behind."""
         needed = SIZE.size
         if self._received >= SIZE.size:
-            needed += self._frame_size(partial)
-        if self._received >= needed:
-            self._partial = None
-            self._feed(memoryview(partial)[: self._received])
-        elif self._received == len(partial):
-            # By doubling, but never beyond the frame: the socket must not deliver what comes behind it.
-            self._partial = partial + bytes(min(len(partial), needed - len(partial)))
+            needed += self._frame_size(partial, 0)
+        if self._received < needed:
+            if self._received == len(partial):
+                self._partial = self._buffers.grow(partial, self._received, needed)
+            return
+        self._partial = None
+        self._feed(memoryview(partial), self._received)
+        self._buffers.give_back(partial)
 
-    def _must_wait(self) -> bool:
-        return self._pending is not None or self._queued_bytes() > _MAX_QUEUED_BYTES
+    def _has_much_queued(self) -> bool:
+        return bool(self._out) and sum(map(len, self._out)) > _MAX_QUEUED_BYTES
 
-    def _queued_bytes(self) -> int:
-        return sum(map(len, self._out)) if self._out else 0
-
-    def _handle(self, frame: memoryview) -> None:
-        answer = self._dispatcher.handle(frame, self._local_host)
+    def _answer(self, answer: list[Piece] | PendingAnswer) -> None:
         if isinstance(answer, PendingAnswer):
             self._pending = answer
             answer.on_ready = self._on_ready
-        elif answer is not None:
-            self._out.extend(answer)
+        else:
+            self._out += answer
 
     def _on_ready(self, pieces: list[Piece]) -> None:
         """The answer that was waited for is there; requests behind it have their turn."""
         self._pending = None
-        if self._is_closed:
-            return
-        self._out.extend(pieces)
-        self._resume()
+        if not self._is_closed:
+            self._out += pieces
+            self._resume()
 
     def _resume(self) -> None:
+        """Goes on with what was set aside."""
         try:
             aside, self._aside = self._aside, bytearray()
             if aside:
-                self._feed(memoryview(aside))
+                self._feed(memoryview(aside), len(aside))
             self._flush()
-        except MalformedMessageError as error:
-            _log.warning("closing the connection of %s: %s", self._peer, error)
-            self.close()
-            return
-        except UnacknowledgedError:
-            self.close()
+        except Exception as error:  # noqa: BLE001 - the door of a connection's loop
+            self._close_because(error)
             return
         if not self._aside:
             self._read()
+
+    def _close_because(self, error: Exception) -> None:
+        if isinstance(error, MalformedMessageError):
+            _log.warning("closing the connection of %s: %s", self._peer, error)
+        elif not isinstance(error, UnacknowledgedError):
+            _log.error("closing the connection of %s after an unexpected error", self._peer, exc_info=error)
+        self.close()
 
     # --- out
 
@@ -202,8 +223,9 @@ class Connection:
             return
         try:
             while self._out:
-                if isinstance(self._out[0], FileRegion):
-                    self._send_region(self._out[0])
+                first = self._out[0]
+                if isinstance(first, FileRegion):
+                    self._send_region(first)
                 else:
                     self._send_bytes()
         except BlockingIOError:
@@ -219,9 +241,9 @@ class Connection:
             self._is_writing = False
 
     def _on_writable(self) -> None:
-        self.last_active_s = self._loop.time()
+        self.was_active = True
         self._flush()
-        if self._aside and not self._must_wait():
+        if self._aside and self._pending is None and not self._has_much_queued():
             self._resume()
 
     def _send_region(self, region: FileRegion) -> None:
@@ -233,11 +255,22 @@ class Connection:
             self._out.appendleft(FileRegion(region.file, region.position + sent, region.size_bytes - sent))
 
     def _send_bytes(self) -> None:
+        if len(self._out) == 1:
+            piece = self._out.popleft()
+            assert isinstance(piece, bytes | memoryview)
+            try:
+                sent = self._socket.send(piece)
+            except BlockingIOError:
+                sent = 0
+            if sent < len(piece):
+                self._out.append(memoryview(piece)[sent:])
+                raise BlockingIOError
+            return
         run: list[bytes | bytearray | memoryview] = []
         for piece in self._out:
-            if len(run) == _MAX_IOV or not isinstance(piece, bytes | bytearray | memoryview):
+            if len(run) == _MAX_IOV or isinstance(piece, FileRegion):
                 break
-            run.append(piece)
+            run.append(piece)  # type: ignore[arg-type]  # a piece is a region or bytes
         more = socket.MSG_MORE if len(self._out) > len(run) else 0
         sent = self._socket.sendmsg(run, (), more)
         for piece in run:
@@ -256,6 +289,8 @@ class Connection:
             self._loop.remove_writer(self._fd)
         if self._pending is not None:
             self._pending.cancel()
+        if self._partial is not None:
+            self._buffers.give_back(self._partial)
         self._out.clear()
         self._socket.close()
         self._on_close(self)

@@ -15,6 +15,7 @@ from core.common.topic_partition import TopicPartition
 from core.log.log_config import LogConfig
 from core.log.log_manager import LogManager
 from core.log.partition_log import AppendResult
+from core.records.record_batch import RecordBatch
 
 _log = logging.getLogger("plog.broker")
 
@@ -66,14 +67,13 @@ class ReplicaManager:
 
     # --- writing
 
-    def append(self, topic: str, number: int, records: memoryview, *, required_acks: int) -> AppendResult:
-        """Appends a client's batches; the caller calls `notify` when its request is done.
+    def append(self, partition: Partition, batch: RecordBatch, *, required_acks: int) -> AppendResult:
+        """Appends a client's batch; the caller calls `notify` when its request is done.
 
         KafkaError as of `Partition.append`, and KAFKA_STORAGE_ERROR where the disk refuses.
         """
-        partition = self.find(topic, number)
         try:
-            return partition.append(records, required_acks=required_acks)
+            return partition.append(batch, required_acks=required_acks)
         except OSError as error:
             reason = access_error(error, partition.log.directory, "write to")
             _log.error("%s", reason)

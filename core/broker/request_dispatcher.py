@@ -7,6 +7,7 @@ wait. What is advertised in ApiVersions is what stands in the table here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from core.broker.delayed_operation import DelayedOperation
@@ -39,7 +40,7 @@ from core.protocol.api import (
     PRODUCE,
     Api,
 )
-from core.protocol.frame import decode_request, encode_response, read_request_start
+from core.protocol.frame import Endpoint, read_request_start
 from core.protocol.primitives import Piece
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class RequestDispatcher:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._routes: dict[tuple[int, int], tuple[Handler, Endpoint[Any, Any]]] = {}
 
     def handle(self, frame: memoryview, local_host: str = "") -> Answer:
         """Answers one request, a frame without its size; `frame` may be overwritten when this returns.
@@ -108,28 +110,38 @@ class RequestDispatcher:
         MalformedMessageError: bytes that are no request, an API or a version that is not served; the connection is then
         of no more use, as Kafka too decides. UnacknowledgedError as of `handlers.produce`.
         """
-        start = read_request_start(frame)
-        entry = _HANDLERS.get(start.api_key)
-        if entry is None:
-            raise MalformedMessageError(f"request of unknown API {start.api_key}")
-        api, handler = entry
-        version = start.api_version
-        if version not in api.versions:
-            if api is API_VERSIONS:
-                return encode_response(api, 0, start.correlation_id, api_versions.unsupported_version())
-            raise MalformedMessageError(
-                f"{api.name} version {version} is not served, only {api.versions.first} to {api.versions.last}"
-            )
-        if len(frame) > MAX_SMALL_REQUEST_BYTES and api is not PRODUCE:
-            raise MalformedMessageError(f"{api.name} request of {len(frame)} bytes")
-        header, request = decode_request(api, version, frame)
+        key, version, correlation_id = read_request_start(frame)
+        route = self._routes.get((key, version)) or self._find_route(key, version)
+        if route is None:
+            refusal = api_versions.unsupported_version()
+            return _endpoint(API_VERSIONS, 0).encode_response(correlation_id, refusal)
+        if len(frame) > MAX_SMALL_REQUEST_BYTES and key != PRODUCE.key:
+            raise MalformedMessageError(f"request of {len(frame)} bytes to API {key}")
+        handler, endpoint = route
+        header, request = endpoint.decode_request(frame)
         response = handler(self._broker, request, RequestContext(version, header.client_id, local_host))
         if response is None:
             return None
-
-        def encode(message: Any) -> list[Piece]:
-            return encode_response(api, version, start.correlation_id, message)
-
         if isinstance(response, DelayedOperation):
-            return PendingAnswer(response, encode)
-        return encode(response)
+            return PendingAnswer(response, lambda message: endpoint.encode_response(correlation_id, message))
+        return endpoint.encode_response(correlation_id, response)
+
+    def _find_route(self, key: int, version: int) -> tuple[Handler, Endpoint[Any, Any]] | None:
+        """None for a version of ApiVersions that is not known; MalformedMessageError for what is not served."""
+        entry = _HANDLERS.get(key)
+        if entry is None:
+            raise MalformedMessageError(f"request of unknown API {key}")
+        api, handler = entry
+        if version not in api.versions:
+            if api is API_VERSIONS:
+                return None
+            raise MalformedMessageError(
+                f"{api.name} version {version} is not served, only {api.versions.first} to {api.versions.last}"
+            )
+        route = self._routes[key, version] = handler, _endpoint(api, version)
+        return route
+
+
+@cache
+def _endpoint(api: AnyApi, version: int) -> Endpoint[Any, Any]:
+    return Endpoint(api, version)

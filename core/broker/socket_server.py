@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from core.broker.broker import Broker
 from core.broker.broker_config import Endpoint
-from core.broker.connection import SHARED_BUFFER_BYTES, Connection
+from core.broker.connection import Connection, ReceiveBuffers
 from core.common.errors import AccessError
 
 _log = logging.getLogger("plog.server")
@@ -30,7 +30,8 @@ class SocketServer:
         self._listen = listen
         self._listener: socket.socket | None = None
         self._connections: set[Connection] = set()
-        self._shared_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self._buffers = ReceiveBuffers()
+        self._idle_since: dict[Connection, float] = {}
         self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-background")
         self._stopped = asyncio.Event()
         self.endpoint = listen
@@ -106,7 +107,7 @@ class SocketServer:
                     loop,
                     sock,
                     self._broker.dispatcher,
-                    self._shared_buffer,
+                    self._buffers,
                     self._broker.config.integer("socket.request.max.bytes"),
                     self._connections.discard,
                 )
@@ -136,12 +137,21 @@ class SocketServer:
             self._broker.housekeep()
         except OSError as error:
             _log.error("housekeeping: %s: %s", error.filename, error.strerror)
-        idle_ms = self._broker.config.integer("connections.max.idle.ms")
-        if idle_ms >= 0:
-            deadline = loop.time() - idle_ms / 1000
-            for connection in [c for c in self._connections if c.last_active_s < deadline]:
-                connection.close()
+        self._close_idle(loop.time())
         loop.call_later(_HOUSEKEEPING_SECONDS, self._housekeep)
+
+    def _close_idle(self, now_s: float) -> None:
+        """Closes connections on which nothing came or went for `connections.max.idle.ms`."""
+        idle_since = {}
+        limit_ms = self._broker.config.integer("connections.max.idle.ms")
+        for connection in list(self._connections):
+            since = now_s if connection.was_active else self._idle_since.get(connection, now_s)
+            connection.was_active = False
+            if limit_ms >= 0 and (now_s - since) * 1000 >= limit_ms:
+                connection.close()
+            else:
+                idle_since[connection] = since
+        self._idle_since = idle_since
 
     def stop(self) -> None:
         """Asks `run` to return; from the loop's task."""

@@ -42,6 +42,7 @@ from core.protocol.schema.metadata_records import (
 from core.records.batches import iter_batches
 from core.records.control_record import ControlRecordType, control_key
 from core.records.record import Record
+from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of
 
 _log = logging.getLogger("plog.metadata")
@@ -189,7 +190,7 @@ class MetadataLog:
 
     def _append_batch(self, records: list[Record], *, is_control: bool = False) -> None:
         batch = bytearray(batch_of(records, is_control=is_control))
-        self._log.append_as_leader(memoryview(batch), self._epoch, from_client=False)
+        self._log.append_as_leader(RecordBatch(memoryview(batch)), self._epoch, from_client=False)
 
     def close(self) -> None:
         """Writes a snapshot where the log has grown long behind the last one, and closes."""

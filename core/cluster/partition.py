@@ -6,6 +6,7 @@ from core.cluster.metadata_image import PartitionRegistration
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.log.partition_log import AppendResult, PartitionLog
+from core.records.record_batch import RecordBatch
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -24,15 +25,15 @@ class Partition:
         log.leader_epochs.assign(self.leader_epoch, log.log_end_offset)
         log.update_high_watermark(log.log_end_offset)
 
-    def append(self, records: memoryview, *, required_acks: int) -> AppendResult:
-        """Appends a client's batches and makes them visible. KafkaError and OSError as of `PartitionLog`."""
+    def append(self, batch: RecordBatch, *, required_acks: int) -> AppendResult:
+        """Appends a client's batch and makes it visible. KafkaError and OSError as of `PartitionLog`."""
         if required_acks == -1 and self._isr_size < self.log.config.min_insync_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self._isr_size} replicas of {self.log.partition} are in sync, "
                 f"min.insync.replicas is {self.log.config.min_insync_replicas}",
             )
-        result = self.log.append_as_leader(records, self.leader_epoch)
+        result = self.log.append_as_leader(batch, self.leader_epoch)
         self.log.update_high_watermark(self.log.log_end_offset)
         return result
 

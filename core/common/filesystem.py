@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from core.common.errors import AccessError
 
 Buffer = bytes | bytearray | memoryview
-_IOV_MAX = 1024
 
 
 class File:
@@ -34,19 +32,11 @@ class File:
         """Up to `size` bytes; fewer where the file ends."""
         return os.pread(self.fd, size, position)
 
-    def write_at(self, pieces: Sequence[Buffer], position: int) -> None:
-        """All of `pieces`, one behind the other, starting at `position`; OSError when the disk refuses."""
-        for start in range(0, len(pieces), _IOV_MAX):
-            group = list(pieces[start : start + _IOV_MAX])
-            left = sum(map(len, group))
-            while left:
-                written = os.pwritev(self.fd, group, position)
-                position += written
-                left -= written
-                while left and written >= len(group[0]):
-                    written -= len(group.pop(0))
-                if left and written:
-                    group[0] = memoryview(group[0])[written:]
+    def write_at(self, data: Buffer, position: int) -> None:
+        """All of `data`, starting at `position`; OSError when the disk refuses."""
+        written = os.pwrite(self.fd, data, position)
+        while written < len(data):
+            written += os.pwrite(self.fd, memoryview(data)[written:], position + written)
 
     def size(self) -> int:
         return os.fstat(self.fd).st_size
@@ -89,7 +79,7 @@ class FileSystem:
         fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         file = File(beside, fd)
         try:
-            file.write_at([content], 0)
+            file.write_at(content, 0)
             if sync:
                 os.fsync(file.fd)
         finally:

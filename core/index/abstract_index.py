@@ -29,6 +29,8 @@ class AbstractIndex:
     """
 
     ENTRY: struct.Struct
+    KEPT_FREE = 0
+    """Entries that only the end of the segment may use."""
 
     def __init__(self, path: Path, base_offset: int, max_size_bytes: int, filesystem: FileSystem) -> None:
         self.path = path
@@ -45,7 +47,9 @@ class AbstractIndex:
 
     @property
     def is_full(self) -> bool:
-        return len(self) >= self.max_entries
+        if self._data is None:
+            self._load()
+        return self._count >= self.max_entries - self.KEPT_FREE
 
     @property
     def size_bytes(self) -> int:
@@ -67,7 +71,7 @@ class AbstractIndex:
             if self._written < self._count:
                 assert self._data is not None
                 tail = bytes(self._data[self._written * size : self._count * size])
-                file.write_at([tail], self._written * size)
+                file.write_at(tail, self._written * size)
                 self._written = self._count
             if file.size() != self._count * size:
                 file.truncate(self._count * size)

@@ -28,13 +28,9 @@ class OffsetIndex(AbstractIndex):
 
     def append(self, offset: int, position: int) -> None:
         """`offset` must be above the last entry's, and the index not full."""
-        relative = offset - self.base_offset
         assert not self.is_full, f"append to the full index {self.path}"
-        assert 0 <= relative <= MAX_RELATIVE_OFFSET
-        assert not len(self) or relative > self.entry(len(self) - 1)[0], (
-            f"offset {offset} is not above the last in {self.path}"
-        )
-        self._append(relative, position)
+        assert offset > self.last_offset, f"offset {offset} is not above the last in {self.path}"
+        self._append(offset - self.base_offset, position)
 
     def lookup(self, offset: int) -> OffsetPosition:
         """The last entry at or below `offset`; the segment's start where there is none."""
@@ -51,6 +47,11 @@ class OffsetIndex(AbstractIndex):
         """
         number = self._find_last(1, position + size_bytes - 1) + 1
         return self.base_offset + self.entry(number)[0] if number < len(self) else None
+
+    @property
+    def last_offset(self) -> int:
+        """Of the last entry; below the base offset where there is none."""
+        return self.base_offset + self.entry(self._count - 1)[0] if len(self) else self.base_offset - 1
 
     def last_entry(self) -> OffsetPosition:
         return self.lookup(self.base_offset + MAX_RELATIVE_OFFSET)

@@ -26,11 +26,7 @@ class TimeIndex(AbstractIndex):
     """Sparse map from timestamp to offset; thread rule and invariants of `AbstractIndex`."""
 
     ENTRY = struct.Struct(">qi")
-
-    @property
-    def is_full(self) -> bool:
-        """One entry is kept free for the last timestamp, added when the segment is rolled or closed."""
-        return len(self) >= self.max_entries - 1
+    KEPT_FREE = 1
 
     def maybe_append(self, timestamp: int, offset: int, *, at_roll: bool = False) -> None:
         """Adds an entry if `timestamp` is above the last one's; `at_roll` may use the entry that is kept free."""

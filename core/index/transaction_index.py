@@ -71,7 +71,7 @@ class TransactionIndex:
         assert not entries or entries[-1].last_offset < aborted.last_offset
         file = self._filesystem.open_append(self.path)
         try:
-            file.write_at([ENTRY.pack(_VERSION, *aborted)], len(entries) * ENTRY.size)
+            file.write_at(ENTRY.pack(_VERSION, *aborted), len(entries) * ENTRY.size)
         finally:
             file.close()
         entries.append(aborted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import Buffer, File
@@ -37,15 +37,15 @@ class FileRecords:
         self.file = file
         self.size_bytes = file.size() if size_bytes is None else size_bytes
 
-    def append(self, pieces: Sequence[Buffer]) -> int:
+    def append(self, data: Buffer) -> int:
         """Writes at the end and returns the position where; a write that fails leaves the size as it was."""
         position = self.size_bytes
         try:
-            self.file.write_at(pieces, position)
+            self.file.write_at(data, position)
         except OSError:
             self.file.truncate(position)
             raise
-        self.size_bytes = position + sum(map(len, pieces))
+        self.size_bytes = position + len(data)
         return position
 
     def region(self, position: int, size_bytes: int) -> FileRegion:

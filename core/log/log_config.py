@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from core.common.config_def import (
@@ -232,7 +233,7 @@ SERVER_KEYS: Mapping[str, tuple[tuple[str, int], ...]] = {
 """Per topic key the broker keys that give its default, first one set wins, with what turns its unit into ours."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LogConfig:
     """The values that the log works by; times in ms, sizes in bytes. Immutable; replaced whole when a topic's
     changes.
@@ -278,13 +279,20 @@ class LogConfig:
             fields["segment_bytes"] = values["internal.segment.bytes"]
         return cls(**fields)
 
-    @property
+    @cached_property
     def is_compacted(self) -> bool:
         return "compact" in self.cleanup_policy
 
-    @property
+    @cached_property
     def is_log_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"
+
+    @cached_property
+    def opens_records(self) -> bool:
+        """Whether an append may have to look into the batches."""
+        return (
+            self.is_compacted or self.compression_type != "producer" or self.message_timestamp_before_max_ms != LONG_MAX
+        )
 
     @property
     def target_compression(self) -> CompressionType | None:

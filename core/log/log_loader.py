@@ -285,7 +285,7 @@ class _Loader:
             at = position
             while at < end:
                 piece = segment.records.file.read_at(min(1 << 20, end - at), at)
-                target.write_at([piece], at - position)
+                target.write_at(piece, at - position)
                 at += len(piece)
             target.sync()
         finally:

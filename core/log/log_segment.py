@@ -5,7 +5,7 @@ Rules of index entries and of rolling are Kafka's (org.apache.kafka.storage.inte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,14 +94,11 @@ class LogSegment:
 
     # --- append
 
-    def append(self, batches: Sequence[RecordBatch]) -> int:
-        """Writes the batches and returns the position of the first. OSError as the disk says, nothing written then."""
-        position = self.records.append([b.buffer[b.start : b.start + b.size_bytes] for b in batches])
-        at = position
-        for batch in batches:
-            self._index(batch, at)
-            self._last_batch = (batch.base_offset, at)
-            at += batch.size_bytes
+    def append(self, batch: RecordBatch) -> int:
+        """Writes the batch and returns its position. OSError as the disk says, nothing written then."""
+        position = self.records.append(batch.buffer[batch.start : batch.start + batch.size_bytes])
+        self._index(batch, position)
+        self._last_batch = (batch.base_offset, position)
         return position
 
     def _index(self, batch: Batch, position: int) -> None:
@@ -115,26 +112,28 @@ class LogSegment:
             self._bytes_since_index_entry = 0
         self._bytes_since_index_entry += batch.size_bytes
 
-    def should_roll(self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        """Whether an append of that size, up to that offset, must go to a new segment."""
+    def should_roll(self, batch: Batch, now_ms: int) -> bool:
+        """Whether the batch must go to a new segment."""
+        size = self.records.size_bytes
         return (
-            self.size_bytes > self.config.segment_bytes - size_bytes
-            or (self.size_bytes > 0 and self._age_ms(max_timestamp, now_ms) > self.config.segment_ms - self._jitter_ms)
+            size + batch.size_bytes > self.config.segment_bytes
+            or (size > 0 and self._age_ms(batch.max_timestamp, now_ms) > self.config.segment_ms - self._jitter_ms)
             or self.offset_index.is_full
             or self.time_index.is_full
-            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+            or batch.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
         )
 
     def _age_ms(self, max_timestamp: int, now_ms: int) -> int:
         """How long it has taken appends, by the records' own clock where they have one."""
-        first = self._first_timestamp()
+        first = self._rolling_timestamp
+        if first is None:
+            first = self._first_timestamp()
         return now_ms - self._created_ms if first == NO_TIMESTAMP else max_timestamp - first
 
     def _first_timestamp(self) -> int:
-        if self._rolling_timestamp is None:
-            if self.size_bytes == 0:
-                return NO_TIMESTAMP
-            self._rolling_timestamp = next(self.records.iter_headers(0)).max_timestamp
+        if self.size_bytes == 0:
+            return NO_TIMESTAMP
+        self._rolling_timestamp = self.records.read_header(0).max_timestamp
         return self._rolling_timestamp
 
     # --- read

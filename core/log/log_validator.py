@@ -12,7 +12,6 @@ from __future__ import annotations
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.log.log_config import LONG_MAX, LogConfig
-from core.records.batches import CURRENT_MAGIC, iter_batches
 from core.records.compression import CompressionType
 from core.records.record import Record
 from core.records.record_batch import DELETE_HORIZON_FLAG, NO_SEQUENCE, NO_TIMESTAMP, RecordBatch
@@ -22,45 +21,42 @@ _SMALLEST_RECORD = 7
 """Bytes of a record with nothing in it: no batch holds more records than its bytes have room for, uncompressed."""
 
 
-def validate_batches(records: memoryview, config: LogConfig, *, from_client: bool, now_ms: int) -> list[RecordBatch]:
-    """The batches of a produce request's partition, checked, and rebuilt where the topic's codec asks for it.
+def validate_batch(batch: RecordBatch, config: LogConfig, *, from_client: bool, now_ms: int) -> RecordBatch:
+    """The batch, checked; another one where the topic's codec asks for it.
 
-    KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE.
+    KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP.
     """
-    batches = []
-    try:
-        for batch in iter_batches(records):
-            if not isinstance(batch, RecordBatch):
-                raise KafkaError(
-                    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-                    f"record batch of magic {batch.magic}, expected {CURRENT_MAGIC}",
-                )
-            batches.append(_validate_batch(batch, config, from_client=from_client, now_ms=now_ms))
-    except CorruptRecordError as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-    return batches
-
-
-def _validate_batch(batch: RecordBatch, config: LogConfig, *, from_client: bool, now_ms: int) -> RecordBatch:
     if batch.size_bytes > config.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"the record batch has {batch.size_bytes} bytes, max.message.bytes is {config.max_message_bytes}",
         )
-    batch.ensure_valid()
-    if from_client:
-        _ensure_sound_header(batch)
-    if not config.is_log_append_time and not batch.is_control:
-        _ensure_not_ahead(batch, config, now_ms)
+    try:
+        batch.ensure_valid()
+        if batch.is_control and not from_client:
+            return batch
+        if from_client:
+            _ensure_sound_header(batch)
+        if not config.is_log_append_time:
+            _ensure_not_ahead(batch, config, now_ms)
+        if from_client and config.opens_records:
+            return _check_records(batch, config, now_ms)
+    except CorruptRecordError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    return batch
+
+
+def _check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> RecordBatch:
+    """What can't be told from the header."""
     target = config.target_compression
-    must_rebuild = target is not None and target is not batch.compression and not batch.is_control
-    checks_each_timestamp = config.message_timestamp_before_max_ms != LONG_MAX and not config.is_log_append_time
-    if from_client and (must_rebuild or config.is_compacted or checks_each_timestamp):
-        records = batch.records()
-        _ensure_sound_records(records, config, checks_timestamps=checks_each_timestamp, now_ms=now_ms)
-        if must_rebuild:
-            assert target is not None
-            return _recompress(batch, target, config)
+    must_rebuild = target is not None and target is not batch.compression
+    checks_timestamps = config.message_timestamp_before_max_ms != LONG_MAX and not config.is_log_append_time
+    if not (must_rebuild or config.is_compacted or checks_timestamps):
+        return batch
+    _ensure_sound_records(batch.records(), config, checks_timestamps=checks_timestamps, now_ms=now_ms)
+    if must_rebuild:
+        assert target is not None
+        return _recompress(batch, target, config)
     return batch
 
 

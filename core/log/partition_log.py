@@ -15,6 +15,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from core.common.clock import Clock
 from core.common.error_code import ErrorCode
@@ -27,7 +28,7 @@ from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.log_config import LogConfig
 from core.log.log_segment import FoundTimestamp, LogSegment
 from core.log.log_segments import LogSegments
-from core.log.log_validator import validate_batches
+from core.log.log_validator import validate_batch
 from core.log.producer_state import BatchMetadata, LogOffsetMetadata
 from core.log.producer_state_manager import ProducerStateManager
 from core.records.record_batch import (
@@ -38,8 +39,7 @@ from core.records.record_batch import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AppendResult:
+class AppendResult(NamedTuple):
     """What a produce request is told: the offsets its batches have now, or had already (`is_duplicate`)."""
 
     base_offset: int
@@ -127,79 +127,60 @@ class PartitionLog:
 
     # --- append
 
-    def append_as_leader(self, records: memoryview, leader_epoch: int, *, from_client: bool = True) -> AppendResult:
-        """Appends a producer's batches, giving them the next offsets; `records` is changed in place.
+    def append_as_leader(self, batch: RecordBatch, leader_epoch: int, *, from_client: bool = True) -> AppendResult:
+        """Appends a producer's batch, giving it the next offsets; its buffer is changed in place.
 
-        KafkaError as of `validate_batches` and of the producers' sequences, nothing appended then; OSError as the disk
+        KafkaError as of `validate_batch` and of the producer's sequences, nothing appended then; OSError as the disk
         says, likewise.
         """
         now_ms = self._clock.now_ms()
-        batches = validate_batches(records, self._config, from_client=from_client, now_ms=now_ms)
-        if not batches:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch was sent")
-        if from_client:
-            known = self._find_duplicate(batches)
+        config = self._config
+        batch = validate_batch(batch, config, from_client=from_client, now_ms=now_ms)
+        if batch.producer_id >= 0 and from_client:
+            known = self._find_duplicate(batch)
             if known is not None:
                 return AppendResult(
                     known.first_offset, known.last_offset, known.timestamp, self.log_start_offset, is_duplicate=True
                 )
-        next_offset = self.log_end_offset
-        for batch in batches:
-            set_base_offset_and_leader_epoch(batch, next_offset, leader_epoch)
-            if self._config.is_log_append_time and not batch.is_control:
-                set_log_append_time(batch, now_ms)
-            next_offset = batch.next_offset
-        self._append(batches, now_ms)
-        return AppendResult(
-            batches[0].base_offset,
-            batches[-1].last_offset,
-            now_ms if self._config.is_log_append_time else NO_TIMESTAMP,
-            self.log_start_offset,
-        )
+        set_base_offset_and_leader_epoch(batch, self.log_end_offset, leader_epoch)
+        log_append_time = NO_TIMESTAMP
+        if config.is_log_append_time and not batch.is_control:
+            set_log_append_time(batch, now_ms)
+            log_append_time = now_ms
+        self._append(batch, now_ms)
+        return AppendResult(batch.base_offset, batch.last_offset, log_append_time, self.log_start_offset)
 
-    def _find_duplicate(self, batches: Sequence[RecordBatch]) -> BatchMetadata | None:
-        """The batch that a retry repeats; KafkaError where a batch does not follow its producer's last one."""
-        for batch in batches:
-            if not batch.has_producer_id:
-                continue
-            state = self.producers.state_of(batch.producer_id)
-            known = state.find_duplicate(batch)
-            if known is not None:
-                return known
+    def _find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
+        """The batch that a retry repeats; KafkaError where this one does not follow its producer's last one."""
+        state = self.producers.state_of(batch.producer_id)
+        known = state.find_duplicate(batch)
+        if known is None:
             state.ensure_may_append(batch)
-        return None
+        return known
 
-    def _append(self, batches: Sequence[RecordBatch], now_ms: int) -> None:
-        size = sum(batch.size_bytes for batch in batches)
-        if size > self._config.segment_bytes:
+    def _append(self, batch: RecordBatch, now_ms: int) -> None:
+        if batch.size_bytes > self._config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"the record batches have {size} bytes, segment.bytes is {self._config.segment_bytes}",
+                f"the record batch has {batch.size_bytes} bytes, segment.bytes is {self._config.segment_bytes}",
             )
-        segment = self._maybe_roll(batches, size, now_ms)
-        position = segment.append(batches)
-        for batch in batches:
-            self.leader_epochs.assign(batch.partition_leader_epoch, batch.base_offset)
-            where = LogOffsetMetadata(batch.base_offset, segment.base_offset, position)
-            completed = self.producers.update(batch, where)
-            if completed is not None and completed.is_aborted:
-                segment.transaction_index.append(
-                    AbortedTransaction(
-                        completed.producer_id,
-                        completed.first_offset,
-                        completed.last_offset,
-                        self.producers.last_stable_offset(completed),
-                    )
+        segment = self.segments.active
+        if segment.should_roll(batch, now_ms):
+            segment = self.roll()
+        position = segment.append(batch)
+        self.leader_epochs.assign(batch.partition_leader_epoch, batch.base_offset)
+        where = LogOffsetMetadata(batch.base_offset, segment.base_offset, position)
+        completed = self.producers.update(batch, where)
+        if completed is not None and completed.is_aborted:
+            segment.transaction_index.append(
+                AbortedTransaction(
+                    completed.producer_id,
+                    completed.first_offset,
+                    completed.last_offset,
+                    self.producers.last_stable_offset(completed),
                 )
-            position += batch.size_bytes
-        self.log_end_offset = batches[-1].next_offset
-
-    def _maybe_roll(self, batches: Sequence[RecordBatch], size: int, now_ms: int) -> LogSegment:
-        active = self.segments.active
-        newest = max(batch.max_timestamp for batch in batches)
-        if active.should_roll(size, batches[-1].last_offset, newest, now_ms):
-            return self.roll()
-        return active
+            )
+        self.log_end_offset = batch.next_offset
 
     def roll(self) -> LogSegment:
         """Starts a new active segment at the log's end; an empty one is made anew."""

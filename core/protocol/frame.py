@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from core.common.errors import MalformedMessageError
 from core.protocol.api import Api
@@ -17,6 +16,8 @@ Res = TypeVar("Res")
 
 SIZE = struct.Struct(">i")
 _KEY_VERSION_CORRELATION = struct.Struct(">hhi")
+_SIZE_AND_CORRELATION = struct.Struct(">ii")
+_BYTES_LIKE = (bytes, bytearray, memoryview)
 
 
 class RequestStart(NamedTuple):
@@ -34,15 +35,6 @@ def read_request_start(frame: memoryview) -> RequestStart:
     return RequestStart(*_KEY_VERSION_CORRELATION.unpack_from(frame))
 
 
-def decode_request(api: Api[Req, Any], version: int, frame: memoryview) -> tuple[RequestHeader, Req]:
-    """Header and request of a frame without its size; MalformedMessageError where they do not decode."""
-    header, position = codec(RequestHeader, api.request_header_version(version)).decode(frame)
-    request, end = codec(api.request, version).decode(frame, position)
-    if end != len(frame):
-        raise MalformedMessageError(f"{len(frame) - end} bytes follow a {api.name} request version {version}")
-    return header, request
-
-
 def encode_request(api: Api[Req, Any], version: int, correlation_id: int, client_id: str | None, request: Req) -> bytes:
     """A whole frame, size included."""
     header = RequestHeader(api.key, version, correlation_id, client_id)
@@ -58,27 +50,44 @@ def decode_response(api: Api[Any, Res], version: int, frame: memoryview) -> tupl
     return header.correlation_id, response
 
 
-def encode_response(api: Api[Any, Res], version: int, correlation_id: int, response: Res) -> list[Piece]:
-    """A whole frame, size included, as bytes with file regions between them where the response holds some."""
-    pieces: list[Piece] = []
-    header = ResponseHeader(correlation_id)
-    codec(ResponseHeader, api.response_header_version(version)).encode_into(header, pieces.append)
-    codec(api.response, version).encode_into(response, pieces.append)
-    size = SIZE.pack(sum(map(len, pieces)))
-    return _join_bytes([size, *pieces])
+class Endpoint(Generic[Req, Res]):
+    """One version of an API as its server sees it: requests in, responses out; immutable, made once per version."""
+
+    def __init__(self, api: Api[Req, Res], version: int) -> None:
+        self._header = codec(RequestHeader, api.request_header_version(version))
+        self._request = codec(api.request, version)
+        self._response = codec(api.response, version)
+        self._flexible_header = b"\0" if api.response_header_version(version) == 1 else b""
+        self._name = f"{api.name} request version {version}"
+
+    def decode_request(self, frame: memoryview) -> tuple[RequestHeader, Req]:
+        """Header and request of a frame without its size; MalformedMessageError where they do not decode."""
+        header, position = self._header.decode(frame)
+        request, end = self._request.decode(frame, position)
+        if end != len(frame):
+            raise MalformedMessageError(f"{len(frame) - end} bytes follow a {self._name}")
+        return header, request
+
+    def encode_response(self, correlation_id: int, response: Res) -> list[Piece]:
+        """A whole frame, size included, as bytes with file regions between them where the response holds some."""
+        pieces: list[Piece] = [b"", self._flexible_header]  # the header's tagged fields: none
+        self._response.encode_into(response, pieces.append)
+        size = sum(map(len, pieces))
+        pieces[0] = _SIZE_AND_CORRELATION.pack(size + 4, correlation_id)
+        try:
+            return [b"".join(pieces)]  # type: ignore[arg-type]  # a file region is no bytes: TypeError
+        except TypeError:
+            return _join_bytes(pieces)
 
 
-def _join_bytes(pieces: Iterable[Piece]) -> list[Piece]:
+def _join_bytes(pieces: list[Piece]) -> list[Piece]:
     joined: list[Piece] = []
     run: list[bytes | bytearray | memoryview] = []
     for piece in pieces:
-        if isinstance(piece, bytes | bytearray | memoryview):
+        if isinstance(piece, _BYTES_LIKE):
             run.append(piece)
             continue
-        if run:
-            joined.append(b"".join(run))
-            run = []
-        joined.append(piece)
-    if run:
-        joined.append(b"".join(run))
+        joined += (b"".join(run), piece)
+        run = []
+    joined.append(b"".join(run))
     return joined

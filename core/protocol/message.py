@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol, TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -98,7 +99,8 @@ def _field(
         return dataclasses.field(default_factory=list, metadata={"wire": wire})
     if kind == "struct" and default is not None:
         assert isinstance(element, type)
-        return dataclasses.field(default_factory=element, metadata={"wire": wire})
+        shared = default_instance(element)
+        return dataclasses.field(default_factory=lambda: shared, metadata={"wire": wire})
     return dataclasses.field(default=default, metadata={"wire": wire})
 
 
@@ -234,6 +236,12 @@ def message(*, valid: str, flexible: str, api_key: int = -1) -> Callable[[type[T
         return _declare(cls, api_key=api_key, valid=VersionRange.parse(valid), flexible=VersionRange.parse(flexible))
 
     return declare
+
+
+@cache
+def default_instance(cls: type) -> Any:
+    """The struct with every default. Messages that don't say otherwise share it: assign another, don't change it."""
+    return cls()
 
 
 def _declare(cls: type[T], *, api_key: int, valid: VersionRange, flexible: VersionRange) -> type[T]:

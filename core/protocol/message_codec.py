@@ -27,7 +27,7 @@ from typing import Any, Generic, TypeVar
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.varint import read_uvarint, uvarint
-from core.protocol.message import Field, Schema, VersionRange, schema_of
+from core.protocol.message import Field, Schema, VersionRange, default_instance, schema_of
 from core.protocol.primitives import Piece
 
 M = TypeVar("M")
@@ -152,7 +152,7 @@ class _Source:
         """Source text of a default."""
         if value is None or isinstance(value, bool | int | float | str | bytes):
             return repr(value)
-        return "[]" if isinstance(value, list) else f"T_{schema_of(value).name}()"  # type: ignore[arg-type]
+        return "[]"
 
     def _struct(self, format_: str) -> str:
         name = f"S_{format_.replace('?', 'o')}"
@@ -181,7 +181,9 @@ class _Source:
 
     def _absent_default(self, field: Field) -> str:
         if field.kind == "struct" and isinstance(field.default, type):
-            self.names.setdefault(f"T_{schema_of(field.default).name}", field.default)
+            name = f"D_{schema_of(field.default).name}"
+            self.names[name] = default_instance(field.default)
+            return name
         return self._constant(field.default)
 
     def _decode_run(self, run: list[Field]) -> list[str]:
@@ -418,11 +420,11 @@ class _Source:
         tagged = sorted((f for f in self._present(schema) if self._is_tagged(f)), key=lambda f: f.tag)
         if not tagged:
             return ["    a(b'\\x00')"]
-        lines = ["    tags = []"]
-        for field in tagged:
-            unset = f"m.{field.name} == {self._absent_default(field)}"
+        conditions = [self._is_set(field) for field in tagged]
+        lines = [f"    if not ({' or '.join(conditions)}): a(b'\\x00'); return", "    tags = []"]
+        for field, condition in zip(tagged, conditions, strict=True):
             lines += [
-                f"    if not ({unset}):",
+                f"    if {condition}:",
                 "        part = []",
                 "        a2, a = a, part.append",
                 *self._encode_value(field, f"m.{field.name}", "        ", 0),
@@ -430,4 +432,11 @@ class _Source:
                 "        part = b''.join(part)",
                 f"        tags.append({uvarint(field.tag)!r} + uvarint(len(part)) + part)",
             ]
-        return [*lines, "    a(uvarint(len(tags)))", "    if tags: a(b''.join(tags))"]
+        return [*lines, "    a(uvarint(len(tags)))", "    a(b''.join(tags))"]
+
+    def _is_set(self, field: Field) -> str:
+        """Source text that says whether a field has another value than its default."""
+        value, default = f"m.{field.name}", self._absent_default(field)
+        if field.kind == "struct":
+            return f"({value} is not {default} and {value} != {default})"
+        return f"{value} != {default}"

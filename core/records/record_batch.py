@@ -85,6 +85,7 @@ class RecordBatch:
         "position",
         "producer_epoch",
         "producer_id",
+        "size_bytes",
         "start",
     )
 
@@ -112,10 +113,7 @@ class RecordBatch:
             self.base_sequence,
             self.count,
         ) = HEADER.unpack_from(buffer, start)
-
-    @property
-    def size_bytes(self) -> int:
-        return LOG_OVERHEAD + self.length
+        self.size_bytes = LOG_OVERHEAD + self.length
 
     @property
     def last_offset(self) -> int:

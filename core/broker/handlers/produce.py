@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.broker.request_context import RequestContext
+from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition
@@ -44,8 +45,15 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
         partitions = []
         for data in topic_data.partition_data:
             try:
-                partitions.append(_append(broker, name, data, request.acks, context.api_version))
-                appended.append(TopicPartition(name or "", data.index))
+                partition = _find(broker, name, data.index, request.acks)
+                batch = _read_one_batch(data, context.api_version)
+                result = broker.replicas.append(partition, batch, required_acks=request.acks)
+                partitions.append(
+                    PartitionProduceResponse(
+                        data.index, 0, result.base_offset, result.log_append_time, result.log_start_offset
+                    )
+                )
+                appended.append(partition.log.partition)
             except KafkaError as error:
                 has_failed = True
                 partitions.append(_failure(broker, name, data.index, error))
@@ -58,26 +66,20 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
     return ProduceResponse(responses)
 
 
-def _append(
-    broker: Broker, topic: str | None, data: PartitionProduceData, acks: int, version: int
-) -> PartitionProduceResponse:
+def _find(broker: Broker, topic: str | None, number: int, acks: int) -> Partition:
     if acks not in (-1, 0, 1):
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    return broker.replicas.find(topic, number)
+
+
+def _read_one_batch(data: PartitionProduceData, version: int) -> RecordBatch:
+    """Checks as org.apache.kafka.common.requests.ProduceRequest.validateRecords."""
     records = data.records
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "the request holds no records for the partition")
     assert isinstance(records, memoryview)
-    _ensure_one_batch(records, version)
-    result = broker.replicas.append(topic, data.index, records, required_acks=acks)
-    return PartitionProduceResponse(
-        data.index, ErrorCode.NONE, result.base_offset, result.log_append_time, result.log_start_offset
-    )
-
-
-def _ensure_one_batch(records: memoryview, version: int) -> None:
-    """As org.apache.kafka.common.requests.ProduceRequest.validateRecords."""
     try:
         batch = read_batch(records)
     except CorruptRecordError as error:
@@ -86,10 +88,11 @@ def _ensure_one_batch(records: memoryview, version: int) -> None:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"record batch of magic {batch.magic}, expected 2")
     if batch.size_bytes != len(records):
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request holds exactly one record batch per partition")
-    if batch.attributes & 7 == CompressionType.ZSTD and version < _FIRST_VERSION_WITH_ZSTD:
+    if version < _FIRST_VERSION_WITH_ZSTD and batch.compression is CompressionType.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "produce requests before version 7 know no zstd")
     if batch.is_transactional:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the producer has no transaction open on this partition")
+    return batch
 
 
 def _failure(broker: Broker, topic: str | None, number: int, error: KafkaError) -> PartitionProduceResponse:
