@@ -87,7 +87,7 @@ def main(
 ) -> None:
     """Kafka's log, whole, in one command: a broker, its log files, and what is in them.
 
-    plog --help COMMAND explains a command; each has an example.
+    plog COMMAND --help explains a command, with an example.
     """
     if debug:
         os.environ["PLOG_DEBUG"] = "1"

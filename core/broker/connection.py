@@ -2,10 +2,10 @@
 
 Raw non-blocking sockets under the event loop. Bytes are received into a buffer that all connections share; only a
 frame that is not complete gets one of its own, from a small pool or growing with what arrives, never with what is
-claimed. Answers go out as they are: bytes by sendmsg, file regions by sendfile.
+claimed. Answers go out as they are: bytes by send, file regions by sendfile.
 
-While an answer waits (a long poll) or the client reads slower than it asks, its further requests are set aside and, when
-there are some, reading stops: a client can't make the broker grow.
+While an answer waits (a long poll) or the client reads slower than it asks, its further requests are set aside and,
+when there are some, reading stops: a client can't make the broker grow.
 """
 
 from __future__ import annotations

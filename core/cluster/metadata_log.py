@@ -27,6 +27,7 @@ from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_log import PartitionLog
 from core.log.partition_metadata_file import read_partition_metadata, write_partition_metadata
+from core.log.partition_reader import PartitionReader
 from core.protocol.message_codec import codec
 from core.protocol.schema.control_records import (
     LeaderChangeMessage,
@@ -88,7 +89,7 @@ class MetadataLog:
         self._filesystem.make_directory(self.directory)
         if read_partition_metadata(self.directory) is None:
             write_partition_metadata(self.directory, _METADATA_TOPIC_ID, self._filesystem)
-        snapshot = self._find_snapshot()
+        snapshot = _find_snapshot(self.directory)
         if snapshot is not None:
             end_offset, path = snapshot
             for record in read_snapshot(path):
@@ -107,41 +108,12 @@ class MetadataLog:
         if log.log_end_offset < self._snapshot_end:
             log.truncate_fully_and_start_at(self._snapshot_end)
         log.update_high_watermark(log.log_end_offset)
-        self._replay(_records_of(log, self._snapshot_end))
+        self._has_open_transaction = _replay(_records_of(log, self._snapshot_end), self.image)
         return log
-
-    def _replay(self, records: Iterable[MetadataRecord]) -> None:
-        """Applies the records; those of a transaction (KIP-868) when it ends, those of an aborted or unended one
-        never.
-        """
-        transaction: list[MetadataRecord] | None = None
-        for record in records:
-            match record:
-                case BeginTransactionRecord():
-                    transaction = []
-                case EndTransactionRecord():
-                    for held in transaction or ():
-                        self.image.apply(held)
-                    transaction = None
-                case AbortTransactionRecord():
-                    transaction = None
-                case _ if transaction is not None:
-                    transaction.append(record)
-                case _:
-                    self.image.apply(record)
-        self._has_open_transaction = transaction is not None
 
     def _first_segment_offset(self) -> int:
         names = [path.name for path in self.directory.glob("*.log")]
         return min((int(name.split(".")[0]) for name in names), default=self._snapshot_end)
-
-    def _find_snapshot(self) -> tuple[int, Path] | None:
-        found = [
-            (int(match[1]), path)
-            for path in self.directory.glob(f"*{CHECKPOINT_SUFFIX}")
-            if (match := _SNAPSHOT_NAME.fullmatch(path.name))
-        ]
-        return max(found, default=None)
 
     def _epoch_of_quorum_state(self) -> int:
         try:
@@ -262,3 +234,61 @@ def _decode(record: Record, path: Path) -> MetadataRecord:
         return decode_metadata_record(record.value)
     except MalformedMessageError as error:
         raise CorruptRecordError(f"{error}", offset=record.offset, path=str(path)) from error
+
+
+def read_metadata_image(directory: Path) -> MetadataImage | None:
+    """What the metadata log of a data directory adds up to, read from outside: no lock, no write; None where there is
+    no such log. CorruptRecordError where it is damaged."""
+    folder = directory / f"{CLUSTER_METADATA_TOPIC}-0"
+    if not folder.is_dir():
+        return None
+    image = MetadataImage()
+    snapshot = _find_snapshot(folder)
+    end_offset = 0
+    if snapshot is not None:
+        end_offset, path = snapshot
+        for record in read_snapshot(path):
+            image.apply(record)
+    reader = PartitionReader(folder)
+    try:
+        batches = reader.read(max(end_offset, reader.start_offset), reader.end_offset, read_committed=False)
+        _replay(
+            (_decode(record, folder) for batch in batches for record in batch.records() if record.offset >= end_offset),
+            image,
+        )
+    finally:
+        reader.close()
+    return image
+
+
+def _find_snapshot(directory: Path) -> tuple[int, Path] | None:
+    """(end offset, path) of the newest; None where there is none."""
+    found = [
+        (int(match[1]), path)
+        for path in directory.glob(f"*{CHECKPOINT_SUFFIX}")
+        if (match := _SNAPSHOT_NAME.fullmatch(path.name))
+    ]
+    return max(found, default=None)
+
+
+def _replay(records: Iterable[MetadataRecord], image: MetadataImage) -> bool:
+    """Applies the records; those of a transaction (KIP-868) when it ends, those of an aborted or unended one never.
+
+    Says whether the last transaction did not end.
+    """
+    transaction: list[MetadataRecord] | None = None
+    for record in records:
+        match record:
+            case BeginTransactionRecord():
+                transaction = []
+            case EndTransactionRecord():
+                for held in transaction or ():
+                    image.apply(held)
+                transaction = None
+            case AbortTransactionRecord():
+                transaction = None
+            case _ if transaction is not None:
+                transaction.append(record)
+            case _:
+                image.apply(record)
+    return transaction is not None

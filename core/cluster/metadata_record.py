@@ -40,9 +40,12 @@ def encode_metadata_record(record: MetadataRecord, version: int | None = None) -
 
 
 def decode_metadata_record(value: bytes | None) -> MetadataRecord:
-    """MalformedMessageError for another frame version, a type or version that is not known, or bytes that don't
-    decode.
-    """
+    """MalformedMessageError for another frame version, an unknown type or version, or bytes that don't decode."""
+    return decode_versioned_metadata_record(value)[0]
+
+
+def decode_versioned_metadata_record(value: bytes | None) -> tuple[MetadataRecord, int]:
+    """The record and the version that it was written in; errors as of `decode_metadata_record`."""
     if value is None:
         raise MalformedMessageError("metadata record without a value")
     try:
@@ -57,4 +60,4 @@ def decode_metadata_record(value: bytes | None) -> MetadataRecord:
     if cls is None or version not in schema_of(cls).valid:
         raise MalformedMessageError(f"metadata record of type {type_} version {version} is not known")
     record, _ = codec(cls, version).decode(memoryview(value), position)
-    return record
+    return record, version

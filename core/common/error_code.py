@@ -16,6 +16,13 @@ class ErrorCode(IntEnum):
         code.text = text
         return code
 
+    @classmethod
+    def of(cls, value: int) -> ErrorCode:
+        """The code of a number in an answer; UNKNOWN_SERVER_ERROR for one that is not known here."""
+        known = cls._value2member_map_.get(value, cls.UNKNOWN_SERVER_ERROR)
+        assert isinstance(known, cls)
+        return known
+
     UNKNOWN_SERVER_ERROR = -1, "the server met an unexpected error"
     NONE = 0, "no error"
     OFFSET_OUT_OF_RANGE = 1, "the offset is outside the range that the partition holds"

@@ -32,8 +32,12 @@ class AbstractIndex:
     KEPT_FREE = 0
     """Entries that only the end of the segment may use."""
 
-    def __init__(self, path: Path, base_offset: int, max_size_bytes: int, filesystem: FileSystem) -> None:
+    def __init__(
+        self, path: Path, base_offset: int, max_size_bytes: int, filesystem: FileSystem, *, may_map: bool = True
+    ) -> None:
+        """Without `may_map` the file is read: another process may cut it, and a map of it would then kill this one."""
         self.path = path
+        self._may_map = may_map
         self.base_offset = base_offset
         self.max_entries = max_size_bytes // self.ENTRY.size
         self._filesystem = filesystem
@@ -149,6 +153,9 @@ class AbstractIndex:
             with self.path.open("rb") as file:
                 if file.seek(0, 2) < self.ENTRY.size:
                     return b""
+                if not self._may_map:
+                    file.seek(0)
+                    return file.read()
                 return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         except FileNotFoundError:
             return b""

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.index.abstract_index import MAX_RELATIVE_OFFSET, AbstractIndex
-from core.records.record_batch import NO_TIMESTAMP
+
+NO_TIMESTAMP = -1
 
 
 class TimestampOffset(NamedTuple):

@@ -10,6 +10,7 @@ from core.records.batches import ENTRY_HEADER_SIZE, Batch, entry_size, read_batc
 from core.records.record_batch import HEADER_SIZE
 
 _READ_BYTES = 256 * 1024
+_HEADERS_BYTES = 4096  # holds the headers of many small batches, costs little more than one header
 
 
 class FileRegion:
@@ -61,10 +62,15 @@ class FileRecords:
         CorruptRecordError where bytes are no batch or the file ends within one.
         """
         stop = self.size_bytes if end is None else end
+        data, data_start = b"", 0
         while position < stop:
-            batch = self.read_header(position, stop)
-            yield batch
-            position += batch.size_bytes
+            start = position - data_start
+            if not data or start + HEADER_SIZE > len(data):
+                data, data_start, start = self.file.read_at(min(_HEADERS_BYTES, stop - position), position), position, 0
+            head = data[start : start + HEADER_SIZE]
+            size = self._size_at(memoryview(head), 0, position, stop)
+            yield read_header(head, position)
+            position += size
 
     def read_header(self, position: int, end: int | None = None) -> Batch:
         """The header of the batch at `position`, which lies whole below `end`; CorruptRecordError where none does."""

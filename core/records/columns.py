@@ -76,8 +76,8 @@ class RecordColumns:
             batch = self.batches[self.batch_numbers[row]]
             raise batch.corrupt(f"headers of offset {self.offsets[row]} do not decode: {error}") from error
 
-    def select(self, rows: npt.NDArray[Any]) -> RecordColumns:
-        """Only the given rows: a boolean mask or an array of row numbers."""
+    def select(self, rows: npt.NDArray[Any] | slice) -> RecordColumns:
+        """Only the given rows: a boolean mask, an array of row numbers, or a slice."""
         return RecordColumns(
             self.buffer,
             self.batches,

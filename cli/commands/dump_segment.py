@@ -1,0 +1,143 @@
+"""`plog dump-segment`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import time
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.findings_out import print_findings
+from cli.output import OutputFormat, is_terminal, write_rows
+
+if TYPE_CHECKING:
+    from core.inspector.file_dump import FileDump
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+class DumpFormat(StrEnum):
+    kafka = "kafka"
+    table = "table"
+    ndjson = "ndjson"
+    csv = "csv"
+    arrow = "arrow"
+
+
+@app.command()
+def dump_segment(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, partition folders, data directories.")],
+    print_data_log: Annotated[
+        bool, typer.Option("--print-data-log", help="Records, with their keys and values.")
+    ] = False,
+    deep_iteration: Annotated[
+        bool, typer.Option("--deep-iteration", help="Records and not only batches, without keys and values.")
+    ] = False,
+    verify_index_only: Annotated[
+        bool, typer.Option("--verify-index-only", help="Hold the indexes against their logs; print nothing else.")
+    ] = False,
+    index_sanity_check: Annotated[
+        bool, typer.Option("--index-sanity-check", help="Only whether the indexes' form is sound.")
+    ] = False,
+    offset: Annotated[
+        int | None, typer.Option("--offset", metavar="N", help="Begin with the batch that holds it.")
+    ] = None,
+    time_: Annotated[
+        str | None, typer.Option("--time", metavar="T", help="Begin with the first batch that is as new as T.")
+    ] = None,
+    max_records: Annotated[int | None, typer.Option("--max-records", metavar="N", help="Stop after so many.")] = None,
+    format_: Annotated[
+        DumpFormat | None,
+        typer.Option("--format", help="kafka is the text of Kafka's own tool, and the default for a pipe; else table."),
+    ] = None,
+) -> None:
+    """Print what is in a segment, index, snapshot or checkpoint.
+
+    Reads only. What is wrong with the files goes to stderr, and makes the exit code 1.
+
+    Example: plog dump-segment data/flights-0/00000000000000000000.log --print-data-log --max-records 5
+    """
+    from core.common.time_text import parse_time
+    from core.inspector.file_dump import find_dumps
+    from core.inspector.segment_dump import DumpOptions
+
+    if verify_index_only or index_sanity_check:
+        raise typer.Exit(_check_indexes(paths, sanity_only=index_sanity_check))
+    options = DumpOptions(
+        with_records=print_data_log or deep_iteration or format_ is DumpFormat.arrow,
+        with_data=print_data_log or format_ is DumpFormat.arrow,
+        start_offset=offset or 0,
+        start_timestamp=None if time_ is None else parse_time(time_, time.time_ns() // 1_000_000),
+        max_records=max_records,
+    )
+    dumps = (dump for path in paths for dump in find_dumps(path, options))
+    chosen = format_ or (DumpFormat.table if is_terminal() else DumpFormat.kafka)
+    raise typer.Exit(_print(dumps, chosen))
+
+
+def _print(dumps: Iterator[FileDump], format_: DumpFormat) -> int:
+    """Everything, and then what was wrong; the exit code."""
+    findings = []
+    for dump in dumps if format_ is not DumpFormat.arrow else _print_arrow(dumps):
+        match format_:
+            case DumpFormat.kafka:
+                for piece in dump.kafka_text():
+                    sys.stdout.buffer.write(piece)
+            case DumpFormat.table:
+                rows = list(dump.rows())
+                print(f"{dump.path}: {dump.kind.value}" + ("" if rows else ", empty"), flush=True)
+                if rows:
+                    write_rows(rows, list(rows[0]), OutputFormat.table)
+            case DumpFormat.ndjson:
+                for row in dump.rows():
+                    print(json.dumps({"file": str(dump.path), "kind": dump.kind.value, **row}))
+            case DumpFormat.csv:
+                _print_csv(dump)
+        findings += dump.findings
+    sys.stdout.flush()
+    return print_findings(findings)
+
+
+def _print_csv(dump: FileDump) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    header: list[str] = []
+    for row in dump.rows():
+        if not header:
+            header = list(row)
+            writer.writerow(["file", *header])
+        cells = (",".join(map(str, v)) if isinstance(v, list) else v for v in row.values())
+        writer.writerow([str(dump.path), *cells])
+
+
+def _print_arrow(dumps: Iterator[FileDump]) -> Iterator[FileDump]:
+    """One Arrow IPC stream of every log's records; files of other kinds are passed over."""
+    import pyarrow as pa
+
+    from core.inspector.segment_dump import ARROW_SCHEMA
+
+    with pa.ipc.new_stream(sys.stdout.buffer, ARROW_SCHEMA) as stream:
+        for dump in dumps:
+            if dump.is_log:
+                for batch in dump.arrow():
+                    stream.write_batch(batch)
+                yield dump
+
+
+def _check_indexes(paths: list[Path], *, sanity_only: bool) -> int:
+    from core.inspector.findings import Code
+    from core.inspector.verify import verify
+
+    codes = {Code.INDEX_CORRUPT, Code.TIME_INDEX_CORRUPT, Code.TRANSACTION_INDEX_CORRUPT}
+    if not sanity_only:
+        codes |= {Code.INDEX_MISSING, Code.INDEX_MISMATCH, Code.TIME_INDEX_MISSING, Code.TIME_INDEX_MISMATCH}
+        codes |= {Code.TRANSACTION_INDEX_MISMATCH}
+    logs = (
+        path.with_suffix(".log") if path.suffix in (".index", ".timeindex", ".txnindex") else path for path in paths
+    )
+    return print_findings([finding for path in logs for finding in verify(path) if finding.code in codes])

@@ -1,0 +1,208 @@
+"""`plog topic create | list | describe | alter | delete`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import BootstrapServerOption, DataDirOption, LockTimeoutOption, parse_settings, say
+from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.session import open_client, open_source
+
+if TYPE_CHECKING:
+    from core.cluster.topic_description import TopicDescription
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
+
+SettingsOption = Annotated[
+    list[str] | None, typer.Option("--set", "--config", metavar="KEY=VALUE", help="A topic setting; may be repeated.")
+]
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(help="The new topic.")],
+    partitions: Annotated[int, typer.Option("--partitions", help="How many; -1 is the broker's default.")] = -1,
+    replication_factor: Annotated[
+        int, typer.Option("--replication-factor", help="Copies of each partition; -1 is the broker's default.")
+    ] = -1,
+    settings: SettingsOption = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing where it is there.")] = False,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+    lock_timeout: LockTimeoutOption = 10.0,
+) -> None:
+    """Create a topic.
+
+    Example: plog topic create flights --partitions 4 --set retention.ms=-1
+    """
+    from core.client.admin import Admin
+    from core.common.error_code import ErrorCode
+    from core.common.errors import KafkaError
+
+    configs = parse_settings(settings or [])
+    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+        try:
+            Admin(client).create_topic(
+                name, partitions=partitions, replication_factor=replication_factor, configs=configs
+            )
+        except KafkaError as error:
+            if not if_not_exists or error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            say(f"topic {name} is there already")
+        else:
+            say(f"created topic {name}")
+
+
+@app.command("list")
+def list_(
+    internal: Annotated[bool, typer.Option("--internal", help="Kafka's own topics too.")] = False,
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """List the topics.
+
+    Example: plog topic list --output json
+    """
+    from core.client.kafka_client import KafkaClient
+    from core.cluster.topic_description import DirectoryTopics
+
+    with open_source(bootstrap_server, data_dir) as source:
+        if isinstance(source, KafkaClient):
+            counts = {topic.name: len(topic.partitions) for topic in source.refresh().values()}
+        else:
+            topics = DirectoryTopics(source)
+            counts = {name: len(topics.describe(name).partitions) for name in topics.names()}
+    rows: list[Row] = [
+        {"topic": name, "partitions": count}
+        for name, count in sorted(counts.items())
+        if internal or not name.startswith("__")
+    ]
+    write_rows(rows, ["topic", "partitions"], output)
+
+
+@app.command()
+def describe(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Which topics.")],
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Describe topics: partitions, leaders, offsets, sizes and settings.
+
+    Example: plog topic describe flights
+    """
+    from core.client.admin import Admin
+    from core.client.kafka_client import KafkaClient
+    from core.cluster.topic_description import DirectoryTopics
+
+    with open_source(bootstrap_server, data_dir) as source:
+        describe_one = (
+            Admin(source).describe_topic if isinstance(source, KafkaClient) else DirectoryTopics(source).describe
+        )
+        topics = [describe_one(name) for name in names]
+    rows: list[Row] = [row for topic in topics for row in _rows(topic)]
+    if output is OutputFormat.table:
+        for topic in topics:
+            settings = " ".join(f"{key}={value}" for key, value in sorted(topic.configs.items())) or "none of its own"
+            say(f"{topic.name}: id {_id_text(topic)}, {len(topic.partitions)} partitions, settings: {settings}")
+    columns = [c for c in _COLUMNS if any(row[c] is not None for row in rows)]
+    write_rows(rows, columns if output is OutputFormat.table else _COLUMNS, output)
+
+
+_COLUMNS = [
+    "topic",
+    "partition",
+    "leader",
+    "leader_epoch",
+    "replicas",
+    "isr",
+    "start_offset",
+    "end_offset",
+    "size_bytes",
+]
+
+
+def _rows(topic: TopicDescription) -> list[Row]:
+    return [
+        {
+            "topic": topic.name,
+            "partition": p.partition,
+            "leader": p.leader,
+            "leader_epoch": p.leader_epoch,
+            "replicas": list(p.replicas),
+            "isr": list(p.isr),
+            "start_offset": p.start_offset,
+            "end_offset": p.end_offset,
+            "size_bytes": p.size_bytes,
+        }
+        for p in topic.partitions
+    ]
+
+
+def _id_text(topic: TopicDescription) -> str:
+    from core.common.topic_partition import uuid_text
+
+    return uuid_text(topic.topic_id)
+
+
+@app.command()
+def alter(
+    name: Annotated[str, typer.Argument(help="Which topic.")],
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", help="Grow it to so many; partitions are never taken away.")
+    ] = None,
+    settings: SettingsOption = None,
+    unset: Annotated[
+        list[str] | None, typer.Option("--unset", metavar="KEY", help="Put a setting back to its default.")
+    ] = None,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+    lock_timeout: LockTimeoutOption = 10.0,
+) -> None:
+    """Change a topic's settings, or give it more partitions.
+
+    Example: plog topic alter flights --set retention.ms=604800000 --partitions 8
+    """
+    from core.client.admin import Admin
+    from core.common.errors import UsageError
+
+    changes: dict[str, str | None] = {**parse_settings(settings or []), **dict.fromkeys(unset or [])}
+    if not changes and partitions is None:
+        raise UsageError("nothing to change: give --partitions, --set or --unset")
+    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+        admin = Admin(client)
+        if changes:
+            admin.alter_topic_configs(name, changes)
+        if partitions is not None:
+            admin.create_partitions(name, partitions)
+    say(f"altered topic {name}")
+
+
+@app.command()
+def delete(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Which topics.")],
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Pass over those that are not there.")] = False,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+    lock_timeout: LockTimeoutOption = 10.0,
+) -> None:
+    """Delete topics and all their records.
+
+    Example: plog topic delete flights
+    """
+    from core.client.admin import Admin
+    from core.common.error_code import ErrorCode
+    from core.common.errors import KafkaError
+
+    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+        for name in names:
+            try:
+                Admin(client).delete_topics([name])
+            except KafkaError as error:
+                if not if_exists or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise KafkaError(error.code, f"{name}: {error.message}", hint=error.hint) from error
+            else:
+                say(f"deleted topic {name}")

@@ -1,0 +1,41 @@
+"""Requests to a broker in this process: no sockets, the same dispatcher."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from core.broker.handlers.produce import UnacknowledgedError
+from core.broker.request_dispatcher import PendingAnswer, RequestDispatcher
+from core.common.errors import ConnectionFailedError
+from core.log.file_records import FileRegion
+from core.protocol.frame import SIZE
+from core.protocol.primitives import Piece
+
+
+class EmbeddedTransport:
+    """A `core.client` transport; owned by one task. Nothing waits, for nobody else could act meanwhile."""
+
+    def __init__(self, dispatcher: RequestDispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._answers: deque[memoryview] = deque()
+
+    def send(self, frame: bytes) -> None:
+        try:
+            answer = self._dispatcher.handle(memoryview(bytearray(frame))[SIZE.size :])
+        except UnacknowledgedError:
+            raise ConnectionFailedError("the broker refused a record that was sent with acks=0") from None
+        if isinstance(answer, PendingAnswer):
+            answer.on_ready = self._keep
+            answer.complete_now()
+        elif answer is not None:
+            self._keep(answer)
+
+    def _keep(self, pieces: list[Piece]) -> None:
+        whole = b"".join(p.read() if isinstance(p, FileRegion) else p for p in pieces)  # type: ignore[misc]
+        self._answers.append(memoryview(whole)[SIZE.size :])
+
+    def receive(self) -> memoryview:
+        return self._answers.popleft()
+
+    def close(self) -> None:
+        """The broker is closed by whoever opened it."""

@@ -1,0 +1,127 @@
+"""Where `plog consume` reads from: a cluster, or the files of a data directory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Protocol
+
+from core.client.admin import EARLIEST, LATEST, Admin
+from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
+from core.client.kafka_client import KafkaClient
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.topic_partition import TopicPartition
+from core.log.directory_reader import DirectoryReader
+from core.log.partition_reader import PartitionReader
+from core.records.batches import Batch
+
+Offsets = Mapping[TopicPartition, int]
+
+_GROUP_BATCHES = 256
+_FOLLOW_SECONDS = 0.2
+
+
+class RecordSource(Protocol):
+    def partitions(self, topic: str) -> list[int]:
+        """KafkaError(UNKNOWN_TOPIC_OR_PARTITION) where there is no such topic."""
+
+    def starts(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
+
+    def ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """What a reader of the source's isolation sees lies below them."""
+
+    def offsets_at(self, partitions: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        """The first offset whose record is as new as that or newer; the end where there is none."""
+
+    def read(self, starts: Offsets, ends: Offsets | None) -> Iterator[tuple[TopicPartition, list[Batch]]]:
+        """As `Consumer.read`."""
+
+
+class ClusterSource:
+    """Over the wire; owned by one task."""
+
+    def __init__(self, client: KafkaClient, *, read_committed: bool) -> None:
+        self._client = client
+        self._admin = Admin(client)
+        self._isolation_level = READ_COMMITTED if read_committed else READ_UNCOMMITTED
+
+    def partitions(self, topic: str) -> list[int]:
+        return sorted(self._client.topic(topic).partitions)
+
+    def starts(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
+
+    def ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        wanted = dict.fromkeys(partitions, LATEST)
+        return self._admin.list_offsets(wanted, isolation_level=self._isolation_level)
+
+    def offsets_at(self, partitions: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        found = self._admin.list_offsets(dict.fromkeys(partitions, timestamp))
+        missing = [partition for partition, offset in found.items() if offset < 0]
+        return found | (self.ends(missing) if missing else {})
+
+    def read(self, starts: Offsets, ends: Offsets | None) -> Iterator[tuple[TopicPartition, list[Batch]]]:
+        return Consumer(self._client, isolation_level=self._isolation_level).read(starts, ends)
+
+
+class DirectorySource:
+    """From files, without a lock; owned by one task."""
+
+    def __init__(self, reader: DirectoryReader, *, read_committed: bool) -> None:
+        self._reader = reader
+        self._read_committed = read_committed
+        self._open: dict[TopicPartition, PartitionReader] = {}
+
+    def partitions(self, topic: str) -> list[int]:
+        numbers = self._reader.topics.get(topic)
+        if not numbers:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"no topic {topic!r} in {self._reader.directory}",
+                hint=f"plog topic list --data-dir {self._reader.directory}",
+            )
+        return numbers
+
+    def _log(self, partition: TopicPartition) -> PartitionReader:
+        if partition not in self._open:
+            self._open[partition] = self._reader.open(partition)
+        return self._open[partition]
+
+    def starts(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return {partition: self._log(partition).start_offset for partition in partitions}
+
+    def ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return {partition: self._end(self._log(partition)) for partition in partitions}
+
+    def _end(self, log: PartitionReader) -> int:
+        return log.last_stable_offset if self._read_committed else log.end_offset
+
+    def offsets_at(self, partitions: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        offsets = {}
+        for partition in partitions:
+            found = self._log(partition).find_offset_by_timestamp(timestamp)
+            offsets[partition] = self._end(self._log(partition)) if found is None else found
+        return offsets
+
+    def read(self, starts: Offsets, ends: Offsets | None) -> Iterator[tuple[TopicPartition, list[Batch]]]:
+        positions = dict(starts)
+        while True:
+            for partition, start in positions.items():
+                log = self._log(partition)
+                end = self._end(log) if ends is None else ends[partition]
+                yield from self._read_partition(partition, log, start, end)
+                positions[partition] = max(start, end)
+            if ends is not None:
+                return
+            time.sleep(_FOLLOW_SECONDS)
+            for log in self._open.values():
+                log.refresh()
+
+    def _read_partition(
+        self, partition: TopicPartition, log: PartitionReader, start: int, end: int
+    ) -> Iterator[tuple[TopicPartition, list[Batch]]]:
+        batches = log.read(start, end, read_committed=self._read_committed)
+        while group := list(islice(batches, _GROUP_BATCHES)):
+            yield partition, group

@@ -1,0 +1,161 @@
+"""What the command line asks of a cluster besides records: topics and their configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from core.client.kafka_client import KafkaClient
+from core.cluster.topic_description import PartitionDescription, TopicDescription
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.topic_partition import TopicPartition
+from core.protocol.api import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_OFFSETS,
+)
+from core.protocol.schema.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from core.protocol.schema.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from core.protocol.schema.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from core.protocol.schema.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from core.protocol.schema.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from core.protocol.schema.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+TOPIC_RESOURCE = 2
+TOPIC_CONFIG_SOURCE = 1
+
+LATEST = -1
+EARLIEST = -2
+
+_TIMEOUT_MS = 30_000
+_SET, _DELETE = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """One key of a topic; `is_override` where the topic itself says so."""
+
+    name: str
+    value: str | None
+    is_override: bool
+
+
+class Admin:
+    """Owned by one task. Every method raises KafkaError with the broker's code and words where it is refused."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """-1 takes the broker's default."""
+        topic = CreatableTopic(
+            name,
+            partitions,
+            replication_factor,
+            configs=[CreatableTopicConfig(key, value) for key, value in (configs or {}).items()],
+        )
+        request = CreateTopicsRequest([topic], _TIMEOUT_MS)
+        for result in self._client.controller_connection().call(CREATE_TOPICS, request).topics:
+            _ensure_success(result.error_code, result.error_message, name)
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        states = [DeleteTopicState(name) for name in names]
+        connection = self._client.controller_connection()
+        by_state = connection.version_of(DELETE_TOPICS) >= 6
+        request = DeleteTopicsRequest(
+            topics=states if by_state else [], topic_names=[] if by_state else list(names), timeout_ms=_TIMEOUT_MS
+        )
+        for result in connection.call(DELETE_TOPICS, request).responses:
+            _ensure_success(result.error_code, result.error_message, result.name or "")
+            self._client.forget_topic(result.name or "")
+
+    def create_partitions(self, name: str, count: int) -> None:
+        """Grows the topic to `count` partitions."""
+        request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, None)], _TIMEOUT_MS)
+        for result in self._client.controller_connection().call(CREATE_PARTITIONS, request).results:
+            _ensure_success(result.error_code, result.error_message, name)
+        self._client.forget_topic(name)
+
+    def alter_topic_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Sets each key; with None, puts it back to its default."""
+        configs = [AlterableConfig(key, _DELETE if value is None else _SET, value) for key, value in changes.items()]
+        request = IncrementalAlterConfigsRequest([AlterConfigsResource(TOPIC_RESOURCE, name, configs)])
+        for result in self._client.controller_connection().call(INCREMENTAL_ALTER_CONFIGS, request).responses:
+            _ensure_success(result.error_code, result.error_message, name)
+
+    def describe_topic_configs(self, name: str) -> list[ConfigValue]:
+        """Every key of the topic, by name."""
+        request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC_RESOURCE, name, None)])
+        values = []
+        for result in self._client.any_connection().call(DESCRIBE_CONFIGS, request).results:
+            _ensure_success(result.error_code, result.error_message, name)
+            values += [ConfigValue(c.name, c.value, c.config_source == TOPIC_CONFIG_SOURCE) for c in result.configs]
+        return sorted(values, key=lambda value: value.name)
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """Partitions with their offsets, and the topic's overrides."""
+        topic = self._client.topic(name)
+        led = [TopicPartition(name, number) for number, info in topic.partitions.items() if info.leader >= 0]
+        starts = self.list_offsets(dict.fromkeys(led, EARLIEST))
+        ends = self.list_offsets(dict.fromkeys(led, LATEST))
+        overrides = {c.name: c.value or "" for c in self.describe_topic_configs(name) if c.is_override}
+        return TopicDescription(
+            name,
+            topic.topic_id,
+            overrides,
+            [
+                PartitionDescription(
+                    number,
+                    info.leader,
+                    info.leader_epoch,
+                    info.replicas,
+                    info.isr,
+                    starts.get(TopicPartition(name, number), -1),
+                    ends.get(TopicPartition(name, number), -1),
+                )
+                for number, info in sorted(topic.partitions.items())
+            ],
+        )
+
+    def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], *, isolation_level: int = 0
+    ) -> dict[TopicPartition, int]:
+        """The offset of each partition's timestamp (ms), of its start (EARLIEST) or end (LATEST); -1 where a timestamp
+        lies beyond every record."""
+        by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
+        for partition, timestamp in timestamps.items():
+            topics = by_leader.setdefault(self._client.leader_of(partition), {})
+            topics.setdefault(partition.topic, []).append(
+                ListOffsetsPartition(partition.partition, timestamp=timestamp)
+            )
+        offsets = {}
+        for leader, topics in by_leader.items():
+            wanted = [ListOffsetsTopic(name, partitions) for name, partitions in topics.items()]
+            request = ListOffsetsRequest(-1, isolation_level, wanted, _TIMEOUT_MS)
+            for topic in self._client.connection_to(leader).call(LIST_OFFSETS, request).topics:
+                for found in topic.partitions:
+                    partition = TopicPartition(topic.name, found.partition_index)
+                    _ensure_success(found.error_code, None, str(partition))
+                    offsets[partition] = found.offset
+        return offsets
+
+
+def _ensure_success(code: int, message: str | None, what: str) -> None:
+    if code:
+        error = ErrorCode.of(code)
+        raise KafkaError(error, message or f"{what}: {error.text}")

@@ -1,0 +1,175 @@
+"""A cluster as a client sees it: its topics, who leads their partitions, and connections to the brokers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from core.client.client_connection import ClientConnection, Connect, SocketTransport
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError, KafkaError
+from core.common.topic_partition import TopicPartition
+from core.protocol.api import METADATA
+from core.protocol.schema.metadata import MetadataRequest, MetadataRequestTopic
+
+_RETRY_SECONDS = 0.1
+_LEADER_TIMEOUT_SECONDS = 10.0
+
+RETRIABLE = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+"""What may go away by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    name: str
+    topic_id: bytes
+    is_internal: bool
+    partitions: dict[int, PartitionInfo]
+
+
+class KafkaClient:
+    """Owned by one task."""
+
+    def __init__(self, bootstrap: Sequence[tuple[str, int]], connect: Connect = SocketTransport) -> None:
+        """ConnectionFailedError where none of the bootstrap addresses answers."""
+        self._bootstrap = bootstrap
+        self._connect = connect
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._connections: dict[int, ClientConnection] = {}
+        self._any: ClientConnection | None = None
+        self._topics: dict[str, TopicInfo] = {}
+        self.controller_id = -1
+        self.cluster_id: str | None = None
+        self.any_connection()
+
+    # --- connections
+
+    def any_connection(self) -> ClientConnection:
+        """To whichever broker answers."""
+        if self._any is None:
+            failure: ConnectionFailedError | None = None
+            for host, port in [*self._bootstrap, *self._brokers.values()]:
+                try:
+                    self._any = ClientConnection(self._connect(host, port))
+                    break
+                except ConnectionFailedError as error:
+                    failure = error
+            else:
+                assert failure is not None
+                raise failure
+        return self._any
+
+    def connection_to(self, node_id: int) -> ClientConnection:
+        connection = self._connections.get(node_id)
+        if connection is None:
+            address = self._brokers.get(node_id)
+            if address is None:
+                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"nothing is known of broker {node_id}")
+            connection = self._connections[node_id] = ClientConnection(self._connect(*address))
+        return connection
+
+    def controller_connection(self) -> ClientConnection:
+        """Where requests that change metadata go; brokers of a KRaft cluster forward them."""
+        return self.any_connection()
+
+    def forget_connections(self) -> None:
+        """After a connection broke: the next request makes a new one."""
+        self.close()
+        self._connections.clear()
+        self._any = None
+
+    # --- metadata
+
+    def refresh(self, topics: Iterable[str] | None = None, *, may_create: bool = False) -> dict[str, TopicInfo]:
+        """Topics by name, all of them unless some are named. KafkaError where a named one has an error of its own."""
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(wanted, allow_auto_topic_creation=may_create)
+        response = self.any_connection().call(METADATA, request)
+        self._brokers = {b.node_id: (b.host, b.port) for b in response.brokers}
+        self.controller_id = response.controller_id
+        self.cluster_id = response.cluster_id
+        found = {}
+        for topic in response.topics:
+            if topic.error_code:
+                raise _topic_error(ErrorCode.of(topic.error_code), topic.name or "")
+            assert topic.name is not None
+            partitions = {
+                p.partition_index: PartitionInfo(
+                    p.leader_id, p.leader_epoch, tuple(p.replica_nodes), tuple(p.isr_nodes)
+                )
+                for p in topic.partitions
+            }
+            found[topic.name] = TopicInfo(topic.name, topic.topic_id, topic.is_internal, partitions)
+        self._topics |= found
+        return found
+
+    def topic(self, name: str, *, may_create: bool = False) -> TopicInfo:
+        """KafkaError(UNKNOWN_TOPIC_OR_PARTITION) where there is none; waits a while for one that is being made."""
+        known = self._topics.get(name)
+        if known is not None:
+            return known
+        deadline = time.monotonic() + _LEADER_TIMEOUT_SECONDS
+        while True:
+            try:
+                return self.refresh([name], may_create=may_create)[name]
+            except KafkaError as error:
+                is_being_made = may_create and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if not (is_being_made or error.code in RETRIABLE) or time.monotonic() > deadline:
+                    raise
+            time.sleep(_RETRY_SECONDS)
+
+    def leader_of(self, partition: TopicPartition) -> int:
+        """Waits a while for a partition that has none. KafkaError where it stays so, or there is no such partition."""
+        deadline = time.monotonic() + _LEADER_TIMEOUT_SECONDS
+        while True:
+            info = self.topic(partition.topic).partitions.get(partition.partition)
+            if info is not None and info.leader >= 0:
+                return info.leader
+            if info is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {partition}")
+            if time.monotonic() > deadline:
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader")
+            time.sleep(_RETRY_SECONDS)
+            self.forget_topic(partition.topic)
+
+    def forget_topic(self, name: str) -> None:
+        """What is known of it is out of date."""
+        self._topics.pop(name, None)
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        if self._any is not None:
+            self._any.close()
+
+
+def _topic_error(code: ErrorCode, name: str) -> KafkaError:
+    if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return KafkaError(code, f"no topic {name!r}", hint=f"plog topic list, or plog topic create {name}")
+    return KafkaError(code, f"topic {name!r}: {code.text}")

@@ -1,0 +1,303 @@
+"""Writes columns of records to a topic: batches, in order, each acknowledged or reported.
+
+Idempotent unless acks is less than all: sequences make a retry harmless, and a batch that the broker refuses holds back
+those behind it in its partition. At most five requests are under way. A lost connection is made anew and what was not
+acknowledged is sent again, until `delivery_timeout_s` has passed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from core.client.kafka_client import RETRIABLE, KafkaClient
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError, KafkaError
+from core.common.topic_partition import TopicPartition
+from core.protocol.api import INIT_PRODUCER_ID, PRODUCE
+from core.protocol.schema.init_producer_id import InitProducerIdRequest
+from core.protocol.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from core.records.columns import encode_columns
+from core.records.compression import CompressionType
+from core.records.record import increment_sequence
+from core.records.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, RecordBatch
+from core.records.record_batch_builder import batch_of, build_batch
+
+MAX_IN_FLIGHT = 5
+ACKS_ALL = -1
+_REQUEST_TIMEOUT_MS = 30_000
+_RETRY_SECONDS = 0.1
+_MAX_REQUEST_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsToSend:
+    """Rows for one partition; `rows` are the caller's own numbers for them, to be named when one is refused.
+
+    `keys`, `values` and `headers` are pyarrow.BinaryArrays of one length, `headers` of encoded sections
+    (`record.encode_headers`); keys and headers may be None for all.
+    """
+
+    partition: int
+    timestamps: npt.NDArray[np.int64]
+    keys: Any
+    values: Any
+    headers: Any
+    rows: npt.NDArray[np.int64]
+
+
+class RecordRefusedError(KafkaError):
+    """The broker refused a batch for good; `row` is the caller's number of the first record in it."""
+
+    def __init__(self, error: KafkaError, row: int) -> None:
+        super().__init__(error.code, error.message, hint=error.hint)
+        self.row = row
+
+
+@dataclass(slots=True)
+class _PendingBatch:
+    partition: int
+    data: bytes
+    count: int
+    base_sequence: int
+    rows: npt.NDArray[np.int64]
+    created_s: float
+
+
+@dataclass(slots=True)
+class _InFlight:
+    node_id: int
+    batches: list[_PendingBatch]
+
+
+class Producer:
+    """Owned by one task. `acknowledged` counts the records that are written (with acks=0: sent)."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        topic: str,
+        *,
+        acks: int = ACKS_ALL,
+        compression: CompressionType = CompressionType.NONE,
+        batch_bytes: int = 128 * 1024,
+        delivery_timeout_s: float = 120.0,
+        on_acknowledged: Callable[[int], None] | None = None,
+    ) -> None:
+        self.acknowledged = 0
+        self._client = client
+        self._topic = topic
+        self._acks = acks
+        self._compression = compression
+        self._batch_bytes = batch_bytes
+        self._delivery_timeout_s = delivery_timeout_s
+        self._on_acknowledged = on_acknowledged
+        self._topic_id = client.topic(topic).topic_id
+        self._queues: dict[int, deque[_PendingBatch]] = {}
+        self._in_flight: deque[_InFlight] = deque()
+        self._sequences: dict[int, int] = {}
+        self._producer_id, self._producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+        if acks == ACKS_ALL:
+            self._initialize()
+
+    def _initialize(self) -> None:
+        response = self._client.any_connection().call(INIT_PRODUCER_ID, InitProducerIdRequest(None, 60_000))
+        if response.error_code:
+            raise KafkaError(ErrorCode.of(response.error_code))
+        self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
+
+    # --- in
+
+    def send(self, records: RecordsToSend) -> None:
+        """Queues the rows, and sends what makes a full request; returns when at most five are under way.
+
+        RecordRefusedError as soon as a batch sent before is refused: nothing is sent after that.
+        """
+        first = 0
+        for part in encode_columns(
+            records.timestamps, records.keys, records.values, records.headers, batch_bytes=self._batch_bytes
+        ):
+            sequence = self._next_sequence(records.partition, part.count)
+            data = build_batch(
+                part.section,
+                count=part.count,
+                base_timestamp=part.base_timestamp,
+                max_timestamp=part.max_timestamp,
+                compression=self._compression,
+                producer_id=self._producer_id,
+                producer_epoch=self._producer_epoch,
+                base_sequence=sequence,
+            )
+            rows = records.rows[first : first + part.count]
+            first += part.count
+            batch = _PendingBatch(records.partition, data, part.count, sequence, rows, time.monotonic())
+            self._queues.setdefault(records.partition, deque()).append(batch)
+            if len(data) >= self._batch_bytes // 2 or len(self._queues[records.partition]) > 1:
+                self._dispatch()
+
+    def _next_sequence(self, partition: int, count: int) -> int:
+        if self._producer_id == NO_PRODUCER_ID:
+            return NO_SEQUENCE
+        sequence = self._sequences.get(partition, 0)
+        self._sequences[partition] = increment_sequence(sequence, count)
+        return sequence
+
+    def flush(self) -> None:
+        """Returns when everything sent is acknowledged; RecordRefusedError where something was refused."""
+        while any(self._queues.values()):
+            self._dispatch()
+        while self._in_flight:
+            self._await_oldest()
+
+    # --- out
+
+    def _dispatch(self) -> None:
+        """One request for each broker that has batches waiting, with one batch a partition at most."""
+        while len(self._in_flight) >= MAX_IN_FLIGHT:
+            self._await_oldest()
+        for node_id, batches in self._next_batches().items():
+            self._send(node_id, batches)
+
+    def _next_batches(self) -> dict[int, list[_PendingBatch]]:
+        chosen: dict[int, list[_PendingBatch]] = {}
+        for partition, queue in self._queues.items():
+            if not queue:
+                continue
+            batches = chosen.setdefault(self._client.leader_of(TopicPartition(self._topic, partition)), [])
+            if not batches or sum(len(b.data) for b in batches) + len(queue[0].data) <= _MAX_REQUEST_BYTES:
+                batches.append(queue.popleft())
+        return chosen
+
+    def _send(self, node_id: int, batches: list[_PendingBatch]) -> None:
+        partitions = [PartitionProduceData(batch.partition, batch.data) for batch in batches]
+        topic = TopicProduceData(self._topic, self._topic_id, partitions)
+        request = ProduceRequest(None, self._acks, _REQUEST_TIMEOUT_MS, [topic])
+        self._in_flight.append(_InFlight(node_id, batches))
+        try:
+            connection = self._client.connection_to(node_id)
+            connection.send(PRODUCE, request)
+            if self._acks == 0:
+                connection.expect_no_answer()
+                self._in_flight.pop()
+                for batch in batches:
+                    self._acknowledge(batch)
+        except ConnectionFailedError as error:
+            self._send_again(error, failed=[])
+
+    def _await_oldest(self) -> None:
+        oldest = self._in_flight[0]
+        try:
+            response = self._client.connection_to(oldest.node_id).receive()
+        except ConnectionFailedError as error:
+            self._send_again(error, failed=[])
+            return
+        self._in_flight.popleft()
+        errors = {
+            p.index: KafkaError(ErrorCode.of(p.error_code), p.error_message)
+            for topic in response.responses
+            for p in topic.partition_responses
+            if p.error_code
+        }
+        failed = []
+        for batch in oldest.batches:
+            if batch.partition in errors:
+                failed.append(batch)
+            else:
+                self._acknowledge(batch)
+        if failed:
+            self._handle(failed, errors)
+
+    def _acknowledge(self, batch: _PendingBatch) -> None:
+        self.acknowledged += batch.count
+        if self._on_acknowledged is not None:
+            self._on_acknowledged(batch.count)
+
+    # --- when it goes wrong
+
+    def _handle(self, failed: list[_PendingBatch], errors: dict[int, KafkaError]) -> None:
+        error = errors[failed[0].partition]
+        if error.code is ErrorCode.MESSAGE_TOO_LARGE and all(b.count > 1 for b in failed):
+            self._send_again(error, failed=[half for batch in failed for half in self._split(batch)])
+            return
+        fatal = [b for b in failed if errors[b.partition].code not in RETRIABLE]
+        if fatal:
+            self._drain()
+            raise RecordRefusedError(errors[fatal[0].partition], int(fatal[0].rows[0]))
+        self._send_again(error, failed=failed)
+
+    def _split(self, batch: _PendingBatch) -> list[_PendingBatch]:
+        """The batch as two, with the sequences that their records had."""
+        records = RecordBatch(memoryview(batch.data)).records()
+        middle = batch.count // 2
+        halves = []
+        for start, end in ((0, middle), (middle, batch.count)):
+            sequence = batch.base_sequence
+            if sequence != NO_SEQUENCE:
+                sequence = increment_sequence(sequence, start)
+            data = batch_of(
+                records[start:end],
+                compression=self._compression,
+                producer_id=self._producer_id,
+                producer_epoch=self._producer_epoch,
+                base_sequence=sequence,
+            )
+            rows = batch.rows[start:end]
+            halves.append(_PendingBatch(batch.partition, data, end - start, sequence, rows, batch.created_s))
+        return halves
+
+    def _drain(self) -> None:
+        """Hears what becomes of the requests under way, so that `acknowledged` is the truth."""
+        while self._in_flight:
+            oldest = self._in_flight.popleft()
+            try:
+                response = self._client.connection_to(oldest.node_id).receive()
+            except ConnectionFailedError:
+                return
+            refused = {p.index for topic in response.responses for p in topic.partition_responses if p.error_code}
+            for batch in oldest.batches:
+                if batch.partition not in refused:
+                    self._acknowledge(batch)
+
+    def _send_again(self, error: KafkaError | ConnectionFailedError, failed: list[_PendingBatch]) -> None:
+        """Puts what was not acknowledged back in front of its queues, in order, and waits a little."""
+        again = list(failed)
+        is_connected = not isinstance(error, ConnectionFailedError)
+        while self._in_flight:
+            under_way = self._in_flight.popleft()
+            again += self._not_acknowledged(under_way) if is_connected else under_way.batches
+        if not is_connected:
+            self._client.forget_connections()
+        if again and time.monotonic() - min(b.created_s for b in again) > self._delivery_timeout_s:
+            raise error
+        for batch in sorted(again, key=lambda b: int(b.rows[0]), reverse=True):
+            self._queues.setdefault(batch.partition, deque()).appendleft(batch)
+        time.sleep(_RETRY_SECONDS)
+        self._client.forget_topic(self._topic)
+        self._find_topic_again()
+
+    def _find_topic_again(self) -> None:
+        deadline = time.monotonic() + self._delivery_timeout_s
+        while True:
+            try:
+                self._client.topic(self._topic)
+                return
+            except ConnectionFailedError:
+                self._client.forget_connections()
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_RETRY_SECONDS)
+
+    def _not_acknowledged(self, request: _InFlight) -> list[_PendingBatch]:
+        """What a request behind one that failed leaves unwritten: its batches of the same partition failed with it."""
+        response = self._client.connection_to(request.node_id).receive()
+        refused = {p.index for topic in response.responses for p in topic.partition_responses if p.error_code}
+        for batch in request.batches:
+            if batch.partition not in refused:
+                self._acknowledge(batch)
+        return [batch for batch in request.batches if batch.partition in refused]

@@ -1,0 +1,51 @@
+"""Points in time as people write them: epoch milliseconds, ISO 8601, or a time ago (-2h)."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from core.common.errors import UsageError
+
+_AGO = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def parse_iso_time(text: str) -> int:
+    """Milliseconds since the epoch of an ISO 8601 date or time, UTC where it names no zone; ValueError for others."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def find_time(text: str, now_ms: int) -> int | None:
+    """Milliseconds since the epoch of `-2h` or an ISO 8601 time; None where the text is neither."""
+    match = _AGO.fullmatch(text)
+    if match:
+        return now_ms - round(float(match[1]) * _UNIT_MS[match[2]])
+    try:
+        return parse_iso_time(text) if not text.lstrip("-").isdecimal() else None
+    except ValueError:
+        return None
+
+
+def parse_time(text: str, now_ms: int) -> int:
+    """Like `find_time`, and epoch milliseconds too; UsageError for anything else."""
+    found = int(text) if text.isdecimal() else find_time(text, now_ms)
+    if found is None:
+        raise UsageError(
+            f"{text!r} is no time", hint="epoch milliseconds, 2013-01-15T00:00:00Z, or -2h for two hours ago"
+        )
+    return found
+
+
+def time_text(timestamp_ms: int) -> str:
+    """ISO 8601 in UTC, with milliseconds; the number itself where no calendar reaches."""
+    try:
+        moment = _EPOCH + timestamp_ms * _MILLISECOND
+    except OverflowError:
+        return str(timestamp_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

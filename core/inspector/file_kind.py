@@ -1,0 +1,56 @@
+"""What a file of a Kafka disk is, by its name."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+
+from core.log.file_names import (
+    CHECKPOINT_SUFFIX,
+    CLEAN_SHUTDOWN,
+    INDEX_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    META_PROPERTIES,
+    OFFSET_CHECKPOINTS,
+    PARTITION_METADATA,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+)
+
+
+class FileKind(Enum):
+    LOG = "log"
+    OFFSET_INDEX = "offset index"
+    TIME_INDEX = "time index"
+    TRANSACTION_INDEX = "transaction index"
+    PRODUCER_SNAPSHOT = "producer snapshot"
+    METADATA_SNAPSHOT = "metadata snapshot"
+    OFFSET_CHECKPOINT = "offset checkpoint"
+    LEADER_EPOCHS = "leader epochs"
+    PARTITION_METADATA = "partition metadata"
+    META_PROPERTIES = "meta properties"
+    CLEAN_SHUTDOWN = "clean shutdown"
+
+
+_BY_SUFFIX = {
+    LOG_SUFFIX: FileKind.LOG,
+    INDEX_SUFFIX: FileKind.OFFSET_INDEX,
+    TIME_INDEX_SUFFIX: FileKind.TIME_INDEX,
+    TRANSACTION_INDEX_SUFFIX: FileKind.TRANSACTION_INDEX,
+    SNAPSHOT_SUFFIX: FileKind.PRODUCER_SNAPSHOT,
+    CHECKPOINT_SUFFIX: FileKind.METADATA_SNAPSHOT,
+}
+_BY_NAME = {
+    **dict.fromkeys(OFFSET_CHECKPOINTS, FileKind.OFFSET_CHECKPOINT),
+    LEADER_EPOCH_CHECKPOINT: FileKind.LEADER_EPOCHS,
+    PARTITION_METADATA: FileKind.PARTITION_METADATA,
+    META_PROPERTIES: FileKind.META_PROPERTIES,
+    CLEAN_SHUTDOWN: FileKind.CLEAN_SHUTDOWN,
+}
+
+
+def kind_of(path: Path) -> FileKind | None:
+    """None for a file that Kafka and plog don't write."""
+    return _BY_NAME.get(path.name) or _BY_SUFFIX.get(path.suffix)

@@ -1,0 +1,292 @@
+"""The text of Kafka's own dump tool (org.apache.kafka.tools.DumpLogSegments), line for line.
+
+Record lines are made a column at a time. Where plog's text differs from Kafka's is listed in docs/dump-log.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core.cluster.metadata_record import decode_versioned_metadata_record
+from core.common.errors import CorruptRecordError, MalformedMessageError
+from core.inspector.batch_walk import is_valid
+from core.protocol.message_codec import codec
+from core.protocol.message_json import message_to_json
+from core.protocol.schema.control_records import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    VotersRecord,
+)
+from core.records.batches import Batch
+from core.records.columns import RecordColumns, decode_columns
+from core.records.compression import CompressionType
+from core.records.control_record import ControlRecordType, control_type, read_end_transaction_marker
+from core.records.legacy_message_set import LegacyRecordBatch
+from core.records.record import Record
+from core.records.record_batch import CODEC_MASK, RecordBatch
+
+_BINARY = pa.binary()
+_EMPTY = pa.scalar(b"", _BINARY)
+
+_KRAFT_RECORDS: dict[ControlRecordType, tuple[str, type]] = {
+    ControlRecordType.LEADER_CHANGE: ("LeaderChange:", LeaderChangeMessage),
+    ControlRecordType.SNAPSHOT_HEADER: ("SnapshotHeader", SnapshotHeaderRecord),
+    ControlRecordType.SNAPSHOT_FOOTER: ("SnapshotFooter", SnapshotFooterRecord),
+    ControlRecordType.KRAFT_VERSION: ("KRaftVersion", KRaftVersionRecord),
+    ControlRecordType.KRAFT_VOTERS: ("KRaftVoters", VotersRecord),
+}
+
+
+def batch_line(batch: Batch) -> str:
+    """A batch's own line, newline included."""
+    codec_number = batch.attributes & CODEC_MASK
+    codec_text = CompressionType(codec_number).text if codec_number < len(CompressionType) else f"{codec_number}"
+    tail = (
+        f"size: {batch.size_bytes} magic: {batch.magic} compresscodec: {codec_text} crc: {batch.crc} "
+        f"isvalid: {_boolean(is_valid(batch))}\n"
+    )
+    time = f"{timestamp_type(batch)}: {batch.max_timestamp}"
+    if isinstance(batch, LegacyRecordBatch):
+        return f"offset: {batch.last_offset} position: {batch.position} {time} {tail}"
+    horizon = batch.delete_horizon_ms
+    return (
+        f"baseOffset: {batch.base_offset} lastOffset: {batch.last_offset} count: {batch.count} "
+        f"baseSequence: {batch.base_sequence} lastSequence: {batch.last_sequence} producerId: {batch.producer_id} "
+        f"producerEpoch: {batch.producer_epoch} partitionLeaderEpoch: {batch.partition_leader_epoch} "
+        f"isTransactional: {_boolean(batch.is_transactional)} isControl: {_boolean(batch.is_control)} "
+        f"deleteHorizonMs: {optional_long(horizon)} position: {batch.position} {time} {tail}"
+    )
+
+
+def _boolean(value: bool) -> str:  # noqa: FBT001 - it is the value
+    return "true" if value else "false"
+
+
+def optional_long(value: int | None) -> str:
+    """Java's OptionalLong.toString."""
+    return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"
+
+
+def timestamp_type(batch: Batch) -> str:
+    if batch.magic == 0:
+        return "NoTimestampType"
+    return "LogAppendTime" if batch.is_log_append_time else "CreateTime"
+
+
+@dataclass(frozen=True, slots=True)
+class LineOptions:
+    """`with_data`: keys and values too. `is_metadata`: values are metadata records, shown as JSON.
+
+    `first_offset`: leave out the records before it. `limit`: no more records than that, of each call.
+    """
+
+    with_data: bool = False
+    is_metadata: bool = False
+    first_offset: int = 0
+    limit: int | None = None
+
+
+def record_lines(batches: Sequence[Batch], options: LineOptions) -> Iterator[bytes]:
+    """The lines of the records of each batch, joined; in step with `batches`.
+
+    CorruptRecordError for a batch whose records don't decode, raised in its turn: the batches before it are out then.
+    """
+    plain: list[Batch] = []
+    for batch in batches:
+        if isinstance(batch, RecordBatch) and not batch.is_control and not (options.is_metadata and options.with_data):
+            plain.append(batch)
+            continue
+        yield from _plain_lines(plain, options)
+        plain = []
+        yield b"".join(_single_lines(batch, options))
+    yield from _plain_lines(plain, options)
+
+
+def _plain_lines(batches: list[Batch], options: LineOptions) -> Iterator[bytes]:
+    if not batches:
+        return
+    try:
+        columns = decode_columns(batches)
+    except CorruptRecordError:
+        if len(batches) == 1:
+            raise
+        for batch in batches:
+            yield from _plain_lines([batch], options)
+        return
+    if options.first_offset and len(columns) and columns.offsets[0] < options.first_offset:
+        columns = columns.select(columns.offsets >= options.first_offset)
+    if options.limit is not None and options.limit < len(columns):
+        columns = columns.select(slice(0, options.limit))
+    text, offsets = _join(*_record_parts(columns, with_data=options.with_data))
+    ends = np.searchsorted(columns.batch_numbers, np.arange(len(batches)), side="right")
+    start = 0
+    for end in ends.tolist():
+        yield bytes(text[offsets[start] : offsets[end]])
+        start = end
+
+
+def _single_lines(batch: Batch, options: LineOptions) -> list[bytes]:
+    """Of a batch that is none for columns: legacy, control, or metadata."""
+    if isinstance(batch, LegacyRecordBatch):
+        lines = [
+            (record.offset, _legacy_line(batch, record, message, with_data=options.with_data))
+            for record, message in zip(batch.records(), batch.messages(), strict=True)
+        ]
+    else:
+        say = _control_text if batch.is_control else _metadata_text
+        lines = [(record.offset, _special_line(batch, record, say(record))) for record in batch.records()]
+    return [line for offset, line in lines if offset >= options.first_offset][: options.limit]
+
+
+def _record_parts(columns: RecordColumns, *, with_data: bool) -> list[Any]:
+    batches = columns.batches
+    types = pa.array([timestamp_type(b).encode() for b in batches], _BINARY).take(pa.array(columns.batch_numbers))
+    parts = [
+        _constant("| offset: "),
+        _digits(columns.offsets),
+        _constant(" "),
+        types,
+        _constant(": "),
+        _digits(columns.timestamps),
+        _constant(" keySize: "),
+        _digits(columns.key_lengths),
+        _constant(" valueSize: "),
+        _digits(columns.value_lengths),
+        _constant(" sequence: "),
+        _digits(_sequences(columns)),
+        _constant(" headerKeys: ["),
+        _header_keys(columns),
+        _constant("]"),
+    ]
+    if with_data:
+        parts += [_labelled(" key: ", columns.keys()), _labelled(" payload: ", columns.values())]
+    return [*parts, _constant("\n")]
+
+
+def _constant(text: str) -> Any:
+    return pa.scalar(text.encode(), _BINARY)
+
+
+def _digits(values: Any) -> Any:
+    return pc.cast(pc.cast(pa.array(values), pa.string()), _BINARY)
+
+
+def _join(*parts: Any) -> tuple[memoryview, Any]:
+    """All rows' bytes end to end, and where each starts and ends (one more entry than rows)."""
+    joined = pc.binary_join_element_wise(*parts, _EMPTY, null_handling="replace", null_replacement=b"")
+    count = len(joined)
+    if not count:
+        return memoryview(b""), np.zeros(1, np.int32)
+    offsets = np.frombuffer(joined.buffers()[1], np.int32, count + 1, joined.offset * 4)
+    return memoryview(joined.buffers()[2]), offsets
+
+
+def _sequences(columns: RecordColumns) -> Any:
+    bases = columns.of_batches(b.base_sequence for b in columns.batches)
+    base_offsets = columns.of_batches(b.base_offset for b in columns.batches)
+    following = (bases + columns.offsets - base_offsets) & 0x7FFFFFFF
+    return np.where(bases < 0, -1, following)
+
+
+def _header_keys(columns: RecordColumns) -> Any:
+    if not columns.header_counts.any():
+        return _EMPTY
+    seen: dict[int, bytes] = {0: b""}
+    texts = []
+    for row, count in enumerate(columns.header_counts.tolist()):
+        texts.append(b",".join(name for name, _ in columns.headers(row)) if count else seen[0])
+    return utf8(pa.array(texts, _BINARY))
+
+
+def _labelled(label: str, values: Any) -> Any:
+    """The label and the value; null, so that nothing is printed, where the value is null."""
+    return pc.binary_join_element_wise(_constant(label), utf8(values), _EMPTY, null_handling="emit_null")
+
+
+def utf8(values: Any) -> Any:
+    """The same bytes with U+FFFD where they are not UTF-8, as Java prints them."""
+    try:
+        pc.cast(values, pa.string())
+    except pa.ArrowInvalid:
+        return pa.array(
+            [None if v is None else v.decode("utf-8", "replace").encode() for v in values.to_pylist()], _BINARY
+        )
+    return values
+
+
+# --- one by one
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _legacy_line(batch: LegacyRecordBatch, record: Record, message: LegacyRecordBatch, *, with_data: bool) -> bytes:
+    key_size = -1 if record.key is None else len(record.key)
+    value_size = -1 if record.value is None else len(record.value)
+    line = (
+        f"| offset: {record.offset} {timestamp_type(batch)}: {record.timestamp} keySize: {key_size} "
+        f"valueSize: {value_size} isValid: {_boolean(is_valid(message))} crc: {message.crc}"
+    )
+    if with_data:
+        line += "" if record.key is None else f" key: {_text(record.key)}"
+        line += "" if record.value is None else f" payload: {_text(record.value)}"
+    return (line + "\n").encode()
+
+
+def _special_line(batch: RecordBatch, record: Record, text: str) -> bytes:
+    key_size = -1 if record.key is None else len(record.key)
+    value_size = -1 if record.value is None else len(record.value)
+    keys = ",".join(_text(name) for name, _ in record.headers)
+    return (
+        f"| offset: {record.offset} {timestamp_type(batch)}: {record.timestamp} keySize: {key_size} "
+        f"valueSize: {value_size} sequence: {batch.base_sequence} headerKeys: [{keys}]{text}\n"
+    ).encode()
+
+
+def _metadata_text(record: Record) -> str:
+    """A metadata record, behind a space."""
+    try:
+        message, version = decode_versioned_metadata_record(record.value)
+    except MalformedMessageError as error:
+        return f" payload: Error at {record.offset}, skipping. {error.message}"
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(message).__name__).upper()
+    fields = {"type": name, "version": version, "data": message_to_json(message, version)}
+    return f" payload: {json.dumps(fields, separators=(',', ':'), ensure_ascii=False)}"
+
+
+def _control_text(record: Record) -> str:
+    """What a control record says, behind a space."""
+    type_ = control_type(record.key)
+    marker = read_end_transaction_marker(record)
+    if marker is not None:
+        return (
+            f" endTxnMarker: {'COMMIT' if marker.is_commit else 'ABORT'} coordinatorEpoch: {marker.coordinator_epoch}"
+        )
+    if type_ is None or type_ not in _KRAFT_RECORDS or record.value is None:
+        return " controlType: UNKNOWN" if type_ is None else f" controlType: {type_.name}({int(type_)})"
+    label, cls = _KRAFT_RECORDS[type_]
+    version = int.from_bytes(record.value[:2], "big", signed=True)
+    try:
+        message: object = codec(cls, version).decode(memoryview(record.value))[0]
+    except MalformedMessageError as error:
+        raise CorruptRecordError(str(error), offset=record.offset) from error
+    return f" {label} {json.dumps(message_to_json(message, version), separators=(',', ':'), ensure_ascii=False)}"
+
+
+def interleave(batches: Sequence[Batch], lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Each batch's line, then its records' lines."""
+    records = iter(lines)
+    for batch in batches:
+        yield batch_line(batch).encode()
+        yield next(records)

@@ -1,0 +1,75 @@
+"""A data directory read from outside: a log.dirs entry, a folder of partition folders copied from anywhere, or a single
+partition's folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from core.common.errors import AccessError, CorruptRecordError
+from core.common.filesystem import access_error
+from core.common.topic_partition import TopicPartition
+from core.log.checkpoint_file import read_offset_checkpoint
+from core.log.directory_lock import find_lock_holder
+from core.log.file_names import (
+    CLUSTER_METADATA_TOPIC,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    find_offset_files,
+    parse_partition_directory_name,
+)
+from core.log.partition_reader import PartitionReader
+
+
+class DirectoryReader:
+    """Owned by one task; takes no lock and writes nothing."""
+
+    def __init__(self, directory: Path) -> None:
+        """AccessError where the folder is not there or can't be read."""
+        self.directory = directory
+        try:
+            names = [entry.name for entry in os.scandir(directory) if entry.is_dir()]
+            is_partition = bool(find_offset_files(directory, LOG_SUFFIX))
+        except OSError as error:
+            failure = access_error(error, directory, "read")
+            failure.hint = "name a data directory with --data-dir, or a server with --bootstrap-server"
+            raise failure from error
+        if is_partition:
+            partition = parse_partition_directory_name(directory.resolve().name)
+            self._root = directory.resolve().parent
+            self.partitions = {partition or TopicPartition(directory.resolve().name, 0): directory}
+        else:
+            self._root = directory
+            parsed = ((parse_partition_directory_name(name), directory / name) for name in sorted(names))
+            self.partitions = {tp: path for tp, path in parsed if tp and tp.topic != CLUSTER_METADATA_TOPIC}
+        self._log_starts = self._checkpoint(LOG_START_OFFSET_CHECKPOINT)
+        self._high_watermarks = (
+            self._checkpoint(HIGH_WATERMARK_CHECKPOINT) if find_lock_holder(self._root) is not None else {}
+        )
+
+    def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offset_checkpoint(self._root / name)
+        except CorruptRecordError:
+            return {}
+
+    @property
+    def topics(self) -> dict[str, list[int]]:
+        """Partition numbers by topic, both in order."""
+        topics: dict[str, list[int]] = {}
+        for partition in sorted(self.partitions):
+            topics.setdefault(partition.topic, []).append(partition.partition)
+        return topics
+
+    def open(self, partition: TopicPartition) -> PartitionReader:
+        """The partition as it is now. Beside a live writer, whose high watermark is known by its last checkpoint, what
+        lies above that is left out. AccessError where there is no such partition."""
+        path = self.partitions.get(partition)
+        if path is None:
+            raise AccessError(f"no partition {partition} in {self.directory}", where=str(self.directory))
+        return PartitionReader(
+            path,
+            log_start_offset=self._log_starts.get(partition, 0),
+            high_watermark=self._high_watermarks.get(partition),
+        )

@@ -1,0 +1,268 @@
+"""A partition's folder read from outside: no lock, no write, beside a live writer too.
+
+What the log engine keeps in memory is worked out from the files: where the log ends (the last whole batch), and for
+read_committed which transactions were aborted (from `.txnindex`, or from the markers where it is damaged) and where the
+first open one begins (from the newest snapshot and the batches behind it).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem, access_error
+from core.index.offset_index import OffsetIndex
+from core.index.time_index import TimeIndex
+from core.index.transaction_index import AbortedTransaction, parse_transaction_index
+from core.log.aborted_filter import AbortedFilter
+from core.log.file_names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    find_offset_files,
+)
+from core.log.file_records import FileRecords
+from core.log.producer_snapshot import parse_producer_snapshot
+from core.records.batches import Batch
+from core.records.control_record import read_end_transaction_marker
+from core.records.record_batch import NO_TIMESTAMP, RecordBatch
+
+_UNLIMITED = 1 << 40
+
+
+class SegmentReader:
+    """One segment's files as they were when it was opened; owned by one task."""
+
+    def __init__(self, path: Path, base_offset: int, filesystem: FileSystem) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.records = FileRecords(filesystem.open_read(path))
+        self._filesystem = filesystem
+
+    @cached_property
+    def _offset_index(self) -> OffsetIndex:
+        path = self.path.with_suffix(INDEX_SUFFIX)
+        return OffsetIndex(path, self.base_offset, _UNLIMITED, self._filesystem, may_map=False)
+
+    @cached_property
+    def _time_index(self) -> TimeIndex:
+        path = self.path.with_suffix(TIME_INDEX_SUFFIX)
+        return TimeIndex(path, self.base_offset, _UNLIMITED, self._filesystem, may_map=False)
+
+    def position_before(self, offset: int) -> int:
+        """A position that starts a batch at or before the one that holds `offset`: from the index, if that is right."""
+        entry = self._offset_index.lookup(offset)
+        if entry.position == 0:
+            return 0
+        try:
+            header = self.records.read_header(entry.position)
+        except CorruptRecordError:
+            return 0
+        return entry.position if header.last_offset == entry.offset else 0
+
+    def position_of(self, offset: int) -> int:
+        """Position of the batch that holds `offset`, or of the first behind it; the file's end where there is none."""
+        for batch in self.records.iter_headers(self.position_before(offset)):
+            if batch.last_offset >= offset:
+                return batch.position
+        return self.records.size_bytes
+
+    def position_by_timestamp(self, timestamp: int) -> int:
+        """A position before which no record is as new as `timestamp`."""
+        return self.position_before(self._time_index.lookup(timestamp).offset)
+
+    @cached_property
+    def max_timestamp(self) -> int:
+        """The largest that the time index knows; -1 where it knows none. A live segment may hold larger ones."""
+        return self._time_index.last_entry().timestamp
+
+    def close(self) -> None:
+        self.records.file.close()
+
+
+class PartitionReader:
+    """Owned by one task. Offsets are those at the time of opening; `refresh` looks again."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        log_start_offset: int = 0,
+        high_watermark: int | None = None,
+        filesystem: FileSystem | None = None,
+    ) -> None:
+        """AccessError where the folder can't be read. `high_watermark`: nothing at or above it is read."""
+        self.directory = directory
+        self._filesystem = filesystem or FileSystem()
+        self._given_start = log_start_offset
+        self._high_watermark = high_watermark
+        self.segments: list[SegmentReader] = []
+        self.torn: CorruptRecordError | None = None
+        """What follows the last whole batch, where that is not the end of the file."""
+        self.end_offset = 0
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Looks again at what there is."""
+        try:
+            files = find_offset_files(self.directory, LOG_SUFFIX)
+            segments = [SegmentReader(path, offset, self._filesystem) for offset, path in files]
+        except OSError as error:
+            raise access_error(error, error.filename or self.directory, "read") from error
+        self.close()
+        self.segments = segments
+        self.end_offset = self._find_end()
+        self.__dict__.pop("last_stable_offset", None)
+
+    @property
+    def start_offset(self) -> int:
+        first = self.segments[0].base_offset if self.segments else self._given_start
+        return min(max(self._given_start, first), self.end_offset)
+
+    def _find_end(self) -> int:
+        self.torn = None
+        if not self.segments:
+            return self._given_start
+        last = self.segments[-1]
+        end = last.base_offset
+        try:
+            for batch in last.records.iter_headers(last.position_before(last.base_offset + _UNLIMITED)):
+                end = batch.next_offset
+        except CorruptRecordError as error:
+            self.torn = error
+        return end if self._high_watermark is None else min(end, self._high_watermark)
+
+    # --- finding offsets
+
+    def find_offset_by_timestamp(self, timestamp: int) -> int | None:
+        """The first offset whose record is as new as `timestamp` or newer; None where there is none."""
+        for number, segment in enumerate(self.segments):
+            is_last = number == len(self.segments) - 1
+            if not is_last and NO_TIMESTAMP < segment.max_timestamp < timestamp:
+                continue
+            for batch in self._headers(segment, segment.position_by_timestamp(timestamp)):
+                if batch.max_timestamp < timestamp or batch.next_offset <= self.start_offset:
+                    continue
+                for record in segment.records.read_batch(batch.position).records():
+                    if record.offset >= self.end_offset:
+                        return None
+                    if record.timestamp >= timestamp and record.offset >= self.start_offset:
+                        return record.offset
+        return None
+
+    def _headers(self, segment: SegmentReader, position: int) -> Iterator[Batch]:
+        return segment.records.iter_headers(position, self._end_position(segment))
+
+    def _end_position(self, segment: SegmentReader) -> int:
+        is_last = segment is self.segments[-1]
+        return self.torn.position if is_last and self.torn is not None else segment.records.size_bytes
+
+    # --- reading
+
+    def read(self, start_offset: int, end_offset: int, *, read_committed: bool = True) -> Iterator[Batch]:
+        """Whole batches, checked, that hold offsets of [start_offset, end_offset): no control batches and, with
+        `read_committed`, none of aborted or open transactions.
+
+        CorruptRecordError at the first batch whose bytes are damaged.
+        """
+        end_offset = min(end_offset, self.last_stable_offset if read_committed else self.end_offset)
+        first = bisect_right([s.base_offset for s in self.segments], start_offset) - 1
+        segments = self.segments[max(first, 0) :]
+        aborted = self._aborted_transactions(segments, start_offset) if read_committed else []
+        hidden = AbortedFilter(aborted)
+        for segment in segments:
+            if segment.base_offset >= end_offset:
+                return
+            position = segment.position_before(start_offset)
+            for batch in segment.records.iter_batches(position, self._end_position(segment)):
+                if batch.last_offset < start_offset:
+                    continue
+                if batch.last_offset >= end_offset and batch.base_offset >= end_offset:
+                    return
+                _ensure_valid(batch, segment.path)
+                if not hidden.hides(batch):
+                    yield batch
+
+    # --- transactions
+
+    @cached_property
+    def last_stable_offset(self) -> int:
+        """Where the first open transaction begins; the end where none is open."""
+        offset, ongoing = self._newest_snapshot()
+        for segment in self.segments:
+            following = self._following_base(segment)
+            if following is not None and following <= offset:
+                continue
+            for batch in self._headers(segment, segment.position_of(offset)):
+                if not isinstance(batch, RecordBatch) or not batch.is_transactional or not batch.has_producer_id:
+                    continue
+                if batch.is_control:
+                    ongoing.pop(batch.producer_id, None)
+                else:
+                    ongoing.setdefault(batch.producer_id, batch.base_offset)
+        return min([*ongoing.values(), self.end_offset])
+
+    def _following_base(self, segment: SegmentReader) -> int | None:
+        number = self.segments.index(segment) + 1
+        return self.segments[number].base_offset if number < len(self.segments) else None
+
+    def _newest_snapshot(self) -> tuple[int, dict[int, int]]:
+        """(offset, open transactions by producer id) of the newest snapshot that is sound; from the start else."""
+        for offset, path in reversed(find_offset_files(self.directory, SNAPSHOT_SUFFIX)):
+            if offset > self.end_offset:
+                continue
+            try:
+                entries = parse_producer_snapshot(path.read_bytes(), str(path))
+            except (CorruptRecordError, OSError):
+                continue
+            ongoing = {e.producer_id: e.current_txn_first_offset for e in entries if e.current_txn_first_offset >= 0}
+            return offset, ongoing
+        return 0, {}
+
+    def _aborted_transactions(self, segments: list[SegmentReader], start_offset: int) -> list[AbortedTransaction]:
+        """Those that end at or behind `start_offset`, by their first offsets."""
+        found = []
+        for segment in segments:
+            path = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
+            try:
+                entries = parse_transaction_index(path.read_bytes(), str(path))
+            except FileNotFoundError:
+                continue
+            except (CorruptRecordError, OSError):
+                return self._aborted_by_markers(start_offset)
+            found += [entry for entry in entries if entry.last_offset >= start_offset]
+        return sorted(found, key=lambda entry: entry.first_offset)
+
+    def _aborted_by_markers(self, start_offset: int) -> list[AbortedTransaction]:
+        """The same from the log alone: every batch's header, from the beginning."""
+        ongoing: dict[int, int] = {}
+        found = []
+        for segment in self.segments:
+            for batch in self._headers(segment, 0):
+                if not isinstance(batch, RecordBatch) or not batch.is_transactional:
+                    continue
+                if not batch.is_control:
+                    ongoing.setdefault(batch.producer_id, batch.base_offset)
+                    continue
+                first = ongoing.pop(batch.producer_id, None)
+                marker = read_end_transaction_marker(segment.records.read_batch(batch.position).records()[0])
+                if first is None or marker is None or marker.is_commit or batch.last_offset < start_offset:
+                    continue
+                found.append(AbortedTransaction(batch.producer_id, first, batch.last_offset, -1))
+        return sorted(found, key=lambda entry: entry.first_offset)
+
+    def close(self) -> None:
+        for segment in self.segments:
+            segment.close()
+
+
+def _ensure_valid(batch: Batch, path: Path) -> None:
+    try:
+        batch.ensure_valid()
+    except CorruptRecordError as error:
+        raise CorruptRecordError(error.cause, position=error.position, offset=error.offset, path=str(path)) from None

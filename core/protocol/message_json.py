@@ -1,0 +1,50 @@
+"""Messages as JSON, with Kafka's own field names: what Kafka's tools print of them (the generated ...JsonConverter)."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any
+
+from core.common.topic_partition import uuid_text
+from core.protocol.message import Field, schema_of
+
+
+def message_to_json(message: Any, version: int) -> dict[str, Any]:  # any declared message or struct
+    """The fields that the version has, in wire order; tagged fields only where they differ from their default."""
+    schema = schema_of(type(message))
+    fields = {}
+    for field in schema.fields:
+        if version not in field.versions:
+            continue
+        value = getattr(message, field.name)
+        if version in field.tagged and _is_default(value, field):
+            continue
+        fields[_camel_case(field.name)] = _value_to_json(value, field, version)
+    return fields
+
+
+def _is_default(value: object, field: Field) -> bool:
+    if isinstance(field.default, type):
+        return bool(value == field.default())
+    return bool(value == field.default)
+
+
+def _camel_case(name: str) -> str:
+    return re.sub(r"_([a-z0-9])", lambda match: match[1].upper(), name)
+
+
+def _value_to_json(value: Any, field: Field, version: int) -> Any:
+    if value is None:
+        return None
+    if field.kind == "struct":
+        return message_to_json(value, version)
+    if field.kind == "array":
+        if isinstance(field.element, type):
+            return [message_to_json(element, version) for element in value]
+        return [uuid_text(element) if field.element == "uuid" else element for element in value]
+    if field.kind == "uuid":
+        return uuid_text(value)
+    if field.kind == "bytes":
+        return base64.b64encode(value).decode("ascii")
+    return value
