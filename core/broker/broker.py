@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from core.broker.broker_config import BrokerConfig, Endpoint
 from core.broker.delayed_operation import Schedule, TimerHandle
@@ -26,11 +27,19 @@ from core.log.log_config import LogConfig, parse_topic_configs
 from core.log.log_loader import LogSettings
 from core.log.log_manager import LogManager
 from core.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from core.log.partition_log import PartitionLog, sync_segments
 from core.protocol.schema.metadata_records import BrokerEndpoint
 
 _log = logging.getLogger("plog.broker")
 
 _PLAINTEXT = 0
+_EXPIRE_PRODUCERS_EVERY_MS = 600_000
+
+
+class RunInBackground(Protocol):
+    """Does the work in another thread, then calls `then` in the broker's task, unless the work failed."""
+
+    def __call__(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None: ...
 
 
 class Broker:
@@ -49,7 +58,7 @@ class Broker:
         self.config = config
         self.clock = clock or SystemClock()
         self.schedule: Schedule = _never
-        self.run_in_background: Callable[[Callable[[], None]], None] = _run_now
+        self.run_in_background: RunInBackground = _run_now
         self.endpoint: Endpoint | None = None
         self._filesystem = filesystem or FileSystem()
         self._lock = DirectoryLock(directory)
@@ -94,7 +103,7 @@ class Broker:
         self.controller = Controller(self._metadata_log, meta.node_id, meta.directory_id)
         settings = LogSettings(self.clock, self._filesystem, self.config.integer("producer.id.expiration.ms"))
         self.log_manager = LogManager(self.directory, settings)
-        self.replicas = ReplicaManager(self.log_manager)
+        self.replicas = ReplicaManager(self.log_manager, on_roll=self._flush)
         self._open_logs()
 
     def _open_logs(self) -> None:
@@ -207,9 +216,19 @@ class Broker:
 
     # --- from time to time
 
+    def _flush(self, log: PartitionLog) -> None:
+        """Syncs what the log holds now, in the background."""
+        offset = log.log_end_offset
+        segments = log.unflushed_segments(offset)
+        self.run_in_background(lambda: sync_segments(segments), lambda: log.mark_flushed(offset))
+
     def housekeep(self) -> None:
         """Checkpoints, flushes and expiry that are due; called every second or so."""
         config = self.config
+        now_ms = self.clock.now_ms()
+        for partition in self.replicas.partitions.values():
+            if partition.log.is_flush_due(now_ms):
+                self._flush(partition.log)
         if self._is_due("high watermarks", config.integer("replica.high.watermark.checkpoint.interval.ms")):
             self.log_manager.write_high_watermarks()
         if self._is_due("recovery points", config.integer("log.flush.offset.checkpoint.interval.ms")):
@@ -217,7 +236,6 @@ class Broker:
         if self._is_due("log starts", config.integer("log.flush.start.offset.checkpoint.interval.ms")):
             self.log_manager.write_log_start_offsets()
         if self._is_due("producers", _EXPIRE_PRODUCERS_EVERY_MS):
-            now_ms = self.clock.now_ms()
             for partition in self.replicas.partitions.values():
                 partition.log.producers.remove_expired(now_ms)
 
@@ -237,9 +255,6 @@ class Broker:
             self._lock.release()
 
 
-_EXPIRE_PRODUCERS_EVERY_MS = 600_000
-
-
 class _NoTimer:
     def cancel(self) -> None:
         pass
@@ -250,5 +265,7 @@ def _never(_delay_ms: int, _function: Callable[[], None]) -> TimerHandle:
     return _NoTimer()
 
 
-def _run_now(function: Callable[[], None]) -> None:
-    function()
+def _run_now(work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
+    work()
+    if then is not None:
+        then()

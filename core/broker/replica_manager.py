@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from core.broker.delayed_operation import DelayedOperation
 from core.cluster.metadata_image import TopicImage
@@ -14,7 +14,7 @@ from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
 from core.log.log_config import LogConfig
 from core.log.log_manager import LogManager
-from core.log.partition_log import AppendResult
+from core.log.partition_log import AppendResult, PartitionLog
 from core.records.record_batch import RecordBatch
 
 _log = logging.getLogger("plog.broker")
@@ -23,9 +23,10 @@ _log = logging.getLogger("plog.broker")
 class ReplicaManager:
     """Owned by one task."""
 
-    def __init__(self, log_manager: LogManager) -> None:
+    def __init__(self, log_manager: LogManager, on_roll: Callable[[PartitionLog], None]) -> None:
         self.partitions: dict[TopicPartition, Partition] = {}
         self._log_manager = log_manager
+        self._on_roll = on_roll
         self._waiting: dict[TopicPartition, dict[DelayedOperation, None]] = {}
 
     # --- which partitions there are
@@ -45,6 +46,7 @@ class ReplicaManager:
                 _log.error("%s is offline: %s", partition, reason)
                 self._log_manager.offline[partition] = reason
                 continue
+            log.on_roll = self._on_roll
             self.partitions[partition] = Partition(log, registration, topic.topic_id)
 
     def remove_topic(self, topic: TopicImage) -> list[TopicPartition]:

@@ -43,7 +43,7 @@ class SocketServer:
         port = self._listener.getsockname()[1]
         self.endpoint = Endpoint(self._listen.host or "0.0.0.0", port)  # noqa: S104 - what --listen :PORT asks for
         self._broker.schedule = lambda delay_ms, function: loop.call_later(delay_ms / 1000, function)
-        self._broker.run_in_background = lambda function: self._submit(function)
+        self._broker.run_in_background = self._submit
         self._broker.announce(self.endpoint)
         loop.add_reader(self._listener.fileno(), self._accept)
         loop.call_later(_HOUSEKEEPING_SECONDS, self._housekeep)
@@ -120,12 +120,17 @@ class SocketServer:
         if self._listener is not None:
             asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
 
-    def _submit(self, function: Callable[[], None]) -> None:
+    def _submit(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+
         def run() -> None:
             try:
-                function()
+                work()
             except Exception:  # noqa: BLE001 - the door of the background thread
                 _log.exception("background work failed")
+                return
+            if then is not None and not loop.is_closed():
+                loop.call_soon_threadsafe(then)
 
         self._background.submit(run)
 

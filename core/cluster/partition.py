@@ -26,7 +26,10 @@ class Partition:
         log.update_high_watermark(log.log_end_offset)
 
     def append(self, batch: RecordBatch, *, required_acks: int) -> AppendResult:
-        """Appends a client's batch and makes it visible. KafkaError and OSError as of `PartitionLog`."""
+        """Appends a client's batch, flushes where `flush.messages` says so, and makes it visible.
+
+        KafkaError and OSError as of `PartitionLog`.
+        """
         if required_acks == -1 and self._isr_size < self.log.config.min_insync_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -34,6 +37,8 @@ class Partition:
                 f"min.insync.replicas is {self.log.config.min_insync_replicas}",
             )
         result = self.log.append_as_leader(batch, self.leader_epoch)
+        if self.log.unflushed_messages >= self.log.config.flush_messages:
+            self.log.flush()
         self.log.update_high_watermark(self.log.log_end_offset)
         return result
 

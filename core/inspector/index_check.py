@@ -63,10 +63,10 @@ class _IndexCheck:
         else:
             self._left_out += 1
 
-    def findings(self, *, has_batches: bool) -> Iterator[Finding]:
-        """After the last batch: everything wrong with the index."""
+    def findings(self, *, has_batches: bool, may_lag: bool = False) -> Iterator[Finding]:
+        """After the last batch: everything wrong with the index. `may_lag`: the log is written to just now."""
         if not self._is_there:
-            if has_batches:
+            if has_batches and not may_lag:
                 yield Finding(Severity.WARNING, self.MISSING, str(self._path), "there is a .log, but not this index")
             return
         for number in range(self._next, len(self._entries)):
@@ -108,18 +108,22 @@ class OffsetIndexCheck(_IndexCheck):
                 )
             self._next += 1
 
-    def findings(self, *, has_batches: bool) -> Iterator[Finding]:
+    def findings(self, *, has_batches: bool, may_lag: bool = False) -> Iterator[Finding]:
         """Besides wrong entries, an end that comes much too early: zeros where entries were."""
         positions = [0, *(position for _, position in self._entries)]
         widest = max((after - before for before, after in pairwise(positions)), default=0)
-        if len(positions) > _ENOUGH_ENTRIES and self._log_end - positions[-1] > _MOST_STRETCH * widest > 0:
+        if (
+            not may_lag
+            and len(positions) > _ENOUGH_ENTRIES
+            and self._log_end - positions[-1] > _MOST_STRETCH * widest > 0
+        ):
             self._complain(
                 self.MISMATCH,
                 f"the last entry is at position {positions[-1]} of a log of {self._log_end} bytes, "
                 f"where entries are at most {widest} apart",
                 len(self._entries),
             )
-        yield from super().findings(has_batches=has_batches)
+        yield from super().findings(has_batches=has_batches, may_lag=may_lag)
 
     def _entry_text(self, number: int) -> str:
         relative, position = self._entries[number]

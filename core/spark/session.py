@@ -1,0 +1,102 @@
+"""Starts Spark quietly: its own log and the JVM's go to a file, nothing is served, times are UTC."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from core.common.errors import AccessError, PlogError
+from core.spark.java_home import java_environment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG4J = """rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+"""
+
+
+@contextmanager
+def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
+    """A session for the time of the block. `scratch`: a folder for logs and Spark's temporary files.
+
+    AccessError where PySpark or Java is missing, or Spark does not start; what it said is in `scratch`/spark.log.
+    """
+    try:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise AccessError("spark-replay needs PySpark", hint="pip install 'plog[spark]'") from None
+    scratch.mkdir(parents=True, exist_ok=True)
+    log = scratch / "spark.log"
+    log4j = scratch / "log4j2.properties"
+    log4j.write_text(_LOG4J.format(log=log))
+    os.environ.update(java_environment(scratch / "java"))
+    # Workers start as `python -m ...` in the working directory: what lies there must not stand in for plog's packages.
+    os.environ["PYTHONSAFEPATH"] = "1"
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = (
+        SparkSession.Builder()
+        .appName("plog spark-replay")
+        .master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.local.dir", str(scratch / "local"))
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{log4j}")
+    )
+    with _output_to(log):
+        try:
+            session = builder.getOrCreate()
+        except (PySparkException, OSError, RuntimeError) as error:
+            raise AccessError(f"Spark did not start: {error}", where=str(log), hint=f"see {log}") from error
+    try:
+        yield session
+    except (PySparkException, Py4JError) as error:
+        raise _failure(error, log) from error
+    finally:
+        with _output_to(log):
+            session.stop()
+
+
+def _failure(error: Exception, log: Path) -> PlogError:
+    """What a failed job says for people: the error of ours that a task raised, where one did."""
+    text = str(error)
+    ours = re.findall(r"^(?:\w+\.)*(?:CorruptRecordError|AccessError|PlogError): (.+)$", text, re.MULTILINE)
+    message = ours[-1] if ours else next(iter(text.splitlines()), type(error).__name__)
+    hint = "plog verify tells more" if ours else f"see {log}"
+    return PlogError(f"the Spark job failed: {message}", hint=hint)
+
+
+@contextmanager
+def _output_to(log: Path) -> Iterator[None]:
+    """What processes started meanwhile print, for as long as they live, goes to the log."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = os.dup(1), os.dup(2)
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.dup2(target, 1)
+        os.dup2(target, 2)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, fd in enumerate(saved, start=1):
+            os.dup2(fd, number)
+            os.close(fd)
+        os.close(target)
