@@ -22,8 +22,7 @@ _LAST_N = re.compile(r"-(\d+)")
 
 
 def resolve(text: str, source: RecordSource, partitions: Sequence[TopicPartition], ends: Offsets) -> Offsets:
-    """The offset, in each partition, of a place written as OFFSET, -N, beginning, end or TIME; UsageError for others.
-    """
+    """The offset, in each partition, of OFFSET, -N, beginning, end or TIME; UsageError for other text."""
     if text in ("beginning", "earliest"):
         return source.starts(partitions)
     if text in ("end", "latest"):

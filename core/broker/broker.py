@@ -23,7 +23,7 @@ from core.common.errors import AccessError
 from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import random_uuid, uuid_text
 from core.log.directory_lock import DirectoryLock
-from core.log.log_config import LogConfig, parse_topic_configs
+from core.log.log_config import LogConfig, stored_topic_values
 from core.log.log_loader import LogSettings
 from core.log.log_manager import LogManager
 from core.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
@@ -133,7 +133,7 @@ class Broker:
         return SERVED_APIS
 
     def _log_config(self, topic: str) -> LogConfig:
-        values = self.config.topic_defaults() | parse_topic_configs(self.image.topic_configs(topic))
+        values = self.config.topic_defaults() | stored_topic_values(self.image.topic_configs(topic))
         return LogConfig.from_values(values)
 
     # --- where clients find it

@@ -3,8 +3,10 @@
     0  int32  offset, relative to the segment's base offset
     4  int32  position of a batch in the .log, bytes
 
-An entry says: this position starts a batch, and this is the last offset of that batch. One is made for the first batch
-that follows `index.interval.bytes` of others (org.apache.kafka.storage.internals.log.OffsetIndex, LogSegment.append).
+An entry says: what begins at this position ends with this offset. plog and Kafka 4 make one for the first batch that
+follows `index.interval.bytes` of others, and the offset is that batch's last; Kafka before 4, and its cleaner, made
+one for several batches appended at once, and the offset is that of the last of them
+(org.apache.kafka.storage.internals.log.OffsetIndex, LogSegment.append).
 """
 
 from __future__ import annotations

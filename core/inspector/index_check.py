@@ -81,15 +81,30 @@ class _IndexCheck:
 
 
 class OffsetIndexCheck(_IndexCheck):
-    """Every entry: a batch begins at its position, and ends with its offset."""
+    """Every entry: a batch begins at its position, and one there or behind it ends with its offset."""
 
     ENTRY = OffsetIndex.ENTRY
     MISSING, CORRUPT, MISMATCH = Code.INDEX_MISSING, Code.INDEX_CORRUPT, Code.INDEX_MISMATCH
 
     _log_end = 0
+    _unseen_end: tuple[int, int] | None = None
+    """(number, offset) of the entry whose batch was seen to begin, but none to end with its offset yet."""
 
     def see(self, batch: Batch) -> None:
         self._log_end = batch.position
+        self._see_entries(batch)
+        if self._unseen_end is not None and batch.last_offset >= self._unseen_end[1]:
+            number, offset = self._unseen_end
+            if batch.last_offset > offset:
+                self._complain(
+                    self.MISMATCH,
+                    f"{self._entry_text(number)}: no batch ends with that offset, one ends with {batch.last_offset}",
+                    number,
+                    offset,
+                )
+            self._unseen_end = None
+
+    def _see_entries(self, batch: Batch) -> None:
         while self._next < len(self._entries):
             relative, position = self._entries[self._next]
             if position > batch.position:
@@ -99,13 +114,8 @@ class OffsetIndexCheck(_IndexCheck):
                 self._complain(
                     self.MISMATCH, f"{self._entry_text(self._next)}: no batch begins there", self._next, offset
                 )
-            elif offset != batch.last_offset:
-                self._complain(
-                    self.MISMATCH,
-                    f"{self._entry_text(self._next)}: the batch there ends at offset {batch.last_offset}",
-                    self._next,
-                    offset,
-                )
+            else:
+                self._unseen_end = self._next, offset
             self._next += 1
 
     def findings(self, *, has_batches: bool, may_lag: bool = False) -> Iterator[Finding]:
@@ -131,7 +141,7 @@ class OffsetIndexCheck(_IndexCheck):
 
 
 class TimeIndexCheck(_IndexCheck):
-    """Every entry: its offset is a batch's last, its timestamp that batch's and the largest so far."""
+    """Every entry: no timestamp up to the batch that holds its offset is larger than its own, which occurs there."""
 
     ENTRY = TimeIndex.ENTRY
     MISSING, CORRUPT, MISMATCH = Code.TIME_INDEX_MISSING, Code.TIME_INDEX_CORRUPT, Code.TIME_INDEX_MISMATCH
@@ -148,9 +158,7 @@ class TimeIndexCheck(_IndexCheck):
             if offset > batch.last_offset:
                 return
             text = self._entry_text(self._next)
-            if offset != batch.last_offset:
-                self._complain(self.MISMATCH, f"{text}: no batch ends there", self._next, offset)
-            elif timestamp != self._largest:
+            if timestamp != self._largest:
                 self._complain(
                     self.MISMATCH, f"{text}: the largest timestamp up to there is {self._largest}", self._next, offset
                 )

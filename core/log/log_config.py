@@ -6,6 +6,7 @@ the default here.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,8 @@ from core.common.config_def import (
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.records.compression import CompressionType
+
+_log = logging.getLogger("plog.config")
 
 LONG_MAX = 0x7FFFFFFFFFFFFFFF
 _DAY_MS = 24 * 3600 * 1000
@@ -330,4 +333,16 @@ def parse_topic_configs(overrides: Mapping[str, str | None]) -> dict[str, Value]
             ErrorCode.INVALID_CONFIG,
             f"conflict topic config setting min.compaction.lag.ms ({minimum}) > max.compaction.lag.ms ({maximum})",
         )
+    return values
+
+
+def stored_topic_values(overrides: Mapping[str, str]) -> dict[str, Value]:
+    """Parsed overrides of a topic that exists: what another version of Kafka wrote there, and plog does not know or
+    would not accept, is left out."""
+    values = {}
+    for name, text in overrides.items():
+        try:
+            values[name] = TOPIC_CONFIG[name].parse(text)
+        except KafkaError as error:
+            _log.warning("a topic's setting is left out: %s", error)
     return values

@@ -334,6 +334,6 @@ def _has_sound_indexes(segment: LogSegment) -> bool:
         if not len(segment.offset_index):
             return True
         last = segment.offset_index.last_entry()
-        return segment.records.read_header(last.position).last_offset == last.offset
+        return segment.records.read_header(last.position).last_offset <= last.offset
     except CorruptRecordError:
         return False

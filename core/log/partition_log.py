@@ -97,7 +97,7 @@ class PartitionLog:
         self._last_flush_ms = clock.now_ms()
         self.on_roll: Callable[[PartitionLog], None] | None = None
         """Told when a segment took its last append: what lies before the log's end is to be flushed."""
-        self._check_invariants()
+        self.check_invariants()
 
     @property
     def config(self) -> LogConfig:
@@ -325,7 +325,7 @@ class PartitionLog:
         self.leader_epochs.truncate_from_end(offset)
         self.producers.remove_snapshots_from(offset + 1)
         rebuild_producer_state(self.producers, self.segments, self.log_start_offset, offset, self._clock.now_ms())
-        self._check_invariants()
+        self.check_invariants()
 
     def increment_log_start_offset(self, offset: int) -> None:
         """The log begins at `offset` now: DeleteRecords and retention. KafkaError(OFFSET_OUT_OF_RANGE) above the high
@@ -340,7 +340,7 @@ class PartitionLog:
             self.log_start_offset = offset
             self.leader_epochs.truncate_from_start(offset)
             self.producers.truncate_head(offset)
-            self._check_invariants()
+            self.check_invariants()
 
     def _delete_segments(self, segments: Iterable[LogSegment]) -> None:
         """Takes the segments out and their files away. A read that was answered already keeps its file open."""
@@ -374,7 +374,7 @@ class PartitionLog:
             segment.close()
         self.mark_flushed(self.log_end_offset)
 
-    def _check_invariants(self) -> None:
+    def check_invariants(self) -> None:
         assert self.log_start_offset <= self.last_stable_offset <= self.high_watermark <= self.log_end_offset, (
             f"{self.partition}: start {self.log_start_offset}, stable {self.last_stable_offset}, "
             f"high watermark {self.high_watermark}, end {self.log_end_offset}"

@@ -63,10 +63,10 @@ class SegmentReader:
             header = self.records.read_header(entry.position)
         except CorruptRecordError:
             return 0
-        return entry.position if header.last_offset == entry.offset else 0
+        return entry.position if header.last_offset <= entry.offset else 0
 
     def index_entries(self) -> Iterator[tuple[int, int]]:
-        """(last offset of a batch, its position) of every entry of the offset index."""
+        """(last offset of what begins there, position) of every entry of the offset index."""
         for number in range(len(self._offset_index)):
             relative, position = self._offset_index.entry(number)
             yield self.base_offset + relative, position

@@ -143,7 +143,7 @@ def _compress_snappy(data: Buffer, _level: int | None) -> bytes:
 def _decompress_snappy(data: Buffer, limit: int) -> bytes:
     view = memoryview(data)
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _decompress_snappy_block(view, limit)
+        return _decompress_snappy_block(view, 0, limit)
     position = _XERIAL_HEADER.size
     blocks: list[bytes] = []
     total = 0
@@ -152,20 +152,20 @@ def _decompress_snappy(data: Buffer, limit: int) -> bytes:
         position += _INT32.size
         if not 0 <= size <= len(view) - position:
             raise CorruptRecordError(f"snappy block of {size} bytes where {len(view) - position} are left")
-        block = _decompress_snappy_block(view[position : position + size], limit - total)
+        block = _decompress_snappy_block(view[position : position + size], total, limit)
         total += len(block)
         blocks.append(block)
         position += size
     return b"".join(blocks)
 
 
-def _decompress_snappy_block(block: memoryview, limit: int) -> bytes:
+def _decompress_snappy_block(block: memoryview, before: int, limit: int) -> bytes:
     import snappy
 
     from core.common.varint import read_uvarint
 
     claimed, _ = read_uvarint(block, 0)
-    _ensure_within(claimed, limit)
+    _ensure_within(before + claimed, limit)
     try:
         data: bytes = snappy.uncompress(block)
     except snappy.UncompressError as error:

@@ -1,0 +1,83 @@
+"""`plog serve` as a process, as a user starts it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PLOG = Path(sys.executable).with_name("plog")
+_READY_SECONDS = 30
+
+
+class Server:
+    """Started by `with`, stopped cleanly at its end; `address` is what clients connect to."""
+
+    def __init__(self, data_dir: Path, *arguments: str, environment: dict[str, str] | None = None) -> None:
+        self.data_dir = data_dir
+        self.log = data_dir.with_name(data_dir.name + ".log")
+        self.address = ""
+        self._arguments = arguments
+        self._environment = {**os.environ, **(environment or {})}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Returns when clients may connect."""
+        ready = self.data_dir.with_name(self.data_dir.name + ".ready")
+        ready.unlink(missing_ok=True)
+        self.data_dir.parent.mkdir(parents=True, exist_ok=True)
+        arguments = ["--data-dir", str(self.data_dir), "--ready-file", str(ready)]
+        if "--listen" not in self._arguments:
+            arguments += ["--listen", "127.0.0.1:0"]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [PLOG, "serve", *arguments, *self._arguments], stdout=log, stderr=log, env=self._environment
+            )
+        deadline = time.monotonic() + _READY_SECONDS
+        while not ready.exists():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.01)  # the process says that it is ready by a file, and by nothing that can be waited for
+        self.address = ready.read_text().strip()
+
+    @property
+    def host_and_port(self) -> tuple[str, int]:
+        host, _, port = self.address.rpartition(":")
+        return host, int(port)
+
+    def stop(self) -> None:
+        """A clean stop; fails the test where it is not one."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            assert self.process.wait(30) == 0, self.log.read_text()
+
+    def kill(self) -> None:
+        """As a crash or the OOM killer does it."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(30)
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+
+def run_plog(
+    *arguments: str, stdin: bytes = b"", environment: dict[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """A command of plog's, to its end."""
+    return subprocess.run(
+        [PLOG, *arguments],
+        input=stdin,
+        capture_output=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "NO_COLOR": "1", **(environment or {})},
+        cwd=cwd,
+    )

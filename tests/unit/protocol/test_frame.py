@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from core.common.errors import MalformedMessageError
+from core.protocol.api import API_VERSIONS, FETCH, METADATA, PRODUCE
+from core.protocol.frame import Endpoint, decode_response, encode_request, read_request_start
+from core.protocol.schema.api_versions import ApiVersion, ApiVersionsResponse
+from core.protocol.schema.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from core.protocol.schema.metadata import MetadataRequest, MetadataRequestTopic
+from core.protocol.schema.produce import ProduceRequest
+
+
+class Region:
+    """Stands for bytes in a file."""
+
+    def __len__(self) -> int:
+        return 1000
+
+
+def test_a_request_goes_there_and_back() -> None:
+    request = MetadataRequest([MetadataRequestTopic(name="flights")])
+    frame = encode_request(METADATA, 12, 7, "client", request)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    body = memoryview(frame)[4:]
+    assert read_request_start(body) == (3, 12, 7)
+    header, decoded = Endpoint(METADATA, 12).decode_request(body)
+    assert (header.client_id, header.correlation_id, decoded) == ("client", 7, request)
+
+
+def test_bytes_behind_a_request_are_malformed() -> None:
+    frame = encode_request(METADATA, 4, 7, None, MetadataRequest())
+    with pytest.raises(MalformedMessageError, match="3 bytes follow a Metadata request version 4"):
+        Endpoint(METADATA, 4).decode_request(memoryview(frame[4:] + b"abc"))
+
+
+def test_a_request_without_room_for_its_header_is_malformed() -> None:
+    with pytest.raises(MalformedMessageError, match="no room"):
+        read_request_start(memoryview(b"\0\0\0"))
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_answers_with_the_oldest_header(version: int) -> None:
+    response = ApiVersionsResponse(api_keys=[ApiVersion(18, 0, 4)])
+    (frame,) = Endpoint(API_VERSIONS, version).encode_response(5, response)
+    body = memoryview(bytes(frame))[4:]
+    assert bytes(body[:4]) == b"\0\0\0\x05"
+    assert bytes(body[4:6]) == b"\0\0", "the error code follows the correlation id at once"
+    assert decode_response(API_VERSIONS, version, body) == (5, response)
+
+
+def test_file_regions_stay_whole_between_the_bytes() -> None:
+    first, second = Region(), Region()
+    response = FetchResponse(
+        responses=[
+            FetchableTopicResponse("t", partitions=[PartitionData(0, records=first), PartitionData(1, records=second)])
+        ]
+    )
+    pieces = Endpoint(FETCH, 12).encode_response(9, response)
+    assert [type(piece) for piece in pieces] == [bytes, Region, bytes, Region, bytes]
+    assert pieces[1] is first
+    assert int.from_bytes(bytes(pieces[0])[:4], "big") == sum(map(len, pieces)) - 4  # type: ignore[call-overload]
+
+
+def test_produce_records_are_a_view_of_the_frame() -> None:
+    from core.protocol.schema.produce import PartitionProduceData, TopicProduceData
+
+    data = TopicProduceData("t", partition_data=[PartitionProduceData(0, b"records")])
+    frame = bytearray(encode_request(PRODUCE, 9, 1, None, ProduceRequest(None, -1, 1000, [data])))
+    _, request = Endpoint(PRODUCE, 9).decode_request(memoryview(frame)[4:])
+    records = request.topic_data[0].partition_data[0].records
+    assert isinstance(records, memoryview)
+    records[0:1] = b"R"
+    assert b"Records" in frame

@@ -1,0 +1,142 @@
+"""plog's message tables against Kafka's own message definitions, field by field."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import pytest
+
+from core.protocol.message import Field, VersionRange, schema_of
+from core.protocol.schema import (
+    api_versions,
+    control_records,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_configs,
+    fetch,
+    header,
+    incremental_alter_configs,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    metadata_records,
+    produce,
+)
+from tests.support.oracle import message_definition, requires_kafka
+
+pytestmark = [requires_kafka, pytest.mark.java]
+
+CLIENTS = [
+    api_versions,
+    control_records,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_configs,
+    fetch,
+    header,
+    incremental_alter_configs,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    produce,
+]
+FILE_NAMES = {"ZkMigrationStateRecord": "ZkMigrationRecord"}
+
+
+def messages(module: Any) -> list[type]:
+    """The whole messages of a module: structs have no versions of their own."""
+    return [
+        cls
+        for _, cls in inspect.getmembers(module, inspect.isclass)
+        if cls.__module__ == module.__name__ and schema_of(cls).valid != VersionRange.parse("0+")
+    ]
+
+
+CASES = [
+    *((cls, "kafka-clients", "common/message") for module in CLIENTS for cls in messages(module)),
+    *((cls, "kafka-metadata", "common/metadata") for cls in messages(metadata_records)),
+]
+
+
+@pytest.mark.parametrize(("cls", "jar", "folder"), CASES, ids=lambda value: getattr(value, "__name__", ""))
+def test_table_is_kafkas(cls: type, jar: str, folder: str) -> None:
+    official = message_definition(jar, folder, FILE_NAMES.get(cls.__name__, cls.__name__))
+    schema = schema_of(cls)
+    assert schema.name == official["name"]
+    assert schema.api_key == official.get("apiKey", -1)
+    valid = VersionRange.parse(official["validVersions"])
+    if is_latest_unstable(official, jar, folder):
+        valid = VersionRange(valid.first, valid.last - 1)
+    assert schema.valid == valid
+    flexible = VersionRange.parse(official["flexibleVersions"])
+    assert [v in schema.flexible for v in versions(valid)] == [v in flexible for v in versions(valid)]
+    common = {definition["name"]: definition["fields"] for definition in official.get("commonStructs", [])}
+    assert_fields(schema.fields, official["fields"], valid, common)
+
+
+def is_latest_unstable(official: dict[str, Any], jar: str, folder: str) -> bool:
+    """Not advertised by default; it is the request's definition that says so, also for the response."""
+    if official["type"] == "response" and official["name"] != "ResponseHeader":
+        official = message_definition(jar, folder, official["name"].replace("Response", "Request"))
+    return bool(official.get("latestVersionUnstable"))
+
+
+def versions(valid: VersionRange) -> range:
+    return range(valid.first, valid.last + 1)
+
+
+def assert_fields(
+    fields: tuple[Field, ...], official: list[dict[str, Any]], valid: VersionRange, common: dict[str, Any]
+) -> None:
+    present = [f for f in official if any(v in VersionRange.parse(f["versions"]) for v in versions(valid))]
+    assert [field.name for field in fields] == [snake_case(f["name"]) for f in present]
+    for field, theirs in zip(fields, present, strict=True):
+        assert_field(field, theirs, valid, common)
+
+
+def snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def assert_field(field: Field, theirs: dict[str, Any], valid: VersionRange, common: dict[str, Any]) -> None:
+    for ours, key in (
+        (field.versions, "versions"),
+        (field.nullable, "nullableVersions"),
+        (field.tagged, "taggedVersions"),
+    ):
+        expected = VersionRange.parse(theirs.get(key, "none"))
+        assert [v in ours for v in versions(valid)] == [v in expected for v in versions(valid)], (field.name, key)
+    assert field.tag == theirs.get("tag", -1)
+    assert field.ignorable == (str(theirs.get("ignorable", False)).lower() == "true")
+    assert field.never_flexible == (theirs.get("flexibleVersions") == "none")
+    type_ = theirs["type"]
+    element = type_.removeprefix("[]")
+    inner = theirs.get("fields") or common.get(element)
+    if inner is not None:
+        assert field.kind == ("array" if type_.startswith("[]") else "struct")
+        assert isinstance(field.element, type)
+        assert_fields(schema_of(field.element).fields, inner, valid, common)
+    elif type_.startswith("[]"):
+        assert (field.kind, field.element) == ("array", element)
+    else:
+        assert field.kind == type_
+        assert field.default == default_of(theirs, type_), field.name
+
+
+def default_of(theirs: dict[str, Any], type_: str) -> Any:
+    text = theirs.get("default")
+    if text == "null" or (type_ == "records" and text is None):
+        return None
+    if type_ == "string":
+        return text or ""
+    if type_ == "bytes":
+        return b""
+    if type_ == "uuid":
+        return bytes(16)
+    if type_ == "bool":
+        return str(text).lower() == "true"
+    return float(text or 0) if type_ == "float64" else int(str(text or 0), 0)

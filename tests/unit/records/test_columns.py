@@ -1,0 +1,148 @@
+"""Columns against the pure-Python codec: each is the other's oracle."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.common.errors import CorruptRecordError
+from core.records.batches import Batch
+from core.records.columns import RecordColumns, decode_columns, encode_columns, group_batches
+from core.records.compression import CompressionType
+from core.records.record import Record, decode_records, encode_headers, encode_records
+from core.records.record_batch import RecordBatch
+from core.records.record_batch_builder import batch_of, build_batch
+
+maybe_bytes = st.none() | st.binary(max_size=150)
+headers = st.lists(st.tuples(st.binary(max_size=5), maybe_bytes), max_size=3).map(tuple)
+record = st.builds(Record, st.just(0), st.integers(-(2**45), 2**45), maybe_bytes, maybe_bytes, headers)
+batches = st.lists(
+    st.tuples(st.lists(record, min_size=1, max_size=12), st.sampled_from(CompressionType)), min_size=1, max_size=5
+)
+
+
+def as_records(columns: RecordColumns) -> list[Record]:
+    keys, values = columns.keys().to_pylist(), columns.values().to_pylist()
+    return [
+        Record(int(columns.offsets[n]), int(columns.timestamps[n]), keys[n], values[n], columns.headers(n))
+        for n in range(len(columns))
+    ]
+
+
+def build(contents: Sequence[tuple[list[Record], CompressionType]]) -> list[Batch]:
+    found: list[Batch] = []
+    offset = 1000
+    for items, codec in contents:
+        found.append(RecordBatch(memoryview(batch_of(items, base_offset=offset, compression=codec))))
+        offset += len(items)
+    return found
+
+
+@settings(deadline=None)
+@given(batches)
+def test_columns_decode_what_the_plain_decoder_decodes(contents: list[tuple[list[Record], CompressionType]]) -> None:
+    group = build(contents)
+    assert as_records(decode_columns(group)) == [r for batch in group for r in batch.records()]
+
+
+@settings(deadline=None)
+@given(st.lists(record, min_size=1, max_size=60), st.sampled_from([60, 300, 2000, 10**6]))
+def test_columns_encode_what_the_plain_encoder_encodes(items: list[Record], batch_bytes: int) -> None:
+    sections = list(
+        encode_columns(
+            np.array([r.timestamp for r in items], np.int64),
+            pa.array([r.key for r in items], pa.binary()),
+            pa.array([r.value for r in items], pa.binary()),
+            pa.array([encode_headers(r.headers) for r in items], pa.binary()),
+            batch_bytes=batch_bytes,
+        )
+    )
+    done = 0
+    for section in sections:
+        part = [r._replace(offset=n) for n, r in enumerate(items[done : done + section.count])]
+        assert bytes(section.section) == encode_records(part, 0, part[0].timestamp)
+        assert section.base_timestamp == part[0].timestamp
+        assert section.max_timestamp == max(r.timestamp for r in part)
+        assert section.count == 1 or len(section.section) <= batch_bytes
+        done += section.count
+    assert done == len(items)
+
+
+def test_keys_and_headers_may_be_absent_for_all() -> None:
+    (section,) = encode_columns(np.array([5, 6]), None, pa.array([b"a", None], pa.binary()), batch_bytes=1000)
+    assert decode_records(bytes(section.section), 2, 0, 5) == [Record(0, 5, None, b"a"), Record(1, 6, None, None)]
+
+
+def test_long_varints_in_lengths_and_timestamps() -> None:
+    items = [
+        Record(0, 2**60, b"k" * 100, b"v" * size, ()) for size in (0, 63, 64, 8191, 8192, 1048575, 1048576, 3_000_000)
+    ]
+    items.append(Record(0, -(2**60), None, None, ()))
+    group = build([(items, CompressionType.NONE), (items, CompressionType.ZSTD)])
+    assert as_records(decode_columns(group)) == [r for batch in group for r in batch.records()]
+
+
+def test_log_append_time_stands_for_every_timestamp() -> None:
+    section = encode_records([Record(0, 5, None, b"a"), Record(1, 9, None, b"b")], 0, 5)
+    data = build_batch(section, count=2, base_timestamp=5, max_timestamp=77, is_log_append_time=True)
+    plain = batch_of([Record(0, 3, None, b"c")], base_offset=2)
+    columns = decode_columns([RecordBatch(memoryview(data)), RecordBatch(memoryview(plain))])
+    assert columns.timestamps.tolist() == [77, 77, 3]
+
+
+def test_selecting_rows() -> None:
+    items = [Record(n, n, b"k%d" % n, None, ((b"h", b"%d" % n),)) for n in range(10)]
+    columns = decode_columns(build([(items, CompressionType.NONE)]))
+    assert columns.select(columns.offsets >= 1007).offsets.tolist() == [1007, 1008, 1009]
+    assert as_records(columns.select(slice(2, 4))) == as_records(columns)[2:4]
+
+
+def test_a_count_that_is_not_the_records_is_corrupt_and_says_where() -> None:
+    section = encode_records([Record(0, 5, None, b"a")], 0, 5)
+    bad = build_batch(section, count=2, base_timestamp=5, max_timestamp=5, base_offset=50)
+    good = batch_of([Record(0, 3, None, b"c")])
+    group: list[Batch] = [RecordBatch(memoryview(good)), RecordBatch(memoryview(bad), 0, 4096)]
+    with pytest.raises(CorruptRecordError, match="batch holds 1 records, its header says 2") as caught:
+        decode_columns(group)
+    assert (caught.value.position, caught.value.offset) == (4096, 50)
+
+
+def test_hostile_bytes_decode_as_the_plain_decoder_or_are_corrupt() -> None:
+    """Whatever bytes a batch holds: nothing is read outside of it, and nothing else is found than the plain decoder
+    finds. (Columns look into headers only when asked.)"""
+    rnd = random.Random(7)
+    base = encode_records([Record(n, n, b"key%d" % n, b"value" * n, ()) for n in range(8)], 0, 0)
+    for _ in range(3000):
+        section = bytearray(base)
+        for _ in range(rnd.randrange(1, 4)):
+            section[rnd.randrange(len(section))] = rnd.choice((0, 1, 0x7F, 0x80, 0xFF, rnd.randrange(256)))
+        batch = RecordBatch(memoryview(build_batch(bytes(section), count=8, base_timestamp=0, max_timestamp=0)))
+        try:
+            plain: list[Record] | None = batch.records()
+        except CorruptRecordError:
+            plain = None
+        try:
+            columns: list[Record] | None = as_records(decode_columns([batch]))
+        except CorruptRecordError:
+            columns = None
+        if plain is not None:
+            assert columns == plain
+
+
+def test_groups_are_cut_by_size() -> None:
+    many = build([([Record(0, 0, None, b"x" * 100)], CompressionType.NONE)] * 50)
+    groups = list(group_batches(many, 1000))
+    assert [b for group in groups for b in group] == many
+    assert all(sum(b.size_bytes for b in group[:-1]) < 1000 for group in groups)
+    assert list(group_batches([])) == []
+
+
+def test_no_batches_are_no_records() -> None:
+    assert len(decode_columns([])) == 0
+    assert list(encode_columns(np.array([], np.int64), None, pa.array([], pa.binary()), batch_bytes=10)) == []

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import contextlib
+import gzip
+import random
+
+import lz4.frame
+import pytest
+import snappy
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.common.errors import CorruptRecordError, KafkaError
+from core.records.compression import CompressionType, compress, decompress
+
+CODECS = [codec for codec in CompressionType if codec is not CompressionType.NONE]
+TEXT = b"the quick brown fox jumps over the lazy dog " * 3000
+
+
+@pytest.mark.parametrize("codec", CompressionType)
+@settings(max_examples=50, deadline=None)
+@given(data=st.binary(max_size=2000))
+def test_round_trip(codec: CompressionType, data: bytes) -> None:
+    assert decompress(codec, compress(codec, data)) == data
+
+
+@pytest.mark.parametrize("codec", CompressionType)
+def test_round_trip_of_much(codec: CompressionType) -> None:
+    noise = random.Random(1).randbytes(3_000_000)
+    for data in (TEXT, noise):
+        assert decompress(codec, memoryview(compress(codec, memoryview(data)))) == data
+
+
+@pytest.mark.parametrize(
+    ("codec", "level"), [(CompressionType.GZIP, 9), (CompressionType.LZ4, 12), (CompressionType.ZSTD, 19)]
+)
+def test_levels_are_the_codecs_own(codec: CompressionType, level: int) -> None:
+    best = compress(codec, TEXT, level)
+    assert decompress(codec, best) == TEXT
+    assert len(best) <= len(compress(codec, TEXT))
+
+
+def test_what_other_libraries_write_is_read() -> None:
+    assert (
+        decompress(CompressionType.GZIP, gzip.compress(TEXT) + gzip.compress(b"second member"))
+        == TEXT + b"second member"
+    )
+    assert decompress(CompressionType.SNAPPY, snappy.compress(TEXT)) == TEXT  # one raw block, as librdkafka writes
+    assert decompress(CompressionType.LZ4, lz4.frame.compress(TEXT, content_checksum=True, store_size=True)) == TEXT
+    unsized = zstandard.ZstdCompressor(write_content_size=False, write_checksum=True).compress(TEXT)
+    assert decompress(CompressionType.ZSTD, unsized) == TEXT
+
+
+def test_what_is_written_others_read() -> None:
+    assert gzip.decompress(compress(CompressionType.GZIP, TEXT)) == TEXT
+    assert lz4.frame.decompress(compress(CompressionType.LZ4, TEXT)) == TEXT
+    assert zstandard.ZstdDecompressor().decompress(compress(CompressionType.ZSTD, TEXT)) == TEXT
+
+
+def test_snappy_is_written_as_java_writes_it() -> None:
+    written = compress(CompressionType.SNAPPY, TEXT)
+    assert written[:16] == b"\x82SNAPPY\x00" + b"\x00\x00\x00\x01" * 2
+    position, blocks = 16, []
+    while position < len(written):
+        size = int.from_bytes(written[position : position + 4], "big")
+        blocks.append(snappy.uncompress(written[position + 4 : position + 4 + size]))
+        position += 4 + size
+    assert b"".join(blocks) == TEXT
+    assert max(map(len, blocks)) == 32 * 1024
+
+
+def test_lz4_is_written_in_independent_blocks_of_64_kb() -> None:
+    info = lz4.frame.get_frame_info(compress(CompressionType.LZ4, TEXT))
+    assert (info["block_linked"], info["block_size"]) == (False, 64 * 1024)
+
+
+def test_a_lz4_frame_of_magic_0_has_a_wrong_header_checksum() -> None:
+    frame = bytearray(compress(CompressionType.LZ4, TEXT))
+    frame[6] ^= 0xFF
+    assert decompress(CompressionType.LZ4, bytes(frame), magic=0) == TEXT
+    with pytest.raises(CorruptRecordError):
+        decompress(CompressionType.LZ4, bytes(frame), magic=1)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_few_bytes_may_not_become_many(codec: CompressionType) -> None:
+    bomb = compress(codec, bytes(50_000_000))
+    assert len(bomb) < 3_000_000
+    with pytest.raises(CorruptRecordError, match="more than the 1000000 bytes"):
+        decompress(codec, bomb, limit=1_000_000)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_limit_itself_is_allowed(codec: CompressionType) -> None:
+    assert decompress(codec, compress(codec, TEXT), limit=len(TEXT)) == TEXT
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_cut_data_is_never_taken_for_whole(codec: CompressionType) -> None:
+    data = random.Random(2).randbytes(200) + TEXT[:2000]
+    whole = compress(codec, data)
+    for length in range(len(whole)):
+        try:
+            found = decompress(codec, whole[:length])
+        except CorruptRecordError:
+            continue
+        assert codec is CompressionType.SNAPPY, "only xerial blocks can end early unnoticed"
+        assert data.startswith(found)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_flipped_bytes_raise_nothing_but_corrupt(codec: CompressionType) -> None:
+    whole = bytearray(compress(codec, TEXT[:3000]))
+    for position in range(len(whole)):
+        whole[position] ^= 0xA5
+        with contextlib.suppress(CorruptRecordError):
+            decompress(codec, bytes(whole), limit=1_000_000)
+        whole[position] ^= 0xA5
+
+
+def test_names() -> None:
+    assert CompressionType.parse("zstd") is CompressionType.ZSTD
+    assert CompressionType.LZ4.text == "lz4"
+    with pytest.raises(KafkaError, match="unknown compression type 'brotli', expected one of none, gzip"):
+        CompressionType.parse("brotli")

@@ -1,0 +1,81 @@
+"""The formats themselves are held against real Kafka's files in tests/golden; here, damage."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+
+from core.common.errors import CorruptRecordError
+from core.records.batches import read_batch
+from core.records.compression import CompressionType, compress
+from core.records.legacy_message_set import LegacyRecordBatch
+from core.records.record import Record
+
+
+def message(
+    offset: int, value: bytes | None, *, magic: int = 1, key: bytes | None = None, attributes: int = 0
+) -> bytes:
+    """Written here by hand: plog never writes the old formats."""
+    body = struct.pack(">bb", magic, attributes)
+    if magic == 1:
+        body += struct.pack(">q", 1000 + offset)
+    for part in (key, value):
+        body += struct.pack(">i", -1 if part is None else len(part)) + (part or b"")
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def wrapper(offset: int, inner: bytes, codec: CompressionType, *, magic: int = 1, attributes: int = 0) -> bytes:
+    return message(offset, compress(codec, inner), magic=magic, attributes=codec | attributes)
+
+
+def legacy(data: bytes) -> LegacyRecordBatch:
+    batch = read_batch(memoryview(data))
+    assert isinstance(batch, LegacyRecordBatch)
+    return batch
+
+
+def test_a_plain_message() -> None:
+    batch = legacy(message(5, b"v", key=b"k"))
+    batch.ensure_valid()
+    assert batch.records() == [Record(5, 1005, b"k", b"v")]
+    assert (batch.base_offset, batch.last_offset, batch.next_offset) == (5, 5, 6)
+
+
+def test_magic_0_has_no_timestamp() -> None:
+    assert legacy(message(5, None, magic=0)).records() == [Record(5, -1, None, None)]
+
+
+def test_inner_offsets_are_relative_in_magic_1_and_absolute_in_0() -> None:
+    one = wrapper(102, b"".join(message(n, b"v") for n in range(3)), CompressionType.GZIP)
+    assert [r.offset for r in legacy(one).records()] == [100, 101, 102]
+    assert legacy(one).base_offset == 100
+    zero = wrapper(7, message(3, b"a", magic=0) + message(7, b"b", magic=0), CompressionType.SNAPPY, magic=0)
+    assert [r.offset for r in legacy(zero).records()] == [3, 7]
+
+
+def test_a_log_append_time_wrapper_gives_its_time_to_all() -> None:
+    data = wrapper(1, message(0, b"a") + message(1, b"b"), CompressionType.LZ4, attributes=0x08)
+    assert [r.timestamp for r in legacy(data).records()] == [1001, 1001]
+
+
+def test_damage_inside_and_outside() -> None:
+    flipped = bytearray(message(5, b"value"))
+    flipped[-1] ^= 1
+    with pytest.raises(CorruptRecordError, match="crc mismatch"):
+        legacy(bytes(flipped)).ensure_valid()
+    for inner in (b"", b"junk" * 5, message(0, b"a")[:-1], message(0, b"x", magic=0)):
+        with pytest.raises(CorruptRecordError):
+            legacy(wrapper(0, inner, CompressionType.GZIP)).records()
+    nested = wrapper(0, wrapper(0, message(0, b"a"), CompressionType.GZIP), CompressionType.GZIP)
+    with pytest.raises(CorruptRecordError, match="another magic or a codec"):
+        legacy(nested).records()
+
+
+def test_lengths_that_do_not_fit() -> None:
+    for length in (-2, 100, 2**31 - 1):
+        data = bytearray(message(5, b"value"))
+        data[-9:-5] = struct.pack(">i", length)
+        with pytest.raises(CorruptRecordError):
+            legacy(bytes(data)).records()
