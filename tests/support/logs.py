@@ -1,0 +1,84 @@
+"""Small logs to work on: batches of numbered records, and a log opened as a broker opens it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from core.common.clock import Clock, ManualClock
+from core.common.filesystem import FileSystem
+from core.common.topic_partition import TopicPartition
+from core.log.log_config import LogConfig
+from core.log.log_loader import LogSettings, load_log
+from core.log.partition_log import AppendResult, PartitionLog
+from core.records.batches import iter_whole_batches
+from core.records.control_record import EndTransactionMarker, end_transaction_batch
+from core.records.record import Record
+from core.records.record_batch import RecordBatch
+from core.records.record_batch_builder import batch_of
+
+PARTITION = TopicPartition("t", 0)
+NOW = 1_700_000_000_000
+
+
+def make_batch(*values: bytes, timestamp: int = NOW, key: bytes | None = b"k", **fields: object) -> RecordBatch:
+    """A batch as a producer sends it; `fields` as of `RecordBatchBuilder.build`."""
+    records = [Record(number, timestamp + number, key, value) for number, value in enumerate(values)]
+    return RecordBatch(memoryview(bytearray(batch_of(records, **fields))))
+
+
+def make_marker(producer_id: int, *, is_commit: bool, producer_epoch: int = 0) -> RecordBatch:
+    data = end_transaction_batch(
+        EndTransactionMarker(is_commit, 0), producer_id=producer_id, producer_epoch=producer_epoch, timestamp=NOW
+    )
+    return RecordBatch(memoryview(bytearray(data)))
+
+
+def open_log(
+    directory: Path,
+    *,
+    clock: Clock | None = None,
+    had_clean_shutdown: bool = True,
+    recovery_point: int = 0,
+    filesystem: FileSystem | None = None,
+    **config: object,
+) -> PartitionLog:
+    """The log of `directory`, made where it is not there; every record below its end may be consumed."""
+    directory.mkdir(exist_ok=True, parents=True)
+    log = load_log(
+        directory,
+        PARTITION,
+        LogConfig(**config),  # type: ignore[arg-type]
+        LogSettings(clock or ManualClock(NOW), filesystem or FileSystem()),
+        had_clean_shutdown=had_clean_shutdown,
+        recovery_point=recovery_point,
+    ).log
+    log.update_high_watermark(log.log_end_offset)
+    return log
+
+
+def append(log: PartitionLog, batch: RecordBatch, *, leader_epoch: int = 0) -> AppendResult:
+    """Appended by a client, and committed; in the log's latest leader epoch if that is above `leader_epoch`."""
+    result = log.append_as_leader(batch, max(leader_epoch, log.leader_epochs.latest_epoch))
+    log.update_high_watermark(log.log_end_offset)
+    return result
+
+
+def append_marker(log: PartitionLog, producer_id: int, *, is_commit: bool) -> AppendResult:
+    """The end of a producer's transaction, in the log's latest leader epoch."""
+    epoch = log.leader_epochs.latest_epoch
+    result = log.append_as_leader(make_marker(producer_id, is_commit=is_commit), epoch, from_client=False)
+    log.update_high_watermark(log.log_end_offset)
+    return result
+
+
+def read_all(log: PartitionLog, offset: int = 0, *, max_bytes: int = 1 << 20) -> list[Record]:
+    """Every record from `offset` on, by reads of `max_bytes`."""
+    records: list[Record] = []
+    while offset < log.high_watermark:
+        result = log.read(offset, max_bytes, log.high_watermark)
+        assert result.region is not None
+        batches = list(iter_whole_batches(memoryview(result.region.read())))
+        assert batches
+        records += [r for batch in batches for r in batch.records() if r.offset >= offset]
+        offset = batches[-1].next_offset
+    return records

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem
+from core.index.offset_index import OffsetIndex, OffsetPosition
+
+BASE = 1000
+ENTRIES = [(1004, 61), (1005, 4096), (1099, 70000)]
+
+
+def offset_index(path: Path, *, max_size: int = 1 << 20, base_offset: int = BASE) -> OffsetIndex:
+    return OffsetIndex(path, base_offset, max_size, FileSystem())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "00000000000000001000.index"
+
+
+@pytest.fixture
+def index(path: Path) -> OffsetIndex:
+    index = offset_index(path)
+    for offset, position in ENTRIES:
+        index.append(offset, position)
+    return index
+
+
+def test_the_bytes_of_an_entry(index: OffsetIndex, path: Path) -> None:
+    index.flush()
+    assert path.read_bytes().hex(" ", 4) == "00000004 0000003d 00000005 00001000 00000063 00011170"
+
+
+@pytest.mark.parametrize(
+    ("offset", "found"),
+    [
+        (0, (BASE, 0)),
+        (1003, (BASE, 0)),
+        (1004, (1004, 61)),
+        (1098, (1005, 4096)),
+        (1099, (1099, 70000)),
+        (1 << 60, (1099, 70000)),
+    ],
+)
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_lookup(index: OffsetIndex, offset: int, found: tuple[int, int], is_sealed: bool) -> None:
+    if is_sealed:
+        index.seal()
+    assert index.lookup(offset) == found
+
+
+def test_an_empty_index_says_the_segments_start(path: Path) -> None:
+    index = offset_index(path)
+    assert index.lookup(5) == OffsetPosition(BASE, 0)
+    assert index.last_offset == BASE - 1
+    assert index.find_upper_bound(0, 100) is None
+
+
+def test_upper_bound_of_a_read(index: OffsetIndex) -> None:
+    assert index.find_upper_bound(0, 61) == 1004
+    assert index.find_upper_bound(0, 62) == 1005
+    assert index.find_upper_bound(61, 4035) == 1005
+    assert index.find_upper_bound(61, 4036) == 1099
+    assert index.find_upper_bound(4096, 1 << 20) is None
+
+
+def test_truncate_drops_the_offset_itself(index: OffsetIndex, path: Path) -> None:
+    index.flush()
+    index.truncate_to(1005)
+    assert (len(index), index.last_offset) == (1, 1004)
+    assert path.stat().st_size == 8
+    index.append(1005, 99)
+    index.seal()
+    assert index.lookup(1005) == (1005, 99)
+
+
+def test_what_is_appended_after_a_seal_is_kept(index: OffsetIndex, path: Path) -> None:
+    index.seal()
+    index.append(1200, 80000)
+    index.flush()
+    assert offset_index(path).last_entry() == (1200, 80000)
+    assert len(offset_index(path)) == 4
+
+
+def test_a_full_index_takes_no_more(path: Path) -> None:
+    index = offset_index(path, max_size=20)
+    index.append(1001, 100)
+    assert not index.is_full
+    index.append(1002, 200)
+    assert index.is_full
+    with pytest.raises(AssertionError, match="full"):
+        index.append(1003, 300)
+
+
+def test_offsets_must_rise(index: OffsetIndex) -> None:
+    with pytest.raises(AssertionError, match="not above"):
+        index.append(1099, 80000)
+
+
+def test_the_zeros_of_a_preallocated_file_are_no_entries(index: OffsetIndex, path: Path) -> None:
+    index.flush()
+    with path.open("ab") as file:
+        file.write(bytes(8 * 1000))
+    again = offset_index(path)
+    assert (len(again), again.last_entry()) == (3, (1099, 70000))
+    again.seal()
+    assert path.stat().st_size == 24
+
+
+def test_an_index_that_cannot_be(path: Path) -> None:
+    path.write_bytes(bytes(9))
+    with pytest.raises(CorruptRecordError, match="9 bytes, expected a multiple of 8"):
+        offset_index(path).sanity_check()
+    path.write_bytes(bytes.fromhex("ffffffff00000010"))
+    with pytest.raises(CorruptRecordError, match="below its segment's base"):
+        offset_index(path).sanity_check()
+
+
+@given(
+    gaps=st.lists(st.tuples(st.integers(1, 50), st.integers(1, 9000)), max_size=60),
+    probes=st.lists(st.integers(-10, 4000), max_size=20),
+    cut=st.integers(0, 4000),
+)
+def test_it_is_a_sorted_map(
+    tmp_path_factory: pytest.TempPathFactory, gaps: list[tuple[int, int]], probes: list[int], cut: int
+) -> None:
+    path = tmp_path_factory.mktemp("index") / "0.index"
+    index = offset_index(path)
+    model: list[tuple[int, int]] = []
+    offset, position = BASE, 0
+    for by, size in gaps:
+        offset, position = offset + by, position + size
+        index.append(offset, position)
+        model.append((offset, position))
+    index.truncate_to(BASE + cut)
+    model = [entry for entry in model if entry[0] < BASE + cut]
+    index.seal()
+    for target in [BASE + p for p in probes]:
+        assert index.lookup(target) == max((e for e in model if e[0] <= target), default=(BASE, 0))
+    for start in [p * 50 for p in probes]:
+        expected = next((o for o, p in model if p >= start + 500), None)
+        assert index.find_upper_bound(start, 500) == expected

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from core.common.clock import ManualClock
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem
+from core.index.transaction_index import AbortedTransaction
+from core.log.leader_epoch_cache import EpochEntry
+from core.log.log_config import LogConfig
+from core.log.log_loader import LogSettings, load_log
+from core.log.partition_log import PartitionLog
+from tests.support.logs import NOW, PARTITION, append, append_marker, make_batch, open_log, read_all
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Five segments of two batches of two records; producer 3 wrote them, and one transaction was aborted."""
+    log = open_log(tmp_path / "t-0", segment_bytes=360, index_interval_bytes=0)
+    for number in range(9):
+        batch = make_batch(b"%d" % number, b"x" * 60, producer_id=3, producer_epoch=0, base_sequence=2 * number)
+        append(log, batch, leader_epoch=number // 4)
+    append(log, make_batch(b"t", producer_id=4, producer_epoch=0, base_sequence=0, is_transactional=True))
+    append_marker(log, 4, is_commit=False)
+    log.close()
+    return tmp_path / "t-0"
+
+
+def open_unclean(directory: Path, recovery_point: int = 0) -> tuple[PartitionLog, bool]:
+    loaded = load_log(
+        directory,
+        PARTITION,
+        LogConfig(segment_bytes=360, index_interval_bytes=0),
+        LogSettings(ManualClock(NOW), FileSystem()),
+        had_clean_shutdown=False,
+        recovery_point=recovery_point,
+        high_watermark=1 << 40,
+    )
+    return loaded.log, loaded.was_cut
+
+
+def index_files(directory: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in sorted(directory.iterdir()) if p.suffix.endswith(("index", "snapshot"))}
+
+
+def last_segment(directory: Path) -> Path:
+    return sorted(directory.glob("*.log"))[-1]
+
+
+def test_the_log_that_these_tests_damage(directory: Path) -> None:
+    log = open_log(directory)
+    assert [s.base_offset for s in log.segments] == [0, 4, 8, 12, 16]
+    assert log.log_end_offset == 20
+    assert log.segments.active.transaction_index.entries() == [AbortedTransaction(4, 18, 19, 20)]
+
+
+def test_recovery_of_a_sound_log_makes_the_same_files(directory: Path) -> None:
+    before = index_files(directory)
+    for path in directory.iterdir():
+        if path.suffix != ".log":
+            path.unlink()
+    log, was_cut = open_unclean(directory)
+    assert not was_cut
+    assert [r.offset for r in read_all(log)] == list(range(20))
+    assert log.leader_epochs.entries == [EpochEntry(0, 0), EpochEntry(1, 8), EpochEntry(2, 16)]
+    log.close()
+    after = index_files(directory)
+    assert {n: c for n, c in after.items() if "index" in n} == {n: c for n, c in before.items() if "index" in n}
+    # Snapshots of sealed segments only serve until the next start; the newest must be the same.
+    newest = max(n for n in before if n.endswith("snapshot"))
+    assert after[newest] == before[newest]
+
+
+def test_recovery_from_the_recovery_point_leaves_the_rest_unread(directory: Path) -> None:
+    damaged = directory / "00000000000000000000.log"
+    data = bytearray(damaged.read_bytes())
+    data[100] ^= 1
+    damaged.write_bytes(data)
+    log, was_cut = open_unclean(directory, recovery_point=16)
+    assert not was_cut
+    assert log.log_end_offset == 20
+    assert damaged.read_bytes() == data
+
+
+def tear(data: bytes) -> bytes:
+    return data[:-5]
+
+
+def flip(data: bytes) -> bytes:
+    return data[:-5] + bytes([data[-5] ^ 1]) + data[-4:]
+
+
+def zeros(data: bytes) -> bytes:
+    return data + bytes(5000)
+
+
+def garbage(data: bytes) -> bytes:
+    return data + bytes(range(200))
+
+
+@pytest.mark.parametrize(
+    ("damage", "end"),
+    [(tear, 19), (flip, 19), (zeros, 20), (garbage, 20)],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_the_first_bad_batch_ends_the_log_and_its_bytes_are_kept(
+    directory: Path, damage: Callable[[bytes], bytes], end: int
+) -> None:
+    path = last_segment(directory)
+    damaged = damage(path.read_bytes())
+    path.write_bytes(damaged)
+    log, was_cut = open_unclean(directory)
+    assert was_cut
+    assert log.log_end_offset == end
+    assert [r.offset for r in read_all(log)] == list(range(end))
+    (aside,) = directory.glob("*.cut-at-*")
+    position = int(aside.name.rpartition("-")[2])
+    assert aside.name == f"{path.name}.cut-at-{position}"
+    assert path.read_bytes() + aside.read_bytes() == damaged
+    assert path.stat().st_size == position
+    assert append(log, make_batch(b"new"), leader_epoch=5).base_offset == end
+
+
+def test_damage_in_an_early_segment_puts_the_later_ones_aside(directory: Path) -> None:
+    path = directory / "00000000000000000004.log"
+    contents = {p.name: p.read_bytes() for p in directory.glob("*.log")}
+    path.write_bytes(flip(path.read_bytes()))
+    log, was_cut = open_unclean(directory)
+    assert was_cut
+    assert log.log_end_offset == 6
+    for offset in (8, 12, 16):
+        name = f"{offset:020d}.log"
+        assert (directory / f"{name}.cut-at-0").read_bytes() == contents[name]
+        assert not (directory / name).exists()
+    assert log.leader_epochs.entries == [EpochEntry(0, 0)]
+    result = append(log, make_batch(b"3", b"x" * 60, producer_id=3, producer_epoch=0, base_sequence=6))
+    assert (result.base_offset, result.is_duplicate) == (6, False)
+    assert open_log(directory).log_end_offset == 8
+
+
+def test_a_log_cut_once_opens_cleanly_the_next_time(directory: Path) -> None:
+    path = last_segment(directory)
+    path.write_bytes(tear(path.read_bytes()))
+    open_unclean(directory)[0].close()
+    log, was_cut = open_unclean(directory)
+    assert not was_cut
+    assert log.log_end_offset == 19
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+@pytest.mark.parametrize("content", [None, b"", b"\xff" * 24, bytes(7), (99).to_bytes(4) + (5).to_bytes(4)])
+def test_an_index_that_cannot_be_is_made_again(directory: Path, suffix: str, content: bytes | None) -> None:
+    path = directory / f"00000000000000000004.{suffix}"
+    before = path.read_bytes()
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    log = open_log(directory, index_interval_bytes=0)
+    assert [r.offset for r in read_all(log)] == list(range(20))
+    found = log.find_offset_by_timestamp(NOW)
+    assert found is not None
+    if content != b"" and not (suffix == "timeindex" and content == (99).to_bytes(4) + (5).to_bytes(4)):
+        assert path.read_bytes() == before
+
+
+def test_indexes_without_their_log_go(directory: Path) -> None:
+    stray = directory / "00000000000000000900.index"
+    stray.write_bytes(bytes(8))
+    open_log(directory)
+    assert not stray.exists()
+
+
+def test_damaged_leader_epochs_are_read_from_the_log(directory: Path) -> None:
+    (directory / "leader-epoch-checkpoint").write_text("0\n9\n1 1\n")
+    assert open_log(directory).leader_epochs.entries == [EpochEntry(0, 0), EpochEntry(1, 8), EpochEntry(2, 16)]
+
+
+def test_a_damaged_snapshot_is_made_from_the_log(directory: Path) -> None:
+    newest = max(directory.glob("*.snapshot"))
+    newest.write_bytes(newest.read_bytes()[:-1])
+    log = open_log(directory)
+    assert append(
+        log, make_batch(b"8", b"x" * 60, producer_id=3, producer_epoch=0, base_sequence=16)
+    ).is_duplicate
+
+
+def test_an_open_transaction_is_known_again(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", segment_bytes=360)
+    append(log, make_batch(b"a"))
+    append(log, make_batch(b"t", producer_id=4, producer_epoch=0, base_sequence=0, is_transactional=True))
+    for _ in range(6):
+        append(log, make_batch(b"x" * 100))
+    log.close()
+    again = open_log(tmp_path / "t-0", segment_bytes=360)
+    assert again.last_stable_offset == 1
+    region = again.read(0, 1 << 20, again.last_stable_offset).region
+    assert region is not None
+    assert len(region) == make_batch(b"a").size_bytes
+    append_marker(again, 4, is_commit=True)
+    assert again.last_stable_offset == again.log_end_offset
+
+
+# --- what compaction leaves
+
+
+def test_a_swap_that_was_cut_short_is_finished(directory: Path) -> None:
+    """A cleaner that had renamed its result to .swap before it was stopped."""
+    merged = b"".join((directory / f"{offset:020d}.log").read_bytes() for offset in (0, 4))
+    (directory / "00000000000000000000.log.swap").write_bytes(merged)
+    (directory / "00000000000000000000.index.swap").write_bytes(b"")
+    (directory / "00000000000000000000.timeindex.swap").write_bytes(b"")
+    log = open_log(directory, index_interval_bytes=0)
+    assert [s.base_offset for s in log.segments] == [0, 8, 12, 16]
+    assert [r.offset for r in read_all(log)] == list(range(20))
+    assert not list(directory.glob("*.swap"))
+
+
+def test_cleaned_files_say_that_the_swap_had_not_begun(directory: Path) -> None:
+    shutil.copy(directory / "00000000000000000000.log", directory / "00000000000000000000.log.cleaned")
+    (directory / "00000000000000000004.log.swap").write_bytes(b"half")
+    (directory / "00000000000000000004.log.deleted").write_bytes(b"")
+    log = open_log(directory)
+    assert [r.offset for r in read_all(log)] == list(range(20))
+    assert not [p for p in directory.iterdir() if p.suffix in (".swap", ".cleaned", ".deleted")]
+
+
+# --- starts
+
+
+def test_a_log_start_behind_everything_begins_anew(directory: Path) -> None:
+    loaded = load_log(
+        directory, PARTITION, LogConfig(), LogSettings(ManualClock(NOW), FileSystem()), log_start_offset=50
+    )
+    assert (loaded.log.log_start_offset, loaded.log.log_end_offset) == (50, 50)
+    assert append(loaded.log, make_batch(b"a")).base_offset == 50
+
+
+def test_damage_that_hides_what_was_safe_keeps_the_log_closed(directory: Path) -> None:
+    path = directory / "00000000000000000016.log"
+    data = bytearray(path.read_bytes())
+    data[16] = 9  # the magic of the first batch: where the next one begins cannot be told
+    path.write_bytes(data)
+    with pytest.raises(CorruptRecordError, match="unknown magic 9"):
+        open_unclean(directory, recovery_point=18)
+    assert path.read_bytes() == data

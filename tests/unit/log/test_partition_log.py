@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.common.clock import ManualClock
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.filesystem import File, FileSystem
+from core.index.transaction_index import AbortedTransaction
+from core.log.leader_epoch_cache import EpochEntry
+from core.log.partition_log import PartitionLog
+from core.records.batches import iter_whole_batches
+from core.records.record import Record
+from tests.support.logs import NOW, append, append_marker, make_batch, open_log, read_all
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> PartitionLog:
+    return open_log(tmp_path / "t-0")
+
+
+def values(records: list[Record]) -> list[bytes | None]:
+    return [record.value for record in records]
+
+
+def test_offsets_follow_one_another(log: PartitionLog) -> None:
+    assert append(log, make_batch(b"a", b"b"))[:2] == (0, 1)
+    assert append(log, make_batch(b"c"), leader_epoch=3)[:2] == (2, 2)
+    assert [(r.offset, r.value) for r in read_all(log)] == [(0, b"a"), (1, b"b"), (2, b"c")]
+    assert log.log_end_offset == 3
+    assert log.leader_epochs.entries == [EpochEntry(0, 0), EpochEntry(3, 2)]
+
+
+def test_a_read_begins_at_the_batch_that_holds_the_offset(log: PartitionLog) -> None:
+    append(log, make_batch(b"a", b"b", b"c"))
+    region = log.read(2, 1 << 20, 3).region
+    assert region is not None
+    assert [b.base_offset for b in iter_whole_batches(memoryview(region.read()))] == [0]
+
+
+def test_a_read_ends_below_the_bound(log: PartitionLog) -> None:
+    for value in (b"a", b"b", b"c"):
+        append(log, make_batch(value))
+    region = log.read(0, 1 << 20, 2).region
+    assert region is not None
+    assert [b.base_offset for b in iter_whole_batches(memoryview(region.read()))] == [0, 1]
+    assert log.read(2, 1 << 20, 2).region is None
+
+
+def test_a_read_takes_no_more_bytes_than_asked_for_but_one_batch(log: PartitionLog) -> None:
+    one = append(log, make_batch(b"x" * 1000)) and log.size_bytes
+    append(log, make_batch(b"y" * 1000))
+    for max_bytes, expected in ((1, one), (one, one), (one + 100, one + 100), (1 << 20, 2 * one)):
+        region = log.read(0, max_bytes, 2).region
+        assert region is not None
+        assert len(region) == expected
+    region = log.read(0, 100, 2, min_one_batch=False).region
+    assert region is not None
+    assert len(region) == 100
+
+
+@pytest.mark.parametrize("offset", [-1, 3, 1 << 40])
+def test_a_read_out_of_range(log: PartitionLog, offset: int) -> None:
+    append(log, make_batch(b"a", b"b"))
+    with pytest.raises(KafkaError, match=f"offset {offset} of t-0 is outside 0 to 2") as caught:
+        log.read(offset, 1000, 2)
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.read(2, 1000, 2).region is None
+
+
+def test_rolling_by_size(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", segment_bytes=250)
+    for number in range(10):
+        append(log, make_batch(b"%d" % number * 50))
+    assert [s.base_offset for s in log.segments] == [0, 2, 4, 6, 8]
+    assert values(read_all(log, max_bytes=1)) == [b"%d" % number * 50 for number in range(10)]
+    names = sorted(path.name for path in (tmp_path / "t-0").iterdir())
+    assert names == sorted(
+        [f"{base:020d}.{kind}" for base in (0, 2, 4, 6, 8) for kind in ("log", "index", "timeindex")]
+        + [f"{base:020d}.snapshot" for base in (2, 4, 6, 8)]
+        + ["leader-epoch-checkpoint"]
+    )
+
+
+def test_rolling_by_the_records_time(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", segment_ms=1000)
+    for timestamp in (NOW - 5000, NOW - 4000, NOW - 3999, NOW - 3000):
+        append(log, make_batch(b"a", timestamp=timestamp))
+    assert [s.base_offset for s in log.segments] == [0, 2]
+
+
+def test_rolling_when_an_index_is_full(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", segment_index_bytes=24, index_interval_bytes=0)
+    for number in range(6):
+        append(log, make_batch(b"a", timestamp=NOW + number))
+    # The time index holds two entries, one of them kept for the roll: the second batch makes the first.
+    assert [s.base_offset for s in log.segments] == [0, 2, 4]
+
+
+def test_a_batch_larger_than_a_segment(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", segment_bytes=200)
+    with pytest.raises(KafkaError, match=r"segment\.bytes is 200") as caught:
+        append(log, make_batch(b"x" * 300))
+    assert caught.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
+    assert (log.log_end_offset, log.size_bytes) == (0, 0)
+
+
+def test_offsets_too_far_apart_for_one_segment(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    append(log, make_batch(b"a"))
+    log.log_end_offset = (1 << 31) + 5  # what compaction can make of a log
+    log.append_as_leader(make_batch(b"b"), 0)
+    assert [s.base_offset for s in log.segments] == [0, (1 << 31) + 5]
+
+
+def test_log_append_time(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", message_timestamp_type="LogAppendTime", clock=ManualClock(NOW + 77))
+    result = append(log, make_batch(b"a", b"b", timestamp=5))
+    assert result.log_append_time == NOW + 77
+    assert [r.timestamp for r in read_all(log)] == [NOW + 77, NOW + 77]
+
+
+def test_a_write_that_fails_leaves_no_trace(tmp_path: Path) -> None:
+    disk = FullDisk()
+    log = open_log(tmp_path / "t-0", filesystem=disk)
+    append(log, make_batch(b"a"))
+    size = log.size_bytes
+    disk.is_full = True
+    with pytest.raises(OSError, match="No space left"):
+        append(log, make_batch(b"b" * 100, producer_id=1, producer_epoch=0, base_sequence=0))
+    assert (log.log_end_offset, log.size_bytes, log.producers.find(1)) == (1, size, None)
+    assert log.segments.active.records.file.size() == size
+    disk.is_full = False
+    assert append(log, make_batch(b"c")).base_offset == 1
+    assert values(read_all(log)) == [b"a", b"c"]
+
+
+class FullDisk(FileSystem):
+    """Writes half of what it is asked for, then refuses."""
+
+    is_full = False
+
+    def open_append(self, path: Path) -> File:
+        disk = self
+
+        class FullFile(File):
+            def write_at(self, data: bytes | bytearray | memoryview, position: int) -> None:
+                if disk.is_full:
+                    super().write_at(memoryview(data)[: len(data) // 2], position)
+                    raise OSError(28, "No space left on device")
+                super().write_at(data, position)
+
+        opened = super().open_append(path)
+        fd, opened.fd = opened.fd, -1
+        return FullFile(path, fd)
+
+
+# --- producers
+
+
+def test_a_retry_is_answered_with_its_first_offsets(log: PartitionLog) -> None:
+    batches = [
+        make_batch(b"a", b"b", producer_id=5, producer_epoch=0, base_sequence=sequence) for sequence in range(0, 14, 2)
+    ]
+    for batch in batches:
+        append(log, batch)
+    retry = make_batch(b"a", b"b", producer_id=5, producer_epoch=0, base_sequence=4)
+    result = append(log, retry)
+    assert (result.base_offset, result.last_offset, result.is_duplicate) == (4, 5, True)
+    assert log.log_end_offset == 14
+    too_old = make_batch(b"a", b"b", producer_id=5, producer_epoch=0, base_sequence=2)
+    with pytest.raises(KafkaError) as caught:
+        append(log, too_old)
+    assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.log_end_offset == 14
+
+
+def test_the_last_stable_offset_waits_for_the_end_of_a_transaction(log: PartitionLog) -> None:
+    append(log, make_batch(b"before"))
+    append(log, make_batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
+    append(log, make_batch(b"b", producer_id=2, producer_epoch=0, base_sequence=0, is_transactional=True))
+    assert log.last_stable_offset == 1
+    append_marker(log, 1, is_commit=False)
+    assert log.last_stable_offset == 2
+    append_marker(log, 2, is_commit=True)
+    assert log.last_stable_offset == log.high_watermark == 5
+    result = log.read(0, 1 << 20, log.last_stable_offset, with_aborted=True)
+    assert result.aborted == [AbortedTransaction(1, 1, 3, 2)]
+    assert log.read(4, 1 << 20, 5, with_aborted=True).aborted == []
+
+
+def test_aborted_transactions_are_looked_for_in_later_segments(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", segment_bytes=150)
+    append(log, make_batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
+    for _ in range(3):
+        append(log, make_batch(b"x" * 60))
+    append_marker(log, 1, is_commit=False)
+    assert len(log.segments) > 3
+    result = log.read(0, 1 << 20, log.last_stable_offset, with_aborted=True)
+    assert result.aborted == [AbortedTransaction(1, 0, 4, 5)]
+
+
+# --- timestamps
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "found"),
+    [(0, (100, 0)), (100, (100, 0)), (101, (300, 1)), (300, (300, 1)), (301, (400, 3)), (401, None)],
+)
+def test_offset_for_a_timestamp(tmp_path: Path, timestamp: int, found: tuple[int, int] | None) -> None:
+    log = open_log(tmp_path / "t-0", segment_bytes=150, index_interval_bytes=0)
+    for time in (100, 300, 200, 400):
+        append(log, make_batch(b"x" * 60, timestamp=time), leader_epoch=2)
+    answer = log.find_offset_by_timestamp(timestamp)
+    assert (answer and (answer.timestamp, answer.offset)) == found
+    assert answer is None or answer.leader_epoch == 2
+
+
+def test_the_largest_timestamp(log: PartitionLog) -> None:
+    assert log.find_max_timestamp() is None
+    for time in (100, 300, 300, 200):
+        append(log, make_batch(b"x", timestamp=time))
+    answer = log.find_max_timestamp()
+    assert answer is not None
+    assert (answer.timestamp, answer.offset) == (300, 1)
+
+
+def test_records_before_the_log_start_are_not_found_by_time(log: PartitionLog) -> None:
+    append(log, make_batch(b"a", b"b", b"c", timestamp=100))
+    log.increment_log_start_offset(2)
+    answer = log.find_offset_by_timestamp(0)
+    assert answer is not None
+    assert (answer.timestamp, answer.offset) == (102, 2)
+
+
+# --- cut and trim
+
+
+@pytest.mark.parametrize("offset", range(11))
+def test_truncate(tmp_path: Path, offset: int) -> None:
+    log = open_log(tmp_path / "t-0", segment_bytes=400, index_interval_bytes=0)
+    for number in range(5):
+        append(log, make_batch(b"%d" % number, b"x" * 60, timestamp=NOW + 10 * number), leader_epoch=number)
+    log.truncate_to(offset)
+    end = offset - offset % 2  # a batch goes whole
+    assert (log.log_end_offset, log.high_watermark) == (end, end)
+    assert [r.offset for r in read_all(log)] == list(range(end))
+    assert log.leader_epochs.latest_epoch == end // 2 - 1
+    assert log.find_offset_by_timestamp(NOW + 10 * (end // 2)) is None
+    assert append(log, make_batch(b"new"), leader_epoch=9).base_offset == end
+    assert read_all(log)[-1].value == b"new"
+
+
+def test_truncate_forgets_what_producers_sent_there(log: PartitionLog) -> None:
+    append(log, make_batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0))
+    append(log, make_batch(b"b", producer_id=5, producer_epoch=0, base_sequence=1))
+    log.truncate_to(1)
+    result = append(log, make_batch(b"c", producer_id=5, producer_epoch=0, base_sequence=1))
+    assert (result.base_offset, result.is_duplicate) == (1, False)
+
+
+def test_moving_the_log_start(log: PartitionLog) -> None:
+    append(log, make_batch(b"a", b"b", b"c"))
+    log.increment_log_start_offset(2)
+    log.increment_log_start_offset(1)  # never back
+    assert log.log_start_offset == 2
+    assert [r.offset for r in read_all(log, 2)] == [2]
+    with pytest.raises(KafkaError, match="outside 2 to 3"):
+        log.read(1, 100, 3)
+    with pytest.raises(KafkaError, match="the high watermark is 3") as caught:
+        log.increment_log_start_offset(4)
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_the_high_watermark_never_goes_back_or_beyond(log: PartitionLog) -> None:
+    log.append_as_leader(make_batch(b"a", b"b"), 0)
+    assert log.high_watermark == 0
+    log.update_high_watermark(99)
+    log.update_high_watermark(1)
+    assert log.high_watermark == 2
+
+
+# --- to the disk
+
+
+def test_flush_moves_the_recovery_point(log: PartitionLog) -> None:
+    append(log, make_batch(b"a", b"b"))
+    assert (log.recovery_point, log.unflushed_messages) == (0, 2)
+    log.flush()
+    assert (log.recovery_point, log.unflushed_messages) == (2, 0)
+
+
+def test_flush_is_due_by_time(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    log = open_log(tmp_path / "t-0", clock=clock, flush_ms=1000)
+    append(log, make_batch(b"a"))
+    clock.advance(999)
+    assert not log.is_flush_due(clock.now_ms())
+    clock.advance(1)
+    assert log.is_flush_due(clock.now_ms())
+    log.flush()
+    assert not log.is_flush_due(clock.now_ms())
+
+
+def test_a_log_that_was_closed_opens_as_it_was(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", segment_bytes=300, index_interval_bytes=0)
+    for number in range(6):
+        append(log, make_batch(b"%d" % number, b"x" * 60, producer_id=3, producer_epoch=0, base_sequence=2 * number))
+    before = read_all(log)
+    log.close()
+    again = open_log(tmp_path / "t-0", segment_bytes=300)
+    assert read_all(again) == before
+    assert (again.log_end_offset, again.recovery_point) == (12, 12)
+    retry = make_batch(b"5", b"x" * 60, producer_id=3, producer_epoch=0, base_sequence=10)
+    assert append(again, retry).is_duplicate
