@@ -26,7 +26,7 @@ def test_the_bytes_of_an_entry(path: Path) -> None:
     index = time_index(path)
     index.maybe_append(0x0102030405060708, BASE + 0x11)
     index.flush()
-    assert path.read_bytes().hex() == "0102030405060708" "00000011"
+    assert path.read_bytes().hex() == "010203040506070800000011"
 
 
 def test_only_later_timestamps_are_added(path: Path) -> None:

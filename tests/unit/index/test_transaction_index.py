@@ -20,7 +20,7 @@ def path(tmp_path: Path) -> Path:
 def test_the_bytes_of_an_entry(path: Path) -> None:
     TransactionIndex(path, FileSystem()).append(FIRST)
     assert path.read_bytes().hex(" ", 2).replace(" ", "") == (
-        "0000" "0000000000000007" "000000000000000a" "0000000000000014" "000000000000000f"
+        "00000000000000000007000000000000000a0000000000000014000000000000000f"
     )
 
 

@@ -63,7 +63,7 @@ def test_the_bytes_of_a_snapshot() -> None:
     data = format_producer_snapshot(SNAPSHOT)
     assert (data[:2].hex(), data[6:10].hex()) == ("0001", "00000002")
     assert data[10:56].hex() == (
-        "0102030405060708" "1112" "21222324" "3132333435363738" "41424344" "0000000000000051" "00000061" + "ff" * 8
+        "0102030405060708111221222324313233343536373841424344000000000000005100000061" + "ff" * 8
     )
     assert parse_producer_snapshot(data) == SNAPSHOT
 

@@ -184,9 +184,7 @@ def test_a_damaged_snapshot_is_made_from_the_log(directory: Path) -> None:
     newest = max(directory.glob("*.snapshot"))
     newest.write_bytes(newest.read_bytes()[:-1])
     log = open_log(directory)
-    assert append(
-        log, make_batch(b"8", b"x" * 60, producer_id=3, producer_epoch=0, base_sequence=16)
-    ).is_duplicate
+    assert append(log, make_batch(b"8", b"x" * 60, producer_id=3, producer_epoch=0, base_sequence=16)).is_duplicate
 
 
 def test_an_open_transaction_is_known_again(tmp_path: Path) -> None:

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from core.common.clock import ManualClock
+from core.common.filesystem import FileSystem
+from core.common.topic_partition import TopicPartition, random_uuid
+from core.log.file_names import parse_partition_directory_name
+from core.log.log_config import LogConfig
+from core.log.log_loader import LogSettings
+from core.log.log_manager import LogManager
+from core.log.partition_metadata_file import read_partition_metadata
+from tests.support.logs import NOW, append, make_batch
+
+A, B = TopicPartition("a", 0), TopicPartition("b-c", 12)
+
+
+def new_manager(directory: Path) -> LogManager:
+    return LogManager(directory, LogSettings(ManualClock(NOW), FileSystem()))
+
+
+def opened(directory: Path) -> LogManager:
+    manager = new_manager(directory)
+    manager.open_existing(manager.find_partitions(), lambda _: LogConfig())
+    return manager
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> LogManager:
+    manager = opened(tmp_path)
+    for partition in (A, B):
+        log = manager.create(partition, random_uuid(), LogConfig())
+        append(log, make_batch(b"x", b"y", b"z"))
+    return manager
+
+
+def test_the_files_of_a_clean_stop(manager: LogManager, tmp_path: Path) -> None:
+    manager.logs[B].increment_log_start_offset(2)
+    manager.close(broker_epoch=17)
+    assert json.loads((tmp_path / ".kafka_cleanshutdown").read_text()) == {"version": 0, "brokerEpoch": 17}
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n2\na 0 3\nb-c 12 3\n"
+    assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n2\na 0 3\nb-c 12 3\n"
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\nb-c 12 2\n"
+    assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
+
+
+def test_a_clean_start(manager: LogManager, tmp_path: Path) -> None:
+    manager.logs[B].increment_log_start_offset(2)
+    manager.close(broker_epoch=1)
+    again = opened(tmp_path)
+    assert again.had_clean_shutdown
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    assert {tp: (log.log_start_offset, log.log_end_offset) for tp, log in again.logs.items()} == {
+        A: (0, 3),
+        B: (2, 3),
+    }
+
+
+def test_a_start_after_a_crash(manager: LogManager, tmp_path: Path) -> None:
+    manager.write_recovery_points()
+    torn = tmp_path / "a-0" / f"{0:020d}.log"
+    torn.write_bytes(torn.read_bytes() + b"half a batch")
+    again = new_manager(tmp_path)
+    assert not again.had_clean_shutdown
+    assert again.open_existing(again.find_partitions(), lambda _: LogConfig()) == [A]
+    assert again.logs[B].log_end_offset == 3
+
+
+def test_a_log_that_cannot_be_opened_leaves_the_others_alone(manager: LogManager, tmp_path: Path) -> None:
+    manager.logs[A].flush()
+    manager.write_recovery_points()
+    log = tmp_path / "a-0" / f"{0:020d}.log"
+    log.write_bytes(b"\xff" * 100)
+    again = opened(tmp_path)
+    assert set(again.logs) == {B}
+    assert "unknown magic 255" in str(again.offline[A])
+    again.close(broker_epoch=1)
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()  # that log was never checked
+    assert "a 0 3" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
+    assert log.read_bytes() == b"\xff" * 100
+
+
+def test_broken_checkpoints_only_cost_time(manager: LogManager, tmp_path: Path) -> None:
+    manager.close(broker_epoch=1)
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\nnonsense\n")
+    assert {tp: log.log_end_offset for tp, log in opened(tmp_path).logs.items()} == {A: 3, B: 3}
+
+
+def test_the_topic_id_is_in_the_folder(tmp_path: Path) -> None:
+    topic_id = random_uuid()
+    manager = opened(tmp_path)
+    log = manager.create(A, topic_id, LogConfig())
+    assert read_partition_metadata(log.directory) == topic_id
+    assert manager.create(A, topic_id, LogConfig()) is log
+
+
+def test_deleting_a_partition(manager: LogManager, tmp_path: Path) -> None:
+    renamed = manager.remove(A)
+    assert renamed is not None
+    assert parse_partition_directory_name(renamed.name) is None
+    assert not (tmp_path / "a-0").exists()
+    assert manager.find_deleted_directories() == [renamed]
+    manager.delete_directory(renamed)
+    assert manager.find_deleted_directories() == []
+    assert manager.remove(A) is None
+    manager.close(broker_epoch=1)
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nb-c 12 3\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "partition"),
+    [
+        ("a-0", A),
+        ("b-c-12", B),
+        ("a-", None),
+        ("a", None),
+        ("a-0x", None),
+        ("a-0.0123456789abcdef0123456789abcdef-delete", None),
+        ("a.0123456789abcdef0123456789abcdef-stray", None),
+    ],
+)
+def test_names_of_partition_folders(name: str, partition: TopicPartition | None) -> None:
+    assert parse_partition_directory_name(name) == partition

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.common.filesystem import FileSystem
+from core.log.producer_state import LogOffsetMetadata
+from core.log.producer_state_manager import ProducerStateManager
+from core.records.record_batch import RecordBatch, set_base_offset_and_leader_epoch
+from tests.support.logs import NOW, make_batch, make_marker
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> ProducerStateManager:
+    return ProducerStateManager(tmp_path, FileSystem(), producer_id_expiration_ms=DAY_MS)
+
+
+def add(manager: ProducerStateManager, batch: RecordBatch, offset: int) -> None:
+    set_base_offset_and_leader_epoch(batch, offset, 0)
+    completed = manager.update(batch, LogOffsetMetadata(offset, 0, offset * 100))
+    assert completed is None or completed.first_offset < offset
+
+
+def begin(producer_id: int) -> RecordBatch:
+    return make_batch(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
+
+
+def snapshots(directory: Path) -> list[int]:
+    return sorted(int(p.stem) for p in directory.glob("*.snapshot"))
+
+
+def test_the_first_unstable_offset(manager: ProducerStateManager) -> None:
+    assert manager.first_unstable_offset is None
+    add(manager, begin(1), 0)
+    add(manager, begin(2), 1)
+    assert manager.first_unstable_offset == (0, 0, 0)
+    add(manager, make_marker(1, is_commit=True), 2)
+    assert manager.first_unstable_offset == (0, 0, 0)  # its end is not replicated yet
+    manager.on_high_watermark(2)
+    assert manager.first_unstable_offset == (0, 0, 0)
+    manager.on_high_watermark(3)
+    assert manager.first_unstable_offset == (1, 0, 100)
+
+
+def test_what_expires(manager: ProducerStateManager) -> None:
+    add(manager, make_batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0), 0)
+    add(manager, begin(2), 1)
+    manager.remove_expired(NOW + DAY_MS - 1)
+    assert set(manager.producers) == {1, 2}
+    manager.remove_expired(NOW + DAY_MS)
+    assert set(manager.producers) == {2}  # an open transaction is never forgotten
+
+
+def test_snapshots_are_loaded_newest_first_and_in_range(manager: ProducerStateManager, tmp_path: Path) -> None:
+    for offset in range(3):
+        add(manager, make_batch(b"x", producer_id=1, producer_epoch=0, base_sequence=offset), offset)
+        manager.take_snapshot()
+    manager.take_snapshot()
+    assert snapshots(tmp_path) == [1, 2, 3]
+    assert manager.load(0, 2, NOW) == 2
+    found = manager.find(1)
+    assert found is not None
+    assert found.last_sequence == 1
+    (tmp_path / f"{2:020d}.snapshot").write_bytes(b"broken")
+    assert manager.load(0, 2, NOW) == 1
+    assert snapshots(tmp_path) == [1, 3]  # what is broken goes, what is out of range stays
+    assert manager.load(2, 2, NOW) == 2
+    assert manager.find(1) is None
+
+
+def test_an_open_transaction_survives_the_snapshot(manager: ProducerStateManager) -> None:
+    add(manager, begin(2), 0)
+    add(manager, begin(1), 1)
+    manager.take_snapshot()
+    manager.load(0, 2, NOW + 2 * DAY_MS)
+    unstable = manager.first_unstable_offset
+    assert unstable is not None
+    assert unstable.offset == 0
+    assert manager.latest_producer_id == 2
+
+
+def test_which_snapshots_are_kept(manager: ProducerStateManager, tmp_path: Path) -> None:
+    for offset in range(6):
+        add(manager, make_batch(b"x"), offset)
+        manager.take_snapshot()
+    assert snapshots(tmp_path) == [1, 2, 3, 4, 5, 6]
+    manager.remove_stray_snapshots({0, 2}, 5)
+    assert snapshots(tmp_path) == [2, 5]
+    manager.remove_snapshots_from(5)
+    assert snapshots(tmp_path) == [2]
