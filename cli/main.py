@@ -88,6 +88,10 @@ def main(
     """Kafka's log, whole, in one command: a broker, its log files, and what is in them.
 
     plog COMMAND --help explains a command, with an example.
+
+    \b
+    Example:
+      plog dump-segment sample-data/partition/txn_multisegment-0
     """
     if debug:
         os.environ["PLOG_DEBUG"] = "1"
@@ -125,6 +129,9 @@ def _tell(error: PlogError) -> int:
 
 
 def _tell_usage(error: Any) -> int:  # typer's ClickException
+    if isinstance(error, typer._click.exceptions.NoArgsIsHelpError):  # noqa: SLF001
+        print(error.format_message(), file=sys.stderr)
+        return 2
     print(f"error: {error.format_message()}", file=sys.stderr)
     context = getattr(error, "ctx", None)
     if context is not None:

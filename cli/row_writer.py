@@ -71,22 +71,38 @@ class RowWriter:
     def write_lines(self, input_: Iterable[Lines], parser: Parser) -> None:
         """BadLineError at the first line that is no record, KafkaError naming the line that the broker refused: what
         came before is written then, and said."""
+
+        def parse(lines: Lines) -> Rows:
+            rows = parser(lines)
+            self._ensure_partitions(rows)
+            return rows
+
         try:
             for lines in input_:
-                rows, bad = parse_until_bad(parser, lines)
+                rows, bad = parse_until_bad(parse, lines)
                 if rows is not None:
                     self._write(rows)
                 if bad is not None:
-                    self._finish()
-                    raise BadLineError(bad.row, f"{bad.problem}; the lines before it are written, none after")
+                    self._flush()
+                    raise BadLineError(bad.row, f"{bad.problem}; {self._written()} before it, none after")
                 if lines.is_idle:
                     self._producer.flush()
             self._finish()
         except RecordRefusedError as error:
             raise self._refused(error, "line") from error
         except KeyboardInterrupt:
-            self._say_written("interrupted: ")
+            self._progress.done()
+            say(f"interrupted: {self._written()}")
             raise
+
+    def _ensure_partitions(self, rows: Rows) -> None:
+        if rows.partitions is None or self._partition is not None:
+            return
+        for row in np.flatnonzero((rows.partitions != OPEN) & (rows.partitions >= self._partitions)).tolist():
+            raise BadLineError(
+                rows.first_row + row,
+                f"partition {rows.partitions[row]}, topic {self._topic} has partitions 0 to {self._partitions - 1}",
+            )
 
     def write_all(self, rows: Iterable[Rows]) -> None:
         """As `write_lines`, for records that are not lines."""
@@ -100,19 +116,20 @@ class RowWriter:
     def _refused(self, error: RecordRefusedError, thing: str) -> KafkaError:
         self._progress.done()
         return KafkaError(
-            error.code,
-            f"{thing} {error.row + 1}: {error.message}; {self._producer.acknowledged:,} records are written",
-            hint=error.hint,
+            error.code, f"{thing} {error.row + 1}: {error.message}; {self._written()} beside it", hint=error.hint
         )
 
     def _finish(self) -> None:
-        self._producer.flush()
-        self._say_written("")
+        self._flush()
+        say(self._written())
 
-    def _say_written(self, prefix: str) -> None:
+    def _flush(self) -> None:
+        self._producer.flush()
         self._progress.done()
+
+    def _written(self) -> str:
         count = self._producer.acknowledged
-        say(f"{prefix}{count:,} record{'' if count == 1 else 's'} written to {self._topic}")
+        return f"{count:,} record{'' if count == 1 else 's'} written to {self._topic}"
 
     # --- rows to records
 
@@ -181,11 +198,6 @@ class RowWriter:
             assigned = partitions_of_keys(rows.keys, self._partitions, assigned)
         if rows.partitions is None:
             return assigned
-        for row in np.flatnonzero((rows.partitions != OPEN) & (rows.partitions >= self._partitions)).tolist():
-            raise UsageError(
-                f"line {rows.first_row + row + 1}: partition {rows.partitions[row]}, "
-                f"topic {self._topic} has partitions 0 to {self._partitions - 1}"
-            )
         return np.where(rows.partitions == OPEN, assigned, rows.partitions)
 
 

@@ -55,7 +55,9 @@ def consume(
     A TIME (epoch ms, 2013-01-15T00:00:00Z, -2h) stands, in each partition, for the first offset whose record is as new
     as that or newer.
 
-    Example: plog consume flights --from 2013-01-15T00:00:00Z --until 2013-01-16T00:00:00Z --format '%o %k %s\\n'
+    \b
+    Example:
+      plog consume flights --from 2013-01-15T00:00:00Z --until 2013-01-16T00:00:00Z --format '%o %k %s\\n'
     """
     from cli.consume_range import ensure_there, read_columns, resolve
     from cli.record_source import ClusterSource, DirectorySource

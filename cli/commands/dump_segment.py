@@ -61,7 +61,9 @@ def dump_segment(
 
     Reads only. What is wrong with the files goes to stderr, and makes the exit code 1.
 
-    Example: plog dump-segment data/flights-0/00000000000000000000.log --print-data-log --max-records 5
+    \b
+    Example:
+      plog dump-segment sample-data/partition/txn_multisegment-0/00000000000000000000.log --print-data-log
     """
     from core.common.time_text import parse_time
     from core.inspector.file_dump import find_dumps

@@ -77,7 +77,9 @@ def produce(
 
     Each line is a record. A bad line stops it: what came before is written and acknowledged, nothing after is sent.
 
-    Example: zcat flights.ndjson.gz | plog produce flights --key-field tailnum --timestamp-field time
+    \b
+    Example:
+      zcat sample-data/flights-2013-01.ndjson.gz | plog produce flights --key-field tailnum --timestamp-field time
     """
     from cli.records_in import parse_headers, read_lines, read_raw
     from cli.row_writer import RowWriter

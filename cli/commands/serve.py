@@ -49,7 +49,9 @@ def serve(
 
     When it accepts clients it prints one line, `ready HOST:PORT ...`. SIGTERM or Ctrl-C stop it cleanly.
 
-    Example: plog serve --listen 127.0.0.1:9092 --data-dir ./data --set num.partitions=4
+    \b
+    Example:
+      plog serve --listen 127.0.0.1:9092 --data-dir ./data --set num.partitions=4
     """
     from core.broker.broker_config import DEFAULT_PORT, Endpoint, parse_endpoint
     from core.common.errors import UsageError

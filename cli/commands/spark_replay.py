@@ -44,7 +44,9 @@ def spark_replay(
     Reads the segment files of the data directory; committed records only. Run again after a crash, it finishes the
     rest.
 
-    Example: plog spark-replay flights --to parquet:./flights-parquet
+    \b
+    Example:
+      plog spark-replay flights --to parquet:./flights-parquet
     """
     from core.spark.replay import Replay
 

@@ -35,7 +35,9 @@ def create(
 ) -> None:
     """Create a topic.
 
-    Example: plog topic create flights --partitions 4 --set retention.ms=-1
+    \b
+    Example:
+      plog topic create flights --partitions 4 --set retention.ms=-1
     """
     from core.client.admin import Admin
     from core.common.error_code import ErrorCode
@@ -64,7 +66,9 @@ def list_(
 ) -> None:
     """List the topics.
 
-    Example: plog topic list --output json
+    \b
+    Example:
+      plog topic list --output json
     """
     from core.client.kafka_client import KafkaClient
     from core.cluster.topic_description import DirectoryTopics
@@ -92,7 +96,9 @@ def describe(
 ) -> None:
     """Describe topics: partitions, leaders, offsets, sizes and settings.
 
-    Example: plog topic describe flights
+    \b
+    Example:
+      plog topic describe flights
     """
     from core.client.admin import Admin
     from core.client.kafka_client import KafkaClient
@@ -164,7 +170,9 @@ def alter(
 ) -> None:
     """Change a topic's settings, or give it more partitions.
 
-    Example: plog topic alter flights --set retention.ms=604800000 --partitions 8
+    \b
+    Example:
+      plog topic alter flights --set retention.ms=604800000 --partitions 8
     """
     from core.client.admin import Admin
     from core.common.errors import UsageError
@@ -191,7 +199,9 @@ def delete(
 ) -> None:
     """Delete topics and all their records.
 
-    Example: plog topic delete flights
+    \b
+    Example:
+      plog topic delete flights
     """
     from core.client.admin import Admin
     from core.common.error_code import ErrorCode

@@ -25,7 +25,9 @@ def verify(
 
     Every checksum, every frame, every index entry against its log. Reads only; exit code 1 where something is found.
 
-    Example: plog verify data/
+    \b
+    Example:
+      plog verify sample-data/partition
     """
     from cli.findings_out import finding_text
     from cli.progress import Progress, size_text

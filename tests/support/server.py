@@ -1,4 +1,4 @@
-"""`plog serve` as a process, as a user starts it."""
+"""`plog serve` as a process, as a user starts it, and plog's other commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import signal
 import subprocess
 import sys
 import time
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from unittest import mock
+
+from cli.main import run
 
 PLOG = Path(sys.executable).with_name("plog")
 _READY_SECONDS = 30
@@ -66,6 +70,15 @@ class Server:
 
     def __exit__(self, *exception: object) -> None:
         self.stop()
+
+
+def call_plog(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """As `run_plog`, but in this process, which takes a tenth of the time."""
+    streams = [TextIOWrapper(BytesIO(data), encoding="utf-8", write_through=True) for data in (stdin, b"", b"")]
+    with mock.patch.multiple(sys, stdin=streams[0], stdout=streams[1], stderr=streams[2]):
+        code = run(list(arguments))
+    stdout, stderr = (stream.detach().getvalue() for stream in streams[1:])  # type: ignore[attr-defined]
+    return subprocess.CompletedProcess(arguments, code, stdout, stderr)
 
 
 def run_plog(

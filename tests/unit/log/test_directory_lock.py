@@ -92,5 +92,5 @@ def test_a_holder_that_says_nothing_of_itself(other_process: subprocess.Popen[st
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(AccessError, match="could not open .*missing.*: no such file"):
+    with pytest.raises(AccessError, match=r"could not open .*missing.*: no such file"):
         DirectoryLock(tmp_path / "missing").acquire()

@@ -1,0 +1,37 @@
+"""A log to work on, as users have it: a server, or a directory alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import Server, call_plog
+
+
+@pytest.fixture(scope="module")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("shared") / "data") as server:
+        yield server
+
+
+@pytest.fixture(params=["embedded", "server"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
+    """The options that name a log without topics: a directory, or a server."""
+    if request.param == "embedded":
+        yield ["--data-dir", str(tmp_path / "data")]
+        return
+    server: Server = request.getfixturevalue("shared_server")
+    options = ["--bootstrap-server", server.address]
+    yield options
+    names = [line.split(",")[0] for line in ok("topic", "list", "--output", "csv", *options).decode().split()[1:]]
+    if names:
+        ok("topic", "delete", *names, *options)
+
+
+def ok(*arguments: str, stdin: bytes = b"") -> bytes:
+    """What a command prints that must succeed."""
+    done = call_plog(*arguments, stdin=stdin)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout

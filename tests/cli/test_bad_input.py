@@ -1,0 +1,283 @@
+"""What is wrong is said in one clear line, with the right exit code; nothing is lost that was acknowledged."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from core.log.directory_lock import DirectoryLock
+from tests.cli.conftest import ok
+from tests.support.golden import GOLDEN
+from tests.support.server import Server, call_plog, run_plog
+
+MAX_MESSAGE_BYTES = 1048588
+
+
+@pytest.fixture
+def where(where: list[str]) -> list[str]:
+    """A log with the topic t, of one partition."""
+    ok("topic", "create", "t", *where)
+    return where
+
+
+def refused(*arguments: str, code: int, stdin: bytes = b"") -> str:
+    """What a command that must fail says; it says it in a line or two, and prints nothing else."""
+    done = call_plog(*arguments, stdin=stdin)
+    message = done.stderr.decode()
+    assert done.returncode == code, message
+    assert done.stdout == b""
+    assert "Traceback" not in message
+    assert message.startswith("error: ")
+    assert message.count("\n") <= 2
+    return message
+
+
+def values(where: list[str], topic: str = "t") -> list[bytes]:
+    done = call_plog("consume", topic, *where)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+# --- topics
+
+
+@pytest.mark.parametrize("command", [["consume", "nope"], ["topic", "describe", "nope"], ["topic", "delete", "nope"]])
+def test_no_such_topic(where: list[str], command: list[str]) -> None:
+    message = refused(*command, *where, code=1)
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in message
+    assert "nope" in message
+
+
+def test_a_topic_that_is_there(where: list[str]) -> None:
+    assert "TOPIC_ALREADY_EXISTS: Topic 't' already exists" in refused("topic", "create", "t", *where, code=1)
+    assert call_plog("topic", "create", "t", "--if-not-exists", *where).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["a b", "..", "a/b", "x" * 250, ""])
+def test_a_topic_name_that_kafka_refuses(where: list[str], name: str) -> None:
+    assert "INVALID_TOPIC_EXCEPTION" in refused("topic", "create", name, *where, code=1)
+
+
+@pytest.mark.parametrize("setting", ["no.such=1", "retention.ms=soon", "cleanup.policy=burn"])
+def test_a_setting_that_is_wrong(where: list[str], setting: str) -> None:
+    assert "INVALID_CONFIG" in refused("topic", "create", "x", "--set", setting, *where, code=1)
+    assert "INVALID_CONFIG" in refused("topic", "alter", "t", "--set", setting, *where, code=1)
+    assert call_plog("topic", "list", "--output", "csv", *where).stdout == b"topic,partitions\nt,1\n"
+
+
+def test_no_such_partition(where: list[str]) -> None:
+    assert "partitions 0 to 0, not 7" in refused("produce", "t", "--partition", "7", *where, stdin=b"a\n", code=2)
+    assert "no partition 7" in refused("consume", "t", "--partition", "7", *where, code=2)
+
+
+# --- records
+
+
+def test_malformed_json_stops_at_its_line(where: list[str]) -> None:
+    lines = b'{"k": "a"}\n{"k": "b"}\n{"k": \n{"k": "d"}\n'
+    message = refused("produce", "t", "--key-field", "k", *where, stdin=lines, code=1)
+    assert "line 3: not JSON" in message
+    assert values(where) == [b'{"k": "a"}', b'{"k": "b"}']
+
+
+def test_an_absent_key_field_is_an_error_and_null_is_a_null_key(where: list[str]) -> None:
+    lines = b'{"k": null}\n{"k": "b"}\n{"other": 1}\n'
+    message = refused("produce", "t", "--key-field", "k", *where, stdin=lines, code=1)
+    assert "line 3: no field 'k'" in message
+    done = call_plog("consume", "t", "--format", "%K %k\n", *where)
+    assert done.stdout == b"-1 \n1 b\n"
+
+
+def test_an_absent_or_wrong_timestamp_field(where: list[str]) -> None:
+    options = ["--timestamp-field", "at", *where]
+    assert "line 1: no field 'at'" in refused("produce", "t", *options, stdin=b'{"a": 1}\n', code=1)
+    assert "line 1: field 'at' is true" in refused("produce", "t", *options, stdin=b'{"at": true}\n', code=1)
+    assert values(where) == []
+
+
+def test_a_line_without_its_separator(where: list[str]) -> None:
+    message = refused("produce", "t", "--key-separator", ":", *where, stdin=b"a:1\nb\n", code=1)
+    assert "line 2: no key separator ':'" in message
+    assert values(where) == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b'{"value": "x", "colour": "red"}', "colour"),
+        (b'{"value": 7}', "value"),
+        (b'{"value": {"base64": "%%"}}', "base64"),
+        (b'{"headers": [["a"]]}', "header"),
+        (b'{"value": "x", "partition": 9}', "partition"),
+        (b'"x"', "object"),
+    ],
+)
+def test_an_envelope_that_is_none(where: list[str], line: bytes, problem: str) -> None:
+    lines = b'{"value": "good"}\n' + line + b"\n"
+    done = call_plog("produce", "t", "--format", "envelope", *where, stdin=lines)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"error: line 2: ")
+    assert problem in done.stderr.decode()
+    assert b"; 1 record written to t before it, none after" in done.stderr
+    assert values(where) == [b"good"]
+
+
+def test_csv_with_a_cell_too_few(where: list[str]) -> None:
+    message = refused("produce", "t", "--format", "csv", *where, stdin=b"a,b\n1,2\n3\n", code=1)
+    assert "line 3: 1 cells" in message
+    assert values(where) == [b'{"a": "1", "b": "2"}']
+
+
+def test_a_record_over_max_message_bytes(where: list[str]) -> None:
+    oversize = b"x" * (2 * MAX_MESSAGE_BYTES)
+    message = refused("produce", "t", *where, stdin=b"before\n" + oversize + b"\n", code=1)
+    assert "MESSAGE_TOO_LARGE: line 2: " in message
+    assert f"max.message.bytes is {MAX_MESSAGE_BYTES}" in message
+    assert values(where) == [b"before"]
+
+
+def test_what_the_message_says_was_written_is_what_was_written(where: list[str]) -> None:
+    oversize = b"x" * (2 * MAX_MESSAGE_BYTES)
+    lines = [b"%d" % n for n in range(50)]
+    message = refused("produce", "t", *where, stdin=b"\n".join([*lines[:25], oversize, *lines[25:]]), code=1)
+    assert "line 26: " in message
+    assert f"; {len(values(where))} records written to t beside it" in message
+
+
+def test_a_file_that_is_not_there(where: list[str], tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.txt")
+    assert f"could not read {missing}: no such file" in refused("produce", "t", missing, *where, code=3)
+
+
+def test_options_that_do_not_go_together(where: list[str]) -> None:
+    for options in (
+        ["--key-separator", ":", "--key-field", "k"],
+        ["--format", "raw", "--key-field", "k"],
+        ["--format", "csv", "--key-separator", ":"],
+        ["--key-separator", ""],
+        ["--header", "no-equals-sign"],
+    ):
+        refused("produce", "t", *options, *where, stdin=b"a\n", code=2)
+    for options in (
+        ["--follow", "--until", "5"],
+        ["--from", "somewhere"],
+        ["--format", "plain"],
+        ["--format", "%q"],
+        ["--format", "%s\\q"],
+    ):
+        refused("consume", "t", *options, *where, code=2)
+    assert values(where) == []
+
+
+# --- directories, files, ports
+
+
+def test_no_such_directory(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    for command in (["topic", "list"], ["consume", "t"]):
+        message = refused(*command, "--data-dir", missing, code=3)
+        assert f"could not read {missing}: no such file or directory" in message
+        assert "hint: name a data directory with --data-dir" in message
+    assert not Path(missing).exists()
+
+
+def test_a_directory_that_is_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    refused("topic", "list", "--data-dir", str(file), code=3)
+    refused("topic", "create", "t", "--data-dir", str(file), code=3)
+    refused_by_serve(file, "--listen", "127.0.0.1:0")
+
+
+def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
+    """/proc refuses root, too."""
+    refused("topic", "create", "t", "--data-dir", "/proc/plog", code=3)
+    refused_by_serve(Path("/proc/plog"), "--listen", "127.0.0.1:0")
+
+
+@pytest.mark.parametrize("command", ["dump-segment", "verify"])
+def test_no_such_file(command: str, tmp_path: Path) -> None:
+    missing = str(tmp_path / "00000000000000000000.log")
+    assert f"no such file or directory: {missing}" in refused(command, missing, code=3)
+
+
+@pytest.mark.parametrize("command", ["dump-segment", "verify"])
+def test_a_file_that_kafka_does_not_write(command: str, tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("hello\n")
+    assert "notes.txt is no file that Kafka or plog writes" in refused(command, str(file), code=3)
+
+
+@pytest.mark.parametrize("command", ["dump-segment", "verify"])
+def test_a_log_that_is_none(command: str, tmp_path: Path) -> None:
+    file = tmp_path / "00000000000000000000.log"
+    file.write_bytes(b"To whom it may concern, this is a letter and no log, however long it goes on like this\n" * 3)
+    done = call_plog(command, str(file))
+    assert done.returncode == 1
+    assert b"00000000000000000000.log position 0" in done.stdout + done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        message = refused_by_serve(tmp_path / "data", "--listen", address)
+    assert f"could not listen on {address}: address already in use" in message
+
+
+@pytest.mark.parametrize("listen", ["nonsense", "127.0.0.1:http", "127.0.0.1:99999", "host.invalid:0"])
+def test_an_address_that_is_none(tmp_path: Path, listen: str) -> None:
+    refused_by_serve(tmp_path / "data", "--listen", listen, codes=(2, 3))
+
+
+def refused_by_serve(data_dir: Path, *arguments: str, codes: tuple[int, ...] = (3,)) -> str:
+    done = run_plog("serve", "--data-dir", str(data_dir), *arguments)
+    lines = [
+        line for line in done.stderr.decode().splitlines() if not line[:4].isdigit()
+    ]  # the log's begin with a year
+    assert done.returncode in codes, done.stderr
+    assert lines[0].startswith("error: ")
+    assert b"ready" not in done.stdout
+    return "\n".join(lines)
+
+
+def test_a_directory_that_another_plog_owns(server: Server, tmp_path: Path) -> None:
+    message = refused_by_serve(tmp_path / "data", "--listen", "127.0.0.1:0", "--lock-timeout", "0")
+    assert server.process is not None
+    assert f"in use by process {server.process.pid}, listening on {server.address}" in message
+
+
+def test_an_embedded_writer_waits_no_longer_than_it_is_told(tmp_path: Path) -> None:
+    lock = DirectoryLock(tmp_path)
+    lock.acquire()
+    message = refused("topic", "create", "t", "--data-dir", str(tmp_path), "--lock-timeout", "0.1", code=3)
+    lock.release()
+    assert "in use by process" in message
+
+
+def test_no_server() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+    message = refused("consume", "t", "--bootstrap-server", address, code=3)
+    assert f"could not connect to {address}: connection refused" in message
+    assert "hint: is a broker listening there?" in message
+
+
+def test_inspecting_writes_nothing(tmp_path: Path) -> None:
+    copy = tmp_path / "data"
+    shutil.copytree(GOLDEN / "c_torn_tail.corrupt", copy)
+    before = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in copy.rglob("*") if p.is_file()}
+    for command in (["verify"], ["dump-segment", "--print-data-log"], ["dump-segment", "--verify-index-only"]):
+        assert call_plog(*command, str(copy)).returncode == 1
+    for partition in copy.glob("*-0"):
+        call_plog("consume", partition.name.removesuffix("-0"), "--data-dir", str(copy))
+    assert {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in copy.rglob("*") if p.is_file()} == before
+
+
+def test_usage() -> None:
+    assert "No such command 'frobnicate'" in refused("frobnicate", code=2)
+    assert "hint: plog consume --help" in refused("consume", code=2)
+    assert "hint: plog produce --help" in refused("produce", "t", "--acks", "2", code=2)

@@ -1,0 +1,85 @@
+"""Each command says what it does, and its example works when pasted."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cli.main import COMMANDS
+from tests.support.server import PLOG, Server, run_plog
+
+ROOT = Path(__file__).resolve().parents[2]
+TOPIC_COMMANDS = ["create", "list", "describe", "alter", "delete"]
+WITH_EXAMPLE = [[c] for c in COMMANDS if c != "topic"] + [["topic", c] for c in TOPIC_COMMANDS] + [[]]
+
+
+def example_of(command: list[str]) -> str:
+    text = run_plog(*command, "--help").stdout.decode()
+    found = re.search(r"Example:\n +(\S.*)\n", text)
+    assert found, text
+    return found[1]
+
+
+def test_plain_plog_lists_the_commands() -> None:
+    done = run_plog("--help")
+    assert done.returncode == 0
+    for name, (_, line) in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(line)}$", done.stdout.decode(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", WITH_EXAMPLE, ids=" ".join)
+def test_help_has_an_example_of_the_command(command: list[str]) -> None:
+    assert " ".join(["plog", *command]) in example_of(command)
+
+
+@pytest.mark.parametrize("command", [[], ["topic"]])
+def test_a_group_without_a_command_shows_its_help(command: list[str]) -> None:
+    done = run_plog(*command)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"Usage: plog")
+    assert done.stdout == b""
+
+
+def paste(command: str, data_dir: Path) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        capture_output=True,
+        check=False,
+        cwd=ROOT,
+        timeout=120,
+        env={**os.environ, "PATH": f"{PLOG.parent}:{os.environ['PATH']}", "PLOG_DATA_DIR": str(data_dir)},
+    )
+
+
+def test_the_examples_work_when_pasted(tmp_path: Path) -> None:
+    """In the order in which somebody would paste them; `serve` and `spark-replay` have tests of their own."""
+    data_dir = tmp_path / "data"
+    printed = {}
+    for command in (
+        ["topic", "create"], ["produce"], ["consume"], ["topic", "list"], ["topic", "describe"], ["topic", "alter"],
+        ["topic", "delete"], ["dump-segment"], ["verify"], [],
+    ):  # fmt: skip
+        done = paste(example_of(command), data_dir)
+        assert done.returncode == 0, (command, done.stderr)
+        printed[" ".join(command)] = done.stdout
+    sample = gzip.decompress((ROOT / "sample-data" / "flights-2013-01.ndjson.gz").read_bytes())
+    assert printed["consume"].count(b"\n") == sample.count(b'{"time":"2013-01-15T')
+    assert printed["dump-segment"].count(b"\n| offset") > 5
+    assert b"baseOffset: 0 " in printed[""]
+
+
+def test_the_example_of_serve(tmp_path: Path) -> None:
+    arguments = example_of(["serve"]).split()[2:]
+    listen = arguments.index("--listen")
+    data_dir = arguments.index("--data-dir")
+    assert data_dir > listen
+    settings = arguments[data_dir + 2 :]
+    with Server(tmp_path / "data", *settings) as server:
+        run_plog("produce", "fresh", "--bootstrap-server", server.address, stdin=b"a\n")
+        listed = run_plog("topic", "list", "--output", "csv", "--bootstrap-server", server.address)
+    assert listed.stdout == b"topic,partitions\nfresh,4\n"

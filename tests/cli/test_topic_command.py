@@ -1,0 +1,99 @@
+"""`plog topic`, against a server and embedded: the same answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.conftest import ok
+from tests.support.server import Server, call_plog, run_plog
+
+
+def described(where: list[str], *names: str) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = json.loads(ok("topic", "describe", *names, "--output", "json", *where))
+    return rows
+
+
+def test_a_topics_life(where: list[str]) -> None:
+    ok(
+        "topic",
+        "create",
+        "t",
+        "--partitions",
+        "2",
+        "--set",
+        "retention.ms=-1",
+        "--set",
+        "segment.bytes=1048576",
+        *where,
+    )
+    ok("produce", "t", "--partition", "1", *where, stdin=b"a\nb\nc\n")
+    rows = described(where, "t")
+    assert [(r["partition"], r["start_offset"], r["end_offset"]) for r in rows] == [(0, 0, 0), (1, 0, 3)]
+    assert all(r["topic"] == "t" for r in rows)
+    if where[0] == "--data-dir":
+        assert rows[0]["size_bytes"] == 0
+        assert rows[1]["size_bytes"]
+
+    ok("topic", "alter", "t", "--partitions", "3", "--set", "retention.ms=60000", "--unset", "segment.bytes", *where)
+    assert [r["partition"] for r in described(where, "t")] == [0, 1, 2]
+    talk = call_plog("topic", "describe", "t", *where).stderr.decode()
+    assert "retention.ms=60000" in talk
+    assert "segment.bytes" not in talk
+
+    ok("topic", "create", "u", *where)
+    assert ok("topic", "list", "--output", "ndjson", *where).splitlines() == [
+        b'{"topic": "t", "partitions": 3}',
+        b'{"topic": "u", "partitions": 1}',
+    ]
+    ok("topic", "delete", "t", "u", *where)
+    assert ok("topic", "list", "--output", "json", *where) == b"[]\n"
+    ok("topic", "delete", "t", "--if-exists", *where)
+
+
+def test_a_topic_made_again_is_empty(where: list[str]) -> None:
+    ok("topic", "create", "t", *where)
+    ok("produce", "t", *where, stdin=b"old\n")
+    ok("topic", "delete", "t", *where)
+    ok("topic", "create", "t", *where)
+    assert ok("consume", "t", *where) == b""
+    ok("produce", "t", *where, stdin=b"new\n")
+    assert ok("consume", "t", *where) == b"new\n"
+
+
+def test_partitions_are_never_taken_away(where: list[str]) -> None:
+    ok("topic", "create", "t", "--partitions", "2", *where)
+    done = call_plog("topic", "alter", "t", "--partitions", "1", *where)
+    assert done.returncode == 1
+    assert b"INVALID_PARTITIONS" in done.stderr
+
+
+def test_alter_with_nothing_to_change(where: list[str]) -> None:
+    ok("topic", "create", "t", *where)
+    assert call_plog("topic", "alter", "t", *where).returncode == 2
+
+
+def test_what_one_process_makes_the_next_one_finds(tmp_path: Path) -> None:
+    """Embedded, then served, then embedded: one directory."""
+    embedded = ["--data-dir", str(tmp_path / "data")]
+    ok("topic", "create", "t", "--partitions", "2", *embedded)
+    ok("produce", "t", *embedded, stdin=b"a\n")
+    with Server(tmp_path / "data") as server:
+        ok("produce", "t", "--bootstrap-server", server.address, stdin=b"b\n")
+        ok("produce", "t", *embedded, stdin=b"c\n")  # talks to the server, which owns the directory
+        assert sorted(ok("consume", "t", *embedded).split()) == [b"a", b"b", b"c"]
+    assert sorted(ok("consume", "t", *embedded).split()) == [b"a", b"b", b"c"]
+
+
+def test_a_table_for_a_pipe_is_plain(where: list[str]) -> None:
+    ok("topic", "create", "topic-with-a-name", "--partitions", "12", *where)
+    assert ok("topic", "list", *where) == b"topic              partitions\ntopic-with-a-name          12\n"
+
+
+def test_the_data_directory_by_environment(tmp_path: Path) -> None:
+    environment = {"PLOG_DATA_DIR": str(tmp_path / "data")}
+    assert run_plog("topic", "create", "t", environment=environment).returncode == 0
+    assert (tmp_path / "data" / "t-0").is_dir()
+    environment = {"XDG_DATA_HOME": str(tmp_path / "home"), "PLOG_DATA_DIR": ""}
+    assert run_plog("topic", "create", "t", environment=environment).returncode == 0
+    assert (tmp_path / "home" / "plog" / "t-0").is_dir()
