@@ -14,7 +14,7 @@ from core.common.errors import CorruptRecordError, KafkaError
 from core.log.log_config import LONG_MAX, LogConfig
 from core.records.compression import CompressionType
 from core.records.record import Record
-from core.records.record_batch import DELETE_HORIZON_FLAG, NO_SEQUENCE, NO_TIMESTAMP, RecordBatch
+from core.records.record_batch import DELETE_HORIZON_FLAG, NO_TIMESTAMP, RecordBatch
 from core.records.record_batch_builder import build_batch
 
 _SMALLEST_RECORD = 7
@@ -80,8 +80,8 @@ def _ensure_sound_header(batch: RecordBatch) -> None:
             ErrorCode.INVALID_RECORD,
             f"producer {batch.producer_id} sent sequence {batch.base_sequence} in epoch {batch.producer_epoch}",
         )
-    if not batch.has_producer_id and (batch.is_transactional or batch.base_sequence != NO_SEQUENCE):
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a batch without a producer id has a sequence or a transaction")
+    if batch.is_transactional and not batch.has_producer_id:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a batch of a transaction has no producer id")
 
 
 def _ensure_not_ahead(batch: RecordBatch, config: LogConfig, now_ms: int) -> None:

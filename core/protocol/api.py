@@ -12,6 +12,7 @@ from core.protocol.schema.create_topics import CreateTopicsRequest, CreateTopics
 from core.protocol.schema.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from core.protocol.schema.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from core.protocol.schema.fetch import FetchRequest, FetchResponse
+from core.protocol.schema.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from core.protocol.schema.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -53,6 +54,7 @@ PRODUCE = Api(0, "Produce", ProduceRequest, ProduceResponse)
 FETCH = Api(1, "Fetch", FetchRequest, FetchResponse)
 LIST_OFFSETS = Api(2, "ListOffsets", ListOffsetsRequest, ListOffsetsResponse)
 METADATA = Api(3, "Metadata", MetadataRequest, MetadataResponse)
+FIND_COORDINATOR = Api(10, "FindCoordinator", FindCoordinatorRequest, FindCoordinatorResponse)
 API_VERSIONS = Api(API_VERSIONS_KEY, "ApiVersions", ApiVersionsRequest, ApiVersionsResponse)
 CREATE_TOPICS = Api(19, "CreateTopics", CreateTopicsRequest, CreateTopicsResponse)
 DELETE_TOPICS = Api(20, "DeleteTopics", DeleteTopicsRequest, DeleteTopicsResponse)

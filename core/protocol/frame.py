@@ -58,14 +58,15 @@ class Endpoint(Generic[Req, Res]):
         self._request = codec(api.request, version)
         self._response = codec(api.response, version)
         self._flexible_header = b"\0" if api.response_header_version(version) == 1 else b""
-        self._name = f"{api.name} request version {version}"
 
     def decode_request(self, frame: memoryview) -> tuple[RequestHeader, Req]:
-        """Header and request of a frame without its size; MalformedMessageError where they do not decode."""
+        """Header and request of a frame without its size; MalformedMessageError where they do not decode.
+
+        What follows the request is passed over, as Kafka does: librdkafka's Metadata request for all topics has three
+        bytes too many.
+        """
         header, position = self._header.decode(frame)
-        request, end = self._request.decode(frame, position)
-        if end != len(frame):
-            raise MalformedMessageError(f"{len(frame) - end} bytes follow a {self._name}")
+        request, _ = self._request.decode(frame, position)
         return header, request
 
     def encode_response(self, correlation_id: int, response: Res) -> list[Piece]:
