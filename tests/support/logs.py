@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from core.common.clock import Clock, ManualClock
-from core.common.filesystem import FileSystem
+from core.common.filesystem import File, FileSystem
 from core.common.topic_partition import TopicPartition
 from core.log.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
@@ -82,3 +82,23 @@ def read_all(log: PartitionLog, offset: int = 0, *, max_bytes: int = 1 << 20) ->
         records += [r for batch in batches for r in batch.records() if r.offset >= offset]
         offset = batches[-1].next_offset
     return records
+
+
+class FullDisk(FileSystem):
+    """Writes half of what it is asked for, then refuses."""
+
+    is_full = False
+
+    def open_append(self, path: Path) -> File:
+        disk = self
+
+        class FullFile(File):
+            def write_at(self, data: bytes | bytearray | memoryview, position: int) -> None:
+                if disk.is_full:
+                    super().write_at(memoryview(data)[: len(data) // 2], position)
+                    raise OSError(28, "No space left on device")
+                super().write_at(data, position)
+
+        opened = super().open_append(path)
+        fd, opened.fd = opened.fd, -1
+        return FullFile(path, fd)

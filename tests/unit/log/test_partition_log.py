@@ -7,13 +7,12 @@ import pytest
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.filesystem import File, FileSystem
 from core.index.transaction_index import AbortedTransaction
 from core.log.leader_epoch_cache import EpochEntry
 from core.log.partition_log import PartitionLog
 from core.records.batches import iter_whole_batches
 from core.records.record import Record
-from tests.support.logs import NOW, append, append_marker, make_batch, open_log, read_all
+from tests.support.logs import NOW, FullDisk, append, append_marker, make_batch, open_log, read_all
 
 
 @pytest.fixture
@@ -135,26 +134,6 @@ def test_a_write_that_fails_leaves_no_trace(tmp_path: Path) -> None:
     disk.is_full = False
     assert append(log, make_batch(b"c")).base_offset == 1
     assert values(read_all(log)) == [b"a", b"c"]
-
-
-class FullDisk(FileSystem):
-    """Writes half of what it is asked for, then refuses."""
-
-    is_full = False
-
-    def open_append(self, path: Path) -> File:
-        disk = self
-
-        class FullFile(File):
-            def write_at(self, data: bytes | bytearray | memoryview, position: int) -> None:
-                if disk.is_full:
-                    super().write_at(memoryview(data)[: len(data) // 2], position)
-                    raise OSError(28, "No space left on device")
-                super().write_at(data, position)
-
-        opened = super().open_append(path)
-        fd, opened.fd = opened.fd, -1
-        return FullFile(path, fd)
 
 
 # --- producers

@@ -1,0 +1,112 @@
+"""A broker without sockets, and requests to it as a client encodes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from core.broker.broker import Broker
+from core.broker.broker_config import BrokerConfig
+from core.broker.request_dispatcher import PendingAnswer
+from core.cluster.controller import NewTopic
+from core.common.clock import Clock, ManualClock
+from core.log.file_records import FileRegion
+from core.protocol.api import FETCH, PRODUCE, Api
+from core.protocol.frame import decode_response, encode_request
+from core.protocol.primitives import Piece
+from core.protocol.schema.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from core.protocol.schema.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from core.records.batches import iter_whole_batches
+from core.records.record import Record
+from core.records.record_batch import RecordBatch
+from tests.support.logs import NOW, make_batch
+
+AnyApi = Api[Any, Any]
+Req = TypeVar("Req")
+Res = TypeVar("Res")
+
+PRODUCE_BY_NAME = 12
+"""The last versions of Produce and Fetch that name topics by name."""
+
+
+def open_broker(directory: Path, clock: Clock | None = None, **settings: str) -> Broker:
+    """`settings` by Kafka's names, with _ for a dot."""
+    config = BrokerConfig.parse({name.replace("_", "."): value for name, value in settings.items()})
+    assert not config.unknown
+    return Broker(directory, config, clock=clock or ManualClock(NOW))
+
+
+def add_topic(broker: Broker, name: str = "t", partitions: int = 1, **configs: str) -> bytes:
+    """Gives the topic's id."""
+    settings: dict[str, str | None] = {key.replace("_", "."): value for key, value in configs.items()}
+    return broker.create_topic(NewTopic(name, partitions, configs=settings)).topic_id
+
+
+def send(broker: Broker, api: Api[Req, Res], request: Req, version: int) -> Any:  # pieces, PendingAnswer or None
+    frame = encode_request(api, version, 77, "test", request)
+    return broker.dispatcher.handle(memoryview(bytearray(frame))[4:])
+
+
+def ask(broker: Broker, api: Api[Req, Res], request: Req, version: int | None = None) -> Res:
+    """The answer; in the latest version where none is given."""
+    version = api.versions.last if version is None else version
+    answer = send(broker, api, request, version)
+    assert not isinstance(answer, PendingAnswer), "the answer waits"
+    assert answer is not None
+    return decode(api, answer, version)
+
+
+def decode(api: Api[Any, Res], pieces: Sequence[Piece], version: int) -> Res:
+    whole = b"".join(p.read() if isinstance(p, FileRegion) else bytes(p) for p in pieces)
+    assert int.from_bytes(whole[:4], "big") == len(whole) - 4
+    correlation_id, response = decode_response(api, version, memoryview(whole)[4:])
+    assert correlation_id == 77
+    return response
+
+
+def produce_request(batch: RecordBatch | bytes, topic: str = "t", partition: int = 0, acks: int = -1) -> ProduceRequest:
+    data = batch if isinstance(batch, bytes) else bytes(batch.buffer)
+    topics = [TopicProduceData(topic, partition_data=[PartitionProduceData(partition, data)])]
+    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=topics)
+
+
+def produce(
+    broker: Broker, batch: RecordBatch | bytes, topic: str = "t", partition: int = 0, acks: int = -1
+) -> PartitionProduceResponse:
+    response = ask(broker, PRODUCE, produce_request(batch, topic, partition, acks), PRODUCE_BY_NAME)
+    return response.responses[0].partition_responses[0]
+
+
+def produce_values(broker: Broker, *values: bytes, topic: str = "t", partition: int = 0) -> None:
+    """A batch of each value."""
+    for value in values:
+        assert produce(broker, make_batch(value), topic, partition).error_code == 0
+
+
+def fetch_request(
+    offset: int, topic: str = "t", partition: int = 0, *, partition_max_bytes: int = 1 << 20, **fields: Any
+) -> FetchRequest:
+    """`fields` of the request."""
+    wanted = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=partition_max_bytes)
+    fields = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, **fields}
+    return FetchRequest(topics=[FetchTopic(topic, partitions=[wanted])], **fields)
+
+
+def fetch(broker: Broker, offset: int, topic: str = "t", partition: int = 0, **fields: Any) -> PartitionData:
+    response = ask(broker, FETCH, fetch_request(offset, topic, partition, **fields), PRODUCE_BY_NAME)
+    assert response.error_code == 0
+    return response.responses[0].partitions[0]
+
+
+def records_of(data: PartitionData) -> list[Record]:
+    return [r for batch in iter_whole_batches(memoryview(bytes(data.records or b""))) for r in batch.records()]  # type: ignore[arg-type]
+
+
+def values_of(data: PartitionData) -> list[bytes | None]:
+    return [record.value for record in records_of(data)]
