@@ -82,13 +82,14 @@ def _read_one_batch(data: PartitionProduceData, version: int) -> RecordBatch:
     assert isinstance(records, memoryview)
     try:
         batch = read_batch(records)
+        codec = batch.compression
     except CorruptRecordError as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
     if not isinstance(batch, RecordBatch):
         raise KafkaError(ErrorCode.INVALID_RECORD, f"record batch of magic {batch.magic}, expected 2")
     if batch.size_bytes != len(records):
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request holds exactly one record batch per partition")
-    if version < _FIRST_VERSION_WITH_ZSTD and batch.compression is CompressionType.ZSTD:
+    if version < _FIRST_VERSION_WITH_ZSTD and codec is CompressionType.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "produce requests before version 7 know no zstd")
     if batch.is_transactional:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the producer has no transaction open on this partition")

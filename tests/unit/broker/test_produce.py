@@ -96,6 +96,15 @@ def test_records_that_are_no_batch(broker: Broker, data: bytes, code: ErrorCode)
     assert values_of(fetch(broker, 0)) == []
 
 
+@pytest.mark.parametrize("version", [6, 12])
+def test_a_codec_that_there_is_not(broker: Broker, version: int) -> None:
+    add_topic(broker)
+    data = bytearray(make_batch(b"a").buffer)
+    data[22] |= 7
+    answer = ask(broker, PRODUCE, produce_request(bytes(data)), version).responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
+
+
 def test_no_records(broker: Broker) -> None:
     add_topic(broker)
     request = produce_request(b"")
