@@ -15,7 +15,7 @@ from core.common.errors import UsageError
 if TYPE_CHECKING:
     from cli.record_source import RecordSource
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 class Isolation(StrEnum):

@@ -19,7 +19,7 @@ from cli.output import OutputFormat, is_terminal, write_rows
 if TYPE_CHECKING:
     from core.inspector.file_dump import FileDump
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 class DumpFormat(StrEnum):

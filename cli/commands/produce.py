@@ -15,7 +15,7 @@ from core.common.errors import UsageError
 if TYPE_CHECKING:
     from cli.records_in import Parser
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 class InputFormat(StrEnum):

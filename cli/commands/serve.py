@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from core.broker.broker import Broker
     from core.broker.broker_config import BrokerConfig, Endpoint
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command()

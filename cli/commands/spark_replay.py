@@ -17,7 +17,7 @@ from core.common.errors import UsageError
 if TYPE_CHECKING:
     from core.spark.replay import Replay, ReplayPlan
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command()

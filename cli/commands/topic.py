@@ -13,7 +13,12 @@ from cli.session import open_client, open_source
 if TYPE_CHECKING:
     from core.cluster.topic_description import TopicDescription
 
-app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
+app = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    help="Create, list, describe, alter and delete topics.",
+)
 
 SettingsOption = Annotated[
     list[str] | None, typer.Option("--set", "--config", metavar="KEY=VALUE", help="A topic setting; may be repeated.")

@@ -11,7 +11,7 @@ import typer
 from cli.options import say
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _COLUMNS = ["severity", "code", "path", "position", "offset", "message"]
 

@@ -35,7 +35,6 @@ class Code(StrEnum):
     CHECKPOINT_CORRUPT = "checkpoint-corrupt"
     METADATA_CORRUPT = "metadata-corrupt"
     UNFINISHED_SWAP = "unfinished-swap"
-    UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True, slots=True)

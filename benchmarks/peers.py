@@ -1,0 +1,110 @@
+"""The brokers that are measured beside each other, and what is read of a process: CPU seconds and resident memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Protocol
+
+from tests.support.oracle import fetched_libs, java_command
+from tests.support.server import Server
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_KAFKA_READY_SECONDS = 60
+
+
+class Peer(Protocol):
+    name: str
+    address: str
+    pid: int
+
+    def stop(self) -> None: ...
+
+
+class PlogPeer:
+    name = "plog"
+
+    def __init__(self, directory: Path) -> None:
+        self._server = Server(directory / "plog")
+        started = time.monotonic()
+        self._server.start()
+        self.ready_s = time.monotonic() - started
+        self.address = self._server.address
+        assert self._server.process is not None
+        self.pid = self._server.process.pid
+
+    def stop(self) -> None:
+        self._server.stop()
+
+
+class KafkaPeer:
+    """Kafka 4.3.1, broker and controller in one process, with the heap and the collector of its own start script."""
+
+    name = "kafka"
+
+    def __init__(self, directory: Path, port: int = 19292) -> None:
+        data = directory / "kafka"
+        data.mkdir(parents=True)
+        properties = directory / "server.properties"
+        properties.write_text(
+            "process.roles=broker,controller\nnode.id=1\n"
+            f"controller.quorum.voters=1@127.0.0.1:{port + 1}\n"
+            f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{port + 1}\n"
+            "controller.listener.names=CONTROLLER\ninter.broker.listener.name=PLAINTEXT\n"
+            f"log.dirs={data}\noffsets.topic.replication.factor=1\n"
+            "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
+        )
+        format_ = java_command(
+            "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c", str(properties)
+        )
+        subprocess.run(format_, check=True, capture_output=True)
+        log = (directory / "kafka.log").open("wb")
+        command = [
+            "java", "-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+            "-Djava.awt.headless=true", "-cp", f"{fetched_libs()}/*", "kafka.Kafka", str(properties),
+        ]  # fmt: skip
+        self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        self.pid = self._process.pid
+        self.address = f"127.0.0.1:{port}"
+        deadline = time.monotonic() + _KAFKA_READY_SECONDS
+        while not self._answers():
+            assert time.monotonic() < deadline, log.name
+            assert self._process.poll() is None, log.name
+            time.sleep(0.2)
+
+    def _answers(self) -> bool:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        try:
+            AdminClient({"bootstrap.servers": self.address, "log_level": 0}).list_topics(timeout=2)
+        except KafkaException:
+            return False
+        return True
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(60)
+
+
+def cpu_seconds(pid: int) -> tuple[float, float]:
+    """User and system time of a process, all threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return int(fields[11]) / _TICKS, int(fields[12]) / _TICKS
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def warm_memory(directory: Path, megabytes: int = 1200) -> None:
+    """Writes and deletes a file: guests give memory back that they do not use, and the first to write to it again pays
+    for that, which is neither broker's doing."""
+    path = directory / "warm"
+    block = bytes(1 << 20)
+    with path.open("wb", buffering=0) as file:
+        for _ in range(megabytes):
+            file.write(block)
+    path.unlink()

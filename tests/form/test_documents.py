@@ -1,0 +1,75 @@
+"""What the documents say of the commands is so, and they speak of the project alone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cli.main import COMMANDS
+from core.inspector.findings import Code
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [path for path in ROOT.glob("*.md")] + list((ROOT / "docs").rglob("*.md"))
+
+
+def test_the_two_commands_stand_at_the_top_of_the_readme() -> None:
+    head = (ROOT / "README.md").read_text().split("\n## ")[0]
+    commands = re.findall(r"^    (\S+)", head, re.MULTILINE)
+    assert commands == ["scripts/demo", "scripts/test"]
+    for command in commands:
+        assert (ROOT / command).stat().st_mode & 0o111
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_its_section_with_an_example(command: str) -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    section = re.search(rf"^## plog {command}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert section
+    assert re.search(rf"^    .*plog {command}", section[1], re.MULTILINE)
+
+
+def test_every_finding_is_documented() -> None:
+    text = (ROOT / "docs" / "findings.md").read_text()
+    assert {code.value for code in Code} == set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+        assert (document.parent / target).exists(), target
+
+
+def test_no_file_names_a_machine() -> None:
+    """Nor a folder outside the project."""
+    forbidden = re.compile(r"/work/|/root/|/tmp/pytest|\.\./shared")
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False).stdout.decode()
+    if not tracked:
+        pytest.skip("not a git checkout")
+    bad = []
+    for name in tracked.split("\0"):
+        path = ROOT / name
+        if not name or name.startswith("tests/golden/kafka/") or path == Path(__file__) or not path.is_file():
+            continue
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:
+            continue
+        bad += [f"{name}: {found[0]}" for found in forbidden.finditer(text)]
+    assert bad == []
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "format").glob("*.md")), ids=lambda path: path.stem)
+def test_the_bytes_of_a_format_page_are_those_of_its_file(page: Path) -> None:
+    data = b""
+    checked = 0
+    for line in page.read_text().splitlines():
+        if named := re.fullmatch(r"`(sample-data/\S+)`:", line):
+            data = (ROOT / named[1]).read_bytes()
+        elif row := re.match(r"    (\d+) +((?:[0-9a-f]{2} )+) +\S", line):
+            expected = bytes.fromhex(row[2])
+            assert data[int(row[1]) :].startswith(expected), line
+            checked += 1
+    assert checked > 0

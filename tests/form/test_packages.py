@@ -1,0 +1,72 @@
+"""The wheel and the sdist: made as a release makes them, and looked into."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from core import VERSION
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT], check=True, capture_output=True
+    )
+    return folder
+
+
+def test_the_wheel_holds_the_packages_and_nothing_else(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    assert wheel.name == f"plog-{VERSION}-py3-none-any.whl"
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    ours = {
+        str(path.relative_to(ROOT))
+        for package in ("core", "cli", "plog")
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert names == ours
+    assert {"core/__init__.py", "cli/main.py", "plog/__main__.py", "plog/py.typed"} <= names
+
+
+def test_the_wheel_installs_the_command_and_its_dependencies(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (entry_points,) = (n for n in archive.namelist() if n.endswith("entry_points.txt"))
+        (metadata,) = (n for n in archive.namelist() if n.endswith("METADATA"))
+        assert "plog = plog.__main__:main" in archive.read(entry_points).decode()
+        text = archive.read(metadata).decode()
+    for name in ("typer", "rich", "crcmod", "lz4", "python-snappy"):
+        assert f"Requires-Dist: {name}" in text
+    assert "Provides-Extra: spark" in text
+    assert "Requires-Dist: pyspark" in text
+
+
+def test_the_sdist_can_be_built_from(built: Path) -> None:
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    assert {"pyproject.toml", "README.md", "LICENSE", "core/__init__.py", "cli/main.py", "plog/__main__.py"} <= names
+
+
+def test_there_is_one_version() -> None:
+    assert PROJECT["version"] == VERSION
+    assert f"## {VERSION}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_locked_dependencies_are_those_of_the_project() -> None:
+    locked = {line.split("==")[0].strip().lower() for line in (ROOT / "requirements.lock").read_text().splitlines()}
+    wanted = [*PROJECT["dependencies"], *(d for extra in PROJECT["optional-dependencies"].values() for d in extra)]
+    names = {d.split(">")[0].split("[")[0].strip().lower() for d in wanted} - {"plog"}
+    assert names <= locked
