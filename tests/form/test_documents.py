@@ -12,7 +12,7 @@ from cli.main import COMMANDS
 from core.inspector.findings import Code
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [path for path in ROOT.glob("*.md")] + list((ROOT / "docs").rglob("*.md"))
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 
 
 def test_the_two_commands_stand_at_the_top_of_the_readme() -> None:

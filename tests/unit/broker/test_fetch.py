@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.broker.broker import Broker
+from core.broker.request_dispatcher import PendingAnswer
+from core.common.error_code import ErrorCode
+from core.log.file_records import FileRegion
+from core.protocol.api import FETCH, LIST_OFFSETS
+from core.protocol.schema.fetch import FetchPartition, FetchTopic
+from core.protocol.schema.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.support.broker import (
+    PRODUCE_BY_NAME,
+    add_topic,
+    ask,
+    decode,
+    fetch,
+    fetch_request,
+    produce,
+    produce_values,
+    send,
+    values_of,
+)
+from tests.support.logs import NOW, make_batch
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_every_version_reads(broker: Broker, version: int) -> None:
+    topic_id = add_topic(broker)
+    produce_values(broker, b"a", b"b")
+    request = fetch_request(1)
+    request.topics[0].topic_id = topic_id
+    response = ask(broker, FETCH, request, version)
+    (data,) = response.responses[0].partitions
+    assert (data.error_code, data.high_watermark, data.last_stable_offset) == (0, 2, 2)
+    assert values_of(data) == [b"b"]
+
+
+def test_records_leave_as_regions_of_the_file(broker: Broker) -> None:
+    """So that they go out by sendfile."""
+    add_topic(broker)
+    produce_values(broker, b"a")
+    pieces = send(broker, FETCH, fetch_request(0), PRODUCE_BY_NAME)
+    assert [type(piece) for piece in pieces].count(FileRegion) == 1
+
+
+@pytest.mark.parametrize(
+    ("offset", "code"), [(-1, ErrorCode.OFFSET_OUT_OF_RANGE), (3, ErrorCode.OFFSET_OUT_OF_RANGE), (2, 0), (0, 0)]
+)
+def test_range(broker: Broker, offset: int, code: int) -> None:
+    add_topic(broker)
+    produce_values(broker, b"a", b"b")
+    assert fetch(broker, offset).error_code == code
+
+
+def test_unknown_partitions_and_topics(broker: Broker) -> None:
+    add_topic(broker)
+    assert fetch(broker, 0, "nope").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert fetch(broker, 0, partition=5).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    by_id = ask(broker, FETCH, fetch_request(0), 13)
+    assert by_id.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_leader_epochs(broker: Broker) -> None:
+    add_topic(broker)
+    for epoch, code in ((0, 0), (-1, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)):
+        request = fetch_request(0)
+        request.topics[0].partitions[0].current_leader_epoch = epoch
+        data = ask(broker, FETCH, request, PRODUCE_BY_NAME).responses[0].partitions[0]
+        assert data.error_code == code
+
+
+def test_where_logs_part_ways(broker: Broker) -> None:
+    """A fetcher whose last epoch ended earlier here is told where (KIP-595)."""
+    add_topic(broker)
+    produce_values(broker, b"a")
+    request = fetch_request(5)
+    request.topics[0].partitions[0].last_fetched_epoch = 0
+    data = ask(broker, FETCH, request, PRODUCE_BY_NAME).responses[0].partitions[0]
+    assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    request.topics[0].partitions[0].fetch_offset = 1
+    data = ask(broker, FETCH, request, PRODUCE_BY_NAME).responses[0].partitions[0]
+    assert data.error_code == 0
+
+
+# --- how much
+
+
+def test_the_first_batch_comes_whole_however_small_the_limits(broker: Broker) -> None:
+    add_topic(broker)
+    produce_values(broker, b"a" * 1000, b"b" * 1000)
+    assert values_of(fetch(broker, 0, partition_max_bytes=1)) == [b"a" * 1000]
+    assert values_of(fetch(broker, 0, max_bytes=1)) == [b"a" * 1000]
+
+
+def test_later_partitions_obey_the_limit_of_all(broker: Broker) -> None:
+    add_topic(broker, partitions=3)
+    for partition in range(3):
+        produce_values(broker, b"x" * 1000, partition=partition)
+    request = fetch_request(0, max_bytes=1500)
+    request.topics = [
+        FetchTopic("t", partitions=[FetchPartition(n, fetch_offset=0, partition_max_bytes=1 << 20) for n in range(3)])
+    ]
+    data = ask(broker, FETCH, request, PRODUCE_BY_NAME).responses[0].partitions
+    sizes = [len(bytes(d.records or b"")) for d in data]  # type: ignore[arg-type]
+    assert sizes[0] > 1000
+    assert sum(sizes) <= 1500
+    assert [d.high_watermark for d in data] == [1, 1, 1]
+
+
+# --- waiting
+
+
+def waiting(broker: Broker, **fields: int) -> PendingAnswer:
+    answer = send(broker, FETCH, fetch_request(0, **{"max_wait_ms": 500, **fields}), PRODUCE_BY_NAME)
+    assert isinstance(answer, PendingAnswer)
+    return answer
+
+
+class Timers:
+    """Stands in for the loop's: what is to be done, by when."""
+
+    def __init__(self) -> None:
+        self.due: list[tuple[float, object]] = []
+
+    def __call__(self, delay_ms: float, function: object) -> Timers:
+        self.due.append((delay_ms, function))
+        return self
+
+    def cancel(self) -> None:
+        self.due.clear()
+
+
+def test_a_fetch_waits_until_records_come(broker: Broker) -> None:
+    timers = Timers()
+    broker.schedule = timers  # type: ignore[assignment]
+    add_topic(broker)
+    answers: list[list[bytes | None]] = []
+    pending = waiting(broker)
+    pending.on_ready = lambda pieces: answers.append(
+        values_of(decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0])
+    )
+    assert [delay for delay, _ in timers.due] == [500]
+    assert answers == []
+    produce_values(broker, b"a")
+    assert answers == [[b"a"]]
+    assert timers.due == []
+    produce_values(broker, b"b")
+    assert answers == [[b"a"]], "answered once"
+
+
+def test_a_fetch_waits_for_min_bytes(broker: Broker) -> None:
+    add_topic(broker)
+    answers: list[int] = []
+    pending = waiting(broker, min_bytes=300)
+    pending.on_ready = lambda pieces: answers.append(len(pieces))
+    for value in (b"a", b"b", b"c"):
+        assert answers == []
+        produce_values(broker, value * 60)
+    assert len(answers) == 1
+
+
+def test_a_fetch_ends_with_its_time(broker: Broker) -> None:
+    timers = Timers()
+    broker.schedule = timers  # type: ignore[assignment]
+    add_topic(broker)
+    answers: list[list[bytes | None]] = []
+    waiting(broker).on_ready = lambda pieces: answers.append(
+        values_of(decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0])
+    )
+    timers.due[0][1]()  # type: ignore[operator]
+    assert answers == [[]]
+
+
+def test_a_topic_that_is_deleted_under_a_waiting_fetch(broker: Broker) -> None:
+    add_topic(broker)
+    codes: list[int] = []
+    waiting(broker).on_ready = lambda pieces: codes.append(
+        decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0].error_code
+    )
+    broker.delete_topic("t")
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_a_client_that_is_gone_is_forgotten(broker: Broker) -> None:
+    add_topic(broker)
+    pending = waiting(broker)
+    pending.on_ready = lambda pieces: pytest.fail("answered")
+    pending.cancel()
+    assert broker.replicas._waiting == {}
+    produce_values(broker, b"a")
+
+
+def test_errors_do_not_wait(broker: Broker) -> None:
+    add_topic(broker)
+    for request in (fetch_request(9, max_wait_ms=500), fetch_request(0, "nope", max_wait_ms=500)):
+        assert isinstance(send(broker, FETCH, request, PRODUCE_BY_NAME), list)
+
+
+def test_a_session_that_there_is_not(broker: Broker) -> None:
+    """Whoever asks for one gets id 0, which says that none is kept."""
+    add_topic(broker)
+    assert ask(broker, FETCH, fetch_request(0, session_epoch=0), PRODUCE_BY_NAME).session_id == 0
+    answer = ask(broker, FETCH, fetch_request(0, session_id=7, session_epoch=3), PRODUCE_BY_NAME)
+    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_segment_that_is_deleted_under_an_answer(broker: Broker, tmp_path: Path) -> None:
+    """The answer was made before; its bytes still go out."""
+    add_topic(broker)
+    produce_values(broker, b"a")
+    pieces = send(broker, FETCH, fetch_request(0), PRODUCE_BY_NAME)
+    broker.delete_topic("t")
+    assert values_of(decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0]) == [b"a"]
+
+
+# --- offsets by time
+
+
+def offset_at(broker: Broker, timestamp: int, version: int = 11, isolation: int = 0) -> tuple[int, int, int]:
+    """(error code, offset, timestamp)."""
+    wanted = [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, timestamp)])]
+    answer = ask(broker, LIST_OFFSETS, ListOffsetsRequest(-1, isolation, wanted), version).topics[0].partitions[0]
+    return answer.error_code, answer.offset, answer.timestamp
+
+
+def test_list_offsets(broker: Broker) -> None:
+    add_topic(broker)
+    for n in range(5):
+        assert produce(broker, make_batch(b"a", b"b", timestamp=NOW + 100 * n)).error_code == 0
+    assert offset_at(broker, -1) == (0, 10, -1)
+    assert offset_at(broker, -2) == (0, 0, -1)
+    assert offset_at(broker, -3) == (0, 9, NOW + 401)
+    assert offset_at(broker, -4) == (0, 0, -1)
+    assert offset_at(broker, -5) == offset_at(broker, -6) == (0, -1, -1)
+    assert offset_at(broker, 0) == (0, 0, NOW)
+    assert offset_at(broker, NOW + 101) == (0, 3, NOW + 101)
+    assert offset_at(broker, NOW + 102) == (0, 4, NOW + 200)
+    assert offset_at(broker, NOW + 1000) == (0, -1, -1)
+
+
+def test_list_offsets_of_special_times_needs_its_version(broker: Broker) -> None:
+    add_topic(broker)
+    for timestamp, first in ((-3, 7), (-4, 8), (-5, 9), (-6, 11)):
+        assert offset_at(broker, timestamp, first - 1)[0] == ErrorCode.UNSUPPORTED_VERSION
+        assert offset_at(broker, timestamp, first)[0] == 0
+
+
+def test_list_offsets_of_one_partition_twice(broker: Broker) -> None:
+    add_topic(broker)
+    wanted = [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, -1), ListOffsetsPartition(0, -1, -2)])]
+    answers = ask(broker, LIST_OFFSETS, ListOffsetsRequest(-1, 0, wanted)).topics[0].partitions
+    assert [a.error_code for a in answers] == [ErrorCode.INVALID_REQUEST] * 2
