@@ -1,0 +1,337 @@
+"""Metadata, topics, partitions, configs, coordinators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.broker.broker import Broker
+from core.broker.broker_config import Endpoint
+from core.broker.config_sources import ConfigSource
+from core.common.error_code import ErrorCode
+from core.protocol.api import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
+    FIND_COORDINATOR,
+    INCREMENTAL_ALTER_CONFIGS,
+    METADATA,
+)
+from core.protocol.schema.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from core.protocol.schema.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+)
+from core.protocol.schema.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from core.protocol.schema.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResult,
+)
+from core.protocol.schema.find_coordinator import FindCoordinatorRequest
+from core.protocol.schema.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from core.protocol.schema.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
+from tests.support.broker import add_topic, ask, fetch, open_broker, produce_values, values_of
+
+# --- metadata
+
+
+def metadata(broker: Broker, *names: str, version: int = 13, **fields: bool) -> list[MetadataResponseTopic]:
+    topics = [MetadataRequestTopic(name=name) for name in names] if names else None
+    return ask(broker, METADATA, MetadataRequest(topics=topics, **fields), version).topics
+
+
+def test_metadata_of_all_topics(broker: Broker) -> None:
+    add_topic(broker, "a", 2)
+    add_topic(broker, "b")
+    broker.announce(Endpoint("127.0.0.1", 9999))
+    answer = ask(broker, METADATA, MetadataRequest(topics=None))
+    assert [(b.node_id, b.host, b.port) for b in answer.brokers] == [(1, "127.0.0.1", 9999)]
+    assert (answer.controller_id, answer.cluster_id) == (1, broker.cluster_id)
+    found = {t.name: [(p.partition_index, p.leader_id, p.isr_nodes) for p in t.partitions] for t in answer.topics}
+    assert found == {"a": [(0, 1, [1]), (1, 1, [1])], "b": [(0, 1, [1])]}
+
+
+def test_no_topics_are_all_of_them_in_version_0_and_none_later(broker: Broker) -> None:
+    add_topic(broker)
+    request = MetadataRequest(topics=[])
+    assert len(ask(broker, METADATA, request, 0).topics) == 1
+    assert ask(broker, METADATA, request, 1).topics == []
+
+
+def test_a_topic_is_made_when_asked_for(broker: Broker) -> None:
+    (refused,) = metadata(broker, "new", allow_auto_topic_creation=False)
+    assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    (made,) = metadata(broker, "new")
+    assert (made.error_code, len(made.partitions)) == (0, 1)
+    (internal,) = metadata(broker, "__consumer_offsets")
+    assert internal.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    (bad,) = metadata(broker, "no good name")
+    assert bad.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_no_topic_is_made_where_that_is_switched_off(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path, auto_create_topics_enable="false")
+    assert metadata(broker, "new")[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    broker.close()
+
+
+def test_metadata_by_id(broker: Broker) -> None:
+    topic_id = add_topic(broker)
+    for wanted, expected in ((topic_id, (0, "t")), (b"\1" * 16, (ErrorCode.UNKNOWN_TOPIC_ID, None))):
+        request = MetadataRequest(topics=[MetadataRequestTopic(topic_id=wanted, name=None)])
+        (topic,) = ask(broker, METADATA, request).topics
+        assert (topic.error_code, topic.name) == expected
+
+
+@pytest.mark.parametrize(
+    ("listen", "settings", "reached", "expected"),
+    [
+        ("127.0.0.1", {}, "127.0.0.1", "127.0.0.1:9092"),
+        ("0.0.0.0", {}, "10.0.0.5", "10.0.0.5:9092"),
+        ("::", {}, "fd00::5", "fd00::5:9092"),
+        ("0.0.0.0", {}, "", "localhost:9092"),
+        ("0.0.0.0", {"advertised_listeners": "PLAINTEXT://kafka:29092"}, "10.0.0.5", "kafka:29092"),
+        ("127.0.0.1", {"advertised_listeners": "PLAINTEXT://kafka:0"}, "127.0.0.1", "kafka:9092"),
+        ("0.0.0.0", {"advertised_listeners": "PLAINTEXT://0.0.0.0:9092"}, "10.0.0.5", "10.0.0.5:9092"),
+    ],
+)
+def test_what_is_advertised(tmp_path: Path, listen: str, settings: dict[str, str], reached: str, expected: str) -> None:
+    """Never an address that a client can't connect to."""
+    broker = open_broker(tmp_path, **settings)
+    broker.announce(Endpoint(listen, 9092))
+    endpoint = broker.advertised_endpoint(reached)
+    assert f"{endpoint.host}:{endpoint.port}" == expected
+    broker.close()
+
+
+# --- topics
+
+
+def create(broker: Broker, *topics: CreatableTopic, validate_only: bool = False) -> list[CreatableTopicResult]:
+    return ask(broker, CREATE_TOPICS, CreateTopicsRequest(list(topics), 1000, validate_only)).topics
+
+
+def test_create(broker: Broker) -> None:
+    configs = [CreatableTopicConfig("retention.ms", "5")]
+    (made,) = create(broker, CreatableTopic("t", 3, 1, configs=configs))
+    assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 3, 1)
+    assert {c.name: c.value for c in made.configs or ()}["retention.ms"] == "5"
+    assert broker.image.topics_by_id[made.topic_id].name == "t"
+    assert sorted(p.name for p in broker.directory.glob("t-*")) == ["t-0", "t-1", "t-2"]
+
+
+def test_create_only_to_see(broker: Broker) -> None:
+    (seen,) = create(broker, CreatableTopic("t", 3, 1), validate_only=True)
+    assert (seen.error_code, seen.num_partitions) == (0, 3)
+    assert broker.image.topics == {}
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (CreatableTopic("t", 1, 1), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (CreatableTopic("a.b", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),  # collides with a_b
+        (CreatableTopic("x", 0, 1), ErrorCode.INVALID_PARTITIONS),
+        (CreatableTopic("x", 10_001, 1), ErrorCode.INVALID_PARTITIONS),
+        (CreatableTopic("x", 1, 2), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (CreatableTopic("x", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (CreatableTopic("x", 1, 1, configs=[CreatableTopicConfig("nope", "1")]), ErrorCode.INVALID_CONFIG),
+        (CreatableTopic("x", 1, 1, configs=[CreatableTopicConfig("retention.ms", None)]), ErrorCode.INVALID_CONFIG),
+        (CreatableTopic("x", -1, -1, [CreatableReplicaAssignment(0, [9])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (CreatableTopic("x", -1, -1, [CreatableReplicaAssignment(1, [1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (CreatableTopic("x", 1, 1, [CreatableReplicaAssignment(0, [1])]), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_can_not_be_created(broker: Broker, topic: CreatableTopic, code: ErrorCode) -> None:
+    add_topic(broker)
+    add_topic(broker, "a_b")
+    good = CreatableTopic("good", 1, 1)
+    results = {r.name: r for r in create(broker, topic, good)}
+    assert results[topic.name].error_code == code, results[topic.name]
+    assert results[topic.name].error_message
+    assert results["good"].error_code == 0
+    assert set(broker.image.topics) == {"t", "a_b", "good"}
+
+
+def test_the_same_topic_twice_in_a_request(broker: Broker) -> None:
+    results = create(broker, CreatableTopic("x", 1, 1), CreatableTopic("x", 1, 1))
+    assert [(r.name, r.error_code) for r in results] == [("x", ErrorCode.INVALID_REQUEST)]
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+def test_delete_in_every_version(broker: Broker, version: int) -> None:
+    add_topic(broker)
+    names = ["t", "nope"]
+    states = [DeleteTopicState(name) for name in names] if version >= 6 else []
+    answer = ask(broker, DELETE_TOPICS, DeleteTopicsRequest(states, names, 1000), version)
+    assert [(r.name, r.error_code) for r in answer.responses] == [
+        ("t", 0),
+        ("nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert fetch(broker, 0).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert not (broker.directory / "t-0").exists()
+
+
+def test_delete_by_id(broker: Broker) -> None:
+    topic_id = add_topic(broker)
+    states = [
+        DeleteTopicState(None, topic_id),
+        DeleteTopicState(None, b"\1" * 16),
+        DeleteTopicState(None),
+        DeleteTopicState("t", topic_id),
+    ]
+    answer = ask(broker, DELETE_TOPICS, DeleteTopicsRequest(states))
+    assert [r.error_code for r in answer.responses] == [
+        0, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST,
+    ]  # fmt: skip
+
+
+def test_delete_where_that_is_switched_off(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path, delete_topic_enable="false")
+    add_topic(broker)
+    answer = ask(broker, DELETE_TOPICS, DeleteTopicsRequest([DeleteTopicState("t")]))
+    assert answer.responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED
+    assert "t" in broker.image.topics
+    broker.close()
+
+
+def test_topics_grow(broker: Broker) -> None:
+    add_topic(broker)
+    produce_values(broker, b"a")
+
+    def grow(count: int, *, validate_only: bool = False) -> int:
+        request = CreatePartitionsRequest([CreatePartitionsTopic("t", count, None)], 1000, validate_only)
+        return ask(broker, CREATE_PARTITIONS, request).results[0].error_code
+
+    assert grow(3, validate_only=True) == 0
+    assert len(broker.image.topics["t"].partitions) == 1
+    assert grow(3) == 0
+    assert [grow(n) for n in (3, 2, 0)] == [ErrorCode.INVALID_PARTITIONS] * 3
+    produce_values(broker, b"b", partition=2)
+    assert [values_of(fetch(broker, 0, partition=n)) for n in range(3)] == [[b"a"], [], [b"b"]]
+
+
+def test_topics_and_their_settings_are_there_after_a_restart(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    topic_id = add_topic(broker, "t", 2, retention_ms="77")
+    add_topic(broker, "gone")
+    broker.delete_topic("gone")
+    produce_values(broker, b"a", partition=1)
+    cluster = broker.cluster_id
+    broker.close()
+    broker = open_broker(tmp_path)
+    assert broker.cluster_id == cluster
+    assert {name: t.topic_id for name, t in broker.image.topics.items()} == {"t": topic_id}
+    assert broker.image.topic_configs("t") == {"retention.ms": "77"}
+    assert broker.replicas.find("t", 1).log.config.retention_ms == 77
+    assert values_of(fetch(broker, 0, partition=1)) == [b"a"]
+    broker.close()
+
+
+# --- configs
+
+TOPIC, BROKER = 2, 4
+
+
+def described(broker: Broker, resource: int, name: str, **fields: bool) -> DescribeConfigsResult:
+    request = DescribeConfigsRequest([DescribeConfigsResource(resource, name, None)], **fields)
+    return ask(broker, DESCRIBE_CONFIGS, request).results[0]
+
+
+def test_where_a_setting_comes_from(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path, log_retention_ms="99")
+    add_topic(broker, segment_bytes="2000000")
+    result = described(broker, TOPIC, "t", include_synonyms=True)
+    configs = {c.name: c for c in result.configs}
+    assert (configs["segment.bytes"].value, configs["segment.bytes"].config_source) == (
+        "2000000",
+        ConfigSource.TOPIC_CONFIG,
+    )
+    assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == (
+        "99",
+        ConfigSource.STATIC_BROKER_CONFIG,
+    )
+    assert (configs["cleanup.policy"].value, configs["cleanup.policy"].config_source) == (
+        "delete",
+        ConfigSource.DEFAULT_CONFIG,
+    )
+    assert [(s.name, s.value) for s in configs["segment.bytes"].synonyms] == [
+        ("segment.bytes", "2000000"),
+        ("log.segment.bytes", "1073741824"),
+    ]
+    own = {c.name: c for c in described(broker, BROKER, "1").configs}
+    assert own["log.retention.ms"].value == "99"
+    broker.close()
+
+
+def test_configs_that_there_are_not(broker: Broker) -> None:
+    add_topic(broker)
+    assert described(broker, TOPIC, "nope").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert described(broker, TOPIC, "a b").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert described(broker, BROKER, "7").error_code == ErrorCode.INVALID_REQUEST
+    assert described(broker, 99, "t").error_code == ErrorCode.INVALID_REQUEST
+    wanted = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, "t", ["retention.ms"])])
+    assert [c.name for c in ask(broker, DESCRIBE_CONFIGS, wanted).results[0].configs] == ["retention.ms"]
+
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def alter(broker: Broker, *configs: AlterableConfig, resource: int = TOPIC, name: str = "t") -> int:
+    request = IncrementalAlterConfigsRequest([AlterConfigsResource(resource, name, list(configs))])
+    return ask(broker, INCREMENTAL_ALTER_CONFIGS, request).responses[0].error_code
+
+
+def test_settings_change_while_the_log_is_open(broker: Broker) -> None:
+    add_topic(broker)
+    log = broker.replicas.find("t", 0).log
+    assert alter(broker, AlterableConfig("max.message.bytes", SET, "100")) == 0
+    assert log.config.max_message_bytes == 100
+    assert alter(broker, AlterableConfig("max.message.bytes", DELETE, None)) == 0
+    assert log.config.max_message_bytes == 1048588
+    assert alter(broker, AlterableConfig("cleanup.policy", APPEND, "compact")) == 0
+    assert broker.image.topic_configs("t") == {"cleanup.policy": "delete,compact"}
+    assert alter(broker, AlterableConfig("cleanup.policy", SUBTRACT, "delete")) == 0
+    assert broker.image.topic_configs("t") == {"cleanup.policy": "compact"}
+
+
+def test_changes_that_are_refused(broker: Broker) -> None:
+    add_topic(broker)
+    set_ = AlterableConfig("retention.ms", SET, "1")
+    assert alter(broker, AlterableConfig("nope", SET, "1")) == ErrorCode.INVALID_CONFIG
+    assert alter(broker, AlterableConfig("retention.ms", SET, "soon")) == ErrorCode.INVALID_CONFIG
+    assert alter(broker, AlterableConfig("retention.ms", APPEND, "1")) == ErrorCode.INVALID_CONFIG
+    assert alter(broker, AlterableConfig("retention.ms", SET, None)) == ErrorCode.INVALID_REQUEST
+    assert alter(broker, AlterableConfig("retention.ms", 9, "1")) == ErrorCode.INVALID_REQUEST
+    assert alter(broker, set_, set_) == ErrorCode.INVALID_REQUEST
+    assert alter(broker, set_, resource=BROKER, name="1") == ErrorCode.INVALID_REQUEST
+    assert alter(broker, set_, name="nope") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert broker.image.topic_configs("t") == {}
+
+
+# --- coordinators
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_nobody_coordinates_here(broker: Broker, version: int) -> None:
+    request = FindCoordinatorRequest(key="g") if version < 4 else FindCoordinatorRequest(coordinator_keys=["g", "h"])
+    answer = ask(broker, FIND_COORDINATOR, request, version)
+    codes = [answer.error_code] if version < 4 else [c.error_code for c in answer.coordinators]
+    assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(codes)
+    assert len(codes) == (1 if version < 4 else 2)
+
+
+def test_a_coordinator_of_an_unknown_kind(broker: Broker) -> None:
+    request = FindCoordinatorRequest(key_type=9, coordinator_keys=["g"])
+    answer = ask(broker, FIND_COORDINATOR, request)
+    assert answer.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
