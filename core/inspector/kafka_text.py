@@ -149,28 +149,27 @@ def _single_lines(batch: Batch, options: LineOptions) -> list[bytes]:
 
 
 def _record_parts(columns: RecordColumns, *, with_data: bool) -> list[Any]:
-    batches = columns.batches
-    types = pa.array([timestamp_type(b).encode() for b in batches], _BINARY).take(pa.array(columns.batch_numbers))
+    """What each line is made of: columns, and texts that all lines have, which cost next to nothing."""
     parts = [
         _constant("| offset: "),
         _digits(columns.offsets),
         _constant(" "),
-        types,
+        _timestamp_types(columns),
         _constant(": "),
-        _digits(columns.timestamps),
+        _digits_or_constant(columns.timestamps),
         _constant(" keySize: "),
-        _digits(columns.key_lengths),
+        _digits_or_constant(columns.key_lengths),
         _constant(" valueSize: "),
-        _digits(columns.value_lengths),
+        _digits_or_constant(columns.value_lengths),
         _constant(" sequence: "),
-        _digits(_sequences(columns)),
+        _digits_or_constant(_sequences(columns)),
         _constant(" headerKeys: ["),
         _header_keys(columns),
         _constant("]"),
     ]
     if with_data:
-        parts += [_labelled(" key: ", columns.keys()), _labelled(" payload: ", columns.values())]
-    return [*parts, _constant("\n")]
+        parts += _labelled(" key: ", columns.keys()) + _labelled(" payload: ", columns.values())
+    return _joined_constants([*parts, _constant("\n")])
 
 
 def _constant(text: str) -> Any:
@@ -179,6 +178,28 @@ def _constant(text: str) -> Any:
 
 def _digits(values: Any) -> Any:
     return pc.cast(pc.cast(pa.array(values), pa.string()), _BINARY)
+
+
+def _digits_or_constant(values: Any) -> Any:
+    first = values[0] if len(values) else 0
+    return _constant(str(first)) if (values == first).all() else _digits(values)
+
+
+def _timestamp_types(columns: RecordColumns) -> Any:
+    types = [timestamp_type(batch) for batch in columns.batches]
+    if len(set(types)) == 1:
+        return _constant(types[0])
+    return pa.array([type_.encode() for type_ in types], _BINARY).take(pa.array(columns.batch_numbers))
+
+
+def _joined_constants(parts: list[Any]) -> list[Any]:
+    joined: list[Any] = []
+    for part in parts:
+        if joined and isinstance(part, pa.Scalar) and isinstance(joined[-1], pa.Scalar):
+            joined[-1] = pa.scalar(joined[-1].as_py() + part.as_py(), _BINARY)
+        else:
+            joined.append(part)
+    return joined
 
 
 def _join(*parts: Any) -> tuple[memoryview, Any]:
@@ -208,9 +229,13 @@ def _header_keys(columns: RecordColumns) -> Any:
     return utf8(pa.array(texts, _BINARY))
 
 
-def _labelled(label: str, values: Any) -> Any:
-    """The label and the value; null, so that nothing is printed, where the value is null."""
-    return pc.binary_join_element_wise(_constant(label), utf8(values), _EMPTY, null_handling="emit_null")
+def _labelled(label: str, values: Any) -> list[Any]:
+    """The label and the value; nothing where the value is null."""
+    if values.null_count == len(values):
+        return []
+    if values.null_count == 0:
+        return [_constant(label), utf8(values)]
+    return [pc.binary_join_element_wise(_constant(label), utf8(values), _EMPTY, null_handling="emit_null")]
 
 
 def utf8(values: Any) -> Any:
