@@ -150,10 +150,11 @@ class Producer:
 
     def flush(self) -> None:
         """Returns when everything sent is acknowledged; RecordRefusedError where something was refused."""
-        while any(self._queues.values()):
-            self._dispatch()
-        while self._in_flight:
-            self._await_oldest()
+        while self._in_flight or any(self._queues.values()):
+            if any(self._queues.values()):
+                self._dispatch()
+            else:
+                self._await_oldest()  # which puts back into its queue what must be sent again
 
     # --- out
 
@@ -270,7 +271,11 @@ class Producer:
         is_connected = not isinstance(error, ConnectionFailedError)
         while self._in_flight:
             under_way = self._in_flight.popleft()
-            again += self._not_acknowledged(under_way) if is_connected else under_way.batches
+            try:
+                again += self._not_acknowledged(under_way) if is_connected else under_way.batches
+            except ConnectionFailedError:
+                is_connected = False
+                again += under_way.batches
         if not is_connected:
             self._client.forget_connections()
         if again and time.monotonic() - min(b.created_s for b in again) > self._delivery_timeout_s:

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.client.partitioner import murmur2, murmur2_columns, partition_of_key
+
+
+@pytest.mark.parametrize(
+    ("key", "hash_"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2_is_kafkas(key: bytes, hash_: int) -> None:
+    """Values of Kafka's own test (org.apache.kafka.common.utils.UtilsTest)."""
+    assert murmur2(key) == hash_ & 0xFFFFFFFF
+    assert partition_of_key(key, 7) == (hash_ & 0x7FFFFFFF) % 7
+
+
+@given(st.lists(st.binary(max_size=20)))
+def test_columns_of_keys_hash_as_each_key_alone(keys: list[bytes]) -> None:
+    assert murmur2_columns(pa.array(keys, pa.binary())).tolist() == [murmur2(key) for key in keys]

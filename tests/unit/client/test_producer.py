@@ -1,0 +1,133 @@
+"""The producer on a wire that breaks: every record once, in order, whatever is lost on the way."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cli.embedded_transport import EmbeddedTransport
+from core.broker.broker import Broker
+from core.client import producer as producer_module
+from core.client.consumer import Consumer
+from core.client.kafka_client import KafkaClient
+from core.client.producer import Producer, RecordRefusedError, RecordsToSend
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError
+from core.common.topic_partition import TopicPartition
+from core.records.compression import CompressionType
+from tests.support.broker import add_topic, open_broker
+from tests.support.logs import NOW
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    opened = open_broker(tmp_path, log_retention_ms="-1")
+    add_topic(opened, partitions=2)
+    yield opened
+    opened.close()
+
+
+class BreakingTransport(EmbeddedTransport):
+    """Breaks now and then: before a request arrives, or after it was done and before its answer is heard."""
+
+    def __init__(self, broker: Broker, breaks: Callable[[], bool]) -> None:
+        super().__init__(broker.dispatcher)
+        self._breaks = breaks
+        self._is_broken = False
+
+    def send(self, frame: bytes) -> None:
+        if self._is_broken or self._breaks():
+            self._is_broken = True
+            raise ConnectionFailedError("lost the connection")
+        super().send(frame)
+
+    def receive(self) -> memoryview:
+        if self._is_broken or self._breaks():
+            self._is_broken = True
+            raise ConnectionFailedError("lost the connection")
+        return super().receive()
+
+
+def client_of(broker: Broker, breaks: Callable[[], bool] = lambda: False) -> KafkaClient:
+    return KafkaClient([("embedded", 0)], lambda host, port: BreakingTransport(broker, breaks))
+
+
+def rows_of(partition: int, *numbers: int) -> RecordsToSend:
+    values = pa.array([b"%d" % n for n in numbers], pa.binary())
+    return RecordsToSend(partition, np.full(len(numbers), NOW, np.int64), None, values, None, np.array(numbers))
+
+
+def stored(broker: Broker, partition: int = 0) -> list[int]:
+    tp = TopicPartition("t", partition)
+    end = broker.replicas.partitions[tp].log.log_end_offset
+    batches = [b for _, some in Consumer(client_of(broker)).read({tp: 0}, {tp: end}) for b in some]
+    return [int(r.value or b"") for batch in batches for r in batch.records()]
+
+
+@pytest.mark.parametrize("compression", CompressionType)
+def test_what_is_sent_is_stored_in_order(broker: Broker, compression: CompressionType) -> None:
+    acknowledged: list[int] = []
+    producer = Producer(
+        client_of(broker), "t", compression=compression, batch_bytes=300, on_acknowledged=acknowledged.append
+    )
+    for start in range(0, 1000, 100):
+        producer.send(rows_of(start // 100 % 2, *range(start, start + 100)))
+    producer.flush()
+    assert producer.acknowledged == sum(acknowledged) == 1000
+    assert [n for p in (0, 1) for n in stored(broker, p)] == [
+        n for p in (0, 1) for n in range(1000) if n // 100 % 2 == p
+    ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_record_once_on_a_wire_that_breaks(broker: Broker, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_module, "_RETRY_SECONDS", 0)
+    dice = random.Random(seed)
+    is_up = True  # while the client is made
+    client = client_of(broker, lambda: not is_up and dice.random() < 0.1)
+    producer = Producer(client, "t", batch_bytes=200)
+    is_up = False
+    for start in range(0, 600, 60):
+        for partition in (0, 1):
+            producer.send(rows_of(partition, *range(start, start + 60)))
+    producer.flush()
+    assert producer.acknowledged == 1200
+    assert stored(broker, 0) == stored(broker, 1) == list(range(600))
+
+
+def test_acks_0_and_1(broker: Broker) -> None:
+    for acks in (0, 1):
+        producer = Producer(client_of(broker), "t", acks=acks)
+        producer.send(rows_of(0, acks))
+        producer.flush()
+        assert producer.acknowledged == 1
+    assert stored(broker) == [0, 1]
+
+
+def test_a_refused_record_is_named_and_the_rest_of_its_batch_is_written(broker: Broker) -> None:
+    broker.set_topic_configs("t", {"max.message.bytes": "500"}, validate_only=False)
+    producer = Producer(client_of(broker), "t")
+    values = [b"1", b"2", b"3" * 1000, b"4"]
+    rows = RecordsToSend(0, np.full(4, NOW, np.int64), None, pa.array(values, pa.binary()), None, np.arange(10, 14))
+    producer.send(rows)
+    with pytest.raises(RecordRefusedError) as caught:
+        producer.flush()
+    assert (caught.value.code, caught.value.row) == (ErrorCode.MESSAGE_TOO_LARGE, 12)
+    assert producer.acknowledged == len(stored(broker))
+    assert stored(broker)[:2] == [1, 2]
+
+
+def test_a_broker_that_stays_away(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_module, "_RETRY_SECONDS", 0)
+    is_down = False
+    producer = Producer(client_of(broker, lambda: is_down), "t", delivery_timeout_s=0.05)
+    is_down = True
+    producer.send(rows_of(0, 1))
+    with pytest.raises(ConnectionFailedError):
+        producer.flush()
+    assert producer.acknowledged == 0
