@@ -30,16 +30,18 @@ class Partition:
 
         KafkaError and OSError as of `PartitionLog`.
         """
-        if required_acks == -1 and self._isr_size < self.log.config.min_insync_replicas:
+        log = self.log
+        config = log.config
+        if required_acks == -1 and self._isr_size < config.min_insync_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self._isr_size} replicas of {self.log.partition} are in sync, "
-                f"min.insync.replicas is {self.log.config.min_insync_replicas}",
+                f"{self._isr_size} replicas of {log.partition} are in sync, "
+                f"min.insync.replicas is {config.min_insync_replicas}",
             )
-        result = self.log.append_as_leader(batch, self.leader_epoch)
-        if self.log.unflushed_messages >= self.log.config.flush_messages:
-            self.log.flush()
-        self.log.update_high_watermark(self.log.log_end_offset)
+        result = log.append_as_leader(batch, self.leader_epoch)
+        if log.unflushed_messages >= config.flush_messages:
+            log.flush()
+        log.update_high_watermark(log.log_end_offset)
         return result
 
     def end_offset(self, isolation_level: int) -> int:

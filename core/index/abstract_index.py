@@ -44,6 +44,7 @@ class AbstractIndex:
         self._data: bytearray | mmap.mmap | bytes | None = None
         self._count = 0
         self._written = 0  # entries that are in the file
+        self._last: tuple[int, int] | None = None  # the last entry, once it was asked for
 
     def __len__(self) -> int:
         self._load()
@@ -99,6 +100,7 @@ class AbstractIndex:
     def reset(self) -> None:
         """Forgets every entry, in memory and in the file, for a rebuild."""
         self._data = bytearray()
+        self._last = None
         self._count = self._written = 0
         if self.path.exists():
             file = self._filesystem.open_append(self.path)
@@ -122,16 +124,25 @@ class AbstractIndex:
                 f"index of {size} bytes, expected a multiple of {self.ENTRY.size}", path=str(self.path)
             )
 
+    def _last_raw(self) -> tuple[int, int] | None:
+        """The last entry, its offset still relative; None where there is none."""
+        if self._last is None and len(self):
+            self._last = self.entry(self._count - 1)
+        return self._last
+
     def _append(self, first: int, second: int) -> None:
+        assert self._count < self.max_entries, f"append to the full index {self.path}"
         data = self._writable()
         data += self.ENTRY.pack(first, second)
         self._count += 1
+        self._last = first, second
 
     def _keep(self, count: int) -> None:
         """Drops the entries from number `count` on."""
         if count < self._count:
             del self._writable()[count * self.ENTRY.size :]
             self._count = count
+            self._last = None
             if self._written > count:
                 self._written = count
                 self.flush()
@@ -143,9 +154,9 @@ class AbstractIndex:
         return self._data
 
     def _writable(self) -> bytearray:
-        data = self._load()
+        data = self._data
         if not isinstance(data, bytearray):
-            data = self._data = bytearray(data[: self._count * self.ENTRY.size])
+            data = self._data = bytearray(self._load()[: self._count * self.ENTRY.size])
         return data
 
     def _read(self) -> mmap.mmap | bytes:

@@ -30,9 +30,10 @@ class OffsetIndex(AbstractIndex):
 
     def append(self, offset: int, position: int) -> None:
         """`offset` must be above the last entry's, and the index not full."""
-        assert not self.is_full, f"append to the full index {self.path}"
-        assert offset > self.last_offset, f"offset {offset} is not above the last in {self.path}"
-        self._append(offset - self.base_offset, position)
+        last = self._last_raw()
+        relative = offset - self.base_offset
+        assert last is None or relative > last[0], f"offset {offset} is not above the last in {self.path}"
+        self._append(relative, position)
 
     def lookup(self, offset: int) -> OffsetPosition:
         """The last entry at or below `offset`; the segment's start where there is none."""
@@ -50,11 +51,6 @@ class OffsetIndex(AbstractIndex):
         number = self._find_last(1, position + size_bytes - 1) + 1
         return self.base_offset + self.entry(number)[0] if number < len(self) else None
 
-    @property
-    def last_offset(self) -> int:
-        """Of the last entry; below the base offset where there is none."""
-        return self.base_offset + self.entry(self._count - 1)[0] if len(self) else self.base_offset - 1
-
     def last_entry(self) -> OffsetPosition:
         return self.lookup(self.base_offset + MAX_RELATIVE_OFFSET)
 
@@ -64,5 +60,6 @@ class OffsetIndex(AbstractIndex):
 
     def sanity_check(self) -> None:
         super().sanity_check()
-        if len(self) and self.entry(len(self) - 1)[0] < 0:
+        last = self._last_raw()
+        if last is not None and last[0] < 0:
             raise CorruptRecordError("index ends with an offset below its segment's base", path=str(self.path))

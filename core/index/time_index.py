@@ -13,7 +13,7 @@ import struct
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
-from core.index.abstract_index import MAX_RELATIVE_OFFSET, AbstractIndex
+from core.index.abstract_index import AbstractIndex
 
 NO_TIMESTAMP = -1
 
@@ -31,12 +31,11 @@ class TimeIndex(AbstractIndex):
 
     def maybe_append(self, timestamp: int, offset: int, *, at_roll: bool = False) -> None:
         """Adds an entry if `timestamp` is above the last one's; `at_roll` may use the entry that is kept free."""
-        last = self.last_entry()
-        if timestamp <= last.timestamp or (len(self) and offset <= last.offset):
-            return
+        last = self._last_raw()
         relative = offset - self.base_offset
+        if timestamp == NO_TIMESTAMP or (last is not None and (timestamp <= last[0] or relative <= last[1])):
+            return
         assert at_roll or not self.is_full, f"append to the full index {self.path}"
-        assert 0 <= relative <= MAX_RELATIVE_OFFSET
         self._append(timestamp, relative)
 
     def lookup(self, timestamp: int) -> TimestampOffset:
@@ -48,10 +47,10 @@ class TimeIndex(AbstractIndex):
         return TimestampOffset(found, self.base_offset + relative)
 
     def last_entry(self) -> TimestampOffset:
-        if not len(self):
+        last = self._last_raw()
+        if last is None:
             return TimestampOffset(NO_TIMESTAMP, self.base_offset)
-        timestamp, relative = self.entry(len(self) - 1)
-        return TimestampOffset(timestamp, self.base_offset + relative)
+        return TimestampOffset(last[0], self.base_offset + last[1])
 
     def truncate_to(self, offset: int) -> None:
         """Drops the entries of `offset` and above."""
@@ -59,8 +58,9 @@ class TimeIndex(AbstractIndex):
 
     def sanity_check(self) -> None:
         super().sanity_check()
-        if len(self):
-            first, last = self.entry(0), self.entry(len(self) - 1)
+        last = self._last_raw()
+        if last is not None:
+            first = self.entry(0)
             if last[0] < first[0] or last[1] < 0:
                 raise CorruptRecordError(
                     "time index ends before it begins, or below its segment's base", path=str(self.path)

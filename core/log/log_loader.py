@@ -38,7 +38,6 @@ from core.log.log_config import LogConfig
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
 from core.log.partition_log import PartitionLog, rebuild_producer_state
-from core.log.producer_state import LogOffsetMetadata
 from core.log.producer_state_manager import ProducerStateManager
 from core.records.batches import Batch
 from core.records.record_batch import RecordBatch
@@ -242,8 +241,7 @@ class _Loader:
 
         def on_batch(batch: RecordBatch) -> None:
             self._note_leader_epoch(batch)
-            where = LogOffsetMetadata(batch.base_offset, segment.base_offset, batch.position)
-            completed = producers.update(batch, where)
+            completed = producers.update(batch, segment.base_offset, batch.position)
             if completed is not None and completed.is_aborted:
                 stable = producers.last_stable_offset(completed)
                 segment.transaction_index.append(

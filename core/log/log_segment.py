@@ -102,13 +102,14 @@ class LogSegment:
         return position
 
     def _index(self, batch: Batch, position: int) -> None:
+        newest = self.max_timestamp
         if self._rolling_timestamp is None:
             self._rolling_timestamp = batch.max_timestamp
-        if batch.max_timestamp > self.max_timestamp.timestamp:
-            self._max_timestamp = TimestampOffset(batch.max_timestamp, batch.last_offset)
+        if batch.max_timestamp > newest.timestamp:
+            newest = self._max_timestamp = TimestampOffset(batch.max_timestamp, batch.last_offset)
         if self._bytes_since_index_entry > self.config.index_interval_bytes:
             self.offset_index.append(batch.last_offset, position)
-            self.time_index.maybe_append(*self.max_timestamp)
+            self.time_index.maybe_append(newest.timestamp, newest.offset)
             self._bytes_since_index_entry = 0
         self._bytes_since_index_entry += batch.size_bytes
 

@@ -14,7 +14,13 @@ from core.common.errors import CorruptRecordError, KafkaError
 from core.log.log_config import LONG_MAX, LogConfig
 from core.records.compression import CompressionType
 from core.records.record import Record
-from core.records.record_batch import DELETE_HORIZON_FLAG, NO_TIMESTAMP, RecordBatch
+from core.records.record_batch import (
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    RecordBatch,
+)
 from core.records.record_batch_builder import build_batch
 
 _SMALLEST_RECORD = 7
@@ -37,8 +43,8 @@ def validate_batch(batch: RecordBatch, config: LogConfig, *, from_client: bool, 
             return batch
         if from_client:
             _ensure_sound_header(batch)
-        if not config.is_log_append_time:
-            _ensure_not_ahead(batch, config, now_ms)
+        if batch.max_timestamp - now_ms > config.message_timestamp_after_max_ms and not config.is_log_append_time:
+            raise _ahead_of_clock(batch, config, now_ms)
         if from_client and config.opens_records:
             return _check_records(batch, config, now_ms)
     except CorruptRecordError as error:
@@ -62,10 +68,9 @@ def _check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Record
 
 def _ensure_sound_header(batch: RecordBatch) -> None:
     codec = batch.compression
-    if batch.is_control:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "clients are not allowed to write control records")
-    if batch.attributes & DELETE_HORIZON_FLAG:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "clients are not allowed to write batches with a delete horizon")
+    if batch.attributes & (CONTROL_FLAG | DELETE_HORIZON_FLAG):
+        what = "control records" if batch.is_control else "batches with a delete horizon"
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"clients are not allowed to write {what}")
     if batch.count <= 0 or batch.count != batch.last_offset_delta + 1:
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
@@ -75,22 +80,22 @@ def _ensure_sound_header(batch: RecordBatch) -> None:
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"{batch.count} records do not fit in a batch of {batch.size_bytes} bytes"
         )
-    if batch.has_producer_id and (batch.base_sequence < 0 or batch.producer_epoch < 0):
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD,
-            f"producer {batch.producer_id} sent sequence {batch.base_sequence} in epoch {batch.producer_epoch}",
-        )
-    if batch.is_transactional and not batch.has_producer_id:
+    if batch.producer_id > NO_PRODUCER_ID:
+        if batch.base_sequence < 0 or batch.producer_epoch < 0:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"producer {batch.producer_id} sent sequence {batch.base_sequence} in epoch {batch.producer_epoch}",
+            )
+    elif batch.is_transactional:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a batch of a transaction has no producer id")
 
 
-def _ensure_not_ahead(batch: RecordBatch, config: LogConfig, now_ms: int) -> None:
-    if batch.max_timestamp - now_ms > config.message_timestamp_after_max_ms:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"timestamp {batch.max_timestamp} lies {batch.max_timestamp - now_ms} ms ahead of the broker's clock, "
-            f"message.timestamp.after.max.ms is {config.message_timestamp_after_max_ms}",
-        )
+def _ahead_of_clock(batch: RecordBatch, config: LogConfig, now_ms: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_TIMESTAMP,
+        f"timestamp {batch.max_timestamp} lies {batch.max_timestamp - now_ms} ms ahead of the broker's clock, "
+        f"message.timestamp.after.max.ms is {config.message_timestamp_after_max_ms}",
+    )
 
 
 def _ensure_sound_records(records: list[Record], config: LogConfig, *, checks_timestamps: bool, now_ms: int) -> None:

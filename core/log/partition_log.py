@@ -29,7 +29,7 @@ from core.log.log_config import LogConfig
 from core.log.log_segment import FoundTimestamp, LogSegment
 from core.log.log_segments import LogSegments
 from core.log.log_validator import validate_batch
-from core.log.producer_state import BatchMetadata, LogOffsetMetadata
+from core.log.producer_state import BatchMetadata
 from core.log.producer_state_manager import ProducerStateManager
 from core.records.record_batch import (
     NO_TIMESTAMP,
@@ -171,8 +171,7 @@ class PartitionLog:
             segment = self.roll()
         position = segment.append(batch)
         self.leader_epochs.assign(batch.partition_leader_epoch, batch.base_offset)
-        where = LogOffsetMetadata(batch.base_offset, segment.base_offset, position)
-        completed = self.producers.update(batch, where)
+        completed = self.producers.update(batch, segment.base_offset, position)
         if completed is not None and completed.is_aborted:
             segment.transaction_index.append(
                 AbortedTransaction(
@@ -213,7 +212,8 @@ class PartitionLog:
 
     def update_high_watermark(self, offset: int) -> None:
         """What consumers may read; never beyond the log's end, nor back."""
-        offset = min(offset, self.log_end_offset)
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
         if offset > self.high_watermark:
             self.high_watermark = offset
             self.producers.on_high_watermark(offset)
@@ -409,7 +409,7 @@ def rebuild_producer_state(
             if batch.last_offset >= log_end_offset:
                 break
             if isinstance(batch, RecordBatch) and batch.base_offset >= offset:
-                producers.update(batch, LogOffsetMetadata(batch.base_offset, segment.base_offset, batch.position))
+                producers.update(batch, segment.base_offset, batch.position)
                 if on_batch:
                     on_batch(batch)
     producers.map_end_offset = max(producers.map_end_offset, log_end_offset)

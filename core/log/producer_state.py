@@ -108,7 +108,7 @@ class ProducerState:
 
     def find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
         """The remembered batch that this one repeats; None where it is new."""
-        if batch.producer_epoch != self.producer_epoch:
+        if batch.producer_epoch != self.producer_epoch or self._follows(batch.base_sequence):
             return None
         last_sequence = batch.last_sequence
         for known in self.batches:
@@ -151,7 +151,8 @@ class ProducerState:
 
     def append(self, batch: RecordBatch) -> bool:
         """Takes note of a data batch, its offsets set; True where it starts a transaction."""
-        self._maybe_update_epoch(batch.producer_epoch)
+        if batch.producer_epoch != self.producer_epoch:
+            self._start_epoch(batch.producer_epoch)
         self.batches.append(
             BatchMetadata(batch.last_sequence, batch.last_offset, batch.last_offset_delta, batch.max_timestamp)
         )
@@ -163,7 +164,8 @@ class ProducerState:
 
     def append_marker(self, batch: RecordBatch, marker: EndTransactionMarker) -> CompletedTransaction | None:
         """Takes note of a transaction's end; None where nothing was written in it here."""
-        self._maybe_update_epoch(batch.producer_epoch)
+        if batch.producer_epoch != self.producer_epoch:
+            self._start_epoch(batch.producer_epoch)
         first_offset, self.current_txn_first_offset = self.current_txn_first_offset, None
         self.coordinator_epoch = marker.coordinator_epoch
         self.last_timestamp = batch.max_timestamp
@@ -171,7 +173,6 @@ class ProducerState:
             return None
         return CompletedTransaction(self.producer_id, first_offset, batch.last_offset, not marker.is_commit)
 
-    def _maybe_update_epoch(self, epoch: int) -> None:
-        if epoch != self.producer_epoch:
-            self.batches.clear()
-            self.producer_epoch = epoch
+    def _start_epoch(self, epoch: int) -> None:
+        self.batches.clear()
+        self.producer_epoch = epoch

@@ -61,17 +61,19 @@ class ProducerStateManager:
         """Known or new; a new one is remembered by `update` only."""
         return self._producers.get(producer_id) or ProducerState(producer_id)
 
-    def update(self, batch: RecordBatch, where: LogOffsetMetadata) -> CompletedTransaction | None:
-        """Takes note of a batch that was appended at `where`; gives the transaction that it ended, if it did."""
+    def update(self, batch: RecordBatch, segment_base_offset: int, position: int) -> CompletedTransaction | None:
+        """Takes note of a batch that was appended at that position; gives the transaction that it ended, if it did."""
         self.map_end_offset = batch.next_offset
-        if not batch.has_producer_id:
+        producer_id = batch.producer_id
+        if producer_id < 0:
             return None
         if batch.is_control:
             return self._update_by_marker(batch)
-        state = self.state_of(batch.producer_id)
-        self._producers[batch.producer_id] = state
+        state = self._producers.get(producer_id)
+        if state is None:
+            state = self._producers[producer_id] = ProducerState(producer_id)
         if state.append(batch):
-            self._ongoing[batch.producer_id] = where
+            self._ongoing[producer_id] = LogOffsetMetadata(batch.base_offset, segment_base_offset, position)
         return None
 
     def _update_by_marker(self, batch: RecordBatch) -> CompletedTransaction | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from core.common.errors import MalformedMessageError
 from core.protocol.api import Api
@@ -20,19 +20,14 @@ _SIZE_AND_CORRELATION = struct.Struct(">ii")
 _BYTES_LIKE = (bytes, bytearray, memoryview)
 
 
-class RequestStart(NamedTuple):
-    """The first eight bytes of every request, whatever its header's version."""
+def read_request_start(frame: memoryview) -> tuple[int, int, int]:
+    """API key, version and correlation id: what every request starts with, whatever its header's version.
 
-    api_key: int
-    api_version: int
-    correlation_id: int
-
-
-def read_request_start(frame: memoryview) -> RequestStart:
-    """From a frame without its size; MalformedMessageError where it is shorter than that."""
+    From a frame without its size; MalformedMessageError where it is shorter than that.
+    """
     if len(frame) < _KEY_VERSION_CORRELATION.size:
         raise MalformedMessageError(f"a request of {len(frame)} bytes has no room for its header")
-    return RequestStart(*_KEY_VERSION_CORRELATION.unpack_from(frame))
+    return _KEY_VERSION_CORRELATION.unpack_from(frame)
 
 
 def encode_request(api: Api[Req, Any], version: int, correlation_id: int, client_id: str | None, request: Req) -> bytes:

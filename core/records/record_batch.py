@@ -55,6 +55,7 @@ NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
 NO_PARTITION_LEADER_EPOCH = -1
 
+_CODECS = tuple(CompressionType)
 _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
@@ -132,10 +133,10 @@ class RecordBatch:
     @property
     def compression(self) -> CompressionType:
         """CorruptRecordError for a codec number that no codec has."""
-        try:
-            return CompressionType(self.attributes & CODEC_MASK)
-        except ValueError:
-            raise self.corrupt(f"unknown codec {self.attributes & CODEC_MASK}") from None
+        number = self.attributes & CODEC_MASK
+        if number < len(_CODECS):
+            return _CODECS[number]
+        raise self.corrupt(f"unknown codec {number}")
 
     @property
     def is_log_append_time(self) -> bool:

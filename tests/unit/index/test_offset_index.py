@@ -57,7 +57,7 @@ def test_lookup(index: OffsetIndex, offset: int, found: tuple[int, int], is_seal
 def test_an_empty_index_says_the_segments_start(path: Path) -> None:
     index = offset_index(path)
     assert index.lookup(5) == OffsetPosition(BASE, 0)
-    assert index.last_offset == BASE - 1
+    assert index.last_entry() == (BASE, 0)
     assert index.find_upper_bound(0, 100) is None
 
 
@@ -72,7 +72,7 @@ def test_upper_bound_of_a_read(index: OffsetIndex) -> None:
 def test_truncate_drops_the_offset_itself(index: OffsetIndex, path: Path) -> None:
     index.flush()
     index.truncate_to(1005)
-    assert (len(index), index.last_offset) == (1, 1004)
+    assert (len(index), index.last_entry().offset) == (1, 1004)
     assert path.stat().st_size == 8
     index.append(1005, 99)
     index.seal()

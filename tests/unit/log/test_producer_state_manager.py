@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from core.common.filesystem import FileSystem
-from core.log.producer_state import LogOffsetMetadata
 from core.log.producer_state_manager import ProducerStateManager
 from core.records.record_batch import RecordBatch, set_base_offset_and_leader_epoch
 from tests.support.logs import NOW, make_batch, make_marker
@@ -20,7 +19,7 @@ def manager(tmp_path: Path) -> ProducerStateManager:
 
 def add(manager: ProducerStateManager, batch: RecordBatch, offset: int) -> None:
     set_base_offset_and_leader_epoch(batch, offset, 0)
-    completed = manager.update(batch, LogOffsetMetadata(offset, 0, offset * 100))
+    completed = manager.update(batch, 0, offset * 100)
     assert completed is None or completed.first_offset < offset
 
 
