@@ -6,9 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from core.common.clock import ManualClock
 from tests.support.server import Server
+
+settings.register_profile("plog", deadline=None)
+settings.register_profile("torture", deadline=None, max_examples=5000)  # what scripts/torture asks for
+settings.load_profile("plog")
 
 
 @pytest.fixture

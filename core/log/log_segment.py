@@ -89,8 +89,16 @@ class LogSegment:
     def max_timestamp(self) -> TimestampOffset:
         """The largest timestamp so far and the last offset of its batch; (-1, base offset) where there is none."""
         if self._max_timestamp is None:
-            self._max_timestamp = self.time_index.last_entry()
+            self._max_timestamp = self._find_max_timestamp()
         return self._max_timestamp
+
+    def _find_max_timestamp(self) -> TimestampOffset:
+        """Of the last time index entry, or of a batch that came after it."""
+        newest = self.time_index.last_entry()
+        for batch in self.records.iter_headers(self.offset_index.lookup(newest.offset).position):
+            if batch.max_timestamp > newest.timestamp:
+                newest = TimestampOffset(batch.max_timestamp, batch.last_offset)
+        return newest
 
     # --- append
 

@@ -115,9 +115,11 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it every transaction has ended: the bound of read_committed."""
+        """Below it every transaction has ended, or its first records are deleted: the bound of read_committed."""
         unstable = self.producers.first_unstable_offset
-        return self.high_watermark if unstable is None else min(unstable.offset, self.high_watermark)
+        if unstable is None or unstable.offset >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable.offset, self.log_start_offset)
 
     @property
     def unflushed_messages(self) -> int:
@@ -325,6 +327,7 @@ class PartitionLog:
         self.leader_epochs.truncate_from_end(offset)
         self.producers.remove_snapshots_from(offset + 1)
         rebuild_producer_state(self.producers, self.segments, self.log_start_offset, offset, self._clock.now_ms())
+        self.producers.on_high_watermark(self.high_watermark)
         self.check_invariants()
 
     def increment_log_start_offset(self, offset: int) -> None:
@@ -397,7 +400,10 @@ def rebuild_producer_state(
     now_ms: int,
     on_batch: Callable[[RecordBatch], None] | None = None,
 ) -> None:
-    """Loads the newest snapshot up to `log_end_offset` and reads the batches behind it, up to there."""
+    """Loads the newest snapshot up to `log_end_offset` and reads the batches behind it, up to there.
+
+    What lies before the log's start is forgotten unless the snapshot has it, as Kafka does.
+    """
     offset = producers.load(log_start_offset, log_end_offset, now_ms)
     for segment in segments.from_offset(offset):
         if segment.base_offset >= log_end_offset:
@@ -408,7 +414,7 @@ def rebuild_producer_state(
         for batch in segment.records.iter_batches(found[0]):
             if batch.last_offset >= log_end_offset:
                 break
-            if isinstance(batch, RecordBatch) and batch.base_offset >= offset:
+            if isinstance(batch, RecordBatch):
                 producers.update(batch, segment.base_offset, batch.position)
                 if on_batch:
                     on_batch(batch)

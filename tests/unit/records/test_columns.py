@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.common.errors import CorruptRecordError
@@ -44,14 +44,12 @@ def build(contents: Sequence[tuple[list[Record], CompressionType]]) -> list[Batc
     return found
 
 
-@settings(deadline=None)
 @given(batches)
 def test_columns_decode_what_the_plain_decoder_decodes(contents: list[tuple[list[Record], CompressionType]]) -> None:
     group = build(contents)
     assert as_records(decode_columns(group)) == [r for batch in group for r in batch.records()]
 
 
-@settings(deadline=None)
 @given(st.lists(record, min_size=1, max_size=60), st.sampled_from([60, 300, 2000, 10**6]))
 def test_columns_encode_what_the_plain_encoder_encodes(items: list[Record], batch_bytes: int) -> None:
     sections = list(

@@ -8,7 +8,7 @@ import lz4.frame
 import pytest
 import snappy
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.common.errors import CorruptRecordError, KafkaError
@@ -19,7 +19,6 @@ TEXT = b"the quick brown fox jumps over the lazy dog " * 3000
 
 
 @pytest.mark.parametrize("codec", CompressionType)
-@settings(max_examples=50, deadline=None)
 @given(data=st.binary(max_size=2000))
 def test_round_trip(codec: CompressionType, data: bytes) -> None:
     assert decompress(codec, compress(codec, data)) == data
