@@ -19,6 +19,7 @@ from core.common.filesystem import FileSystem
 from core.log.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_log import PartitionLog
+from core.log.partition_reader import PartitionReader
 from core.records.batches import iter_whole_batches
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import RecordBatch
@@ -77,9 +78,8 @@ class Model:
         )
         return max(min([self.high_watermark, *unstable]), self.start)
 
-    def visible(self, *, is_committed: bool) -> list[tuple[int, int, bytes]]:
-        """What a consumer gets from the log start on: offset, timestamp, value."""
-        end = self.last_stable_offset() if is_committed else self.high_watermark
+    def visible(self, end: int, *, is_committed: bool) -> list[tuple[int, int, bytes]]:
+        """What a consumer gets from the log start up to `end`: offset, timestamp, value."""
         aborted = set()
         for producer_id, first, marker in self.transactions():
             if marker is not None and not marker.is_commit:
@@ -296,7 +296,8 @@ class PartitionLogMachine(RuleBasedStateMachine):
     @rule(part=st.floats(0, 1), max_bytes=st.sampled_from([1, 150, 1 << 20]), is_committed=st.booleans())
     def read(self, part: float, max_bytes: int, is_committed: bool) -> None:
         offset = self.model.start + int((self.model.end - self.model.start) * part)
-        expected = [v for v in self.model.visible(is_committed=is_committed) if v[0] >= offset]
+        end = self.model.last_stable_offset() if is_committed else self.model.high_watermark
+        expected = [v for v in self.model.visible(end, is_committed=is_committed) if v[0] >= offset]
         assert consume(self.log, offset, max_bytes, is_committed=is_committed) == expected
 
     @precondition(lambda self: hasattr(self, "log"))
@@ -309,6 +310,28 @@ class PartitionLogMachine(RuleBasedStateMachine):
             None,
         )  # fmt: skip
         assert (found and (found.timestamp, found.offset)) == expected
+
+    @precondition(lambda self: hasattr(self, "log"))
+    @rule(part=st.floats(0, 1), is_committed=st.booleans(), timestamp=st.integers(NOW - 8, NOW + 26))
+    def read_from_outside(self, part: float, is_committed: bool, timestamp: int) -> None:
+        """Beside the live log, with no more than its files and checkpoints."""
+        model = self.model
+        offset = model.start + int((model.high_watermark - model.start) * part)
+        reader = PartitionReader(self.directory, log_start_offset=model.start, high_watermark=model.high_watermark)
+        try:
+            batches = reader.read(offset, reader.end_offset, read_committed=is_committed)
+            got = [(r.offset, r.timestamp, r.value) for b in batches for r in b.records() if r.offset >= offset]
+            end = min(self.log.last_stable_offset, reader.last_stable_offset) if is_committed else model.high_watermark
+            assert got == [v for v in model.visible(end, is_committed=is_committed) if v[0] >= offset]
+            expected = (
+                e.offset
+                for e in model.entries
+                if model.start <= e.offset < model.high_watermark and e.timestamp >= timestamp
+            )
+            assert reader.find_offset_by_timestamp(timestamp) == next(expected, None)
+            assert max(reader.last_stable_offset, model.start) <= self.log.last_stable_offset
+        finally:
+            reader.close()
 
 
 TestPartitionLog = PartitionLogMachine.TestCase
