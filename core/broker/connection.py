@@ -27,9 +27,8 @@ from core.protocol.primitives import Piece
 _log = logging.getLogger("plog.connection")
 
 _SHARED_BUFFER_BYTES = 256 * 1024
-_FIRST_OWN_BUFFER_BYTES = 64 * 1024
-_POOLED_BUFFER_BYTES = 1024 * 1024 + _FIRST_OWN_BUFFER_BYTES
-_POOLED_BUFFERS = 8
+_OWN_BUFFER_BYTES = (256 * 1024, 1088 * 1024)  # the larger one fits a request of the default message.max.bytes
+_POOLED_BUFFERS = 8  # of each size
 _MAX_QUEUED_BYTES = 1024 * 1024
 _MAX_IOV = 64
 
@@ -37,31 +36,34 @@ _MAX_IOV = 64
 class ReceiveBuffers:
     """What all connections of a server receive into; owned by the loop's task.
 
-    `shared` is for reads that begin with a frame. A frame that is not complete moves to a buffer of its own: one of the
-    pool's, which fit a request of the default `message.max.bytes` and are given back with it, where one is free.
+    `shared` is for reads that begin with a frame. A frame that is not complete moves to a buffer of its own: one of two
+    sizes that are given back and used again, or a larger one.
     """
 
     def __init__(self) -> None:
         self.shared = memoryview(bytearray(_SHARED_BUFFER_BYTES))
-        self._free: list[bytearray] = []
+        self._free: dict[int, list[bytearray]] = {size: [] for size in _OWN_BUFFER_BYTES}
 
     def take(self, size_bytes: int) -> bytearray:
         """Room for `size_bytes` at least."""
-        if size_bytes <= _POOLED_BUFFER_BYTES and self._free:
-            return self._free.pop()
-        return bytearray(max(size_bytes, _FIRST_OWN_BUFFER_BYTES))
+        for size, free in self._free.items():
+            if size_bytes <= size:
+                return free.pop() if free else bytearray(size)
+        return bytearray(size_bytes)
 
     def grow(self, buffer: bytearray, used_bytes: int, needed_bytes: int) -> bytearray:
-        """A larger buffer with the same content: twice as large, so that no claim is paid for before its bytes come."""
-        size = min(2 * len(buffer), max(needed_bytes, _POOLED_BUFFER_BYTES))
-        larger = self.take(size)
+        """A larger buffer with the same content, a few times as large at most: no claim is paid for before its bytes
+        come.
+        """
+        larger = self.take(min(2 * len(buffer), needed_bytes))
         larger[:used_bytes] = memoryview(buffer)[:used_bytes]
         self.give_back(buffer)
         return larger
 
     def give_back(self, buffer: bytearray) -> None:
-        if len(buffer) == _POOLED_BUFFER_BYTES and len(self._free) < _POOLED_BUFFERS:
-            self._free.append(buffer)
+        free = self._free.get(len(buffer))
+        if free is not None and len(free) < _POOLED_BUFFERS:
+            free.append(buffer)
 
 
 class Connection:
@@ -89,6 +91,7 @@ class Connection:
         self._received = 0  # bytes of it that are there
         self._aside = bytearray()  # what was received behind a request whose answer waits
         self._out: deque[Piece] = deque()
+        self._out_bytes = 0
         self._pending: PendingAnswer | None = None
         self._is_reading = False
         self._is_writing = False
@@ -130,15 +133,16 @@ class Connection:
             else:
                 self._received += received
                 self._continue_frame(partial)
-            self._flush()
         except Exception as error:  # noqa: BLE001 - the door of a connection's loop
             self._close_because(error)
+            return
+        self._go_on()
 
     def _feed(self, data: memoryview, end: int) -> None:
         """Handles every whole frame of data[:end]; what is left over is kept."""
         start = 0
         while start < end:
-            if self._pending is not None or self._has_much_queued():
+            if self._pending is not None or self._out_bytes > _MAX_QUEUED_BYTES:
                 self._aside = bytearray(data[start:end])
                 self._stop_reading()
                 return
@@ -178,33 +182,35 @@ class Connection:
         self._feed(memoryview(partial), self._received)
         self._buffers.give_back(partial)
 
-    def _has_much_queued(self) -> bool:
-        return bool(self._out) and sum(map(len, self._out)) > _MAX_QUEUED_BYTES
-
     def _answer(self, answer: list[Piece] | PendingAnswer) -> None:
         if isinstance(answer, PendingAnswer):
             self._pending = answer
             answer.on_ready = self._on_ready
         else:
-            self._out += answer
+            self._queue(answer)
+
+    def _queue(self, pieces: list[Piece]) -> None:
+        self._out += pieces
+        self._out_bytes += sum(map(len, pieces))
 
     def _on_ready(self, pieces: list[Piece]) -> None:
         """The answer that was waited for is there; requests behind it have their turn."""
         self._pending = None
         if not self._is_closed:
-            self._out += pieces
-            self._resume()
+            self._queue(pieces)
+            self._go_on()
 
-    def _resume(self) -> None:
-        """Goes on with what was set aside."""
-        try:
+    def _go_on(self) -> None:
+        """Sends what can be sent, and handles what was set aside as long as there is room for answers."""
+        self._flush()
+        while self._aside and self._pending is None and self._out_bytes <= _MAX_QUEUED_BYTES:
             aside, self._aside = self._aside, bytearray()
-            if aside:
+            try:
                 self._feed(memoryview(aside), len(aside))
+            except Exception as error:  # noqa: BLE001 - the door of a connection's loop
+                self._close_because(error)
+                return
             self._flush()
-        except Exception as error:  # noqa: BLE001 - the door of a connection's loop
-            self._close_because(error)
-            return
         if not self._aside:
             self._read()
 
@@ -213,6 +219,7 @@ class Connection:
             _log.warning("closing the connection of %s: %s", self._peer, error)
         elif not isinstance(error, UnacknowledgedError):
             _log.error("closing the connection of %s after an unexpected error", self._peer, exc_info=error)
+        self._flush()  # what was answered before it
         self.close()
 
     # --- out
@@ -242,14 +249,13 @@ class Connection:
 
     def _on_writable(self) -> None:
         self.was_active = True
-        self._flush()
-        if self._aside and self._pending is None and not self._has_much_queued():
-            self._resume()
+        self._go_on()
 
     def _send_region(self, region: FileRegion) -> None:
         sent = os.sendfile(self._fd, region.file.fd, region.position, region.size_bytes)
         if sent == 0:
             raise ConnectionError("the file was cut under an answer")
+        self._out_bytes -= sent
         self._out.popleft()
         if sent < region.size_bytes:
             self._out.appendleft(FileRegion(region.file, region.position + sent, region.size_bytes - sent))
@@ -262,6 +268,7 @@ class Connection:
                 sent = self._socket.send(piece)
             except BlockingIOError:
                 sent = 0
+            self._out_bytes -= sent
             if sent < len(piece):
                 self._out.append(memoryview(piece)[sent:])
                 raise BlockingIOError
@@ -273,6 +280,7 @@ class Connection:
             run.append(piece)  # type: ignore[arg-type]  # a piece is a region or bytes
         more = socket.MSG_MORE if len(self._out) > len(run) else 0
         sent = self._socket.sendmsg(run, (), more)
+        self._out_bytes -= sent
         for piece in run:
             self._out.popleft()
             if sent < len(piece):
@@ -292,6 +300,7 @@ class Connection:
         if self._partial is not None:
             self._buffers.give_back(self._partial)
         self._out.clear()
+        self._aside.clear()
         self._socket.close()
         self._on_close(self)
 

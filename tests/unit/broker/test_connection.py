@@ -1,0 +1,308 @@
+"""Bytes in, answers out: the broker behind real sockets on loopback, its clients in the same loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from core.broker.broker import Broker
+from core.broker.broker_config import Endpoint
+from core.broker.connection import ReceiveBuffers
+from core.broker.socket_server import SocketServer
+from core.common.error_code import ErrorCode
+from core.protocol.api import API_VERSIONS, FETCH, METADATA, PRODUCE
+from core.protocol.frame import decode_response, encode_request
+from core.protocol.schema.api_versions import ApiVersionsRequest
+from core.protocol.schema.metadata import MetadataRequest
+from tests.support.broker import (
+    PRODUCE_BY_NAME,
+    AnyApi,
+    add_topic,
+    fetch_request,
+    open_broker,
+    produce_request,
+    produce_values,
+)
+from tests.support.logs import make_batch
+
+Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+MANY_BYTES = 4_000_000
+
+
+def serving(broker: Broker, talk: Callable[[SocketServer], Awaitable[None]]) -> None:
+    """Runs `talk` beside a server of the broker; nothing of it may take longer than 20 s."""
+
+    async def run() -> None:
+        server = SocketServer(broker, Endpoint("127.0.0.1", 0))
+        await server.start()
+        serve = asyncio.create_task(server.run())
+        try:
+            await asyncio.wait_for(talk(server), 20)
+        finally:
+            server.stop()
+            await serve
+
+    asyncio.run(run())
+
+
+async def connect(server: SocketServer, receive_buffer: int | None = None) -> Client:
+    sock = socket.socket()
+    if receive_buffer is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, (server.endpoint.host, server.endpoint.port))
+    return await asyncio.open_connection(sock=sock, limit=1 << 16)
+
+
+def frame(api: AnyApi, correlation_id: int, request: Any, version: int) -> bytes:
+    return encode_request(api, version, correlation_id, "test", request)
+
+
+def versions_frame(correlation_id: int) -> bytes:
+    return frame(API_VERSIONS, correlation_id, ApiVersionsRequest("x", "1"), 3)
+
+
+def fetch_frame(correlation_id: int, offset: int, **fields: Any) -> bytes:
+    return frame(FETCH, correlation_id, fetch_request(offset, **fields), PRODUCE_BY_NAME)
+
+
+def produce_frame(correlation_id: int, value: bytes, acks: int = -1) -> bytes:
+    return frame(PRODUCE, correlation_id, produce_request(make_batch(value), acks=acks), PRODUCE_BY_NAME)
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    size = int.from_bytes(await reader.readexactly(4), "big")
+    return await reader.readexactly(size)
+
+
+async def read_correlation_ids(reader: asyncio.StreamReader, count: int) -> list[int]:
+    return [int.from_bytes((await read_frame(reader))[:4], "big") for _ in range(count)]
+
+
+async def is_silent(reader: asyncio.StreamReader) -> bool:
+    try:
+        await asyncio.wait_for(reader.read(1), 0.1)
+    except TimeoutError:
+        return True
+    return False
+
+
+def test_a_long_poll_holds_back_the_answers_behind_it(broker: Broker) -> None:
+    add_topic(broker)
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        metadata = frame(METADATA, 3, MetadataRequest(), 12)
+        writer.write(versions_frame(1) + fetch_frame(2, 0, max_wait_ms=15_000) + metadata + versions_frame(4))
+        assert await read_correlation_ids(reader, 1) == [1]
+        assert await is_silent(reader)
+        other_reader, other_writer = await connect(server)
+        other_writer.write(produce_frame(9, b"at last"))
+        assert await read_correlation_ids(other_reader, 1) == [9]
+        answer = await read_frame(reader)
+        correlation_id, response = decode_response(FETCH, PRODUCE_BY_NAME, memoryview(answer))
+        assert correlation_id == 2
+        assert b"at last" in bytes(response.responses[0].partitions[0].records or b"")  # type: ignore[arg-type]
+        assert await read_correlation_ids(reader, 2) == [3, 4]
+
+    serving(broker, talk)
+
+
+def test_a_long_poll_ends_when_its_time_is_up(broker: Broker) -> None:
+    add_topic(broker)
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        writer.write(fetch_frame(1, 0, max_wait_ms=50) + fetch_frame(2, 0, max_wait_ms=50) + versions_frame(3))
+        assert await read_correlation_ids(reader, 3) == [1, 2, 3]
+
+    serving(broker, talk)
+
+
+def test_a_client_that_leaves_waits_no_longer(broker: Broker) -> None:
+    add_topic(broker)
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        writer.write(fetch_frame(1, 0, max_wait_ms=15_000))
+        assert await is_silent(reader)
+        writer.close()
+        await writer.wait_closed()
+        other_reader, other_writer = await connect(server)
+        other_writer.write(produce_frame(1, b"x") + fetch_frame(2, 0))
+        assert await read_correlation_ids(other_reader, 2) == [1, 2]
+
+    serving(broker, talk)
+
+
+@given(cuts=st.lists(st.integers(1, 700), max_size=12), sizes=st.lists(st.integers(0, 300), min_size=1, max_size=6))
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_frames_cut_anywhere(broker: Broker, cuts: list[int], sizes: list[int]) -> None:
+    if "t" not in broker.image.topics:
+        add_topic(broker)
+    stream = b"".join(produce_frame(n, b"v" * size) for n, size in enumerate(sizes))
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        start = 0
+        for cut in cuts:
+            writer.write(stream[start : start + cut])
+            start += cut
+            await asyncio.sleep(0)
+        writer.write(stream[start:])
+        assert await read_correlation_ids(reader, len(sizes)) == list(range(len(sizes)))
+
+    before = broker.replicas.find("t", 0).log.log_end_offset
+    serving(broker, talk)
+    assert broker.replicas.find("t", 0).log.log_end_offset == before + len(sizes)
+
+
+def test_frames_larger_than_every_buffer(broker: Broker) -> None:
+    add_topic(broker, max_message_bytes=str(2 * MANY_BYTES))
+    values = [bytes([n]) * size for n, size in enumerate((10, 100_000, 300_000, 1_200_000, MANY_BYTES, 10))]
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        for number, value in enumerate(values):
+            writer.write(produce_frame(number, value))
+        assert await read_correlation_ids(reader, len(values)) == list(range(len(values)))
+        writer.write(fetch_frame(9, 4, partition_max_bytes=1))
+        _, response = decode_response(FETCH, PRODUCE_BY_NAME, memoryview(await read_frame(reader)))
+        assert values[4] in bytes(response.responses[0].partitions[0].records or b"")  # type: ignore[arg-type]
+
+    serving(broker, talk)
+
+
+def test_a_client_that_does_not_read_is_not_read_from(broker: Broker) -> None:
+    """Answers of 80 MB are asked for: they wait as requests at the client, not as answers in the broker."""
+    add_topic(broker, max_message_bytes=str(2 * MANY_BYTES))
+    produce_values(broker, b"x" * 800_000)
+    count = 100
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server, receive_buffer=65536)
+        requests = [fetch_frame(n, 0) + versions_frame(n) for n in range(count)]
+        writer.write(b"".join(requests))
+        await asyncio.sleep(0.1)
+        (connection,) = server._connections
+        assert 0 < connection._out_bytes == sum(map(len, connection._out)) < 3_000_000
+        assert await read_correlation_ids(reader, 2 * count) == [n for n in range(count) for _ in "ab"]
+        assert connection._out_bytes == 0
+
+    serving(broker, talk)
+
+
+def test_thousands_of_small_requests_at_once(broker: Broker) -> None:
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        writer.write(b"".join(map(versions_frame, range(20_000))))
+        assert await read_correlation_ids(reader, 20_000) == list(range(20_000))
+
+    serving(broker, talk)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"\xff\xff\xff\xff", id="a negative size"),
+        pytest.param(b"\x7f\xff\xff\xff", id="a size above the limit"),
+        pytest.param(b"\x00\x00\x00\x03abc", id="a frame too short"),
+        pytest.param(b"GET / HTTP/1.1\r\n\r\n", id="another protocol"),
+    ],
+)
+def test_what_is_no_request_ends_the_connection_only(broker: Broker, sent: bytes) -> None:
+    async def talk(server: SocketServer) -> None:
+        other_reader, other_writer = await connect(server)
+        reader, writer = await connect(server)
+        writer.write(versions_frame(1) + sent)
+        assert await read_correlation_ids(reader, 1) == [1]
+        assert await reader.read() == b""
+        other_writer.write(versions_frame(2))
+        assert await read_correlation_ids(other_reader, 1) == [2]
+
+    serving(broker, talk)
+
+
+def test_without_acks_there_is_no_answer_but_the_end_when_it_failed(broker: Broker) -> None:
+    add_topic(broker)
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        writer.write(produce_frame(1, b"kept", acks=0) + versions_frame(2))
+        assert await read_correlation_ids(reader, 1) == [2]
+        broken = bytearray(produce_frame(3, b"broken", acks=0))
+        broken[-3] ^= 1
+        writer.write(bytes(broken))
+        assert await reader.read() == b""
+
+    serving(broker, talk)
+    assert broker.replicas.find("t", 0).log.log_end_offset == 1
+
+
+def test_no_more_connections_than_max_connections(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path / "data", max_connections="2")
+
+    async def talk(server: SocketServer) -> None:
+        clients = [await connect(server) for _ in range(3)]
+        for reader, writer in clients[:2]:
+            writer.write(versions_frame(1))
+            assert await read_correlation_ids(reader, 1) == [1]
+        assert await clients[2][0].read() == b""
+        clients[0][1].close()
+        await asyncio.sleep(0.05)
+        reader, writer = await connect(server)
+        writer.write(versions_frame(2))
+        assert await read_correlation_ids(reader, 1) == [2]
+
+    try:
+        serving(broker, talk)
+    finally:
+        broker.close()
+
+
+def test_idle_connections_are_closed(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path / "data", connections_max_idle_ms="1")
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        writer.write(versions_frame(1))
+        assert await read_correlation_ids(reader, 1) == [1]
+        assert await reader.read() == b""
+
+    try:
+        serving(broker, talk)
+    finally:
+        broker.close()
+
+
+def test_an_unknown_topic_is_an_answer(broker: Broker) -> None:
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        writer.write(fetch_frame(1, 0, topic="none", max_wait_ms=15_000))
+        _, response = decode_response(FETCH, PRODUCE_BY_NAME, memoryview(await read_frame(reader)))
+        assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    serving(broker, talk)
+
+
+def test_buffers_are_used_again() -> None:
+    buffers = ReceiveBuffers()
+    first = buffers.take(10)
+    first[:3] = b"abc"
+    grown = buffers.grow(first, 3, 5_000_000)
+    assert bytes(grown[:3]) == b"abc"
+    assert len(first) < len(grown) <= 5_000_000
+    pooled = [buffers.take(1_050_000) for _ in range(20)]
+    for buffer in pooled:
+        buffers.give_back(buffer)
+    again = [buffers.take(1_050_000) for _ in range(20)]
+    shared = {id(b) for b in pooled} & {id(b) for b in again}
+    assert 0 < len(shared) <= 8, "some are kept, not all"
