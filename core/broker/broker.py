@@ -21,7 +21,7 @@ from core.cluster.metadata_log import MetadataLog
 from core.common.clock import Clock, SystemClock
 from core.common.errors import AccessError
 from core.common.filesystem import FileSystem, access_error
-from core.common.topic_partition import random_uuid, uuid_text
+from core.common.topic_partition import TopicPartition, random_uuid, uuid_text
 from core.log.directory_lock import DirectoryLock
 from core.log.log_config import LogConfig, stored_topic_values
 from core.log.log_loader import LogSettings
@@ -91,7 +91,7 @@ class Broker:
             cluster_id = uuid_text(random_uuid())
             meta = MetaProperties(cluster_id, self.config.node_id, random_uuid())
             write_meta_properties(self.directory, meta, self._filesystem)
-        elif "node.id" in self.config.settings and meta.node_id != self.config.node_id:
+        elif self.config.is_node_id_given and meta.node_id != self.config.node_id:
             raise AccessError(
                 f"{self.directory} belongs to node {meta.node_id}, node.id is {self.config.node_id}",
                 where=str(self.directory),
@@ -107,10 +107,12 @@ class Broker:
         self._open_logs()
 
     def _open_logs(self) -> None:
-        present = self.log_manager.find_partitions()
-        known = {tp: path for tp, path in present.items() if tp.topic in self.image.topics}
-        for stray in sorted(present.keys() - known.keys()):
-            _log.warning("%s is in no topic of the metadata; it is left alone", present[stray])
+        topic_ids = {
+            TopicPartition(topic.name, number): topic.topic_id
+            for topic in self.image.topics.values()
+            for number in topic.partitions
+        }
+        known = self.log_manager.set_aside_strays(topic_ids)
         was_cut = self.log_manager.open_existing(known, self._log_config)
         self.controller.register_broker(self._registered_endpoints(), self.config.rack)
         if was_cut:

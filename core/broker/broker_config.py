@@ -174,6 +174,10 @@ class BrokerConfig:
         return self.integer("node.id") if "node.id" in self.settings or older < 0 else older
 
     @property
+    def is_node_id_given(self) -> bool:
+        return "node.id" in self.settings or self.integer("broker.id") >= 0
+
+    @property
     def rack(self) -> str | None:
         return value_text(self["broker.rack"])
 

@@ -42,7 +42,7 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 _OFFSET_NAME = re.compile(r"(\d{20})(\.[a-z]+)")
 _PARTITION_DIRECTORY = re.compile(r"(.+)-(\d+)")
-_DELETE_DIRECTORY = re.compile(r".+-\d+\.[0-9a-f]{32}-delete|.+\.[0-9a-f]{32}-(delete|stray)")
+_RENAMED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)")
 _MAX_NAME_LENGTH = 255
 
 
@@ -71,8 +71,8 @@ def partition_directory_name(partition: TopicPartition) -> str:
 
 
 def parse_partition_directory_name(name: str) -> TopicPartition | None:
-    """The partition that a folder is of; None for folders of another kind, those being deleted among them."""
-    if is_deleted_directory_name(name):
+    """The partition that a folder is of; None for folders of another kind, those deleted or set aside among them."""
+    if _RENAMED_DIRECTORY.fullmatch(name):
         return None
     match = _PARTITION_DIRECTORY.fullmatch(name)
     return TopicPartition(match[1], int(match[2])) if match else None
@@ -80,9 +80,19 @@ def parse_partition_directory_name(name: str) -> TopicPartition | None:
 
 def deleted_directory_name(partition: TopicPartition) -> str:
     """What the folder is renamed to before its files go: at most 255 characters, unlike any other's."""
-    suffix = f"-{partition.partition}.{random_uuid().hex()}-delete"
+    return _renamed_directory_name(partition, "delete")
+
+
+def stray_directory_name(partition: TopicPartition) -> str:
+    """What a folder is renamed to that belongs to no topic; nobody deletes it."""
+    return _renamed_directory_name(partition, "stray")
+
+
+def _renamed_directory_name(partition: TopicPartition, why: str) -> str:
+    suffix = f"-{partition.partition}.{random_uuid().hex()}-{why}"
     return partition.topic[: _MAX_NAME_LENGTH - len(suffix)] + suffix
 
 
 def is_deleted_directory_name(name: str) -> bool:
-    return bool(_DELETE_DIRECTORY.fullmatch(name))
+    match = _RENAMED_DIRECTORY.fullmatch(name)
+    return match is not None and match[1] == "delete"

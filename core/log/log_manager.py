@@ -33,6 +33,7 @@ from core.log.file_names import (
     is_deleted_directory_name,
     parse_partition_directory_name,
     partition_directory_name,
+    stray_directory_name,
 )
 from core.log.log_config import LogConfig
 from core.log.log_loader import LoadedLog, LogSettings, load_log
@@ -75,6 +76,24 @@ class LogManager:
                 found[partition] = Path(entry.path)
         return found
 
+    def set_aside_strays(self, topic_ids: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, Path]:
+        """Renames the folders of partitions that there are not, or not of that topic any more; gives the others.
+
+        As Kafka does (LogManager.isStrayKraftReplica), for two reasons: what was deleted must not come back under a new
+        topic of that name, and what nobody knows must not be lost.
+        """
+        found = self.find_partitions()
+        strays = [tp for tp, path in found.items() if tp not in topic_ids or _is_of_another(path, topic_ids[tp])]
+        for partition in strays:
+            self._set_aside(partition, found.pop(partition))
+        return found
+
+    def _set_aside(self, partition: TopicPartition, path: Path) -> None:
+        renamed = path.with_name(stray_directory_name(partition))
+        self._filesystem.rename(path, renamed)
+        self._filesystem.sync_directory(self.directory)
+        _log.warning("%s belongs to no topic of the metadata; it is kept as %s", path, renamed.name)
+
     def open_existing(
         self, partitions: Mapping[TopicPartition, Path], config_of: Callable[[str], LogConfig]
     ) -> list[TopicPartition]:
@@ -115,15 +134,15 @@ class LogManager:
 
     def create(self, partition: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
         """The partition's log, made where there is none yet. OSError as the disk says."""
-        if partition in self.logs:
-            return self.logs[partition]
         path = self.directory / partition_directory_name(partition)
+        if path.exists() and _is_of_another(path, topic_id):
+            self._set_aside(partition, path)
         self._filesystem.make_directory(path)
-        if read_partition_metadata(path) is None:
+        if _topic_id_of(path) is None:
             write_partition_metadata(path, topic_id, self._filesystem)
-        loaded = load_log(path, partition, config, self._settings)
-        self.logs[partition] = loaded.log
-        return loaded.log
+        if partition not in self.logs:
+            self.logs[partition] = load_log(path, partition, config, self._settings).log
+        return self.logs[partition]
 
     # --- deleting
 
@@ -186,3 +205,16 @@ class LogManager:
         if not self.offline:
             content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
             self._filesystem.write_atomic(self.directory / CLEAN_SHUTDOWN, content.encode())
+
+
+def _topic_id_of(directory: Path) -> bytes | None:
+    """None where that can't be read: the file is written unsynced, and made anew."""
+    try:
+        return read_partition_metadata(directory)
+    except CorruptRecordError as error:
+        _log.warning("%s", error)
+        return None
+
+
+def _is_of_another(directory: Path, topic_id: bytes) -> bool:
+    return _topic_id_of(directory) not in (None, topic_id)

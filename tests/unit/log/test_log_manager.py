@@ -110,6 +110,39 @@ def test_deleting_a_partition(manager: LogManager, tmp_path: Path) -> None:
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nb-c 12 3\n"
 
 
+def test_folders_of_no_topic_are_kept_under_another_name(manager: LogManager, tmp_path: Path) -> None:
+    manager.close(broker_epoch=1)
+    other = new_manager(tmp_path)
+    assert other.set_aside_strays({}).keys() == set()
+    names = sorted(p.name.partition(".")[0] for p in tmp_path.glob("*-stray"))
+    assert names == ["a-0", "b-c-12"]
+    assert other.find_deleted_directories() == [], "nobody deletes them"
+    assert all((p / "00000000000000000000.log").stat().st_size for p in tmp_path.glob("*-stray"))
+
+
+def test_a_topic_does_not_get_the_records_of_another_one_of_its_name(tmp_path: Path) -> None:
+    mine, other = random_uuid(), random_uuid()
+    manager = opened(tmp_path)
+    append(manager.create(A, other, LogConfig()), make_batch(b"other's"))
+    manager.close(broker_epoch=1)
+    assert new_manager(tmp_path).set_aside_strays({A: other}) == {A: tmp_path / "a-0"}
+    log = new_manager(tmp_path).create(A, mine, LogConfig())
+    assert (log.log_end_offset, read_partition_metadata(log.directory)) == (0, mine)
+    assert len(list(tmp_path.glob("a-0.*-stray"))) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"version: 7\ntopic_id: x", None])
+def test_a_folder_without_a_readable_topic_id_gets_it_anew(tmp_path: Path, content: bytes | None) -> None:
+    topic_id = random_uuid()
+    append(opened(tmp_path).create(A, topic_id, LogConfig()), make_batch(b"x"))
+    path = tmp_path / "a-0" / "partition.metadata"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    log = opened(tmp_path).create(A, topic_id, LogConfig())
+    assert (log.log_end_offset, read_partition_metadata(log.directory)) == (1, topic_id)
+
+
 @pytest.mark.parametrize(
     ("name", "partition"),
     [
@@ -119,7 +152,7 @@ def test_deleting_a_partition(manager: LogManager, tmp_path: Path) -> None:
         ("a", None),
         ("a-0x", None),
         ("a-0.0123456789abcdef0123456789abcdef-delete", None),
-        ("a.0123456789abcdef0123456789abcdef-stray", None),
+        ("a-0.0123456789abcdef0123456789abcdef-stray", None),
     ],
 )
 def test_names_of_partition_folders(name: str, partition: TopicPartition | None) -> None:
