@@ -216,7 +216,7 @@ class BrokerConfig:
         for name, factor in SERVER_KEYS.get(topic_key, ()):
             value = self.settings.get(name)
             if value is not None:
-                return value * factor if factor != 1 and isinstance(value, int) else value
+                return max(value * factor, -1) if factor != 1 and isinstance(value, int) else value
         return TOPIC_CONFIG[topic_key].default
 
     def topic_defaults(self) -> dict[str, Value]:

@@ -1,0 +1,195 @@
+"""A broker's life: what a stop, a crash and a restart leave of it, and what it does from time to time."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+
+from core.broker.broker import Broker
+from core.common.clock import ManualClock
+from core.common.errors import AccessError
+from core.log.checkpoint_file import read_offset_checkpoint
+from core.log.meta_properties import read_meta_properties
+from tests.support.broker import add_topic, fetch, open_broker, produce, produce_values, values_of
+from tests.support.logs import NOW, make_batch
+
+DAY_MS = 86_400_000
+
+
+def crash(broker: Broker) -> None:
+    """As a killed process leaves it: nothing closed, the lock gone."""
+    broker._lock.release()
+
+
+def values(broker: Broker, topic: str = "t") -> list[bytes | None]:
+    return values_of(fetch(broker, 0, topic))
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_records_are_there_after_a_restart(tmp_path: Path, is_clean: bool) -> None:
+    first = open_broker(tmp_path)
+    topic_id = add_topic(first, retention_ms="-1")
+    produce_values(first, b"a", b"b", b"c")
+    if is_clean:
+        first.close()
+    else:
+        crash(first)
+    assert (tmp_path / ".kafka_cleanshutdown").exists() == is_clean
+    second = open_broker(tmp_path)
+    assert values(second) == [b"a", b"b", b"c"]
+    assert second.image.topics["t"].topic_id == topic_id
+    assert second.cluster_id == first.cluster_id
+    assert not (tmp_path / ".kafka_cleanshutdown").exists(), "a crash from now on is known as one"
+    second.close()
+
+
+def test_a_deleted_topic_does_not_come_back(tmp_path: Path) -> None:
+    """Its folder goes later; a crash before that leaves it, and a new topic of the same name must not find it."""
+    first = open_broker(tmp_path)
+    add_topic(first)
+    produce_values(first, b"old")
+    saved = tmp_path / "saved"
+    shutil.copytree(tmp_path / "t-0", saved)
+    first.delete_topic("t")
+    crash(first)
+    shutil.move(saved, tmp_path / "t-0")
+    second = open_broker(tmp_path)
+    assert "t" not in second.image.topics
+    add_topic(second)
+    produce_values(second, b"new")
+    assert values(second) == [b"new"]
+    assert not list(tmp_path.glob("*-delete")), "what an earlier stop left to delete is gone"
+    assert len(list(tmp_path.glob("t-0.*-stray"))) == 1
+    second.close()
+
+
+def test_a_partition_that_the_disk_refuses_is_offline_alone(tmp_path: Path) -> None:
+    first = open_broker(tmp_path)
+    add_topic(first, "t")
+    add_topic(first, "other")
+    produce_values(first, b"x")
+    produce_values(first, b"y", topic="other")
+    first.close()
+    (tmp_path / "t-0" / "00000000000000000000.log").unlink()
+    (tmp_path / "t-0" / "00000000000000000000.log").mkdir()
+    second = open_broker(tmp_path)
+    assert produce(second, make_batch(b"z")).error_code == 56, "KAFKA_STORAGE_ERROR"
+    assert values(second, "other") == [b"y"]
+    second.close()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize("settings", [{"node_id": "9"}, {"broker_id": "9"}])
+def test_another_nodes_directory(tmp_path: Path, settings: dict[str, str]) -> None:
+    open_broker(tmp_path, node_id="4").close()
+    with pytest.raises(AccessError, match=r"belongs to node 4, node\.id is 9"):
+        open_broker(tmp_path, **settings)
+    again = open_broker(tmp_path)
+    assert again.node_id == 4
+    again.close()
+    meta = read_meta_properties(tmp_path)
+    assert meta is not None
+    assert meta.node_id == 4
+
+
+def test_a_directory_in_use(tmp_path: Path) -> None:
+    first = open_broker(tmp_path)
+    with pytest.raises(AccessError, match="is in use"):
+        open_broker(tmp_path)
+    first.close()
+    open_broker(tmp_path).close()
+
+
+def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
+    given: set[int] = set()
+    for is_clean in (True, False, True):
+        broker = open_broker(tmp_path)
+        ids = [broker.next_producer_id() for _ in range(1500)]
+        assert not given & set(ids)
+        assert len(set(ids)) == len(ids)
+        given.update(ids)
+        if is_clean:
+            broker.close()
+        else:
+            crash(broker)
+
+
+def test_producer_ids_of_logs_from_elsewhere_are_not_given(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    add_topic(broker)
+    batch = make_batch(b"x", producer_id=5000, producer_epoch=0, base_sequence=0)
+    assert produce(broker, batch).error_code == 0
+    assert broker.next_producer_id() > 5000
+    broker.close()
+
+
+def test_checkpoints_are_written_when_their_time_comes(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    broker = open_broker(tmp_path, clock)
+    add_topic(broker)
+    broker.housekeep()
+    produce_values(broker, b"a", b"b")
+    high_watermarks = tmp_path / "replication-offset-checkpoint"
+    clock.advance(4_999)
+    broker.housekeep()
+    assert not high_watermarks.exists()
+    clock.advance(1)
+    broker.housekeep()
+    assert list(read_offset_checkpoint(high_watermarks).values()) == [2]
+    clock.advance(60_000)
+    broker.housekeep()
+    assert list(read_offset_checkpoint(tmp_path / "recovery-point-offset-checkpoint").values()) == [0]
+    broker.close()
+
+
+def test_flush_ms(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    broker = open_broker(tmp_path, clock)
+    add_topic(broker, flush_ms="1000")
+    produce_values(broker, b"a")
+    log = broker.replicas.find("t", 0).log
+    clock.advance(999)
+    broker.housekeep()
+    assert log.recovery_point == 0
+    clock.advance(1)
+    broker.housekeep()
+    assert log.recovery_point == 1
+    broker.close()
+
+
+def test_flush_messages(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    add_topic(broker, flush_messages="3")
+    log = broker.replicas.find("t", 0).log
+    produce_values(broker, b"a", b"b")
+    assert log.recovery_point == 0
+    produce_values(broker, b"c")
+    assert log.recovery_point == 3
+    broker.close()
+
+
+def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    broker = open_broker(tmp_path, clock, producer_id_expiration_ms=str(DAY_MS))
+    add_topic(broker, retention_ms="-1")
+    assert produce(broker, make_batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0)).error_code == 0
+    producers = broker.replicas.find("t", 0).log.producers
+    broker.housekeep()
+    clock.advance(DAY_MS - 1)
+    broker.housekeep()
+    assert producers.find(7) is not None
+    clock.advance(DAY_MS)
+    broker.housekeep()
+    assert producers.find(7) is None
+    broker.close()
+
+
+def test_strays_are_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    open_broker(tmp_path).close()
+    (tmp_path / "nobodys-3").mkdir()
+    with caplog.at_level(logging.WARNING):
+        open_broker(tmp_path).close()
+    assert "nobodys-3 belongs to no topic of the metadata; it is kept as nobodys-3." in caplog.text

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+
+from core.broker.broker_config import BROKER_CONFIG, BrokerConfig, Endpoint, parse_endpoint
+from core.common.config_def import value_text
+from core.common.errors import KafkaError, UsageError
+from core.log.log_config import TOPIC_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("127.0.0.1:9092", "127.0.0.1", 9092),
+        ("localhost", "localhost", 9092),
+        (":7000", "", 7000),
+        ("0.0.0.0:0", "0.0.0.0", 0),
+        ("[::1]:9093", "::1", 9093),
+        ("::1", "::1", 9092),
+        ("[fe80::1]", "fe80::1", 9092),
+    ],
+)
+def test_endpoints(text: str, host: str, port: int) -> None:
+    endpoint = parse_endpoint(text)
+    assert endpoint == Endpoint(host, port)
+    assert parse_endpoint(str(endpoint)) == endpoint
+
+
+@pytest.mark.parametrize("text", ["host:port", "host:70000", "http://host:1", "host:-1", "host:"])
+def test_what_is_no_endpoint(text: str) -> None:
+    with pytest.raises(UsageError, match="is no HOST:PORT"):
+        parse_endpoint(text)
+
+
+def test_wildcards() -> None:
+    assert [e for e in ("", "0.0.0.0", "::", "127.0.0.1", "h") if Endpoint(e, 1).is_wildcard] == ["", "0.0.0.0", "::"]
+
+
+def test_unknown_keys_are_kept_and_named() -> None:
+    config = BrokerConfig.parse({"process.roles": "broker,controller", "num.partitions": "3"})
+    assert config["num.partitions"] == 3
+    assert config.unknown == {"process.roles": "broker,controller"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("num.partitions", "0"), ("num.partitions", "many"), ("log.cleanup.policy", "shred"), ("fetch.max.bytes", "1")],
+)
+def test_a_value_that_is_not_allowed_names_its_key(name: str, text: str) -> None:
+    with pytest.raises(KafkaError, match=name):
+        BrokerConfig.parse({name: text})
+
+
+@pytest.mark.parametrize(
+    ("properties", "listener"),
+    [
+        ({}, None),
+        ({"listeners": "PLAINTEXT://:9092"}, Endpoint("", 9092)),
+        ({"listeners": "CONTROLLER://:9093,PLAINTEXT://host:1"}, Endpoint("host", 1)),
+    ],
+)
+def test_the_plaintext_listener(properties: dict[str, str], listener: Endpoint | None) -> None:
+    assert BrokerConfig.parse(properties).listener == listener
+
+
+def test_listeners_without_a_plaintext_one() -> None:
+    with pytest.raises(UsageError, match="has no PLAINTEXT listener"):
+        assert BrokerConfig.parse({"listeners": "SSL://host:1"}).listener
+
+
+@pytest.mark.parametrize(
+    ("properties", "node_id", "is_given"),
+    [
+        ({}, 1, False),
+        ({"node.id": "7"}, 7, True),
+        ({"broker.id": "5"}, 5, True),
+        ({"broker.id": "-1"}, 1, False),
+        ({"node.id": "7", "broker.id": "5"}, 7, True),
+    ],
+)
+def test_node_id(properties: dict[str, str], node_id: int, is_given: bool) -> None:
+    config = BrokerConfig.parse(properties)
+    assert (config.node_id, config.is_node_id_given) == (node_id, is_given)
+
+
+@pytest.mark.parametrize(
+    ("properties", "retention_ms"),
+    [
+        ({}, 7 * 86_400_000),
+        ({"log.retention.hours": "2"}, 7_200_000),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3"}, 180_000),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3", "log.retention.ms": "4"}, 4),
+        ({"log.retention.hours": "-1"}, -1),
+        ({"log.retention.ms": "-1"}, -1),
+    ],
+)
+def test_the_finer_unit_wins(properties: dict[str, str], retention_ms: int) -> None:
+    assert BrokerConfig.parse(properties).topic_default("retention.ms") == retention_ms
+
+
+def test_topics_take_the_brokers_settings() -> None:
+    config = BrokerConfig.parse({"log.segment.bytes": "2000000", "compression.type": "zstd", "log.roll.hours": "1"})
+    defaults = config.topic_defaults()
+    assert defaults.keys() == {key.name for key in TOPIC_CONFIG}
+    assert (defaults["segment.bytes"], defaults["compression.type"], defaults["segment.ms"]) == (
+        2_000_000,
+        "zstd",
+        3_600_000,
+    )
+
+
+def test_every_key_has_a_default_that_it_allows() -> None:
+    for key in BROKER_CONFIG:
+        text = value_text(key.default)
+        if text is not None:
+            assert key.parse(text) == key.default, key.name
