@@ -222,11 +222,14 @@ def _records_of(log: PartitionLog, start_offset: int) -> Iterable[MetadataRecord
 
 def read_snapshot(path: Path) -> Iterable[MetadataRecord]:
     """The metadata records of a `.checkpoint`; CorruptRecordError where it is damaged."""
-    for batch in iter_batches(memoryview(path.read_bytes())):
-        batch.ensure_valid()
-        if not batch.is_control:
-            for record in batch.records():
-                yield _decode(record, path)
+    try:
+        for batch in iter_batches(memoryview(path.read_bytes())):
+            batch.ensure_valid()
+            if not batch.is_control:
+                for record in batch.records():
+                    yield _decode(record, path)
+    except CorruptRecordError as error:
+        raise error.in_file(path) from None
 
 
 def _decode(record: Record, path: Path) -> MetadataRecord:

@@ -77,6 +77,10 @@ class CorruptRecordError(PlogError):
         self.offset = offset
         self.path = path
 
+    def in_file(self, path: object) -> CorruptRecordError:
+        """The same error, saying that its position is one in that file."""
+        return CorruptRecordError(self.cause, position=self.position, offset=self.offset, path=str(path))
+
 
 class MalformedMessageError(PlogError):
     """A request, response or metadata record whose bytes do not follow its schema."""

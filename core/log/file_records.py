@@ -116,7 +116,5 @@ class FileRecords:
                     f"batch of {size} bytes where {stop - position} are left", position=position, offset=offset
                 )
         except CorruptRecordError as error:
-            raise CorruptRecordError(
-                error.cause, position=error.position, offset=error.offset, path=str(self.file.path)
-            ) from None
+            raise error.in_file(self.file.path) from None
         return size

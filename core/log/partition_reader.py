@@ -273,4 +273,4 @@ def _ensure_valid(batch: Batch, path: Path) -> None:
     try:
         batch.ensure_valid()
     except CorruptRecordError as error:
-        raise CorruptRecordError(error.cause, position=error.position, offset=error.offset, path=str(path)) from None
+        raise error.in_file(path) from None

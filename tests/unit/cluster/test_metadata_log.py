@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from core.cluster import metadata_log as metadata_log_module
+from core.cluster.metadata_log import MetadataLog, read_metadata_image
+from core.cluster.metadata_record import MetadataRecord, decode_metadata_record, encode_metadata_record
+from core.common.clock import ManualClock
+from core.common.errors import CorruptRecordError, MalformedMessageError
+from core.common.filesystem import FileSystem
+from core.common.topic_partition import random_uuid
+from core.protocol.schema.metadata_records import (
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from core.records.control_record import ControlRecordType
+from core.records.record_batch import RecordBatch
+from tests.support.logs import NOW, FullDisk
+
+TOPIC = 2
+
+
+def open_log(directory: Path, filesystem: FileSystem | None = None) -> MetadataLog:
+    return MetadataLog(directory, 1, ManualClock(NOW), filesystem or FileSystem())
+
+
+def topic(name: str, partitions: int = 1) -> list[MetadataRecord]:
+    topic_id = random_uuid()
+    return [
+        TopicRecord(name, topic_id),
+        *(PartitionRecord(number, topic_id, replicas=[1], isr=[1], leader=1) for number in range(partitions)),
+    ]
+
+
+def names(log: MetadataLog) -> set[str]:
+    return set(log.image.topics)
+
+
+def from_outside(directory: Path) -> set[str]:
+    image = read_metadata_image(directory)
+    assert image is not None
+    return set(image.topics)
+
+
+def batches(log: MetadataLog) -> list[RecordBatch]:
+    found = [b for segment in log._log.segments for b in segment.records.iter_batches()]
+    return [b for b in found if isinstance(b, RecordBatch)]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_what_was_appended_is_there_again(tmp_path: Path, is_clean: bool) -> None:
+    log = open_log(tmp_path)
+    assert log.is_empty
+    log.append(topic("a", 3))
+    log.append([ConfigRecord(TOPIC, "a", "retention.ms", "5")])
+    assert from_outside(tmp_path) == {"a"}, "while it is open"
+    if is_clean:
+        log.close()
+    again = open_log(tmp_path)
+    assert again.image.topics == log.image.topics
+    assert again.image.topic_configs("a") == {"retention.ms": "5"}
+
+
+def test_every_opening_that_writes_begins_an_epoch(tmp_path: Path) -> None:
+    for epoch in (1, 2, 3):
+        log = open_log(tmp_path)
+        log.append(topic(f"t{epoch}"))
+        log.close()
+        open_log(tmp_path).close()  # one that does not
+        state = json.loads((tmp_path / "__cluster_metadata-0" / "quorum-state").read_bytes())
+        assert (state["leaderId"], state["leaderEpoch"], state["data_version"]) == (1, epoch, 0)
+    log = open_log(tmp_path)
+    leader_changes = [b for b in batches(log) if b.is_control]
+    assert [b.partition_leader_epoch for b in leader_changes] == [1, 2, 3]
+    keys = {b.records()[0].key for b in leader_changes}
+    assert keys == {b"\0\0" + int(ControlRecordType.LEADER_CHANGE).to_bytes(2, "big")}
+    log.close()
+
+
+def test_a_torn_tail_is_cut_and_kept(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.append(topic("a"))
+    log.append(topic("b"))
+    path = log._log.segments.active.records.file.path
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 7)
+    again = open_log(tmp_path)
+    assert names(again) == {"a"}
+    assert len(list(path.parent.glob("*.cut-at-*"))) == 1
+    again.append(topic("c"))
+    again.close()
+    assert names(open_log(tmp_path)) == {"a", "c"}
+
+
+def test_a_full_disk_leaves_the_image_as_it_is(tmp_path: Path) -> None:
+    disk = FullDisk()
+    log = open_log(tmp_path, disk)
+    log.append(topic("a"))
+    disk.is_full = True
+    with pytest.raises(OSError, match="No space left"):
+        log.append(topic("b"))
+    assert names(log) == {"a"}
+    disk.is_full = False
+    log.append(topic("c"))
+    log.close()
+    assert names(open_log(tmp_path)) == {"a", "c"} == from_outside(tmp_path)
+
+
+def test_a_transaction_that_did_not_end_never_was(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    ended, open_ = topic("ended"), topic("open")
+    records = [BeginTransactionRecord("x"), *ended, EndTransactionRecord(), BeginTransactionRecord("y"), *open_]
+    log._begin_epoch()
+    log._append_batch(
+        [metadata_log_module.Record(n, NOW, None, encode_metadata_record(r)) for n, r in enumerate(records)]
+    )
+    again = open_log(tmp_path)
+    assert names(again) == {"ended"} == from_outside(tmp_path)
+    again.append(topic("later"))
+    again.close()
+    assert names(open_log(tmp_path)) == {"ended", "later"}, "what follows is not of that transaction"
+
+
+def test_a_long_log_becomes_a_snapshot_at_a_clean_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_log_module, "_SNAPSHOT_AFTER_BYTES", 1000)
+    log = open_log(tmp_path)
+    for number in range(20):
+        log.append(topic(f"t{number}", 2))
+    log.append([RemoveTopicRecord(log.image.topics["t3"].topic_id)])
+    end = log.end_offset
+    log.close()
+    folder = tmp_path / "__cluster_metadata-0"
+    assert [p.name for p in folder.glob("*.checkpoint")] == [f"{end:020d}-0000000001.checkpoint"]
+    assert [p.name for p in folder.glob("*.log")] == [f"{end:020d}.log"]
+    again = open_log(tmp_path)
+    assert again.image.topics == log.image.topics
+    assert (again.end_offset, from_outside(tmp_path)) == (end, names(log))
+    again.append(topic("after"))
+    again._write_snapshot()
+    again.close()
+    assert len(list(folder.glob("*.checkpoint"))) == 1, "the newer one stands for both"
+    assert names(open_log(tmp_path)) == names(log) | {"after"}
+
+
+def test_a_damaged_snapshot_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_log_module, "_SNAPSHOT_AFTER_BYTES", 0)
+    log = open_log(tmp_path)
+    log.append(topic("a"))
+    log.close()
+    (snapshot,) = (tmp_path / "__cluster_metadata-0").glob("*.checkpoint")
+    data = bytearray(snapshot.read_bytes())
+    data[150] ^= 1
+    snapshot.write_bytes(data)
+    with pytest.raises(CorruptRecordError, match="crc"):
+        read_metadata_image(tmp_path)
+    with pytest.raises(CorruptRecordError) as caught:
+        open_log(tmp_path)
+    assert str(snapshot) in str(caught.value)
+
+
+def test_many_records_go_in_several_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_log_module, "_MAX_BATCH_BYTES", 500)
+    log = open_log(tmp_path)
+    log.append(topic("wide", 100))
+    sizes = [b.size_bytes for b in batches(log) if not b.is_control]
+    assert len(sizes) > 5
+    assert max(sizes) < 700
+    assert len(open_log(tmp_path).image.topics["wide"].partitions) == 100
+
+
+@pytest.mark.parametrize(
+    "value", [None, b"", b"\x01", b"\x02\x02\x00", b"\x01\xff\x7f\x00", b"\x01\x02\x63", b"\x01\x02\x00"]
+)
+def test_what_is_no_metadata_record(value: bytes | None) -> None:
+    with pytest.raises(MalformedMessageError):
+        decode_metadata_record(value)
