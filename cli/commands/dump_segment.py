@@ -139,7 +139,4 @@ def _check_indexes(paths: list[Path], *, sanity_only: bool) -> int:
     if not sanity_only:
         codes |= {Code.INDEX_MISSING, Code.INDEX_MISMATCH, Code.TIME_INDEX_MISSING, Code.TIME_INDEX_MISMATCH}
         codes |= {Code.TRANSACTION_INDEX_MISMATCH}
-    logs = (
-        path.with_suffix(".log") if path.suffix in (".index", ".timeindex", ".txnindex") else path for path in paths
-    )
-    return print_findings([finding for path in logs for finding in verify(path) if finding.code in codes])
+    return print_findings([finding for path in paths for finding in verify(path) if finding.code in codes])

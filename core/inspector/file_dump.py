@@ -11,7 +11,7 @@ from typing import Any
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.filesystem import access_error
 from core.inspector.file_kind import FileKind, kind_of
-from core.inspector.findings import Code, Finding, Severity
+from core.inspector.findings import Finding, Severity, corrupt_code
 from core.inspector.index_dump import Row, dump_rows, kafka_text
 from core.inspector.segment_dump import DumpOptions, SegmentDump
 from core.log.file_names import parse_partition_directory_name
@@ -62,7 +62,7 @@ class FileDump:
         try:
             return dump_rows(self.path, self.kind)
         except CorruptRecordError as error:
-            code = Code.SNAPSHOT_CORRUPT if self.kind is FileKind.PRODUCER_SNAPSHOT else Code.INDEX_CORRUPT
+            code = corrupt_code(self.kind)
             self.findings.append(Finding(Severity.ERROR, code, str(self.path), error.cause, error.position))
             return []
 

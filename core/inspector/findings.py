@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from core.inspector.file_kind import FileKind
+
 
 class Severity(StrEnum):
     """An error puts records, or the start of a broker, at risk; a warning is made good by the next start."""
@@ -47,3 +49,18 @@ class Finding:
     message: str
     position: int = -1
     offset: int = -1
+
+
+_CORRUPT = {
+    FileKind.OFFSET_INDEX: Code.INDEX_CORRUPT,
+    FileKind.TIME_INDEX: Code.TIME_INDEX_CORRUPT,
+    FileKind.TRANSACTION_INDEX: Code.TRANSACTION_INDEX_CORRUPT,
+    FileKind.PRODUCER_SNAPSHOT: Code.SNAPSHOT_CORRUPT,
+    FileKind.PARTITION_METADATA: Code.METADATA_CORRUPT,
+    FileKind.META_PROPERTIES: Code.METADATA_CORRUPT,
+}
+
+
+def corrupt_code(kind: FileKind) -> Code:
+    """The code of a file, no log, that does not parse."""
+    return _CORRUPT.get(kind, Code.CHECKPOINT_CORRUPT)

@@ -133,6 +133,8 @@ def _clean_shutdown_rows(path: Path, data: bytes) -> list[Row]:
         fields = json.loads(data or b"{}")
     except ValueError as error:
         raise CorruptRecordError(f"not JSON: {error}", path=str(path)) from error
+    if not isinstance(fields, dict):
+        raise CorruptRecordError(f"not a JSON object: {fields!r}", path=str(path))
     return [{"version": fields.get("version"), "broker_epoch": fields.get("brokerEpoch")}]
 
 

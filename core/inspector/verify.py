@@ -19,7 +19,7 @@ from core.common.filesystem import access_error
 from core.index.transaction_index import AbortedTransaction, parse_transaction_index
 from core.inspector.batch_walk import BatchWalk
 from core.inspector.file_kind import FileKind, kind_of
-from core.inspector.findings import Code, Finding, Severity
+from core.inspector.findings import Code, Finding, Severity, corrupt_code
 from core.inspector.index_check import OffsetIndexCheck, TimeIndexCheck
 from core.log.checkpoint_file import parse_offset_checkpoint
 from core.log.directory_lock import find_lock_holder
@@ -41,6 +41,8 @@ from core.records.batches import Batch
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import RecordBatch
 
+_INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
+
 OnBytes = Callable[[int], None]
 """Told, now and then, how many bytes more were checked."""
 
@@ -55,6 +57,10 @@ def verify(path: Path, on_bytes: OnBytes = _ignore) -> Iterator[Finding]:
         raise AccessError(f"no such file or directory: {path}", where=str(path))
     if path.is_dir():
         yield from _verify_directory(path, on_bytes)
+        return
+    log = path.with_suffix(LOG_SUFFIX)
+    if kind_of(path) in _INDEXES and log.exists():
+        yield from (finding for finding in verify_file(log, on_bytes) if finding.path == str(path))
     else:
         yield from verify_file(path, on_bytes)
 
@@ -80,8 +86,8 @@ def _verify_directory(path: Path, on_bytes: OnBytes) -> Iterator[Finding]:
 
 
 def verify_file(path: Path, on_bytes: OnBytes = _ignore, *, is_active: bool = False) -> Iterator[Finding]:
-    """Everything wrong with one file: a `.log` with its indexes, an index with its `.log`. AccessError as of
-    `verify`.
+    """Everything wrong with one file: a `.log` with its indexes, an index only where it has no `.log`. AccessError as
+    of `verify`.
     """
     match kind_of(path):
         case FileKind.LOG:
@@ -89,7 +95,7 @@ def verify_file(path: Path, on_bytes: OnBytes = _ignore, *, is_active: bool = Fa
         case FileKind.METADATA_SNAPSHOT:
             yield from _LogCheck(path, on_bytes, has_indexes=False).run()
         case FileKind.OFFSET_INDEX | FileKind.TIME_INDEX | FileKind.TRANSACTION_INDEX:
-            # Its log's check covers it; alone it can only be held against its format.
+            # Its log's check covers it.
             if not path.with_suffix(LOG_SUFFIX).exists():
                 yield from _verify_lone_index(path)
         case None:
@@ -119,12 +125,7 @@ def _verify_small(path: Path, kind: FileKind) -> Iterator[Finding]:
             case FileKind.META_PROPERTIES:
                 parse_meta_properties(text, str(path))
     except CorruptRecordError as error:
-        code = {
-            FileKind.PRODUCER_SNAPSHOT: Code.SNAPSHOT_CORRUPT,
-            FileKind.PARTITION_METADATA: Code.METADATA_CORRUPT,
-            FileKind.META_PROPERTIES: Code.METADATA_CORRUPT,
-        }.get(kind, Code.CHECKPOINT_CORRUPT)
-        yield Finding(Severity.ERROR, code, str(path), error.cause, error.position)
+        yield Finding(Severity.ERROR, corrupt_code(kind), str(path), error.cause, error.position)
 
 
 def _ensure_rising(epochs: Sequence[tuple[int, int]], path: Path) -> None:

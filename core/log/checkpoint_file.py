@@ -6,6 +6,7 @@ In the root of a log directory an entry is `topic partition offset`; in a partit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -14,24 +15,27 @@ from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 
 _VERSION = 0
+_NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 def parse_checkpoint(text: str, fields: int, path: str) -> list[list[str]]:
-    """The entries' words; CorruptRecordError, naming the line, where the text breaks the format."""
+    """The entries' words, of which the last two are numbers; CorruptRecordError, naming the line, where the text breaks
+    the format.
+    """
     lines = text.split("\n")
     if lines and not lines[-1]:
         lines.pop()
     if not lines or lines[0] != str(_VERSION):
         raise CorruptRecordError(f"line 1: version {lines[0] if lines else ''!r}, expected {_VERSION}", path=path)
-    if len(lines) < 2 or not lines[1].isdecimal():
+    if len(lines) < 2 or not _NUMBER.fullmatch(lines[1]):
         raise CorruptRecordError("line 2: expected the number of entries", path=path)
     count = int(lines[1])
     if len(lines) - 2 != count:
         raise CorruptRecordError(f"line 2: says {count} entries, {len(lines) - 2} follow", path=path)
     entries = [line.split() for line in lines[2:]]
     for number, words in enumerate(entries, start=3):
-        if len(words) != fields or not words[-1].isdecimal():
-            raise CorruptRecordError(f"line {number}: expected {fields} words, the last a number", path=path)
+        if len(words) != fields or not all(_NUMBER.fullmatch(word) for word in words[-2:]):
+            raise CorruptRecordError(f"line {number}: expected {fields} words, the last two numbers", path=path)
     return entries
 
 
@@ -42,12 +46,8 @@ def format_checkpoint(entries: Sequence[Iterable[object]]) -> bytes:
 
 def parse_offset_checkpoint(text: str, path: str) -> dict[TopicPartition, int]:
     """Offsets by partition; CorruptRecordError as of `parse_checkpoint`."""
-    offsets = {}
-    for number, (topic, partition, offset) in enumerate(parse_checkpoint(text, 3, path), start=3):
-        if not partition.isdecimal():
-            raise CorruptRecordError(f"line {number}: partition {partition!r} is no number", path=path)
-        offsets[TopicPartition(topic, int(partition))] = int(offset)
-    return offsets
+    entries = parse_checkpoint(text, 3, path)
+    return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in entries}
 
 
 def read_offset_checkpoint(path: Path) -> dict[TopicPartition, int]:

@@ -36,7 +36,7 @@ def test_offset_checkpoint(tmp_path: Path) -> None:
         ("0\n2\na 0 1\n", "line 2: says 2 entries, 1 follow"),
         ("0\n0\na 0 1\n", "line 2: says 0 entries, 1 follow"),
         ("0\n2\na 0 1\na 1\n", "line 4: expected 3 words"),
-        ("0\n1\na 0 x\n", "line 3: expected 3 words, the last a number"),
+        ("0\n1\na 0 x\n", "line 3: expected 3 words, the last two numbers"),
     ],
 )
 def test_what_is_no_checkpoint(text: str, message: str) -> None:
@@ -47,7 +47,7 @@ def test_what_is_no_checkpoint(text: str, message: str) -> None:
 
 
 def test_a_partition_that_is_no_number() -> None:
-    with pytest.raises(CorruptRecordError, match="line 3: partition 'one' is no number"):
+    with pytest.raises(CorruptRecordError, match="line 3: expected 3 words, the last two numbers"):
         parse_offset_checkpoint("0\n1\na one 5\n", "")
 
 
