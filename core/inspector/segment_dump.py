@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from core.common.errors import CorruptRecordError
-from core.inspector.batch_walk import BatchWalk, is_valid
+from core.inspector.batch_walk import BatchWalk, first_offset, is_valid
 from core.inspector.file_kind import FileKind, kind_of
 from core.inspector.findings import Code, Finding, Severity
 from core.inspector.index_dump import Row
@@ -89,11 +89,13 @@ class SegmentDump:
         self._walk.close()
 
     def _batches(self) -> Iterator[Batch]:
+        awaited = self._options.start_timestamp
         for batch in self._walk:
             if batch.last_offset < self._options.start_offset:
                 continue
-            if self._options.start_timestamp is not None and batch.max_timestamp < self._options.start_timestamp:
+            if awaited is not None and batch.max_timestamp < awaited:
                 continue
+            awaited = None
             if not is_valid(batch):
                 computed = batch.computed_crc()
                 self._report(Code.CRC_MISMATCH, batch, f"stored crc {batch.crc:08x}, computed {computed:08x}")
@@ -111,7 +113,9 @@ class SegmentDump:
         return columns
 
     def _report(self, code: Code, batch: Batch, message: str) -> None:
-        self.findings.append(Finding(Severity.ERROR, code, str(self.path), message, batch.position, batch.last_offset))
+        self.findings.append(
+            Finding(Severity.ERROR, code, str(self.path), message, batch.position, first_offset(batch))
+        )
 
     # --- as text
 

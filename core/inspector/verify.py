@@ -17,7 +17,7 @@ from pathlib import Path
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.filesystem import access_error
 from core.index.transaction_index import AbortedTransaction, parse_transaction_index
-from core.inspector.batch_walk import BatchWalk
+from core.inspector.batch_walk import BatchWalk, first_offset
 from core.inspector.file_kind import FileKind, kind_of
 from core.inspector.findings import Code, Finding, Severity, corrupt_code
 from core.inspector.index_check import OffsetIndexCheck, TimeIndexCheck
@@ -202,14 +202,14 @@ class _LogCheck:
         return found
 
     def _report(self, code: Code, message: str, batch: Batch, severity: Severity = Severity.ERROR) -> None:
-        self._findings.append(Finding(severity, code, str(self._path), message, batch.position, _first_offset(batch)))
+        self._findings.append(Finding(severity, code, str(self._path), message, batch.position, first_offset(batch)))
 
     def _check(self, batch: Batch) -> None:
         computed = batch.computed_crc()
         if computed != batch.crc:
             self._report(Code.CRC_MISMATCH, f"stored crc {batch.crc:08x}, computed {computed:08x}", batch)
             return
-        first, last = _first_offset(batch), batch.last_offset
+        first, last = first_offset(batch), batch.last_offset
         if first <= self._last_offset or first < self._base_offset:
             before = f"the batch before ends at {self._last_offset}" if self._last_offset >= 0 else "the segment begins"
             at = "" if self._last_offset >= 0 else f" at {self._base_offset}"
@@ -270,8 +270,3 @@ class _LogCheck:
 
 
 _REPORT_BYTES = 8 * 1024 * 1024
-
-
-def _first_offset(batch: Batch) -> int:
-    """Without opening a compressed batch of magic 0 or 1, whose header only has the last offset."""
-    return batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
