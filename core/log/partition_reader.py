@@ -205,10 +205,10 @@ class PartitionReader:
             if following is not None and following <= offset:
                 continue
             for batch in self._headers(segment, segment.position_of(offset)):
-                if batch.base_offset >= self.end_offset:
-                    break
                 if not isinstance(batch, RecordBatch) or not batch.is_transactional or not batch.has_producer_id:
                     continue
+                if batch.base_offset >= self.end_offset:
+                    break
                 if batch.is_control:
                     ongoing.pop(batch.producer_id, None)
                 else:

@@ -1,0 +1,213 @@
+"""A folder read from outside, in every state that a stop, a crash or damage leaves it in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.common.errors import AccessError, CorruptRecordError
+from core.common.filesystem import FileSystem
+from core.common.topic_partition import TopicPartition
+from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
+from core.log.directory_lock import DirectoryLock
+from core.log.directory_reader import DirectoryReader
+from core.log.partition_log import PartitionLog
+from core.log.partition_reader import PartitionReader
+from tests.support.golden import GOLDEN, GoldenCase, golden_cases
+from tests.support.logs import append, append_marker, make_batch, open_log
+
+FIRST = "00000000000000000000"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "t-0"
+
+
+@pytest.fixture
+def log(directory: Path) -> PartitionLog:
+    """Ten batches of a record each, an index entry for most."""
+    log = open_log(directory, index_interval_bytes=1)
+    for number in range(10):
+        append(log, make_batch(b"value %d" % number))
+    return log
+
+
+def values(reader: PartitionReader, start: int = 0, *, read_committed: bool = True) -> list[bytes]:
+    batches = reader.read(start, reader.end_offset, read_committed=read_committed)
+    return [r.value or b"" for batch in batches for r in batch.records() if r.offset >= start]
+
+
+def expected(start: int, end: int = 10) -> list[bytes]:
+    return [b"value %d" % number for number in range(start, end)]
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0xFF
+    path.write_bytes(data)
+
+
+READABLE = [c for c in golden_cases() if not c.name.startswith("c_")]
+
+
+@pytest.mark.parametrize("case", READABLE, ids=lambda c: c.name)
+@pytest.mark.parametrize("damage", ["none", "no indexes", "bad indexes"])
+def test_kafkas_folders(case: GoldenCase, damage: str, tmp_path: Path) -> None:
+    """Without what can be made anew, and with it broken: the records are the same."""
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    for path in case.directory.iterdir():
+        is_derived = path.suffix in (".index", ".timeindex", ".txnindex", ".snapshot")
+        if not is_derived or damage == "none" or (damage == "no indexes" and path.suffix == ".txnindex"):
+            (folder / path.name).write_bytes(path.read_bytes())
+        elif damage == "bad indexes":
+            (folder / path.name).write_bytes(b"\x7f" * (path.stat().st_size or 8))
+    log_starts = read_offset_checkpoint(GOLDEN / "_root" / "log-start-offset-checkpoint")
+    start = log_starts.get(TopicPartition(case.name, 0), 0)
+    reader = PartitionReader(folder, log_start_offset=start)
+    for is_committed, records in ((False, case.records()), (True, case.committed_records())):
+        batches = reader.read(start, reader.end_offset, read_committed=is_committed)
+        found = [r for batch in batches for r in batch.records() if r.offset >= start]
+        assert [r.offset for r in found] == [r.offset for r in records]
+        assert all(r.has_value(f.value) for r, f in zip(records, found, strict=True))
+    reader.close()
+
+
+@pytest.mark.parametrize("start", range(11))
+def test_from_any_offset_on(log: PartitionLog, directory: Path, start: int) -> None:
+    log.close()
+    assert values(PartitionReader(directory), start) == expected(start)
+
+
+def test_what_is_appended_is_seen_after_a_refresh(log: PartitionLog, directory: Path) -> None:
+    reader = PartitionReader(directory)
+    append(log, make_batch(b"value 10"))
+    assert values(reader) == expected(0)
+    reader.refresh()
+    assert (values(reader), reader.torn) == (expected(0, 11), None)
+
+
+def test_a_batch_that_is_being_written_is_not_the_end_of_the_world(log: PartitionLog, directory: Path) -> None:
+    path = directory / f"{FIRST}.log"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    reader = PartitionReader(directory)
+    assert values(reader) == expected(0, 9)
+    assert reader.torn is not None
+    assert str(path) in str(reader.torn)
+    path.write_bytes(whole)
+    reader.refresh()
+    assert (values(reader), reader.torn) == (expected(0), None)
+
+
+def test_damage_within_is_named_where_it_is_read(log: PartitionLog, directory: Path) -> None:
+    log.close()
+    path = directory / f"{FIRST}.log"
+    flip(path, log.segments.active.size_bytes - 3)
+    reader = PartitionReader(directory)
+    batches = reader.read(0, reader.end_offset)
+    assert [next(batches).base_offset for _ in range(9)] == list(range(9))
+    with pytest.raises(CorruptRecordError, match="crc mismatch") as caught:
+        next(batches)
+    assert (caught.value.path, caught.value.offset) == (str(path), 9)
+
+
+def test_an_index_entry_that_points_astray(log: PartitionLog, directory: Path) -> None:
+    log.close()
+    flip(directory / f"{FIRST}.index", 7)
+    reader = PartitionReader(directory)
+    assert [values(reader, start) for start in range(11)] == [expected(start) for start in range(11)]
+
+
+def transactions(directory: Path) -> PartitionLog:
+    log = open_log(directory, segment_bytes=400)
+
+    def send(producer_id: int, sequence: int, value: bytes) -> None:
+        append(
+            log,
+            make_batch(value, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, is_transactional=True),
+        )
+
+    send(1, 0, b"committed")
+    send(2, 0, b"aborted")
+    append(log, make_batch(b"plain"))
+    append_marker(log, 2, is_commit=False)
+    append_marker(log, 1, is_commit=True)
+    send(3, 0, b"open")
+    append(log, make_batch(b"behind it"))
+    return log
+
+
+@pytest.mark.parametrize("index", ["kept", "broken"])
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_transactions(directory: Path, index: str, is_closed: bool) -> None:
+    log = transactions(directory)
+    if is_closed:
+        log.close()
+    if index == "broken":
+        for path in directory.glob("*.txnindex"):
+            path.write_bytes(b"broken")
+    reader = PartitionReader(directory)
+    assert values(reader) == [b"committed", b"plain"]
+    assert values(reader, 2) == [b"plain"]
+    assert values(reader, read_committed=False) == [b"committed", b"aborted", b"plain", b"open", b"behind it"]
+    assert reader.last_stable_offset == 5
+
+
+def test_an_empty_folder(directory: Path) -> None:
+    directory.mkdir(parents=True)
+    reader = PartitionReader(directory, log_start_offset=7)
+    assert (reader.start_offset, reader.end_offset, values(reader)) == (7, 7, [])
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(AccessError, match="could not read"):
+        PartitionReader(tmp_path / "none-0")
+    with pytest.raises(AccessError) as caught:
+        DirectoryReader(tmp_path / "none")
+    assert caught.value.hint is not None
+
+
+# --- a data directory
+
+
+def test_the_partitions_of_a_directory(log: PartitionLog, directory: Path) -> None:
+    root = directory.parent
+    for name in ("a-b-1", "a-b-0", "__cluster_metadata-0", "t-0.0123456789abcdef0123456789abcdef-delete", "lost+found"):
+        (root / name).mkdir()
+    reader = DirectoryReader(root)
+    assert reader.topics == {"a-b": [0, 1], "t": [0]}
+    assert values(reader.open(TopicPartition("t", 0))) == expected(0)
+    with pytest.raises(AccessError, match="no partition t-1"):
+        reader.open(TopicPartition("t", 1))
+
+
+def test_a_single_partitions_folder(log: PartitionLog, directory: Path) -> None:
+    reader = DirectoryReader(directory)
+    assert reader.topics == {"t": [0]}
+    assert values(reader.open(TopicPartition("t", 0))) == expected(0)
+
+
+def test_kafkas_folder_of_any_name() -> None:
+    reader = DirectoryReader(GOLDEN / "nulls")
+    assert reader.topics == {"nulls": [0]}
+
+
+def test_the_checkpoints_of_a_directory(log: PartitionLog, directory: Path) -> None:
+    root = directory.parent
+    partition = TopicPartition("t", 0)
+    write_offset_checkpoint(root / "log-start-offset-checkpoint", {partition: 3}, FileSystem())
+    write_offset_checkpoint(root / "replication-offset-checkpoint", {partition: 8}, FileSystem())
+    opened = DirectoryReader(root).open(partition)
+    assert (opened.start_offset, opened.end_offset) == (3, 10), "nobody writes: all that is there was committed"
+    lock = DirectoryLock(root)
+    lock.acquire(0)
+    try:
+        opened = DirectoryReader(root).open(partition)
+        assert (opened.start_offset, opened.end_offset) == (3, 8), "beside a writer the high watermark holds"
+    finally:
+        lock.release()
+    (root / "log-start-offset-checkpoint").write_text("nonsense")
+    assert DirectoryReader(root).open(partition).start_offset == 0
