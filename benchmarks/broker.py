@@ -4,7 +4,8 @@
 
 Each round and cell: a fresh topic of one partition on each broker, `megabytes` produced with the client's own defaults
 but for the batch size, then fetched from its beginning by librdkafka. The figure is the broker process's user + system
-time (/proc/PID/stat) by GB of records: medians, with the least and the most. Who goes first changes every round.
+time (/proc/PID/stat) by GB of records: medians, with the least and the most. Who goes first changes every round. The
+machine's memory is full (`FullMemory`), and the disk needs room for what all rounds write.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
-from benchmarks.peers import KafkaPeer, Peer, PlogPeer, cpu_seconds, warm_memory
+from benchmarks.peers import FullMemory, KafkaPeer, Peer, PlogPeer, cpu_seconds
 from tests.support.oracle import java_command
 
 Cell = tuple[str, int, int]
@@ -86,13 +87,6 @@ def make_topic(address: str, topic: str) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
 
 
-def delete_topic(address: str, topic: str) -> None:
-    from confluent_kafka.admin import AdminClient
-
-    admin = AdminClient({"bootstrap.servers": address})
-    admin.delete_topics([topic])[topic].result(30)
-
-
 def measured(peer: Peer, work: Callable[[], None]) -> tuple[float, float]:
     """CPU seconds of the broker, and seconds on the clock, that the work took."""
     before, started = sum(cpu_seconds(peer.pid)), time.monotonic()
@@ -100,7 +94,7 @@ def measured(peer: Peer, work: Callable[[], None]) -> tuple[float, float]:
     return sum(cpu_seconds(peer.pid)) - before, time.monotonic() - started
 
 
-def run(peers: list[Peer], directory: Path, rounds: int, megabytes: int) -> dict[tuple[str, Cell, str], list[float]]:
+def run(peers: list[Peer], rounds: int, megabytes: int) -> dict[tuple[str, Cell, str], list[float]]:
     """CPU seconds by GB: ("produce" or "fetch", cell, peer) -> one figure a round."""
     figures: dict[tuple[str, Cell, str], list[float]] = defaultdict(list)
     gigabytes = megabytes / 1000
@@ -111,10 +105,9 @@ def run(peers: list[Peer], directory: Path, rounds: int, megabytes: int) -> dict
             for peer in peers if round_ % 2 else peers[::-1]:
                 topic = f"{client}-{size}-{batch}-{round_ + 1}"
                 make_topic(peer.address, topic)
-                warm_memory(directory)
+                os.sync()
                 produced, took = measured(peer, lambda: PRODUCERS[client](peer.address, topic, size, batch, count))  # noqa: B023 - called at once
                 fetched, _ = measured(peer, lambda: fetch_all(peer.address, topic, count))  # noqa: B023
-                delete_topic(peer.address, topic)
                 print(
                     f"round {round_} {cell} {peer.name}: produce {produced / gigabytes:.2f} s/GB "
                     f"({megabytes / took:.0f} MB/s), fetch {fetched / gigabytes:.2f} s/GB",
@@ -150,7 +143,8 @@ def main() -> None:
         directory = Path(temporary)
         peers: list[Peer] = [PlogPeer(directory), KafkaPeer(directory)]
         try:
-            figures = run(peers, directory, arguments.rounds, arguments.megabytes)
+            with FullMemory(directory):
+                figures = run(peers, arguments.rounds, arguments.megabytes)
         finally:
             for peer in peers:
                 peer.stop()

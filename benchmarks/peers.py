@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Protocol
@@ -99,12 +100,46 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def warm_memory(directory: Path, megabytes: int = 1200) -> None:
-    """Writes and deletes a file: guests give memory back that they do not use, and the first to write to it again pays
-    for that, which is neither broker's doing."""
-    path = directory / "warm"
-    block = bytes(1 << 20)
-    with path.open("wb", buffering=0) as file:
-        for _ in range(megabytes):
-            file.write(block)
-    path.unlink()
+_BALLAST = """
+import mmap, sys
+size = int(sys.argv[1])
+block = b"x" * (1 << 20)
+memory = mmap.mmap(-1, size)
+for position in range(0, size - len(block), len(block)):
+    memory[position : position + len(block)] = block
+print("full", flush=True)
+sys.stdin.read()
+"""
+
+
+class FullMemory:
+    """All but a few GB of the machine's memory taken, and the rest full of page cache: where a broker finds itself that
+    has run for a while.
+
+    Without it the first write to each page of a file is to memory that nobody has used yet. On a virtual machine that
+    costs more than the broker's work, and not the same from one minute to the next. What is measured must not delete
+    its files either: that would free their pages.
+    """
+
+    def __init__(self, directory: Path, left_bytes: int = 4 << 30) -> None:
+        self._directory = directory
+        self._left_bytes = left_bytes
+
+    def __enter__(self) -> None:
+        meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        available = int(meminfo["MemAvailable"].split()[0]) * 1024
+        size = max(available - self._left_bytes, 1 << 20)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _BALLAST, str(size)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self._process.stdout is not None
+        self._process.stdout.readline()
+        block = bytes(1 << 20)
+        with (self._directory / "page-cache").open("wb", buffering=0) as file:
+            for _ in range(self._left_bytes >> 20):
+                file.write(block)
+        os.sync()
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.kill()
+        self._process.wait()

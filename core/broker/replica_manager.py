@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from core.broker.delayed_operation import DelayedOperation
 from core.cluster.metadata_image import TopicImage
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError, PlogError
+from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
 from core.log.log_config import LogConfig
@@ -18,6 +19,8 @@ from core.log.partition_log import AppendResult, PartitionLog
 from core.records.record_batch import RecordBatch
 
 _log = logging.getLogger("plog.broker")
+
+Result = TypeVar("Result")
 
 
 class ReplicaManager:
@@ -72,14 +75,27 @@ class ReplicaManager:
     def append(self, partition: Partition, batch: RecordBatch, *, required_acks: int) -> AppendResult:
         """Appends a client's batch; the caller calls `notify` when its request is done.
 
-        KafkaError as of `Partition.append`, and KAFKA_STORAGE_ERROR where the disk refuses.
+        KafkaError as of `Partition.append`, and KAFKA_STORAGE_ERROR where the disk refuses, or holds damage where the
+        batch is to go.
         """
         try:
             return partition.append(batch, required_acks=required_acks)
         except OSError as error:
-            reason = access_error(error, partition.log.directory, "write to")
-            _log.error("%s", reason)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(reason)) from error
+            raise _said(access_error(error, partition.log.directory, "write to")) from error
+        except CorruptRecordError as error:
+            raise _said(error) from error
+
+    def read(self, partition: Partition, read: Callable[[PartitionLog], Result]) -> Result:
+        """What `read` finds in the partition's log.
+
+        KafkaError: its own, CORRUPT_MESSAGE where the log is damaged there, KAFKA_STORAGE_ERROR where the disk refuses.
+        """
+        try:
+            return read(partition.log)
+        except CorruptRecordError as error:
+            raise _said(error, ErrorCode.CORRUPT_MESSAGE) from error
+        except OSError as error:
+            raise _said(access_error(error, partition.log.directory, "read")) from error
 
     # --- waiting for records
 
@@ -103,3 +119,9 @@ class ReplicaManager:
             if waiting:
                 for operation in list(waiting):
                     operation.maybe_complete()
+
+
+def _said(reason: PlogError, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> KafkaError:
+    """The error that a client gets; the operator reads the reason in the log."""
+    _log.error("%s", reason)
+    return KafkaError(code, str(reason))

@@ -13,7 +13,6 @@ from core.broker.request_context import RequestContext
 from core.cluster.partition import READ_COMMITTED, Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.fetch import (
     AbortedTransaction,
@@ -141,16 +140,16 @@ class DelayedFetch(DelayedOperation):
             return data
         if left <= 0 and not min_one_batch:
             return data
-        try:
-            result = log.read(
+        result = self._broker.replicas.read(
+            partition,
+            lambda log: log.read(
                 wanted.fetch_offset,
                 min(wanted.partition_max_bytes, left),
                 partition.end_offset(isolation),
                 min_one_batch=min_one_batch,
                 with_aborted=isolation == READ_COMMITTED,
-            )
-        except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(access_error(error, log.directory, "read"))) from error
+            ),
+        )
         if result.region is not None:
             data.records = result.region
             if result.aborted:

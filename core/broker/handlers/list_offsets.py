@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from core.broker.replica_manager import ReplicaManager
 from core.broker.request_context import RequestContext
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
-from core.common.errors import CorruptRecordError, KafkaError
-from core.common.filesystem import access_error
+from core.common.errors import KafkaError
 from core.protocol.schema.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -44,14 +44,16 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: RequestContext)
                 if context.api_version < _FIRST_VERSION_OF.get(wanted.timestamp, 0):
                     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
                 partition = broker.replicas.find(topic.name, wanted.partition_index)
-                partitions.append(_look_up(partition, wanted, request.isolation_level))
+                partitions.append(_look_up(broker.replicas, partition, wanted, request.isolation_level))
             except KafkaError as error:
                 partitions.append(ListOffsetsPartitionResponse(wanted.partition_index, error.code))
         topics.append(ListOffsetsTopicResponse(topic.name, partitions))
     return ListOffsetsResponse(topics=topics)
 
 
-def _look_up(partition: Partition, wanted: ListOffsetsPartition, isolation_level: int) -> ListOffsetsPartitionResponse:
+def _look_up(
+    replicas: ReplicaManager, partition: Partition, wanted: ListOffsetsPartition, isolation_level: int
+) -> ListOffsetsPartitionResponse:
     partition.ensure_leader_epoch(wanted.current_leader_epoch)
     log = partition.log
     end_offset = partition.end_offset(isolation_level)
@@ -66,14 +68,12 @@ def _look_up(partition: Partition, wanted: ListOffsetsPartition, isolation_level
         case -5 | -6:
             pass  # nothing is tiered
         case timestamp:
-            try:
-                is_newest = timestamp == MAX_TIMESTAMP
-                found = log.find_max_timestamp() if is_newest else log.find_offset_by_timestamp(timestamp)
-            except CorruptRecordError as error:
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-            except OSError as error:
-                reason = access_error(error, log.directory, "read")
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(reason)) from error
+            found = replicas.read(
+                partition,
+                lambda log: (
+                    log.find_max_timestamp() if timestamp == MAX_TIMESTAMP else log.find_offset_by_timestamp(timestamp)
+                ),
+            )
             if found is not None and found.offset < end_offset:
                 response.timestamp, response.offset, response.leader_epoch = found
     return response

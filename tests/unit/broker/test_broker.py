@@ -10,10 +10,13 @@ import pytest
 
 from core.broker.broker import Broker
 from core.common.clock import ManualClock
+from core.common.error_code import ErrorCode
 from core.common.errors import AccessError
 from core.log.checkpoint_file import read_offset_checkpoint
 from core.log.meta_properties import read_meta_properties
-from tests.support.broker import add_topic, fetch, open_broker, produce, produce_values, values_of
+from core.protocol.api import LIST_OFFSETS
+from core.protocol.schema.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.support.broker import add_topic, ask, fetch, open_broker, produce, produce_values, records_of, values_of
 from tests.support.logs import NOW, make_batch
 
 DAY_MS = 86_400_000
@@ -193,3 +196,28 @@ def test_strays_are_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING):
         open_broker(tmp_path).close()
     assert "nobodys-3 belongs to no topic of the metadata; it is kept as nobodys-3." in caplog.text
+
+
+def test_damage_in_a_log_is_an_answer_not_the_end_of_the_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Bytes that went bad under a running broker."""
+    broker = open_broker(tmp_path)
+    add_topic(broker, retention_ms="-1")
+    produce_values(broker, b"a", b"b", b"c")
+    assert produce(broker, make_batch(b"d", timestamp=NOW + 1)).error_code == 0
+    log = broker.replicas.find("t", 0).log
+    third = log.segments.active.translate_offset(2)
+    assert third is not None
+    path = log.segments.active.records.file.path
+    data = bytearray(path.read_bytes())
+    data[third[0] + 16] = 99  # the magic
+    path.write_bytes(data)
+    with caplog.at_level(logging.ERROR):
+        assert fetch(broker, 2).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert f"unknown magic 99 in {path} at position {third[0]} (offset 2)" in caplog.text
+    assert [r.value for r in records_of(fetch(broker, 0, partition_max_bytes=1))] == [b"a"]
+    assert fetch(broker, 4).error_code == 0
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=NOW + 1)])])
+    answer = ask(broker, LIST_OFFSETS, request)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.CORRUPT_MESSAGE
