@@ -49,17 +49,21 @@ class Consumer:
             if end_offsets is None or offset < end_offsets[partition]
         }
         while positions:
+            got_nothing = True
+            without_more = []
             for partition, data in self._fetch(positions):
                 batches, next_offset = self._batches(partition, data, positions[partition])
-                is_last = len(positions) == 1 and not len(data.records or b"")
+                got_nothing = got_nothing and not len(data.records or b"")
                 positions[partition] = next_offset
-                if end_offsets is not None and (
-                    next_offset >= end_offsets[partition]
-                    or (is_last and self._end_offset(data) >= end_offsets[partition])
-                ):
+                if end_offsets is not None and next_offset >= end_offsets[partition]:
                     del positions[partition]
+                elif end_offsets is not None and self._end_offset(data) >= end_offsets[partition]:
+                    without_more.append(partition)
                 if batches:
                     yield partition, batches
+            if got_nothing:
+                for partition in without_more:
+                    del positions[partition]
 
     def _fetch(self, positions: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, PartitionData]]:
         """One round: a request to each leader, all sent before the first answer is read."""
@@ -106,7 +110,7 @@ class Consumer:
         raise KafkaError(code, f"could not read {partition}: {code.text}")
 
     def _end_offset(self, data: PartitionData) -> int:
-        """What is below it, and was not sent, is not there: removed by compaction at the very end of the log."""
+        """What is below it, and does not come when nothing else does, is not there: compaction removed it."""
         return data.last_stable_offset if self._isolation_level == READ_COMMITTED else data.high_watermark
 
     def _batches(self, partition: TopicPartition, data: PartitionData, position: int) -> tuple[list[Batch], int]:

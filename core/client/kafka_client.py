@@ -32,6 +32,8 @@ RETRIABLE = frozenset(
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.REPLICA_NOT_AVAILABLE,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
 """What may go away by itself."""

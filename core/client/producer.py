@@ -98,7 +98,6 @@ class Producer:
         self._batch_bytes = batch_bytes
         self._delivery_timeout_s = delivery_timeout_s
         self._on_acknowledged = on_acknowledged
-        self._topic_id = client.topic(topic).topic_id
         self._queues: dict[int, deque[_PendingBatch]] = {}
         self._in_flight: deque[_InFlight] = deque()
         self._sequences: dict[int, int] = {}
@@ -177,7 +176,8 @@ class Producer:
 
     def _send(self, node_id: int, batches: list[_PendingBatch]) -> None:
         partitions = [PartitionProduceData(batch.partition, batch.data) for batch in batches]
-        topic = TopicProduceData(self._topic, self._topic_id, partitions)
+        topic_id = self._client.topic(self._topic).topic_id
+        topic = TopicProduceData(self._topic, topic_id, partitions)
         request = ProduceRequest(None, self._acks, _REQUEST_TIMEOUT_MS, [topic])
         self._in_flight.append(_InFlight(node_id, batches))
         try:

@@ -17,7 +17,7 @@ from core.client.consumer import Consumer
 from core.client.kafka_client import KafkaClient
 from core.client.producer import Producer, RecordRefusedError, RecordsToSend
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError
+from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.records.compression import CompressionType
 from tests.support.broker import add_topic, open_broker
@@ -131,3 +131,19 @@ def test_a_broker_that_stays_away(broker: Broker, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ConnectionFailedError):
         producer.flush()
     assert producer.acknowledged == 0
+
+
+def test_a_topic_that_was_made_anew_in_between(broker: Broker) -> None:
+    """Its id is another one; the client looks again."""
+    producer = Producer(client_of(broker), "t")
+    producer.send(rows_of(0, 1))
+    producer.flush()
+    broker.delete_topic("t")
+    add_topic(broker, partitions=2)
+    producer.send(rows_of(0, 2))
+    producer.flush()
+    assert stored(broker) == [2]
+    broker.delete_topic("t")
+    producer.send(rows_of(0, 3))
+    with pytest.raises(KafkaError, match="no topic 't'"):
+        producer.flush()

@@ -1,0 +1,124 @@
+"""The consumer against a broker in the same process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from cli.embedded_transport import EmbeddedTransport
+from core.broker.broker import Broker
+from core.client.consumer import Consumer
+from core.client.kafka_client import KafkaClient
+from core.cluster.partition import READ_UNCOMMITTED
+from core.common.error_code import ErrorCode
+from core.common.errors import CorruptRecordError, KafkaError
+from core.common.topic_partition import TopicPartition
+from tests.support.broker import add_topic, open_broker, produce_values
+from tests.support.logs import append, append_marker, make_batch
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    opened = open_broker(tmp_path, log_retention_ms="-1")
+    add_topic(opened, partitions=2)
+    yield opened
+    opened.close()
+
+
+def consumer(broker: Broker, **options: int) -> Consumer:
+    client = KafkaClient([("embedded", 0)], lambda host, port: EmbeddedTransport(broker.dispatcher))
+    return Consumer(client, max_wait_ms=0, **options)
+
+
+def read(
+    broker: Broker, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], **options: int
+) -> dict[TopicPartition, list[tuple[int, bytes | None]]]:
+    found: dict[TopicPartition, list[tuple[int, bytes | None]]] = {tp: [] for tp in starts}
+    for partition, batches in consumer(broker, **options).read(starts, ends):
+        records = [r for batch in batches for r in batch.records()]
+        found[partition] += [(r.offset, r.value) for r in records if starts[partition] <= r.offset < ends[partition]]
+    return found
+
+
+def test_up_to_the_end_offsets(broker: Broker) -> None:
+    produce_values(broker, b"a", b"b", b"c")
+    produce_values(broker, b"x", partition=1)
+    assert read(broker, {A: 1, B: 0}, {A: 3, B: 1}) == {A: [(1, b"b"), (2, b"c")], B: [(0, b"x")]}
+    assert read(broker, {A: 3, B: 1}, {A: 3, B: 1}) == {A: [], B: []}
+    assert read(broker, {A: 0}, {A: 1}) == {A: [(0, b"a")]}
+
+
+def test_a_partition_larger_than_a_fetch(broker: Broker) -> None:
+    values = [b"%d" % n * 100_000 for n in range(10)] * 3
+    produce_values(broker, *values)
+    produce_values(broker, *values, partition=1)
+    found = read(broker, {A: 0, B: 0}, {A: 30, B: 30})
+    assert [v for _, v in found[A]] == values == [v for _, v in found[B]]
+
+
+def test_records_that_compaction_took_from_the_very_end(broker: Broker) -> None:
+    """In both partitions: neither waits for what will not come."""
+    for partition in (A, B):
+        produce_values(broker, b"a", b"b", b"c", partition=partition.partition)
+        log = broker.replicas.partitions[partition].log
+        segment = log.segments.active
+        log.roll()
+        last = segment.translate_offset(2)
+        assert last is not None
+        segment.records.truncate(last[0])
+    expected = [(0, b"a"), (1, b"b")]
+    assert read(broker, {A: 0, B: 0}, {A: 3, B: 3}) == {A: expected, B: expected}
+
+
+def test_isolation(broker: Broker) -> None:
+    log = broker.replicas.partitions[A].log
+    append(log, make_batch(b"gone", producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True))
+    append_marker(log, 9, is_commit=False)
+    append(log, make_batch(b"kept", producer_id=9, producer_epoch=0, base_sequence=1, is_transactional=True))
+    append_marker(log, 9, is_commit=True)
+    assert read(broker, {A: 0}, {A: 4}) == {A: [(2, b"kept")]}
+    both = [(0, b"gone"), (2, b"kept")]
+    assert read(broker, {A: 0}, {A: 4}, isolation_level=READ_UNCOMMITTED) == {A: both}
+
+
+def test_an_offset_out_of_range(broker: Broker) -> None:
+    with pytest.raises(KafkaError, match="could not read t-0") as caught:
+        read(broker, {A: 5}, {A: 9})
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_no_such_partition(broker: Broker) -> None:
+    missing = TopicPartition("t", 7)
+    with pytest.raises(KafkaError, match="no partition t-7") as caught:
+        read(broker, {missing: 0}, {missing: 1})
+    assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_batch_that_went_bad_on_the_disk(broker: Broker) -> None:
+    produce_values(broker, b"good", b"bad")
+    path = broker.replicas.partitions[A].log.segments.active.records.file.path
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    batches = consumer(broker).read({A: 0}, {A: 2})
+    with pytest.raises(CorruptRecordError, match=r"crc mismatch.* of t-0 \(offset 1\)"):
+        list(batches)
+
+
+def test_a_topic_that_was_made_anew_in_between(broker: Broker) -> None:
+    """Its id is another one; the client looks again."""
+    produce_values(broker, b"old")
+    reader = consumer(broker).read({A: 0})
+    assert next(reader)[0] == A
+    broker.delete_topic("t")
+    add_topic(broker, partitions=2)
+    produce_values(broker, b"n0", b"n1")
+    _, batches = next(reader)
+    assert [r.value for r in batches[0].records()] == [b"n1"]
+    broker.delete_topic("t")
+    with pytest.raises(KafkaError, match="no topic 't'"):
+        next(reader)
