@@ -44,9 +44,6 @@ class DirectoryReader:
             parsed = ((parse_partition_directory_name(name), directory / name) for name in sorted(names))
             self.partitions = {tp: path for tp, path in parsed if tp and tp.topic != CLUSTER_METADATA_TOPIC}
         self._log_starts = self._checkpoint(LOG_START_OFFSET_CHECKPOINT)
-        self._high_watermarks = (
-            self._checkpoint(HIGH_WATERMARK_CHECKPOINT) if find_lock_holder(self._root) is not None else {}
-        )
 
     def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -63,13 +60,21 @@ class DirectoryReader:
         return topics
 
     def open(self, partition: TopicPartition) -> PartitionReader:
-        """The partition as it is now. Beside a live writer, whose high watermark is known by its last checkpoint, what
-        lies above that is left out. AccessError where there is no such partition."""
+        """The partition as it is now. AccessError where there is no such partition."""
         path = self.partitions.get(partition)
         if path is None:
             raise AccessError(f"no partition {partition} in {self.directory}", where=str(self.directory))
         return PartitionReader(
             path,
             log_start_offset=self._log_starts.get(partition, 0),
-            high_watermark=self._high_watermarks.get(partition),
+            find_high_watermark=lambda: self._find_high_watermark(partition),
         )
+
+    def _find_high_watermark(self, partition: TopicPartition) -> int | None:
+        """Of a log that a broker of Kafka's writes to just now, as of its last checkpoint; None elsewhere: what plog
+        appends is committed at once.
+        """
+        holder = find_lock_holder(self._root)
+        if holder is None or holder.pid:
+            return None
+        return self._checkpoint(HIGH_WATERMARK_CHECKPOINT).get(partition)

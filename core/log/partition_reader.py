@@ -8,7 +8,7 @@ first open one begins (from the newest snapshot and the batches behind it).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -99,14 +99,16 @@ class PartitionReader:
         directory: Path,
         *,
         log_start_offset: int = 0,
-        high_watermark: int | None = None,
+        find_high_watermark: Callable[[], int | None] = lambda: None,
         filesystem: FileSystem | None = None,
     ) -> None:
-        """AccessError where the folder can't be read. `high_watermark`: nothing at or above it is read."""
+        """AccessError where the folder can't be read. `find_high_watermark`, asked whenever the folder is looked at:
+        nothing at or above it is read; None is no limit.
+        """
         self.directory = directory
         self._filesystem = filesystem or FileSystem()
         self._given_start = log_start_offset
-        self._high_watermark = high_watermark
+        self._find_high_watermark = find_high_watermark
         self.segments: list[SegmentReader] = []
         self.torn: CorruptRecordError | None = None
         """What follows the last whole batch, where that is not the end of the file."""
@@ -141,7 +143,8 @@ class PartitionReader:
                 end = batch.next_offset
         except CorruptRecordError as error:
             self.torn = error
-        return end if self._high_watermark is None else min(end, self._high_watermark)
+        high_watermark = self._find_high_watermark()
+        return end if high_watermark is None else min(end, high_watermark)
 
     # --- finding offsets
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from core.log.directory_lock import find_lock_holder
 from tests.cli.conftest import ok
 from tests.support.golden import GOLDEN
 from tests.support.server import PLOG, call_plog, run_plog
@@ -245,10 +246,17 @@ def test_follow_prints_what_comes_until_it_is_stopped(ten: list[str]) -> None:
         assert following.wait(30) == 130
 
 
-def test_what_a_slow_writer_types_is_there_at_once(ten: list[str]) -> None:
+@pytest.mark.parametrize("first", ["reader", "writer"])
+def test_what_a_slow_writer_types_is_there_at_once(ten: list[str], first: str) -> None:
     """Each line of a terminal is sent before the next one comes."""
-    reader = subprocess.Popen([PLOG, "consume", "t", "--follow", "--from", "10", *ten], stdout=subprocess.PIPE)
+    follow = [PLOG, "consume", "t", "--follow", "--from", "10", *ten]
+    if first == "reader":
+        reader = subprocess.Popen(follow, stdout=subprocess.PIPE)
     writer = subprocess.Popen([PLOG, "produce", "t", *ten], stdin=subprocess.PIPE)
+    if first == "writer":
+        while ten[0] == "--data-dir" and find_lock_holder(Path(ten[1])) is None:
+            assert writer.poll() is None
+        reader = subprocess.Popen(follow, stdout=subprocess.PIPE)
     assert writer.stdin is not None and reader.stdout is not None
     for line in (b"one\n", b"two\n"):
         writer.stdin.write(line)

@@ -317,7 +317,9 @@ class PartitionLogMachine(RuleBasedStateMachine):
         """Beside the live log, with no more than its files and checkpoints."""
         model = self.model
         offset = model.start + int((model.high_watermark - model.start) * part)
-        reader = PartitionReader(self.directory, log_start_offset=model.start, high_watermark=model.high_watermark)
+        reader = PartitionReader(
+            self.directory, log_start_offset=model.start, find_high_watermark=lambda: model.high_watermark
+        )
         try:
             batches = reader.read(offset, reader.end_offset, read_committed=is_committed)
             got = [(r.offset, r.timestamp, r.value) for b in batches for r in b.records() if r.offset >= offset]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -195,6 +199,22 @@ def test_kafkas_folder_of_any_name() -> None:
     assert reader.topics == {"nulls": [0]}
 
 
+@contextmanager
+def locked_as_by_kafka(root: Path) -> Iterator[None]:
+    """Another process holds a POSIX lock of `.lock`, which is empty."""
+    program = (
+        "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX);"
+        "print('locked', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(root / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"locked\n"
+        yield
+        process.communicate()
+
+
 def test_the_checkpoints_of_a_directory(log: PartitionLog, directory: Path) -> None:
     root = directory.parent
     partition = TopicPartition("t", 0)
@@ -206,8 +226,16 @@ def test_the_checkpoints_of_a_directory(log: PartitionLog, directory: Path) -> N
     lock.acquire(0)
     try:
         opened = DirectoryReader(root).open(partition)
-        assert (opened.start_offset, opened.end_offset) == (3, 8), "beside a writer the high watermark holds"
+        assert opened.end_offset == 10, "what plog appends is committed at once"
     finally:
         lock.release()
+    with locked_as_by_kafka(root):
+        opened = DirectoryReader(root).open(partition)
+        assert (opened.start_offset, opened.end_offset) == (3, 8), "beside Kafka its high watermark holds"
+        write_offset_checkpoint(root / "replication-offset-checkpoint", {partition: 9}, FileSystem())
+        opened.refresh()
+        assert opened.end_offset == 9
+    opened.refresh()
+    assert opened.end_offset == 10
     (root / "log-start-offset-checkpoint").write_text("nonsense")
     assert DirectoryReader(root).open(partition).start_offset == 0
