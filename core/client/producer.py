@@ -165,11 +165,15 @@ class Producer:
             self._send(node_id, batches)
 
     def _next_batches(self) -> dict[int, list[_PendingBatch]]:
+        waiting = {partition: queue for partition, queue in self._queues.items() if queue}
+        try:
+            leaders = {p: self._client.leader_of(TopicPartition(self._topic, p)) for p in waiting}
+        except ConnectionFailedError as error:
+            self._send_again(error, failed=[])
+            return {}
         chosen: dict[int, list[_PendingBatch]] = {}
-        for partition, queue in self._queues.items():
-            if not queue:
-                continue
-            batches = chosen.setdefault(self._client.leader_of(TopicPartition(self._topic, partition)), [])
+        for partition, queue in waiting.items():
+            batches = chosen.setdefault(leaders[partition], [])
             if not batches or sum(len(b.data) for b in batches) + len(queue[0].data) <= _MAX_REQUEST_BYTES:
                 batches.append(queue.popleft())
         return chosen
