@@ -112,7 +112,12 @@ class Broker:
             for topic in self.image.topics.values()
             for number in topic.partitions
         }
-        known = self.log_manager.set_aside_strays(topic_ids)
+        if topic_ids:
+            known = self.log_manager.set_aside_strays(topic_ids)
+        else:  # perhaps somebody's folders, copied without their metadata: not ours to rename
+            known = {}
+            for path in self.log_manager.find_partitions().values():
+                _log.warning("%s belongs to no topic: there is no metadata; it is left alone", path)
         was_cut = self.log_manager.open_existing(known, self._log_config)
         self.controller.register_broker(self._registered_endpoints(), self.config.rack)
         if was_cut:
