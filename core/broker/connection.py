@@ -27,7 +27,7 @@ from core.protocol.primitives import Piece
 _log = logging.getLogger("plog.connection")
 
 _SHARED_BUFFER_BYTES = 256 * 1024
-_OWN_BUFFER_BYTES = (256 * 1024, 1088 * 1024)  # the larger one fits a request of the default message.max.bytes
+_OWN_BUFFER_BYTES = (64 * 1024, 256 * 1024, 1088 * 1024)  # the last fits a request of the default message.max.bytes
 _POOLED_BUFFERS = 8  # of each size
 _MAX_QUEUED_BYTES = 1024 * 1024
 _MAX_IOV = 64
@@ -36,8 +36,8 @@ _MAX_IOV = 64
 class ReceiveBuffers:
     """What all connections of a server receive into; owned by the loop's task.
 
-    `shared` is for reads that begin with a frame. A frame that is not complete moves to a buffer of its own: one of two
-    sizes that are given back and used again, or a larger one.
+    `shared` is for reads that begin with a frame. A frame that is not complete moves to a buffer of its own: of a
+    few sizes that are given back and used again, or a larger one.
     """
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ class TimeIndex(AbstractIndex):
         """Adds an entry if `timestamp` is above the last one's; `at_roll` may use the entry that is kept free."""
         last = self._last_raw()
         relative = offset - self.base_offset
-        if timestamp == NO_TIMESTAMP or (last is not None and (timestamp <= last[0] or relative <= last[1])):
+        if timestamp <= NO_TIMESTAMP or (last is not None and (timestamp <= last[0] or relative <= last[1])):
             return
         assert at_roll or not self.is_full, f"append to the full index {self.path}"
         self._append(timestamp, relative)

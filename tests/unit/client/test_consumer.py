@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import pytest
 
@@ -15,18 +14,10 @@ from core.cluster.partition import READ_UNCOMMITTED
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition
-from tests.support.broker import add_topic, open_broker, produce_values
+from tests.support.broker import add_topic, produce_values
 from tests.support.logs import append, append_marker, make_batch
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    opened = open_broker(tmp_path, log_retention_ms="-1")
-    add_topic(opened, partitions=2)
-    yield opened
-    opened.close()
 
 
 def consumer(broker: Broker, **options: int) -> Consumer:

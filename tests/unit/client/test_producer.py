@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -20,16 +19,8 @@ from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.records.compression import CompressionType
-from tests.support.broker import add_topic, open_broker
+from tests.support.broker import add_topic
 from tests.support.logs import NOW
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    opened = open_broker(tmp_path, log_retention_ms="-1")
-    add_topic(opened, partitions=2)
-    yield opened
-    opened.close()
 
 
 class BreakingTransport(EmbeddedTransport):
