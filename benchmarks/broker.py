@@ -3,7 +3,8 @@
     .venv/bin/python -m benchmarks.broker [--rounds 5] [--megabytes 300]
 
 Each round and cell: a fresh topic of one partition on each broker, `megabytes` produced with the client's own defaults
-but for the batch size, then fetched from its beginning by librdkafka. The figure is the broker process's user + system
+but for the batch size, then fetched from its beginning by librdkafka. A third broker, `benchmarks.floor`, shows what
+receiving, writing and answering alone cost. The figure is the broker process's user + system
 time (/proc/PID/stat) by GB of records: medians, with the least and the most. Who goes first changes every round. The
 machine's memory is full (`FullMemory`), and the disk needs room for what all rounds write.
 """
@@ -22,7 +23,7 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
-from benchmarks.peers import FullMemory, KafkaPeer, Peer, PlogPeer, cpu_seconds
+from benchmarks.peers import FloorPeer, FullMemory, KafkaPeer, Peer, PlogPeer, cpu_seconds
 from tests.support.oracle import java_command
 
 Cell = tuple[str, int, int]
@@ -102,12 +103,14 @@ def run(peers: list[Peer], rounds: int, megabytes: int) -> dict[tuple[str, Cell,
         for cell in CELLS:
             client, size, batch = cell
             count = megabytes * 1_000_000 // size
-            for peer in peers if round_ % 2 else peers[::-1]:
+            for peer in peers[round_ % len(peers) :] + peers[: round_ % len(peers)]:
                 topic = f"{client}-{size}-{batch}-{round_ + 1}"
                 make_topic(peer.address, topic)
                 os.sync()
                 produced, took = measured(peer, lambda: PRODUCERS[client](peer.address, topic, size, batch, count))  # noqa: B023 - called at once
-                fetched, _ = measured(peer, lambda: fetch_all(peer.address, topic, count))  # noqa: B023
+                fetched = 0.0
+                if not isinstance(peer, FloorPeer):
+                    fetched, _ = measured(peer, lambda: fetch_all(peer.address, topic, count))  # noqa: B023
                 print(
                     f"round {round_} {cell} {peer.name}: produce {produced / gigabytes:.2f} s/GB "
                     f"({megabytes / took:.0f} MB/s), fetch {fetched / gigabytes:.2f} s/GB",
@@ -123,15 +126,20 @@ def text(figures: list[float]) -> str:
     return f"{statistics.median(figures):.2f} ({min(figures):.2f}-{max(figures):.2f})"
 
 
+def ratio(ours: list[float], theirs: list[float]) -> str:
+    return f"{statistics.median(a / b for a, b in zip(ours, theirs, strict=True)):.2f}"
+
+
 def print_table(figures: dict[tuple[str, Cell, str], list[float]]) -> None:
-    print("| what | client | record | batch | plog, CPU s/GB | Kafka, CPU s/GB | plog / Kafka |")
-    print("|---|---|---|---|---|---|---|")
+    print("| what | client | record | batch | plog, CPU s/GB | Kafka, CPU s/GB | plog / Kafka | floor / Kafka |")
+    print("|---|---|---|---|---|---|---|---|")
     for what in ("produce", "fetch"):
         for cell in CELLS:
             plog, kafka = figures[what, cell, "plog"], figures[what, cell, "kafka"]
-            ratio = statistics.median(p / k for p, k in zip(plog, kafka, strict=True))
             client, size, batch = cell
-            print(f"| {what} | {client} | {size} B | {batch // 1024} KB | {text(plog)} | {text(kafka)} | {ratio:.2f} |")
+            row = [what, client, f"{size} B", f"{batch // 1024} KB", text(plog), text(kafka), ratio(plog, kafka)]
+            row.append(ratio(figures[what, cell, "floor"], kafka) if what == "produce" else "")
+            print(f"| {' | '.join(row)} |")
 
 
 def main() -> None:
@@ -141,7 +149,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as temporary:
         directory = Path(temporary)
-        peers: list[Peer] = [PlogPeer(directory), KafkaPeer(directory)]
+        peers: list[Peer] = [PlogPeer(directory), KafkaPeer(directory), FloorPeer(directory)]
         try:
             with FullMemory(directory):
                 figures = run(peers, arguments.rounds, arguments.megabytes)

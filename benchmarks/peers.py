@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from tests.support.oracle import fetched_libs, java_command
-from tests.support.server import Server
+from tests.support.server import PLOG, Server
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _KAFKA_READY_SECONDS = 60
@@ -26,9 +27,10 @@ class Peer(Protocol):
 
 class PlogPeer:
     name = "plog"
+    command: Sequence[str | Path] = (PLOG, "serve")
 
     def __init__(self, directory: Path) -> None:
-        self._server = Server(directory / "plog")
+        self._server = Server(directory / self.name, command=self.command)
         started = time.monotonic()
         self._server.start()
         self.ready_s = time.monotonic() - started
@@ -38,6 +40,13 @@ class PlogPeer:
 
     def stop(self) -> None:
         self._server.stop()
+
+
+class FloorPeer(PlogPeer):
+    """Receives, writes and answers, and no more (`benchmarks.floor`)."""
+
+    name = "floor"
+    command = (sys.executable, "-m", "benchmarks.floor")
 
 
 class KafkaPeer:

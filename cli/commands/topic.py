@@ -1,4 +1,4 @@
-"""`plog topic create | list | describe | alter | delete`."""
+"""`plog topic create | list | describe | alter | delete-records | delete`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,
-    help="Create, list, describe, alter and delete topics.",
+    help="Create, list, describe, alter, trim and delete topics.",
 )
 
 SettingsOption = Annotated[
@@ -192,6 +192,47 @@ def alter(
         if partitions is not None:
             admin.create_partitions(name, partitions)
     say(f"altered topic {name}")
+
+
+@app.command("delete-records")
+def delete_records(
+    name: Annotated[str, typer.Argument(help="Which topic.")],
+    before: Annotated[
+        str,
+        typer.Option(
+            "--before", metavar="PLACE", help="OFFSET, -N (all but the last N), end, or a TIME as of `plog consume`."
+        ),
+    ],
+    partitions: Annotated[list[int] | None, typer.Option("--partition", help="Only this one; may be repeated.")] = None,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+    lock_timeout: LockTimeoutOption = 10.0,
+) -> None:
+    """Delete a topic's records before some place.
+
+    Consumers don't see them any more; whole segments of them leave the disk.
+
+    \b
+    Example:
+      plog topic delete-records flights --before 100 --partition 0
+    """
+    from cli.consume_range import resolve
+    from cli.record_source import ClusterSource
+    from core.client.admin import Admin
+    from core.common.error_code import ErrorCode
+    from core.common.errors import KafkaError
+    from core.common.topic_partition import TopicPartition
+
+    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+        source = ClusterSource(client, read_committed=False)
+        there = source.partitions(name)
+        missing = sorted(set(partitions or ()) - set(there))
+        if missing:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} has no partition {missing[0]}")
+        wanted = [TopicPartition(name, number) for number in partitions or there]
+        starts = Admin(client).delete_records(resolve(before, source, wanted, source.ends(wanted)))
+    for partition, start in sorted(starts.items()):
+        say(f"{partition} starts at offset {start}")
 
 
 @app.command()

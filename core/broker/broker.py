@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from core.broker.broker_config import BrokerConfig, Endpoint
 from core.broker.delayed_operation import Schedule, TimerHandle
@@ -18,8 +17,10 @@ from core.broker.request_dispatcher import SERVED_APIS, AnyApi, RequestDispatche
 from core.cluster.controller import Controller, NewTopic
 from core.cluster.metadata_image import MetadataImage, TopicImage
 from core.cluster.metadata_log import MetadataLog
+from core.common.background import RunInBackground, run_now
 from core.common.clock import Clock, SystemClock
-from core.common.errors import AccessError
+from core.common.error_code import ErrorCode
+from core.common.errors import AccessError, KafkaError
 from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition, random_uuid, uuid_text
 from core.log.directory_lock import DirectoryLock
@@ -27,19 +28,13 @@ from core.log.log_config import LogConfig, stored_topic_values
 from core.log.log_loader import LogSettings
 from core.log.log_manager import LogManager
 from core.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
-from core.log.partition_log import PartitionLog, sync_segments
+from core.log.retention import delete_old_segments
 from core.protocol.schema.metadata_records import BrokerEndpoint
 
 _log = logging.getLogger("plog.broker")
 
 _PLAINTEXT = 0
 _EXPIRE_PRODUCERS_EVERY_MS = 600_000
-
-
-class RunInBackground(Protocol):
-    """Does the work in another thread, then calls `then` in the broker's task, unless the work failed."""
-
-    def __call__(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None: ...
 
 
 class Broker:
@@ -53,12 +48,15 @@ class Broker:
         clock: Clock | None = None,
         filesystem: FileSystem | None = None,
         lock_timeout_s: float = 0.0,
+        is_read_only: bool = False,
     ) -> None:
         self.directory = directory
+        self.is_read_only = is_read_only
         self.config = config
         self.clock = clock or SystemClock()
         self.schedule: Schedule = _never
-        self.run_in_background: RunInBackground = _run_now
+        self.run_in_background: RunInBackground = run_now
+        self.run_flush: RunInBackground = run_now
         self.endpoint: Endpoint | None = None
         self._filesystem = filesystem or FileSystem()
         self._lock = DirectoryLock(directory)
@@ -103,7 +101,12 @@ class Broker:
         self.controller = Controller(self._metadata_log, meta.node_id, meta.directory_id)
         settings = LogSettings(self.clock, self._filesystem, self.config.integer("producer.id.expiration.ms"))
         self.log_manager = LogManager(self.directory, settings)
-        self.replicas = ReplicaManager(self.log_manager, on_roll=self._flush)
+        self.replicas = ReplicaManager(
+            self.log_manager,
+            lambda work, then=None: self.run_flush(work, then),
+            lambda delay_ms, function: self.schedule(delay_ms, function),
+            self.clock,
+        )
         self._open_logs()
 
     def _open_logs(self) -> None:
@@ -125,7 +128,7 @@ class Broker:
         for topic in self.image.topics.values():
             self.replicas.add_topic(topic, self._log_config(topic.name))
         for path in self.log_manager.find_deleted_directories():
-            self.log_manager.delete_directory(path)
+            self.log_manager.delete([path])
 
     def _registered_endpoints(self) -> Sequence[BrokerEndpoint]:
         endpoint = self.config.advertised_listener or self.config.listener or Endpoint("localhost", 0)
@@ -138,6 +141,14 @@ class Broker:
     @property
     def apis(self) -> list[AnyApi]:
         return SERVED_APIS
+
+    def ensure_writable(self) -> None:
+        """KafkaError(POLICY_VIOLATION) for a broker that only reads."""
+        if self.is_read_only:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"this broker was started with --read-only: {self.directory} is not written to",
+            )
 
     def _log_config(self, topic: str) -> LogConfig:
         values = self.config.topic_defaults() | stored_topic_values(self.image.topic_configs(topic))
@@ -191,12 +202,14 @@ class Broker:
         for partition in self.replicas.remove_topic(topic):
             renamed = self.log_manager.remove(partition)
             if renamed is not None:
-                self._delete_later(renamed, delay_ms)
+                self._delete_later([renamed], delay_ms)
         return topic
 
-    def _delete_later(self, path: Path, delay_ms: int) -> None:
+    def _delete_later(self, paths: Sequence[Path], delay_ms: int) -> None:
+        """Deletes what was renamed for that; the next start does so where this one's does not come."""
+
         def delete() -> None:
-            self.run_in_background(lambda: self.log_manager.delete_directory(path))
+            self.run_in_background(lambda: self.log_manager.delete(paths))
 
         self.schedule(delay_ms, delete)
 
@@ -207,6 +220,7 @@ class Broker:
         for partition in self.replicas.partitions.values():
             if partition.log.partition.topic == name:
                 partition.log.config = config
+                self.replicas.flush_as_configured(partition.log)
 
     # --- producers
 
@@ -223,28 +237,37 @@ class Broker:
 
     # --- from time to time
 
-    def _flush(self, log: PartitionLog) -> None:
-        """Syncs what the log holds now, in the background."""
-        offset = log.log_end_offset
-        segments = log.unflushed_segments(offset)
-        self.run_in_background(lambda: sync_segments(segments), lambda: log.mark_flushed(offset))
-
     def housekeep(self) -> None:
-        """Checkpoints, flushes and expiry that are due; called every second or so."""
+        """Checkpoints and expiry that are due; called every second or so."""
         config = self.config
         now_ms = self.clock.now_ms()
-        for partition in self.replicas.partitions.values():
-            if partition.log.is_flush_due(now_ms):
-                self._flush(partition.log)
         if self._is_due("high watermarks", config.integer("replica.high.watermark.checkpoint.interval.ms")):
-            self.log_manager.write_high_watermarks()
+            self.log_manager.checkpoint_high_watermarks(self.run_in_background)
         if self._is_due("recovery points", config.integer("log.flush.offset.checkpoint.interval.ms")):
-            self.log_manager.write_recovery_points()
+            self.log_manager.checkpoint_recovery_points(self.run_in_background)
         if self._is_due("log starts", config.integer("log.flush.start.offset.checkpoint.interval.ms")):
-            self.log_manager.write_log_start_offsets()
+            self.checkpoint_log_starts()
+        if self._is_due("retention", config.integer("log.retention.check.interval.ms")):
+            self.apply_retention()
         if self._is_due("producers", _EXPIRE_PRODUCERS_EVERY_MS):
             for partition in self.replicas.partitions.values():
                 partition.log.producers.remove_expired(now_ms)
+
+    def apply_retention(self) -> None:
+        """Lets go of the segments that their topics' configurations do not keep."""
+        for partition in list(self.replicas.partitions.values()):
+            log = partition.log
+            try:
+                deleted = delete_old_segments(log, self.clock.now_ms())
+            except OSError as error:
+                _log.error("retention: %s", access_error(error, error.filename or log.directory, "trim"))
+                continue
+            if deleted:
+                self._delete_later(deleted, log.config.file_delete_delay_ms)
+        self.checkpoint_log_starts()
+
+    def checkpoint_log_starts(self) -> None:
+        self.log_manager.checkpoint_log_starts(self.run_in_background)
 
     def _is_due(self, what: str, every_ms: int) -> bool:
         now_ms = self.clock.now_ms()
@@ -270,9 +293,3 @@ class _NoTimer:
 def _never(_delay_ms: int, _function: Callable[[], None]) -> TimerHandle:
     """Without a loop nothing is done later: deleted folders go at the next start."""
     return _NoTimer()
-
-
-def _run_now(work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
-    work()
-    if then is not None:
-        then()

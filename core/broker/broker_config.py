@@ -112,6 +112,13 @@ BROKER_CONFIG = ConfigDef(
             at_least(0),
         ),
         ConfigKey(
+            "log.retention.check.interval.ms",
+            _T.LONG,
+            300000,
+            "How often segments that are too old or too much are looked for, ms.",
+            at_least(1),
+        ),
+        ConfigKey(
             "replica.high.watermark.checkpoint.interval.ms",
             _T.LONG,
             5000,

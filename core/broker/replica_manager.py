@@ -6,14 +6,17 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from core.broker.delayed_operation import DelayedOperation
+from core.broker.delayed_operation import DelayedOperation, Schedule
+from core.broker.flusher import Flusher
 from core.cluster.metadata_image import TopicImage
 from core.cluster.partition import Partition
+from core.common.background import RunInBackground
+from core.common.clock import Clock
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
-from core.log.log_config import LogConfig
+from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_manager import LogManager
 from core.log.partition_log import AppendResult, PartitionLog
 from core.records.record_batch import RecordBatch
@@ -26,10 +29,10 @@ Result = TypeVar("Result")
 class ReplicaManager:
     """Owned by one task."""
 
-    def __init__(self, log_manager: LogManager, on_roll: Callable[[PartitionLog], None]) -> None:
+    def __init__(self, log_manager: LogManager, run_flush: RunInBackground, schedule: Schedule, clock: Clock) -> None:
         self.partitions: dict[TopicPartition, Partition] = {}
         self._log_manager = log_manager
-        self._on_roll = on_roll
+        self._flusher = Flusher(run_flush, schedule, clock, self._on_flushed, self._on_flush_failed)
         self._waiting: dict[TopicPartition, dict[DelayedOperation, None]] = {}
 
     # --- which partitions there are
@@ -49,16 +52,28 @@ class ReplicaManager:
                 _log.error("%s is offline: %s", partition, reason)
                 self._log_manager.offline[partition] = reason
                 continue
-            log.on_roll = self._on_roll
+            log.on_roll = self._flusher.flush
             self.partitions[partition] = Partition(log, registration, topic.topic_id)
 
     def remove_topic(self, topic: TopicImage) -> list[TopicPartition]:
         """Stops serving the topic; whoever waits for its records is answered. Gives its partitions."""
         removed = [TopicPartition(topic.name, number) for number in topic.partitions]
         for partition in removed:
-            self.partitions.pop(partition, None)
+            self._stop_serving(partition)
         self.notify(removed)
         return removed
+
+    def _stop_serving(self, partition: TopicPartition) -> None:
+        served = self.partitions.pop(partition, None)
+        if served is not None:
+            self._flusher.forget(served.log)
+
+    def take_offline(self, partition: Partition, reason: PlogError) -> None:
+        """Answers KAFKA_STORAGE_ERROR for it from now on; the next start tries again."""
+        name = partition.log.partition
+        self._stop_serving(name)
+        self._log_manager.set_offline(name, reason)
+        self.notify([name])
 
     def find(self, topic: str, number: int) -> Partition:
         """KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR where its log is offline."""
@@ -79,7 +94,10 @@ class ReplicaManager:
         batch is to go.
         """
         try:
-            return partition.append(batch, required_acks=required_acks)
+            result = partition.append(batch, required_acks=required_acks)
+            if partition.log.config.is_flushed_while_appending:
+                self.flush_as_configured(partition.log)
+            return result
         except OSError as error:
             raise _said(access_error(error, partition.log.directory, "write to")) from error
         except CorruptRecordError as error:
@@ -97,6 +115,32 @@ class ReplicaManager:
         except OSError as error:
             raise _said(access_error(error, partition.log.directory, "read")) from error
 
+    # --- flushing
+
+    def flush_as_configured(self, log: PartitionLog) -> None:
+        """Asks for the flush that `flush.messages` or `flush.ms` want by now."""
+        config = log.config
+        if not log.unflushed_messages:
+            return
+        is_timed = config.flush_ms != LONG_MAX
+        is_flushed_at_once = config.plog_visible_after_flush and not is_timed and config.flush_messages == LONG_MAX
+        if log.unflushed_messages >= config.flush_messages or is_flushed_at_once:
+            self._flusher.flush(log)
+        elif is_timed:
+            self._flusher.flush_within(log, config.flush_ms)
+
+    def _on_flushed(self, log: PartitionLog) -> None:
+        partition = self.partitions.get(log.partition)
+        if partition is not None and partition.log is log:
+            partition.on_flushed()
+            self.notify([log.partition])
+
+    def _on_flush_failed(self, log: PartitionLog, error: OSError) -> None:
+        """What the disk lost of it is not known: the partition must be opened, and checked, anew."""
+        partition = self.partitions.get(log.partition)
+        if partition is not None and partition.log is log:
+            self.take_offline(partition, access_error(error, log.directory, "sync"))
+
     # --- waiting for records
 
     def watch(self, operation: DelayedOperation, partitions: Iterable[TopicPartition]) -> None:
@@ -113,7 +157,7 @@ class ReplicaManager:
                     del self._waiting[partition]
 
     def notify(self, partitions: Iterable[TopicPartition]) -> None:
-        """Records came, or the partitions went."""
+        """Records came or were flushed, or the partitions went."""
         for partition in partitions:
             waiting = self._waiting.get(partition)
             if waiting:

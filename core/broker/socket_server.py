@@ -33,6 +33,7 @@ class SocketServer:
         self._buffers = ReceiveBuffers()
         self._idle_since: dict[Connection, float] = {}
         self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-background")
+        self._flushing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-flusher")
         self._stopped = asyncio.Event()
         self.endpoint = listen
 
@@ -43,7 +44,8 @@ class SocketServer:
         port = self._listener.getsockname()[1]
         self.endpoint = Endpoint(self._listen.host or "0.0.0.0", port)  # noqa: S104 - what --listen :PORT asks for
         self._broker.schedule = lambda delay_ms, function: loop.call_later(delay_ms / 1000, function)
-        self._broker.run_in_background = self._submit
+        self._broker.run_in_background = lambda work, then=None: self._submit(self._background, work, then)
+        self._broker.run_flush = lambda work, then=None: self._submit(self._flushing, work, then)
         self._broker.announce(self.endpoint)
         loop.add_reader(self._listener.fileno(), self._accept)
         loop.call_later(_HOUSEKEEPING_SECONDS, self._housekeep)
@@ -120,7 +122,9 @@ class SocketServer:
         if self._listener is not None:
             asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
 
-    def _submit(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
+    def _submit(
+        self, thread: ThreadPoolExecutor, work: Callable[[], None], then: Callable[[], None] | None = None
+    ) -> None:
         loop = asyncio.get_running_loop()
 
         def run() -> None:
@@ -132,7 +136,7 @@ class SocketServer:
             if then is not None and not loop.is_closed():
                 loop.call_soon_threadsafe(then)
 
-        self._background.submit(run)
+        thread.submit(run)
 
     def _housekeep(self) -> None:
         if self._stopped.is_set():
@@ -180,3 +184,4 @@ class SocketServer:
         for connection in list(self._connections):
             connection.close()
         self._background.shutdown(wait=True)
+        self._flushing.shutdown(wait=True)

@@ -13,6 +13,7 @@ from core.common.topic_partition import TopicPartition
 from core.protocol.api import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
+    DELETE_RECORDS,
     DELETE_TOPICS,
     DESCRIBE_CONFIGS,
     INCREMENTAL_ALTER_CONFIGS,
@@ -20,6 +21,11 @@ from core.protocol.api import (
 )
 from core.protocol.schema.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from core.protocol.schema.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from core.protocol.schema.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from core.protocol.schema.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from core.protocol.schema.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from core.protocol.schema.incremental_alter_configs import (
@@ -106,6 +112,22 @@ class Admin:
             _ensure_success(result.error_code, result.error_message, name)
             values += [ConfigValue(c.name, c.value, c.config_source == TOPIC_CONFIG_SOURCE) for c in result.configs]
         return sorted(values, key=lambda value: value.name)
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Moves the start of each log to that offset, or to the end with -1; gives where they start now."""
+        by_leader: dict[int, dict[str, list[DeleteRecordsPartition]]] = {}
+        for partition, offset in offsets.items():
+            topics = by_leader.setdefault(self._client.leader_of(partition), {})
+            topics.setdefault(partition.topic, []).append(DeleteRecordsPartition(partition.partition, offset))
+        starts = {}
+        for leader, topics in by_leader.items():
+            request = DeleteRecordsRequest([DeleteRecordsTopic(*topic) for topic in topics.items()], _TIMEOUT_MS)
+            for topic in self._client.connection_to(leader).call(DELETE_RECORDS, request).topics:
+                for result in topic.partitions:
+                    partition = TopicPartition(topic.name, result.partition_index)
+                    _ensure_success(result.error_code, None, str(partition))
+                    starts[partition] = result.low_watermark
+        return starts
 
     def describe_topic(self, name: str) -> TopicDescription:
         """Partitions with their offsets, and the topic's overrides."""

@@ -14,7 +14,7 @@ READ_COMMITTED = 1
 
 class Partition:
     """Owned by one task. With one replica every appended record is at once replicated: the high watermark is the log
-    end.
+    end, or what is flushed of it where `plog.visible.after.flush` says so.
     """
 
     def __init__(self, log: PartitionLog, registration: PartitionRegistration, topic_id: bytes) -> None:
@@ -23,10 +23,12 @@ class Partition:
         self.leader_epoch = registration.leader_epoch
         self._isr_size = max(len(registration.isr), 1)
         log.leader_epochs.assign(self.leader_epoch, log.log_end_offset)
+        if log.config.plog_visible_after_flush:
+            log.flush()
         log.update_high_watermark(log.log_end_offset)
 
     def append(self, batch: RecordBatch, *, required_acks: int) -> AppendResult:
-        """Appends a client's batch, flushes where `flush.messages` says so, and makes it visible.
+        """Appends a client's batch, and makes it visible unless it must be flushed before.
 
         KafkaError and OSError as of `PartitionLog`.
         """
@@ -39,10 +41,19 @@ class Partition:
                 f"min.insync.replicas is {config.min_insync_replicas}",
             )
         result = log.append_as_leader(batch, self.leader_epoch)
-        if log.unflushed_messages >= config.flush_messages:
-            log.flush()
-        log.update_high_watermark(log.log_end_offset)
+        if not config.plog_visible_after_flush:
+            log.update_high_watermark(log.log_end_offset)
         return result
+
+    def must_flush(self, offset: int) -> bool:
+        """Whether the record before `offset` may not be acknowledged yet: `flush.messages` wait to be flushed."""
+        log = self.log
+        return log.recovery_point < offset and log.unflushed_messages >= log.config.flush_messages
+
+    def on_flushed(self) -> None:
+        """The log's recovery point moved."""
+        if self.log.config.plog_visible_after_flush:
+            self.log.update_high_watermark(self.log.recovery_point)
 
     def end_offset(self, isolation_level: int) -> int:
         """Consumers of that isolation see what lies below it."""

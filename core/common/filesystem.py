@@ -41,6 +41,9 @@ class File:
     def size(self) -> int:
         return os.fstat(self.fd).st_size
 
+    def modified_ms(self) -> int:
+        return os.fstat(self.fd).st_mtime_ns // 1_000_000
+
     def truncate(self, size: int) -> None:
         os.ftruncate(self.fd, size)
 

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from pathlib import Path
 from typing import NamedTuple
@@ -58,23 +59,37 @@ class TransactionIndex:
         self.path = path
         self._filesystem = filesystem
         self._entries: list[AbortedTransaction] | None = None
+        self._written = 0  # entries that are in the file
 
     def entries(self) -> list[AbortedTransaction]:
         if self._entries is None:
             data = self.path.read_bytes() if self.path.exists() else b""
             self._entries = parse_transaction_index(data, str(self.path))
+            self._written = len(self._entries)
         return self._entries
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Written at once: aborts are rare, and the file can be rebuilt."""
+        """Written at once, as aborts are rare. A disk that refuses is asked again by the next append or `sync`: the
+        marker is in the log already, and the entry is kept in memory.
+        """
         entries = self.entries()
         assert not entries or entries[-1].last_offset < aborted.last_offset
+        entries.append(aborted)
+        with contextlib.suppress(OSError):
+            self._write()
+
+    def _write(self) -> None:
+        """Brings the entries that the file lacks there."""
+        assert self._entries is not None
+        if self._written == len(self._entries):
+            return
         file = self._filesystem.open_append(self.path)
         try:
-            file.write_at(ENTRY.pack(_VERSION, *aborted), len(entries) * ENTRY.size)
+            data = b"".join(ENTRY.pack(_VERSION, *aborted) for aborted in self._entries[self._written :])
+            file.write_at(data, self._written * ENTRY.size)
         finally:
             file.close()
-        entries.append(aborted)
+        self._written = len(self._entries)
 
     def truncate_to(self, offset: int) -> None:
         """Drops the transactions that ended at `offset` or above."""
@@ -83,18 +98,22 @@ class TransactionIndex:
         if len(kept) < len(entries):
             file = self._filesystem.open_append(self.path)
             try:
-                file.truncate(len(kept) * ENTRY.size)
+                file.truncate(min(self._written, len(kept)) * ENTRY.size)
             finally:
                 file.close()
             self._entries = kept
+            self._written = min(self._written, len(kept))
 
     def reset(self) -> None:
         """Forgets every entry, in memory and on the disk, for a rebuild."""
         self._filesystem.unlink(self.path)
         self._entries = []
+        self._written = 0
 
     def sync(self) -> None:
         """Syncs the file where there is one. Safe from any thread once its segment is sealed."""
+        if self._entries is not None:
+            self._write()
         if self.path.exists():
             file = self._filesystem.open_append(self.path)
             try:

@@ -151,6 +151,13 @@ TOPIC_CONFIG = ConfigDef(
             at_least(0),
         ),
         ConfigKey("min.insync.replicas", _T.INT, 1, "Replicas that must have a record for acks=all.", at_least(1)),
+        ConfigKey(
+            "plog.visible.after.flush",
+            _T.BOOLEAN,
+            False,
+            "Whether consumers see a record only once it is on the disk. Without flush.messages or flush.ms, records "
+            "are then flushed as soon as they come.",
+        ),
         ConfigKey("preallocate", _T.BOOLEAN, False, "Whether a new segment's file is allocated at full size."),
         ConfigKey("remote.log.copy.disable", _T.BOOLEAN, False, "With tiered storage, whether copying is stopped."),
         ConfigKey(
@@ -220,6 +227,7 @@ SERVER_KEYS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
     "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
     "min.insync.replicas": (("min.insync.replicas", 1),),
+    "plog.visible.after.flush": (("plog.visible.after.flush", 1),),
     "preallocate": (("log.preallocate", 1),),
     "retention.bytes": (("log.retention.bytes", 1),),
     "retention.ms": (
@@ -260,6 +268,7 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     min_insync_replicas: int = 1
+    plog_visible_after_flush: bool = False
     preallocate: bool = False
     retention_bytes: int = -1
     retention_ms: int = 7 * _DAY_MS
@@ -296,6 +305,11 @@ class LogConfig:
         return (
             self.is_compacted or self.compression_type != "producer" or self.message_timestamp_before_max_ms != LONG_MAX
         )
+
+    @cached_property
+    def is_flushed_while_appending(self) -> bool:
+        """Whether an append may ask for a flush."""
+        return self.plog_visible_after_flush or self.flush_messages != LONG_MAX or self.flush_ms != LONG_MAX
 
     @property
     def target_compression(self) -> CompressionType | None:

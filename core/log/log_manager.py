@@ -15,9 +15,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from core.common.background import RunInBackground, run_now
 from core.common.errors import CorruptRecordError, PlogError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
@@ -44,7 +46,7 @@ _log = logging.getLogger("plog.log")
 
 
 class LogManager:
-    """Owned by one task; the directory's lock is held by whoever makes one."""
+    """Owned by one task, but for what it hands to `run`; the directory's lock is held by whoever makes one."""
 
     def __init__(self, directory: Path, settings: LogSettings) -> None:
         self.directory = directory
@@ -56,6 +58,8 @@ class LogManager:
             name: self._read_checkpoint(name)
             for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
         }
+        self._newest = dict(self._checkpoints)
+        self._checkpointing = threading.Lock()
         self.had_clean_shutdown = (directory / CLEAN_SHUTDOWN).exists()
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
@@ -120,15 +124,17 @@ class LogManager:
                 had_clean_shutdown=self.had_clean_shutdown,
             )
         except OSError as error:
-            self._set_offline(partition, access_error(error, path, "open"))
+            self.set_offline(partition, access_error(error, path, "open"))
             return None
         except CorruptRecordError as error:
-            self._set_offline(partition, error)
+            self.set_offline(partition, error)
             return None
         self.logs[partition] = loaded.log
         return loaded
 
-    def _set_offline(self, partition: TopicPartition, error: PlogError) -> None:
+    def set_offline(self, partition: TopicPartition, error: PlogError) -> None:
+        """The partition's log can't be used until the next start."""
+        self.logs.pop(partition, None)
         _log.error("%s is offline: %s", partition, error)
         self.offline[partition] = error
 
@@ -141,6 +147,7 @@ class LogManager:
         if _topic_id_of(path) is None:
             write_partition_metadata(path, topic_id, self._filesystem)
         if partition not in self.logs:
+            self._forget_checkpoints(partition)
             self.logs[partition] = load_log(path, partition, config, self._settings).log
         return self.logs[partition]
 
@@ -150,8 +157,6 @@ class LogManager:
         """Takes a log out and renames its folder, for `delete_directory` later; None where there is none."""
         log = self.logs.pop(partition, None)
         self.offline.pop(partition, None)
-        for checkpoint in self._checkpoints.values():
-            checkpoint.pop(partition, None)
         path = log.directory if log else self.directory / partition_directory_name(partition)
         if not path.is_dir():
             return None
@@ -160,9 +165,13 @@ class LogManager:
         self._filesystem.sync_directory(self.directory)
         return renamed
 
-    def delete_directory(self, path: Path) -> None:
-        """Deletes a renamed folder; any thread may."""
-        self._filesystem.remove_tree(path)
+    def delete(self, paths: Iterable[Path]) -> None:
+        """Deletes renamed folders and files; any thread may."""
+        for path in paths:
+            if path.is_dir():
+                self._filesystem.remove_tree(path)
+            else:
+                self._filesystem.unlink(path)
 
     def find_deleted_directories(self) -> list[Path]:
         """Folders whose deletion a stop interrupted."""
@@ -170,36 +179,51 @@ class LogManager:
 
     # --- checkpoints and the end
 
-    def write_recovery_points(self) -> None:
-        self._write(RECOVERY_POINT_CHECKPOINT, self.logs.items(), lambda log: log.recovery_point)
+    def checkpoint_recovery_points(self, run: RunInBackground = run_now) -> None:
+        self._checkpoint(RECOVERY_POINT_CHECKPOINT, {tp: log.recovery_point for tp, log in self.logs.items()}, run)
 
-    def write_high_watermarks(self) -> None:
-        self._write(HIGH_WATERMARK_CHECKPOINT, self.logs.items(), lambda log: log.high_watermark)
+    def checkpoint_high_watermarks(self, run: RunInBackground = run_now) -> None:
+        self._checkpoint(HIGH_WATERMARK_CHECKPOINT, {tp: log.high_watermark for tp, log in self.logs.items()}, run)
 
-    def write_log_start_offsets(self) -> None:
-        trimmed = [(tp, log) for tp, log in self.logs.items() if log.log_start_offset > log.segments.first.base_offset]
-        self._write(LOG_START_OFFSET_CHECKPOINT, trimmed, lambda log: log.log_start_offset)
+    def checkpoint_log_starts(self, run: RunInBackground = run_now) -> None:
+        trimmed = {
+            tp: log.log_start_offset
+            for tp, log in self.logs.items()
+            if log.log_start_offset > log.segments.first.base_offset
+        }
+        self._checkpoint(LOG_START_OFFSET_CHECKPOINT, trimmed, run)
 
-    def _write(
-        self,
-        name: str,
-        logs: Iterable[tuple[TopicPartition, PartitionLog]],
-        offset_of: Callable[[PartitionLog], int],
-    ) -> None:
-        """Only if something changed. Logs that are offline keep what was known of them."""
-        offsets = {tp: offset_of(log) for tp, log in logs}
-        offsets |= {tp: o for tp, o in self._checkpoints[name].items() if tp in self.offline}
-        if offsets != self._checkpoints[name] or not (self.directory / name).exists():
-            write_offset_checkpoint(self.directory / name, offsets, self._filesystem)
-            self._checkpoints[name] = offsets
+    def _checkpoint(self, name: str, offsets: dict[TopicPartition, int], run: RunInBackground) -> None:
+        """Written only if something changed. Logs that are offline keep what was known of them."""
+        held = self._checkpoints[name]
+        offsets |= {tp: o for tp, o in held.items() if tp in self.offline}
+        if offsets == held and (self.directory / name).exists():
+            return
+
+        self._newest[name] = offsets
+
+        def write() -> None:
+            with self._checkpointing:
+                if self._newest[name] is offsets:  # else another was asked for meanwhile
+                    write_offset_checkpoint(self.directory / name, offsets, self._filesystem)
+                    self._checkpoints[name] = offsets
+
+        run(write)
+
+    def _forget_checkpoints(self, partition: TopicPartition) -> None:
+        """What the files still say of a deleted partition must not be taken for a new one of that name."""
+        for name, held in self._checkpoints.items():
+            if partition in held:
+                offsets = {tp: offset for tp, offset in held.items() if tp != partition}
+                self._checkpoint(name, offsets, run_now)
 
     def close(self, broker_epoch: int) -> None:
         """A clean stop: logs closed, checkpoints written and, where every log was well, the file that says so."""
         for log in self.logs.values():
             log.close()
-        self.write_recovery_points()
-        self.write_high_watermarks()
-        self.write_log_start_offsets()
+        self.checkpoint_recovery_points()
+        self.checkpoint_high_watermarks()
+        self.checkpoint_log_starts()
         if not (self.directory / CLEANER_CHECKPOINT).exists():
             write_offset_checkpoint(self.directory / CLEANER_CHECKPOINT, {}, self._filesystem)
         if not self.offline:

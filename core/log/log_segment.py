@@ -92,6 +92,15 @@ class LogSegment:
             self._max_timestamp = self._find_max_timestamp()
         return self._max_timestamp
 
+    @property
+    def largest_timestamp(self) -> int:
+        """Of its records, ms; where they have none, or can't be read, when the file was last written to."""
+        try:
+            newest = self.max_timestamp.timestamp
+        except CorruptRecordError:
+            newest = NO_TIMESTAMP
+        return newest if newest >= 0 else self.records.file.modified_ms()
+
     def _find_max_timestamp(self) -> TimestampOffset:
         """Of the last time index entry, or of a batch that came after it."""
         newest = self.time_index.last_entry()

@@ -23,6 +23,7 @@ from core.common.errors import KafkaError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.index.transaction_index import AbortedTransaction
+from core.log.file_names import DELETED_SUFFIX
 from core.log.file_records import FileRegion
 from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.log_config import LogConfig
@@ -94,7 +95,6 @@ class PartitionLog:
         self._config = config
         self._clock = clock
         self._filesystem = filesystem
-        self._last_flush_ms = clock.now_ms()
         self.on_roll: Callable[[PartitionLog], None] | None = None
         """Told when a segment took its last append: what lies before the log's end is to be flushed."""
         self.check_invariants()
@@ -124,10 +124,6 @@ class PartitionLog:
     @property
     def unflushed_messages(self) -> int:
         return self.log_end_offset - self.recovery_point
-
-    def is_flush_due(self, now_ms: int) -> bool:
-        """Whether records have waited for `flush.ms`."""
-        return self.unflushed_messages > 0 and now_ms - self._last_flush_ms >= self._config.flush_ms
 
     # --- append
 
@@ -171,8 +167,8 @@ class PartitionLog:
         segment = self.segments.active
         if segment.should_roll(batch, now_ms):
             segment = self.roll()
-        position = segment.append(batch)
         self.leader_epochs.assign(batch.partition_leader_epoch, batch.base_offset)
+        position = segment.append(batch)
         completed = self.producers.update(batch, segment.base_offset, position)
         if completed is not None and completed.is_aborted:
             segment.transaction_index.append(
@@ -251,9 +247,7 @@ class PartitionLog:
 
     def _end_position(self, segment: LogSegment, end_offset: int) -> int:
         """Position in the segment's file where the batches at and above `end_offset` begin."""
-        following = self.segments.higher(segment.base_offset)
-        last_end = self.log_end_offset if following is None else following.base_offset
-        if end_offset >= last_end:
+        if end_offset >= self.end_offset_of(segment):
             return segment.size_bytes
         unstable = self.producers.first_unstable_offset
         if unstable is not None and unstable.offset == end_offset and unstable.position >= 0:
@@ -266,8 +260,7 @@ class PartitionLog:
     ) -> list[AbortedTransaction]:
         bound = segment.offset_index.find_upper_bound(region.position, region.size_bytes)
         if bound is None:
-            following = self.segments.higher(segment.base_offset)
-            bound = self.log_end_offset if following is None else following.base_offset
+            bound = self.end_offset_of(segment)
         bound = min(bound, end_offset)
         aborted: list[AbortedTransaction] = []
         for later in self.segments.from_offset(segment.base_offset):
@@ -345,6 +338,36 @@ class PartitionLog:
             self.producers.truncate_head(offset)
             self.check_invariants()
 
+    def end_offset_of(self, segment: LogSegment) -> int:
+        """The offset behind the segment's last."""
+        following = self.segments.higher(segment.base_offset)
+        return self.log_end_offset if following is None else following.base_offset
+
+    def delete_oldest(self, segments: list[LogSegment]) -> list[Path]:
+        """Takes the first segments out; the log starts behind them. Their files are renamed to `.deleted` and given to
+        the caller, to be deleted later: a reader that knows only the name may still be opening them.
+
+        OSError where the disk refuses the new segment that an empty log needs, nothing changed then.
+        """
+        if segments[-1] is self.segments.active:
+            self.roll()
+        start = self.end_offset_of(segments[-1])
+        for segment in segments:
+            self.segments.remove(segment)
+        if start > self.log_start_offset:
+            self.log_start_offset = start
+            self.leader_epochs.truncate_from_start(start)
+            self.producers.truncate_head(start)
+        paths = [path for segment in segments for path in segment.paths]
+        paths += self.producers.snapshot_paths({segment.base_offset for segment in segments})
+        self.check_invariants()
+        return [self._rename_deleted(path) for path in paths if path.exists()]
+
+    def _rename_deleted(self, path: Path) -> Path:
+        renamed = path.with_name(path.name + DELETED_SUFFIX)
+        self._filesystem.rename(path, renamed)
+        return renamed
+
     def _delete_segments(self, segments: Iterable[LogSegment]) -> None:
         """Takes the segments out and their files away. A read that was answered already keeps its file open."""
         for segment in segments:
@@ -360,9 +383,7 @@ class PartitionLog:
 
     def mark_flushed(self, offset: int) -> None:
         """Everything below `offset` is on the disk."""
-        self._last_flush_ms = self._clock.now_ms()
-        if offset > self.recovery_point:
-            self.recovery_point = offset
+        self.recovery_point = max(self.recovery_point, min(offset, self.log_end_offset))
 
     def flush(self) -> None:
         """Returns when everything appended so far is on the disk."""

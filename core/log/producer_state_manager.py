@@ -174,5 +174,10 @@ class ProducerStateManager:
                 self._filesystem.unlink(path)
         self._last_snapshot_offset = min(self._last_snapshot_offset, offset - 1)
 
+    def snapshot_paths(self, offsets: Container[int]) -> list[Path]:
+        """The snapshots at those offsets, but for the newest, which the next start needs."""
+        snapshots = find_offset_files(self._directory, SNAPSHOT_SUFFIX)
+        return [path for offset, path in snapshots[:-1] if offset in offsets]
+
     def _path(self, offset: int) -> Path:
         return self._directory / offset_file_name(offset, SNAPSHOT_SUFFIX)

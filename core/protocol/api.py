@@ -9,6 +9,7 @@ from core.protocol.message import VersionRange, schema_of
 from core.protocol.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from core.protocol.schema.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from core.protocol.schema.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from core.protocol.schema.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from core.protocol.schema.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from core.protocol.schema.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from core.protocol.schema.fetch import FetchRequest, FetchResponse
@@ -58,6 +59,7 @@ FIND_COORDINATOR = Api(10, "FindCoordinator", FindCoordinatorRequest, FindCoordi
 API_VERSIONS = Api(API_VERSIONS_KEY, "ApiVersions", ApiVersionsRequest, ApiVersionsResponse)
 CREATE_TOPICS = Api(19, "CreateTopics", CreateTopicsRequest, CreateTopicsResponse)
 DELETE_TOPICS = Api(20, "DeleteTopics", DeleteTopicsRequest, DeleteTopicsResponse)
+DELETE_RECORDS = Api(21, "DeleteRecords", DeleteRecordsRequest, DeleteRecordsResponse)
 INIT_PRODUCER_ID = Api(22, "InitProducerId", InitProducerIdRequest, InitProducerIdResponse)
 DESCRIBE_CONFIGS = Api(32, "DescribeConfigs", DescribeConfigsRequest, DescribeConfigsResponse)
 CREATE_PARTITIONS = Api(37, "CreatePartitions", CreatePartitionsRequest, CreatePartitionsResponse)

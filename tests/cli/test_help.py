@@ -62,7 +62,7 @@ def test_the_examples_work_when_pasted(tmp_path: Path) -> None:
     printed = {}
     for command in (
         ["topic", "create"], ["produce"], ["consume"], ["topic", "list"], ["topic", "describe"], ["topic", "alter"],
-        ["topic", "delete"], ["dump-segment"], ["verify"], [],
+        ["topic", "delete-records"], ["topic", "delete"], ["dump-segment"], ["verify"], [],
     ):  # fmt: skip
         done = paste(example_of(command), data_dir)
         assert done.returncode == 0, (command, done.stderr)

@@ -68,6 +68,28 @@ def test_partitions_are_never_taken_away(where: list[str]) -> None:
     assert b"INVALID_PARTITIONS" in done.stderr
 
 
+def test_delete_records(where: list[str]) -> None:
+    ok("topic", "create", "t", "--partitions", "2", *where)
+    for partition in ("0", "1"):
+        ok("produce", "t", "--partition", partition, *where, stdin=b"a\nb\nc\n")
+    done = call_plog("topic", "delete-records", "t", "--before", "2", "--partition", "1", *where)
+    assert (done.returncode, done.stderr) == (0, b"t-1 starts at offset 2\n")
+    assert ok("consume", "t", *where).splitlines() == [b"a", b"b", b"c", b"c"]
+    ok("topic", "delete-records", "t", "--before", "-1", *where)
+    assert ok("consume", "t", *where).splitlines() == [b"c", b"c"]
+    ok("topic", "delete-records", "t", "--before", "end", *where)
+    assert ok("consume", "t", *where) == b""
+    assert [(r["start_offset"], r["end_offset"]) for r in described(where, "t")] == [(3, 3), (3, 3)]
+    for arguments, code in (
+        (["--before", "9"], 1),
+        (["--before", "soon"], 2),
+        (["--before", "1", "--partition", "7"], 1),
+    ):
+        done = call_plog("topic", "delete-records", "t", *arguments, *where)
+        assert done.returncode == code, done.stderr
+        assert done.stderr.startswith(b"error: ")
+
+
 def test_alter_with_nothing_to_change(where: list[str]) -> None:
     ok("topic", "create", "t", *where)
     assert call_plog("topic", "alter", "t", *where).returncode == 2

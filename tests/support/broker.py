@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +34,50 @@ Res = TypeVar("Res")
 
 PRODUCE_BY_NAME = 12
 """The last versions of Produce and Fetch that name topics by name."""
+
+
+class Timers:
+    """Stands in for the loop's: what is to be done, by when."""
+
+    def __init__(self) -> None:
+        self._due: list[tuple[int, Callable[[], None]]] = []
+
+    def __call__(self, delay_ms: int, function: Callable[[], None]) -> Timer:
+        entry = delay_ms, function
+        self._due.append(entry)
+        return Timer(lambda: self._due.remove(entry) if entry in self._due else None)
+
+    @property
+    def delays(self) -> list[int]:
+        return [delay_ms for delay_ms, _ in self._due]
+
+    def fire(self) -> None:
+        """Everything that is waited for comes due."""
+        due, self._due = self._due, []
+        for _, function in due:
+            function()
+
+
+@dataclass
+class Timer:
+    cancel: Callable[[], None]
+
+
+class Background:
+    """Stands in for a background thread: work is done when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Callable[[], None], Callable[[], None] | None]] = []
+
+    def __call__(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
+        self.waiting.append((work, then))
+
+    def run(self) -> None:
+        """Does the oldest piece of work that waits."""
+        work, then = self.waiting.pop(0)
+        work()
+        if then is not None:
+            then()
 
 
 def open_broker(directory: Path, clock: Clock | None = None, **settings: str) -> Broker:

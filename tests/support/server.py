@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from unittest import mock
@@ -20,11 +21,18 @@ _READY_SECONDS = 30
 class Server:
     """Started by `with`, stopped cleanly at its end; `address` is what clients connect to."""
 
-    def __init__(self, data_dir: Path, *arguments: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        command: Sequence[str | Path] = (PLOG, "serve"),
+    ) -> None:
         self.data_dir = data_dir
         self.log = data_dir.with_name(data_dir.name + ".log")
         self.address = ""
         self._arguments = arguments
+        self._command = command
         self._environment = {**os.environ, **(environment or {})}
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -42,7 +50,7 @@ class Server:
             arguments += ["--listen", "127.0.0.1:0"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [PLOG, "serve", *arguments, *self._arguments], stdout=log, stderr=log, env=self._environment
+                [*self._command, *arguments, *self._arguments], stdout=log, stderr=log, env=self._environment
             )
         deadline = time.monotonic() + _READY_SECONDS
         while not ready.exists():

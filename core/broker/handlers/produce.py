@@ -1,9 +1,13 @@
-"""Produce: appends record batches, partition by partition; an error of one leaves the others alone."""
+"""Produce: appends record batches, partition by partition; an error of one leaves the others alone.
+
+The answer waits for the disk where `flush.messages` says so.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from core.broker.delayed_operation import DelayedOperation
 from core.broker.request_context import RequestContext
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
@@ -32,9 +36,20 @@ class UnacknowledgedError(Exception):
     """A request with acks=0 failed: there is no answer, so that closing the connection must tell the client."""
 
 
-def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
+class _Unflushed(NamedTuple):
+    """A record that may not be acknowledged before the partition is flushed up to `offset`, and what it is told."""
+
+    partition: Partition
+    offset: int
+    response: PartitionProduceResponse
+
+
+def handle(
+    broker: Broker, request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | DelayedOperation | None:
     """None where acks is 0 and all went well; UnacknowledgedError where something did not."""
     appended: list[TopicPartition] = []
+    unflushed: list[_Unflushed] = []
     responses = []
     has_failed = False
     for topic_data in request.topic_data:
@@ -48,11 +63,12 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
                 partition = _find(broker, name, data.index, request.acks)
                 batch = _read_one_batch(data, context.api_version)
                 result = broker.replicas.append(partition, batch, required_acks=request.acks)
-                partitions.append(
-                    PartitionProduceResponse(
-                        data.index, 0, result.base_offset, result.log_append_time, result.log_start_offset
-                    )
+                response = PartitionProduceResponse(
+                    data.index, 0, result.base_offset, result.log_append_time, result.log_start_offset
                 )
+                partitions.append(response)
+                if partition.log.config.is_flushed_while_appending and partition.must_flush(result.last_offset + 1):
+                    unflushed.append(_Unflushed(partition, result.last_offset + 1, response))
                 appended.append(partition.log.partition)
             except KafkaError as error:
                 has_failed = True
@@ -63,7 +79,54 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
         if has_failed:
             raise UnacknowledgedError
         return None
-    return ProduceResponse(responses)
+    answer = ProduceResponse(responses)
+    if unflushed:
+        delayed = DelayedProduce(broker, answer, unflushed)
+        if not delayed.is_satisfied():
+            delayed.wait(request.timeout_ms)
+            return delayed
+        return delayed.response()
+    return answer
+
+
+class DelayedProduce(DelayedOperation):
+    """A produce that is acknowledged when its records are on the disk, or refused when its time is up."""
+
+    def __init__(self, broker: Broker, response: ProduceResponse, unflushed: list[_Unflushed]) -> None:
+        super().__init__()
+        self._broker = broker
+        self._response = response
+        self._unflushed = unflushed
+        self._watched = [waiting.partition.log.partition for waiting in unflushed]
+
+    def wait(self, timeout_ms: int) -> None:
+        self._broker.replicas.watch(self, self._watched)
+        self.start_timer(self._broker.schedule, timeout_ms)
+
+    def forget(self) -> None:
+        self._broker.replicas.unwatch(self, self._watched)
+
+    def is_satisfied(self) -> bool:
+        return all(
+            waiting.partition.log.recovery_point >= waiting.offset or self._find_error(waiting.partition)
+            for waiting in self._unflushed
+        )
+
+    def response(self) -> ProduceResponse:
+        for partition, offset, response in self._unflushed:
+            if partition.log.recovery_point < offset:
+                response.error_code = self._find_error(partition) or ErrorCode.REQUEST_TIMED_OUT
+                response.base_offset = -1
+        return self._response
+
+    def _find_error(self, partition: Partition) -> ErrorCode | None:
+        """Why the partition is not served any more; None while it is."""
+        name = partition.log.partition
+        try:
+            self._broker.replicas.find(name.topic, name.partition)
+        except KafkaError as error:
+            return error.code
+        return None
 
 
 def _find(broker: Broker, topic: str | None, number: int, acks: int) -> Partition:

@@ -148,32 +148,6 @@ def test_checkpoints_are_written_when_their_time_comes(tmp_path: Path) -> None:
     broker.close()
 
 
-def test_flush_ms(tmp_path: Path) -> None:
-    clock = ManualClock(NOW)
-    broker = open_broker(tmp_path, clock)
-    add_topic(broker, flush_ms="1000")
-    produce_values(broker, b"a")
-    log = broker.replicas.find("t", 0).log
-    clock.advance(999)
-    broker.housekeep()
-    assert log.recovery_point == 0
-    clock.advance(1)
-    broker.housekeep()
-    assert log.recovery_point == 1
-    broker.close()
-
-
-def test_flush_messages(tmp_path: Path) -> None:
-    broker = open_broker(tmp_path)
-    add_topic(broker, flush_messages="3")
-    log = broker.replicas.find("t", 0).log
-    produce_values(broker, b"a", b"b")
-    assert log.recovery_point == 0
-    produce_values(broker, b"c")
-    assert log.recovery_point == 3
-    broker.close()
-
-
 def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
     clock = ManualClock(NOW)
     broker = open_broker(tmp_path, clock, producer_id_expiration_ms=str(DAY_MS))

@@ -13,6 +13,7 @@ from core.protocol.schema.fetch import FetchPartition, FetchTopic
 from core.protocol.schema.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.support.broker import (
     PRODUCE_BY_NAME,
+    Timers,
     add_topic,
     ask,
     decode,
@@ -119,34 +120,20 @@ def waiting(broker: Broker, **fields: int) -> PendingAnswer:
     return answer
 
 
-class Timers:
-    """Stands in for the loop's: what is to be done, by when."""
-
-    def __init__(self) -> None:
-        self.due: list[tuple[float, object]] = []
-
-    def __call__(self, delay_ms: float, function: object) -> Timers:
-        self.due.append((delay_ms, function))
-        return self
-
-    def cancel(self) -> None:
-        self.due.clear()
-
-
 def test_a_fetch_waits_until_records_come(broker: Broker) -> None:
     timers = Timers()
-    broker.schedule = timers  # type: ignore[assignment]
+    broker.schedule = timers
     add_topic(broker)
     answers: list[list[bytes | None]] = []
     pending = waiting(broker)
     pending.on_ready = lambda pieces: answers.append(
         values_of(decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0])
     )
-    assert [delay for delay, _ in timers.due] == [500]
+    assert timers.delays == [500]
     assert answers == []
     produce_values(broker, b"a")
     assert answers == [[b"a"]]
-    assert timers.due == []
+    assert timers.delays == []
     produce_values(broker, b"b")
     assert answers == [[b"a"]], "answered once"
 
@@ -164,13 +151,13 @@ def test_a_fetch_waits_for_min_bytes(broker: Broker) -> None:
 
 def test_a_fetch_ends_with_its_time(broker: Broker) -> None:
     timers = Timers()
-    broker.schedule = timers  # type: ignore[assignment]
+    broker.schedule = timers
     add_topic(broker)
     answers: list[list[bytes | None]] = []
     waiting(broker).on_ready = lambda pieces: answers.append(
         values_of(decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0])
     )
-    timers.due[0][1]()  # type: ignore[operator]
+    timers.fire()
     assert answers == [[]]
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,7 @@ def test_a_clean_start(manager: LogManager, tmp_path: Path) -> None:
 
 
 def test_a_start_after_a_crash(manager: LogManager, tmp_path: Path) -> None:
-    manager.write_recovery_points()
+    manager.checkpoint_recovery_points()
     torn = tmp_path / "a-0" / f"{0:020d}.log"
     torn.write_bytes(torn.read_bytes() + b"half a batch")
     again = new_manager(tmp_path)
@@ -71,7 +72,7 @@ def test_a_start_after_a_crash(manager: LogManager, tmp_path: Path) -> None:
 
 def test_a_log_that_cannot_be_opened_leaves_the_others_alone(manager: LogManager, tmp_path: Path) -> None:
     manager.logs[A].flush()
-    manager.write_recovery_points()
+    manager.checkpoint_recovery_points()
     log = tmp_path / "a-0" / f"{0:020d}.log"
     log.write_bytes(b"\xff" * 100)
     again = opened(tmp_path)
@@ -103,11 +104,34 @@ def test_deleting_a_partition(manager: LogManager, tmp_path: Path) -> None:
     assert parse_partition_directory_name(renamed.name) is None
     assert not (tmp_path / "a-0").exists()
     assert manager.find_deleted_directories() == [renamed]
-    manager.delete_directory(renamed)
+    manager.delete([renamed])
     assert manager.find_deleted_directories() == []
     assert manager.remove(A) is None
     manager.close(broker_epoch=1)
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nb-c 12 3\n"
+
+
+def test_a_new_partition_takes_nothing_from_a_deleted_one_of_that_name(manager: LogManager, tmp_path: Path) -> None:
+    manager.logs[A].flush()
+    manager.logs[A].increment_log_start_offset(2)
+    manager.checkpoint_recovery_points()
+    manager.checkpoint_log_starts()
+    manager.remove(A)
+    log = manager.create(A, random_uuid(), LogConfig())
+    append(log, make_batch(b"new"))
+    again = opened(tmp_path)  # as after a crash
+    assert (again.logs[A].log_start_offset, again.logs[A].log_end_offset) == (0, 1)
+
+
+def test_a_checkpoint_that_is_late_does_not_replace_a_newer_one(manager: LogManager, tmp_path: Path) -> None:
+    late: list[Callable[[], None]] = []
+    manager.logs[A].flush()
+    manager.checkpoint_recovery_points(lambda work, then=None: late.append(work))
+    manager.logs[B].flush()
+    manager.checkpoint_recovery_points()
+    newest = (tmp_path / "recovery-point-offset-checkpoint").read_text()
+    late[0]()
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == newest == "0\n2\na 0 3\nb-c 12 3\n"
 
 
 def test_folders_of_no_topic_are_kept_under_another_name(manager: LogManager, tmp_path: Path) -> None:

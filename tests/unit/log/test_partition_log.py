@@ -271,18 +271,6 @@ def test_flush_moves_the_recovery_point(log: PartitionLog) -> None:
     assert (log.recovery_point, log.unflushed_messages) == (2, 0)
 
 
-def test_flush_is_due_by_time(tmp_path: Path) -> None:
-    clock = ManualClock(NOW)
-    log = open_log(tmp_path / "t-0", clock=clock, flush_ms=1000)
-    append(log, make_batch(b"a"))
-    clock.advance(999)
-    assert not log.is_flush_due(clock.now_ms())
-    clock.advance(1)
-    assert log.is_flush_due(clock.now_ms())
-    log.flush()
-    assert not log.is_flush_due(clock.now_ms())
-
-
 def test_a_log_that_was_closed_opens_as_it_was(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0", segment_bytes=300, index_interval_bytes=0)
     for number in range(6):

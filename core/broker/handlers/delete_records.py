@@ -1,0 +1,52 @@
+"""DeleteRecords: moves the start of a partition's log. What lies before it is gone for consumers at once, and from the
+disk with the next look at retention.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.broker.request_context import RequestContext
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.protocol.schema.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+_HIGH_WATERMARK = -1
+_UNKNOWN = -1
+
+
+def handle(broker: Broker, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for wanted in topic.partitions:
+            try:
+                start = _delete(broker, topic.name, wanted.partition_index, wanted.offset)
+                partitions.append(DeleteRecordsPartitionResult(wanted.partition_index, start, ErrorCode.NONE))
+            except KafkaError as error:
+                partitions.append(DeleteRecordsPartitionResult(wanted.partition_index, _UNKNOWN, error.code))
+        topics.append(DeleteRecordsTopicResult(topic.name, partitions))
+    broker.checkpoint_log_starts()
+    return DeleteRecordsResponse(topics=topics)
+
+
+def _delete(broker: Broker, topic: str, number: int, offset: int) -> int:
+    """Where the log starts now."""
+    broker.ensure_writable()
+    log = broker.replicas.find(topic, number).log
+    if "delete" not in log.config.cleanup_policy:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {topic} is compact: nothing is deleted there")
+    if offset == _HIGH_WATERMARK:
+        offset = log.high_watermark
+    if offset < 0:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {topic}-{number} is below 0")
+    log.increment_log_start_offset(offset)
+    return log.log_start_offset

@@ -1,0 +1,21 @@
+"""Work that must not hold up the task that asks for it: the disk's slow operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class RunInBackground(Protocol):
+    """Does the work in another thread, one after the other, then calls `then` in the task of who asked, unless the work
+    failed.
+    """
+
+    def __call__(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None: ...
+
+
+def run_now(work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
+    """Where there is no loop: the work is done when this returns."""
+    work()
+    if then is not None:
+        then()

@@ -1,0 +1,108 @@
+"""DeleteRecords and retention, as a broker does them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.broker.broker import Broker
+from core.common.clock import ManualClock
+from core.common.error_code import ErrorCode
+from core.protocol.api import DELETE_RECORDS
+from core.protocol.schema.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from tests.support.broker import Timers, add_topic, ask, fetch, open_broker, produce_values, values_of
+from tests.support.logs import NOW
+
+DAY_MS = 86_400_000
+
+
+def delete_records(
+    broker: Broker, offset: int, topic: str = "t", partition: int = 0, version: int | None = None
+) -> tuple[int, int]:
+    """The error code and the low watermark."""
+    wanted = [DeleteRecordsTopic(topic, [DeleteRecordsPartition(partition, offset)])]
+    answer = ask(broker, DELETE_RECORDS, DeleteRecordsRequest(wanted, 1000), version)
+    result = answer.topics[0].partitions[0]
+    return result.error_code, result.low_watermark
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_records_are_gone_at_once(broker: Broker, version: int) -> None:
+    add_topic(broker)
+    produce_values(broker, b"a", b"b", b"c")
+    assert delete_records(broker, 2, version=version) == (0, 2)
+    assert fetch(broker, 1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    data = fetch(broker, 2)
+    assert (values_of(data), data.log_start_offset) == ([b"c"], 2)
+    assert delete_records(broker, 1, version=version) == (0, 2), "the start never goes back"
+    assert delete_records(broker, -1, version=version) == (0, 3)
+    assert values_of(fetch(broker, 3)) == []
+
+
+@pytest.mark.parametrize(
+    ("offset", "topic", "code"),
+    [
+        (4, "t", ErrorCode.OFFSET_OUT_OF_RANGE),
+        (-2, "t", ErrorCode.OFFSET_OUT_OF_RANGE),
+        (1, "compacted", ErrorCode.POLICY_VIOLATION),
+        (0, "nobody", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_what_is_refused(broker: Broker, offset: int, topic: str, code: ErrorCode) -> None:
+    add_topic(broker)
+    add_topic(broker, "compacted", cleanup_policy="compact")
+    produce_values(broker, b"a", b"b", b"c")
+    assert delete_records(broker, offset, topic) == (code, -1)
+    assert values_of(fetch(broker, 0)) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_deleted_records_stay_deleted(tmp_path: Path, is_clean: bool) -> None:
+    broker = open_broker(tmp_path)
+    add_topic(broker, retention_ms="-1")
+    produce_values(broker, b"a", b"b", b"c")
+    delete_records(broker, 2)
+    if is_clean:
+        broker.close()
+    else:
+        broker._lock.release()
+    again = open_broker(tmp_path)
+    assert fetch(again, 1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert values_of(fetch(again, 2)) == [b"c"]
+    again.close()
+
+
+def test_retention_is_applied_when_its_time_comes(tmp_path: Path) -> None:
+    clock, timers = ManualClock(NOW), Timers()
+    broker = open_broker(tmp_path, clock)
+    broker.schedule = timers
+    add_topic(broker, retention_ms=str(DAY_MS), file_delete_delay_ms="1234", internal_segment_bytes="100")
+    produce_values(broker, b"a", b"b")
+    broker.housekeep()
+    clock.advance(2 * DAY_MS)
+    broker.housekeep()
+    data = fetch(broker, 2)
+    assert (data.error_code, data.log_start_offset, values_of(data)) == (0, 2, [])
+    assert fetch(broker, 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    folder = tmp_path / "t-0"
+    assert len(list(folder.glob("*.log.deleted"))) == 2
+    assert 1234 in timers.delays
+    timers.fire()
+    assert list(folder.glob("*.deleted")) == []
+    assert [p.name for p in folder.glob("*.log")] == [f"{2:020d}.log"]
+    broker.close()
+
+
+def test_a_retention_that_changes_is_obeyed(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    broker = open_broker(tmp_path, clock)
+    add_topic(broker, retention_ms="-1", internal_segment_bytes="100")
+    produce_values(broker, b"a", b"b")
+    clock.advance(99 * DAY_MS)
+    broker.apply_retention()
+    assert values_of(fetch(broker, 0)) == [b"a"]
+    broker.set_topic_configs("t", {"retention.ms": "1000"}, validate_only=False)
+    broker.apply_retention()
+    assert fetch(broker, 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    broker.close()

@@ -1,0 +1,265 @@
+"""When records reach the disk, and who waits for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.broker.broker import Broker
+from core.broker.broker_config import BrokerConfig
+from core.broker.request_dispatcher import PendingAnswer
+from core.common.clock import ManualClock
+from core.common.error_code import ErrorCode
+from core.common.filesystem import File, FileSystem
+from core.log.partition_log import PartitionLog
+from core.protocol.api import FETCH, LIST_OFFSETS, PRODUCE
+from core.protocol.schema.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.support.broker import (
+    PRODUCE_BY_NAME,
+    Background,
+    Timers,
+    add_topic,
+    ask,
+    decode,
+    fetch,
+    fetch_request,
+    produce,
+    produce_request,
+    produce_values,
+    send,
+    values_of,
+)
+from tests.support.logs import NOW, make_batch
+
+
+@pytest.fixture
+def flusher(broker: Broker) -> Background:
+    """The flusher's thread, which works when it is told to."""
+    background = Background()
+    broker.run_flush = background
+    return background
+
+
+@pytest.fixture
+def timers(broker: Broker) -> Timers:
+    timers = Timers()
+    broker.schedule = timers
+    return timers
+
+
+def log_of(broker: Broker, topic: str = "t") -> PartitionLog:
+    return broker.replicas.find(topic, 0).log
+
+
+class Waiting:
+    """A produce request whose answer waits; the error code and the base offset once it is there."""
+
+    def __init__(self, broker: Broker, *values: bytes, topic: str = "t") -> None:
+        self.answer: tuple[int, int] | None = None
+        pending = send(broker, PRODUCE, produce_request(make_batch(*values), topic), PRODUCE_BY_NAME)
+        assert isinstance(pending, PendingAnswer)
+        pending.on_ready = self._keep
+
+    def _keep(self, pieces: list[object]) -> None:
+        response = decode(PRODUCE, pieces, PRODUCE_BY_NAME).responses[0].partition_responses[0]  # type: ignore[arg-type]
+        self.answer = response.error_code, response.base_offset
+
+
+def test_an_acknowledgement_waits_for_the_flush(broker: Broker, flusher: Background) -> None:
+    add_topic(broker, flush_messages="1")
+    waiting = Waiting(broker, b"a", b"b")
+    assert waiting.answer is None
+    assert log_of(broker).recovery_point == 0
+    flusher.run()
+    assert waiting.answer == (0, 0)
+    assert log_of(broker).recovery_point == 2
+    assert not flusher.waiting
+
+
+def test_what_waits_while_a_flush_runs_shares_the_next_one(broker: Broker, flusher: Background) -> None:
+    add_topic(broker, flush_messages="1")
+    add_topic(broker, "other", flush_messages="1")
+    first = Waiting(broker, b"a")
+    later = [Waiting(broker, b"b"), Waiting(broker, b"c"), Waiting(broker, b"d", topic="other")]
+    assert len(flusher.waiting) == 1
+    flusher.run()
+    assert first.answer == (0, 0)
+    assert [w.answer for w in later] == [None, None, None]
+    flusher.run()
+    assert [w.answer for w in later] == [(0, 1), (0, 2), (0, 0)]
+    assert not flusher.waiting
+
+
+def test_a_flush_after_some_messages(broker: Broker, flusher: Background) -> None:
+    add_topic(broker, flush_messages="3")
+    produce_values(broker, b"a", b"b")
+    assert not flusher.waiting
+    third = Waiting(broker, b"c")
+    fourth = Waiting(broker, b"d")  # with the third three are unflushed still: no fourth may be lost
+    flusher.run()
+    assert (third.answer, fourth.answer) == ((0, 2), None)
+    flusher.run()
+    assert fourth.answer == (0, 3)
+
+
+def test_a_retry_of_what_is_not_flushed_yet_waits_too(broker: Broker, flusher: Background) -> None:
+    add_topic(broker, flush_messages="1")
+    answers: list[tuple[int, int]] = []
+    for _ in range(2):
+        batch = make_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
+        pending = send(broker, PRODUCE, produce_request(batch), PRODUCE_BY_NAME)
+        assert isinstance(pending, PendingAnswer)
+        pending.on_ready = lambda pieces: answers.append(
+            (
+                (r := decode(PRODUCE, pieces, PRODUCE_BY_NAME).responses[0].partition_responses[0]).error_code,
+                r.base_offset,
+            )
+        )
+    flusher.run()
+    assert answers[:1] == [(0, 0)]
+    while flusher.waiting:
+        flusher.run()
+    assert answers == [(0, 0), (0, 0)]
+    assert log_of(broker).log_end_offset == 1
+
+
+def test_nobody_waits_with_acks_0(broker: Broker, flusher: Background) -> None:
+    add_topic(broker, flush_messages="1")
+    assert send(broker, PRODUCE, produce_request(make_batch(b"a"), acks=0), PRODUCE_BY_NAME) is None
+    assert len(flusher.waiting) == 1
+
+
+def test_a_flush_that_takes_too_long(broker: Broker, flusher: Background, timers: Timers) -> None:
+    add_topic(broker, flush_messages="1")
+    waiting = Waiting(broker, b"a")
+    assert timers.delays == [1000], "the request's timeout"
+    timers.fire()
+    assert waiting.answer == (ErrorCode.REQUEST_TIMED_OUT, -1)
+    flusher.run()
+    assert log_of(broker).recovery_point == 1
+
+
+def test_a_topic_deleted_under_a_waiting_producer(broker: Broker, flusher: Background) -> None:
+    add_topic(broker, flush_messages="1")
+    waiting = Waiting(broker, b"a")
+    broker.delete_topic("t")
+    assert waiting.answer == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    flusher.run()
+
+
+def test_flush_ms(broker: Broker, flusher: Background, timers: Timers) -> None:
+    add_topic(broker, flush_ms="1000")
+    produce_values(broker, b"a", b"b")
+    assert timers.delays == [1000]
+    assert not flusher.waiting
+    timers.fire()
+    flusher.run()
+    assert log_of(broker).recovery_point == 2
+    assert timers.delays == []
+    produce_values(broker, b"c")
+    assert timers.delays == [1000], "counted from the first record that is not flushed"
+
+
+def test_flush_ms_where_no_timers_run(broker: Broker, clock: ManualClock) -> None:
+    add_topic(broker, flush_ms="1000")
+    produce_values(broker, b"a")
+    clock.advance(999)
+    produce_values(broker, b"b")
+    assert log_of(broker).recovery_point == 0
+    clock.advance(1)
+    produce_values(broker, b"c")
+    assert log_of(broker).recovery_point == 3
+
+
+def test_a_setting_that_changes_is_obeyed_at_once(broker: Broker) -> None:
+    add_topic(broker)
+    produce_values(broker, b"a")
+    broker.set_topic_configs("t", {"flush.messages": "1"}, validate_only=False)
+    assert log_of(broker).recovery_point == 1
+
+
+# --- visible after flush
+
+
+def end_offset(broker: Broker) -> int:
+    """As a consumer is told it."""
+    wanted = [ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])]
+    return ask(broker, LIST_OFFSETS, ListOffsetsRequest(topics=wanted)).topics[0].partitions[0].offset
+
+
+@pytest.mark.parametrize("interval", [{}, {"flush_messages": "2"}, {"flush_ms": "500"}])
+def test_consumers_see_what_is_flushed(
+    broker: Broker, flusher: Background, timers: Timers, interval: dict[str, str]
+) -> None:
+    add_topic(broker, **{"plog_visible_after_flush": "true", **interval})
+    assert produce(broker, make_batch(b"a")).error_code == 0
+    send(broker, PRODUCE, produce_request(make_batch(b"b")), PRODUCE_BY_NAME)
+    for offset in (0, 1, 2):  # none of them is out of range
+        data = fetch(broker, offset)
+        assert (data.error_code, values_of(data), data.high_watermark) == (0, [], 0)
+    assert end_offset(broker) == 0
+    assert fetch(broker, 3).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    timers.fire()
+    while flusher.waiting:
+        flusher.run()
+    assert values_of(fetch(broker, 0)) == [b"a", b"b"]
+    assert end_offset(broker) == 2
+
+
+def test_a_waiting_consumer_is_told_of_a_flush(broker: Broker, flusher: Background) -> None:
+    add_topic(broker, plog_visible_after_flush="true")
+    pending = send(broker, FETCH, fetch_request(0, max_wait_ms=500), PRODUCE_BY_NAME)
+    assert isinstance(pending, PendingAnswer)
+    answers: list[list[bytes | None]] = []
+    pending.on_ready = lambda pieces: answers.append(
+        values_of(decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0])
+    )
+    produce_values(broker, b"a")
+    assert answers == []
+    flusher.run()
+    assert answers == [[b"a"]]
+
+
+# --- a disk that refuses
+
+
+class FailingSync(FileSystem):
+    """Syncs of files whose path holds `failing` fail."""
+
+    failing = ""
+
+    def open_append(self, path: Path) -> File:
+        disk = self
+
+        class UnsyncedFile(File):
+            def sync(self) -> None:
+                if disk.failing and disk.failing in str(self.path):
+                    raise OSError(5, "Input/output error", str(self.path))
+                super().sync()
+
+        opened = super().open_append(path)
+        fd, opened.fd = opened.fd, -1
+        return UnsyncedFile(path, fd)
+
+
+def test_a_partition_that_cannot_be_flushed_goes_offline_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FailingSync()
+    broker = Broker(tmp_path, BrokerConfig(), clock=ManualClock(NOW), filesystem=disk)
+    add_topic(broker, flush_messages="1")
+    add_topic(broker, "other", flush_messages="1")
+    produce_values(broker, b"kept")
+    disk.failing = "/t-0/"
+    failed = produce(broker, make_batch(b"lost, perhaps"))
+    assert (failed.error_code, failed.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+    assert "t-0 is offline: could not sync" in caplog.text
+    assert fetch(broker, 0).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert produce(broker, make_batch(b"x"), "other").error_code == 0
+    disk.failing = ""
+    assert produce(broker, make_batch(b"y")).error_code == ErrorCode.KAFKA_STORAGE_ERROR, "until the next start"
+    broker.close()
+    again = Broker(tmp_path, BrokerConfig(), clock=ManualClock(NOW))
+    assert values_of(fetch(again, 0))[:1] == [b"kept"]
+    again.close()
