@@ -133,6 +133,7 @@ _COLUMNS = [
     "start_offset",
     "end_offset",
     "size_bytes",
+    "damaged",
 ]
 
 
@@ -148,6 +149,7 @@ def _rows(topic: TopicDescription) -> list[Row]:
             "start_offset": p.start_offset,
             "end_offset": p.end_offset,
             "size_bytes": p.size_bytes,
+            "damaged": list(p.damaged) or None,
         }
         for p in topic.partitions
     ]

@@ -14,6 +14,7 @@ from core.broker.broker_config import BrokerConfig, Endpoint
 from core.broker.delayed_operation import Schedule, TimerHandle
 from core.broker.replica_manager import ReplicaManager
 from core.broker.request_dispatcher import SERVED_APIS, AnyApi, RequestDispatcher
+from core.broker.scrubber import Scrubber
 from core.cluster.controller import Controller, NewTopic
 from core.cluster.metadata_image import MetadataImage, TopicImage
 from core.cluster.metadata_log import MetadataLog
@@ -107,6 +108,15 @@ class Broker:
             lambda delay_ms, function: self.schedule(delay_ms, function),
             self.clock,
         )
+        self._scrubber = Scrubber(
+            lambda: list(self.log_manager.logs.values()),
+            lambda log: self.replicas.notify([log.partition]),
+            lambda work, then=None: self.run_in_background(work, then),
+            self.clock,
+            bytes_per_second=self.config.integer("plog.scrub.bytes.per.second"),
+            interval_ms=self.config.integer("plog.scrub.interval.ms"),
+        )
+        self.replicas.on_damage = self._scrubber.examine
         self._open_logs()
 
     def _open_logs(self) -> None:
@@ -249,6 +259,7 @@ class Broker:
             self.checkpoint_log_starts()
         if self._is_due("retention", config.integer("log.retention.check.interval.ms")):
             self.apply_retention()
+        self._scrubber.step()
         if self._is_due("producers", _EXPIRE_PRODUCERS_EVERY_MS):
             for partition in self.replicas.partitions.values():
                 partition.log.producers.remove_expired(now_ms)

@@ -112,6 +112,20 @@ BROKER_CONFIG = ConfigDef(
             at_least(0),
         ),
         ConfigKey(
+            "plog.scrub.bytes.per.second",
+            _T.LONG,
+            4 * 1024 * 1024,
+            "How much of the logs is read again each second, to find damage before it is needed; 0 is nothing.",
+            at_least(0),
+        ),
+        ConfigKey(
+            "plog.scrub.interval.ms",
+            _T.LONG,
+            86400000,
+            "How often all logs are read again, ms.",
+            at_least(1),
+        ),
+        ConfigKey(
             "log.retention.check.interval.ms",
             _T.LONG,
             300000,

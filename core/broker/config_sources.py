@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
 
 from core.broker.broker_config import BROKER_CONFIG, BrokerConfig
 from core.common.config_def import ConfigType, value_text
+from core.log.damage import Gap
+from core.log.gap_ledger import DAMAGED_OFFSETS, damaged_offsets_text
 from core.log.log_config import INTERNAL_KEYS, SERVER_KEYS, TOPIC_CONFIG
 
 
@@ -42,9 +45,24 @@ class DescribedConfig:
     doc: str
 
 
-def describe_topic_configs(config: BrokerConfig, overrides: Mapping[str, str]) -> list[DescribedConfig]:
-    """Every key of a topic with those overrides."""
+def describe_topic_configs(
+    config: BrokerConfig, overrides: Mapping[str, str], gaps: Mapping[int, Sequence[Gap]] = MappingProxyType({})
+) -> list[DescribedConfig]:
+    """Every key of a topic with those overrides; `gaps` by partition."""
     described = []
+    if gaps:
+        doc = "Offsets that can't be read, as the disk holds damaged bytes in their place."
+        described.append(
+            DescribedConfig(
+                DAMAGED_OFFSETS,
+                damaged_offsets_text(gaps),
+                ConfigType.LIST,
+                ConfigSource.DEFAULT_CONFIG,
+                (),
+                is_read_only=True,
+                doc=doc,
+            )
+        )
     for key in TOPIC_CONFIG:
         if key.name in INTERNAL_KEYS and key.name not in overrides:
             continue

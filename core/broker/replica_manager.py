@@ -16,6 +16,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
+from core.log.damage import Gap
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_manager import LogManager
 from core.log.partition_log import AppendResult, PartitionLog
@@ -33,6 +34,8 @@ class ReplicaManager:
         self.partitions: dict[TopicPartition, Partition] = {}
         self._log_manager = log_manager
         self._flusher = Flusher(run_flush, schedule, clock, self._on_flushed, self._on_flush_failed)
+        self.on_damage: Callable[[PartitionLog, CorruptRecordError], None] | None = None
+        """Told of damage that a reader met and that was not known."""
         self._waiting: dict[TopicPartition, dict[DelayedOperation, None]] = {}
 
     # --- which partitions there are
@@ -111,6 +114,10 @@ class ReplicaManager:
         try:
             return read(partition.log)
         except CorruptRecordError as error:
+            if any(gap.position == error.position for gap in partition.log.gaps):
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+            if self.on_damage is not None:
+                self.on_damage(partition.log, error)
             raise _said(error, ErrorCode.CORRUPT_MESSAGE) from error
         except OSError as error:
             raise _said(access_error(error, partition.log.directory, "read")) from error
@@ -140,6 +147,13 @@ class ReplicaManager:
         partition = self.partitions.get(log.partition)
         if partition is not None and partition.log is log:
             self.take_offline(partition, access_error(error, log.directory, "sync"))
+
+    # --- damage
+
+    def gaps_of(self, topic: str) -> dict[int, list[Gap]]:
+        """What is known to be damaged, by partition."""
+        found = {tp.partition: p.log.gaps for tp, p in self.partitions.items() if tp.topic == topic}
+        return {number: gaps for number, gaps in found.items() if gaps}
 
     # --- waiting for records
 

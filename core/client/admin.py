@@ -10,6 +10,7 @@ from core.cluster.topic_description import PartitionDescription, TopicDescriptio
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
+from core.log.gap_ledger import DAMAGED_OFFSETS, parse_damaged_offsets
 from core.protocol.api import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
@@ -135,7 +136,9 @@ class Admin:
         led = [TopicPartition(name, number) for number, info in topic.partitions.items() if info.leader >= 0]
         starts = self.list_offsets(dict.fromkeys(led, EARLIEST))
         ends = self.list_offsets(dict.fromkeys(led, LATEST))
-        overrides = {c.name: c.value or "" for c in self.describe_topic_configs(name) if c.is_override}
+        configs = self.describe_topic_configs(name)
+        overrides = {c.name: c.value or "" for c in configs if c.is_override}
+        damaged = next((parse_damaged_offsets(c.value) for c in configs if c.name == DAMAGED_OFFSETS and c.value), {})
         return TopicDescription(
             name,
             topic.topic_id,
@@ -149,6 +152,7 @@ class Admin:
                     info.isr,
                     starts.get(TopicPartition(name, number), -1),
                     ends.get(TopicPartition(name, number), -1),
+                    damaged=tuple(damaged.get(number, ())),
                 )
                 for number, info in sorted(topic.partitions.items())
             ],

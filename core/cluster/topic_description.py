@@ -11,12 +11,13 @@ from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.log.directory_reader import DirectoryReader
+from core.log.gap_ledger import read_gaps
 from core.log.partition_metadata_file import read_partition_metadata
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """`size_bytes` is known from files only; None else."""
+    """`size_bytes` is known from files only; None else. `damaged`: FIRST-LAST of offsets that can't be read."""
 
     partition: int
     leader: int
@@ -26,6 +27,7 @@ class PartitionDescription:
     start_offset: int
     end_offset: int
     size_bytes: int | None = None
+    damaged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +66,13 @@ class DirectoryTopics:
         topic = self._image.topics.get(partition.topic)
         known = topic.partitions.get(partition.partition) if topic else None
         start = end = size = 0
+        damaged: tuple[str, ...] = ()
         if partition in self._reader.partitions:
             log = self._reader.open(partition)
             start, end = log.start_offset, log.end_offset
             size = sum(segment.records.size_bytes for segment in log.segments)
             log.close()
+            damaged = _damaged(log.directory)
         return PartitionDescription(
             partition.partition,
             known.leader if known else NO_LEADER,
@@ -78,7 +82,15 @@ class DirectoryTopics:
             start,
             end,
             size,
+            damaged,
         )
+
+
+def _damaged(directory: Path) -> tuple[str, ...]:
+    try:
+        return tuple(map(str, read_gaps(directory)))
+    except (CorruptRecordError, ValueError):
+        return ()
 
 
 def _topic_id(directory: Path) -> bytes:

@@ -24,6 +24,7 @@ CHECKPOINT_SUFFIX = ".checkpoint"
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
+DAMAGED_RANGES = "damaged-ranges"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"

@@ -2,8 +2,9 @@
 
 1. leftovers: `.deleted` and `.cleaned` files go; complete `.swap` segments take the place of those they replace
 2. indexes: one without its log goes; one that is missing, or can't be its segment's, is made again
-3. after an unclean stop: every segment from the recovery point on is read whole; the first bad batch ends the log, what
-   lies behind it is moved aside as `<segment>.log.cut-at-<position>`, a name that Kafka's loader passes over
+3. after an unclean stop: every segment from the recovery point on is read whole; the first bad batch above it ends the
+   log, what lies behind it is moved aside as `<segment>.log.cut-at-<position>`, a name that Kafka's loader passes over;
+   a bad batch below it is a gap (`gap_ledger`), and stays
 4. producers: the newest good snapshot, and the log read on from there
 
 Source: org.apache.kafka.storage.internals.log.LogLoader.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +23,13 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.index.transaction_index import AbortedTransaction
+from core.log.damage import Gap, find_batches
 from core.log.file_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
@@ -33,11 +37,12 @@ from core.log.file_names import (
     parse_offset_file_name,
 )
 from core.log.file_records import FileRecords
+from core.log.gap_ledger import GapLedger
 from core.log.leader_epoch_cache import LeaderEpochCache
-from core.log.log_config import LogConfig
+from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
-from core.log.partition_log import PartitionLog, rebuild_producer_state
+from core.log.partition_log import PartitionLog, note_damage, rebuild_producer_state
 from core.log.producer_state_manager import ProducerStateManager
 from core.records.batches import Batch
 from core.records.record_batch import RecordBatch
@@ -92,34 +97,39 @@ class _Loader:
         self._filesystem = settings.filesystem
         self._segments = LogSegments()
         self._leader_epochs = LeaderEpochCache(directory, settings.filesystem)
+        self._damage = GapLedger(directory, settings.filesystem)
         self._producers = ProducerStateManager(
             directory, settings.filesystem, producer_id_expiration_ms=settings.producer_id_expiration_ms
         )
+        self._log_end_offset = 0  # as far as it is known
         self._was_cut = False
+        self._has_unsound_end = False
 
     def load(
         self, log_start_offset: int, recovery_point: int, high_watermark: int, *, had_clean_shutdown: bool
     ) -> LoadedLog:
         self._finish_swaps()
+        if had_clean_shutdown:
+            recovery_point = max(recovery_point, self._newest_snapshot())
+        self._log_end_offset = recovery_point
         self._open_segments(check_below=None if had_clean_shutdown else recovery_point)
         if self._leader_epochs.was_damaged:
-            self._rebuild_leader_epochs()
-        if had_clean_shutdown:
+            self._past_damage(self._rebuild_leader_epochs)
+        if had_clean_shutdown and self._is_end_sound() and not self._has_unsound_end:
             recovery_point = max(recovery_point, self._end_offset())
         else:
             self._recover(log_start_offset, recovery_point)
         if not len(self._segments):
             self._segments.add(self._new_segment(log_start_offset))
-        end_offset = self._end_offset()
+        end_offset = self._log_end_offset = self._end_offset()
+        self._damage.keep_segments({segment.base_offset for segment in self._segments}, end_offset)
         log_start_offset = max(log_start_offset, self._segments.first.base_offset)
         if end_offset < log_start_offset:
             self._drop_all_below(log_start_offset)
             end_offset = log_start_offset
         self._leader_epochs.truncate_from_end(end_offset)
         self._producers.remove_stray_snapshots({s.base_offset for s in self._segments}, end_offset)
-        rebuild_producer_state(
-            self._producers, self._segments, log_start_offset, end_offset, self._settings.clock.now_ms()
-        )
+        self._rebuild_producer_state(log_start_offset, end_offset)
         log = PartitionLog(
             self._directory,
             self._partition,
@@ -127,6 +137,7 @@ class _Loader:
             segments=self._segments,
             producers=self._producers,
             leader_epochs=self._leader_epochs,
+            damage=self._damage,
             log_start_offset=log_start_offset,
             log_end_offset=end_offset,
             recovery_point=min(recovery_point, end_offset),
@@ -138,6 +149,53 @@ class _Loader:
 
     def _end_offset(self) -> int:
         return self._segments.active.next_offset() if len(self._segments) else 0
+
+    def _newest_snapshot(self) -> int:
+        """Its offset: a clean stop took it at the log's end."""
+        return max((offset for offset, _ in find_offset_files(self._directory, SNAPSHOT_SUFFIX)), default=0)
+
+    def _is_end_sound(self) -> bool:
+        """Whether the log can be read to its end, past known damage."""
+        try:
+            self._end_offset()
+        except CorruptRecordError:
+            return False
+        return True
+
+    def _rebuild_producer_state(self, log_start_offset: int, end_offset: int) -> None:
+        now_ms = self._settings.clock.now_ms()
+        self._past_damage(
+            lambda: rebuild_producer_state(self._producers, self._segments, log_start_offset, end_offset, now_ms)
+        )
+
+    # --- damage below the recovery point
+
+    def _take_up_known_damage(self) -> None:
+        """What the ledger holds, unless it is sound now: somebody mended it."""
+        for segment in self._segments:
+            known = self._damage.of_segment(segment.base_offset)
+            segment.gaps = [gap for gap in known if not _is_mended(segment, gap)]
+            if segment.gaps != known:
+                self._damage.set_segment(segment.base_offset, segment.gaps)
+
+    def _past_damage(self, work: Callable[[], None]) -> None:
+        """Does the work, again and again where it meets damage that was not known, which is noted then."""
+        while True:
+            try:
+                work()
+            except CorruptRecordError as error:
+                segment = next((s for s in self._segments if str(s.records.file.path) == error.path), None)
+                if segment is None or any(gap.position == error.position for gap in segment.gaps):
+                    raise
+                gap = segment.find_gap(error.position, self._end_of(segment, self._log_end_offset))
+                note_damage(self._damage, segment, gap, self._partition)
+            else:
+                return
+
+    def _end_of(self, segment: LogSegment, log_end_offset: int = LONG_MAX) -> int:
+        """Where the segment's offsets end at the latest."""
+        following = self._segments.higher(segment.base_offset)
+        return log_end_offset if following is None else following.base_offset
 
     # --- leftovers
 
@@ -190,11 +248,15 @@ class _Loader:
                 created_ms=self._settings.clock.now_ms(),
             )
             self._segments.add(segment)
+        self._take_up_known_damage()
         for segment in self._segments:
             following = self._segments.higher(segment.base_offset)
             is_checked = check_below is None or (following is not None and following.base_offset <= check_below)
             if is_checked and not _has_sound_indexes(segment):
-                self._rebuild_indexes(segment)
+                if following is None:
+                    self._has_unsound_end = True
+                else:
+                    self._rebuild_indexes(segment)
 
     def _new_segment(self, base_offset: int) -> LogSegment:
         segment = LogSegment(
@@ -205,14 +267,12 @@ class _Loader:
 
     def _rebuild_indexes(self, segment: LogSegment) -> None:
         _log.info("%s: rebuilding the indexes of segment %d", self._partition, segment.base_offset)
-        error = self._recover_segment(segment, recovery_point=0)
-        if error is not None:
-            _log.warning("%s: %s", self._partition, error)
+        self._recover_segment(segment, self._end_of(segment))
 
     def _rebuild_leader_epochs(self) -> None:
         _log.info("%s: rebuilding the leader epochs from the log", self._partition)
         for segment in self._segments:
-            for batch in segment.records.iter_headers(0):
+            for batch in segment.batches(0):
                 self._note_leader_epoch(batch)
 
     def _note_leader_epoch(self, batch: Batch) -> None:
@@ -236,8 +296,7 @@ class _Loader:
         """Checks the segment and makes its three indexes, the transaction index with what came before in mind."""
         producers = self._producers
         if producers.map_end_offset != segment.base_offset:
-            now_ms = self._settings.clock.now_ms()
-            rebuild_producer_state(producers, self._segments, log_start_offset, segment.base_offset, now_ms)
+            self._rebuild_producer_state(log_start_offset, segment.base_offset)
 
         def on_batch(batch: RecordBatch) -> None:
             self._note_leader_epoch(batch)
@@ -248,7 +307,10 @@ class _Loader:
                     AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
                 )
 
-        error = segment.recover(recovery_point, on_batch)
+        error = segment.recover(recovery_point, self._end_of(segment), on_batch)
+        self._damage.set_segment(segment.base_offset, [])
+        for gap in segment.gaps:
+            note_damage(self._damage, segment, gap, self._partition)
         segment.offset_index.flush()
         segment.time_index.flush()
         return error
@@ -258,6 +320,8 @@ class _Loader:
         self._was_cut = True
         position = error.position
         aside = segment.records.file.path.with_name(f"{segment.records.file.path.name}.cut-at-{position}")
+        lost = self._count_sound_records(segment, position) + sum(self._count_sound_records(s, 0) for s in later)
+        cut_bytes = segment.size_bytes - position + sum(s.size_bytes for s in later)
         self._keep_aside(segment, position, aside)
         segment.truncate_position(position)
         for after in later:
@@ -269,12 +333,20 @@ class _Loader:
                 self._filesystem.unlink(index)
         self._filesystem.sync_directory(self._directory)
         _log.warning(
-            "%s: %s; the log ends there now, at offset %d; what lay behind is kept aside in *.cut-at-* in %s",
+            "%s: %s; the log ends there now, at offset %d; the %d bytes behind it, %d sound records among them, are "
+            "kept aside in *.cut-at-* in %s",
             self._partition,
-            error,
+            error.in_file(segment.records.file.path),
             segment.next_offset(),
+            cut_bytes,
+            lost,
             self._directory,
         )
+
+    def _count_sound_records(self, segment: LogSegment, position: int) -> int:
+        """Of magic 2, from that position on."""
+        file, end = segment.records.file, segment.size_bytes
+        return sum(batch.count for batch in find_batches(file, position, end, segment.base_offset, LONG_MAX))
 
     def _keep_aside(self, segment: LogSegment, position: int, aside: Path) -> None:
         target = self._filesystem.open_append(aside)
@@ -319,6 +391,16 @@ def _find_swapped_logs(directory: Path) -> list[tuple[int, Path]]:
         if offset is not None and entry.name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
             found.append((offset, Path(entry.path)))
     return sorted(found)
+
+
+def _is_mended(segment: LogSegment, gap: Gap) -> bool:
+    """Whether a sound batch of the gap's offsets lies where the damage began."""
+    try:
+        batch = segment.records.read_batch(gap.position)
+        batch.ensure_valid()
+    except CorruptRecordError:
+        return gap.position >= segment.size_bytes
+    return gap.start_offset <= batch.base_offset < gap.end_offset
 
 
 def _has_sound_indexes(segment: LogSegment) -> bool:

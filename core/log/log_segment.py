@@ -5,7 +5,8 @@ Rules of index entries and of rolling are Kafka's (org.apache.kafka.storage.inte
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex, TimestampOffset
 from core.index.transaction_index import AbortedTransaction, TransactionIndex
+from core.log.damage import Gap, find_batch
 from core.log.file_names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -27,6 +29,8 @@ from core.log.log_config import LogConfig
 from core.records.batches import Batch
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
 
+_FRAME_PROBE_BYTES = 2 * 1024 * 1024  # holds the batch behind a damaged one, if it is of a usual size
+
 
 class FoundTimestamp(NamedTuple):
     """The first record at or after a timestamp."""
@@ -38,6 +42,8 @@ class FoundTimestamp(NamedTuple):
 
 class LogSegment:
     """Owned by one task (the partition log's), but for `sync`, which any thread may call.
+
+    `gaps` is what is known to be damaged in it, in order: reads end before a gap, searches pass over it.
 
     I1 every batch in the file has base_offset <= its offsets
     I2 no index entry points beyond the end of the file
@@ -68,6 +74,7 @@ class LogSegment:
         self._bytes_since_index_entry = 0
         self._rolling_timestamp: int | None = None
         self._max_timestamp: TimestampOffset | None = None
+        self.gaps: list[Gap] = []
         self._is_new = False
         self._is_sealed = False
         self._last_batch = (base_offset, 0)  # base offset and position of a batch near the end: where tails begin
@@ -104,7 +111,7 @@ class LogSegment:
     def _find_max_timestamp(self) -> TimestampOffset:
         """Of the last time index entry, or of a batch that came after it."""
         newest = self.time_index.last_entry()
-        for batch in self.records.iter_headers(self.offset_index.lookup(newest.offset).position):
+        for batch in self._headers(self.offset_index.lookup(newest.offset).position):
             if batch.max_timestamp > newest.timestamp:
                 newest = TimestampOffset(batch.max_timestamp, batch.last_offset)
         return newest
@@ -156,6 +163,26 @@ class LogSegment:
 
     # --- read
 
+    def _headers(self, position: int) -> Iterator[Batch]:
+        """As of `FileRecords.iter_headers`, past known damage."""
+        for gap in self.gaps:
+            if gap.end_position > position:
+                yield from self.records.iter_headers(position, max(gap.position, position))
+                position = gap.end_position
+        yield from self.records.iter_headers(position)
+
+    def batches(self, position: int) -> Iterator[Batch]:
+        """As of `FileRecords.iter_batches`, past known damage."""
+        for gap in self.gaps:
+            if gap.end_position > position:
+                yield from self.records.iter_batches(position, max(gap.position, position))
+                position = gap.end_position
+        yield from self.records.iter_batches(position)
+
+    def find_gap_at(self, offset: int) -> Gap | None:
+        """The known damage that the offset lies in."""
+        return next((gap for gap in self.gaps if gap.start_offset <= offset < gap.end_offset), None)
+
     def translate_offset(self, offset: int, start: int = 0) -> tuple[int, int] | None:
         """(position, size) of the first batch whose last offset is at or above `offset`; None where there is none.
 
@@ -166,18 +193,25 @@ class LogSegment:
             start = max(start, known_position)
         else:
             start = max(start, self.offset_index.lookup(offset).position)
-        for batch in self.records.iter_headers(start):
+        for batch in self._headers(start):
             if batch.last_offset >= offset:
                 return batch.position, batch.size_bytes
         return None
 
     def read(self, start_offset: int, max_bytes: int, end_position: int, *, min_one_batch: bool) -> FileRegion | None:
         """Batches from the one that holds `start_offset` on, at most `max_bytes` of them; None where there is none.
+        CorruptRecordError where it is known to be damaged.
 
-        `end_position` bounds the file. With `min_one_batch` the first batch comes whole, however large. Otherwise the
-        region may end within a batch, which consumers drop.
+        `end_position` bounds the file, as does damage behind the first batch. With `min_one_batch` the first batch
+        comes whole, however large. Otherwise the region may end within a batch, which consumers drop.
         """
         found = self.translate_offset(start_offset)
+        if self.gaps:
+            gap = self.find_gap_at(start_offset)
+            if gap is not None:
+                raise self.damaged(gap)
+            after = found[0] if found else 0
+            end_position = min([end_position, *(gap.position for gap in self.gaps if gap.position > after)])
         if found is None or found[0] >= end_position:
             return None
         position, size = found
@@ -185,10 +219,18 @@ class LogSegment:
             max_bytes = max(max_bytes, size)
         return self.records.region(position, min(max_bytes, end_position - position))
 
+    def damaged(self, gap: Gap) -> CorruptRecordError:
+        """What a reader is told who asks for offsets in the gap."""
+        return CorruptRecordError(
+            f"offsets {gap.start_offset} to {gap.end_offset - 1} are damaged",
+            position=gap.position,
+            path=str(self.records.file.path),
+        )
+
     def find_offset_by_timestamp(self, timestamp: int, start_offset: int) -> FoundTimestamp | None:
         """The first record at or above `start_offset` whose timestamp is at or above `timestamp`."""
         hint = max(self.time_index.lookup(timestamp).offset, start_offset)
-        for batch in self.records.iter_headers(self.offset_index.lookup(hint).position):
+        for batch in self._headers(self.offset_index.lookup(hint).position):
             if batch.max_timestamp < timestamp or batch.last_offset < start_offset:
                 continue
             for record in self.records.read_batch(batch.position).records():
@@ -198,9 +240,9 @@ class LogSegment:
 
     def next_offset(self) -> int:
         """The offset behind the last batch: reads on from the last index entry."""
-        end = self.base_offset
-        for batch in self.records.iter_headers(self.offset_index.last_entry().position):
-            end = batch.next_offset
+        end = max((gap.end_offset for gap in self.gaps), default=self.base_offset)
+        for batch in self._headers(self.offset_index.last_entry().position):
+            end = max(end, batch.next_offset)
         return end
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
@@ -215,12 +257,15 @@ class LogSegment:
 
     # --- recover and cut
 
-    def recover(self, recovery_point: int, on_batch: Callable[[RecordBatch], None]) -> CorruptRecordError | None:
-        """Reads every batch, checks it, and makes the indexes anew; `on_batch` is told each batch of magic 2.
+    def recover(
+        self, recovery_point: int, end_offset: int, on_batch: Callable[[RecordBatch], None]
+    ) -> CorruptRecordError | None:
+        """Reads every batch, checks it, and makes the indexes and `gaps` anew; `on_batch` is told each batch of magic
+        2. `end_offset`: where the next segment begins, or any offset above where there is none.
 
         Gives what is wrong with the first bad batch, where the log must be cut; None where all is well. Nothing is cut
-        here. Batches below `recovery_point` were safe on the disk: a wrong checksum there is damage of another kind,
-        and stays. CorruptRecordError is raised where no batch can be made out there.
+        here. Batches below `recovery_point` were safe on the disk: what is wrong there is damage of another kind, a
+        gap, and stays.
         """
         self.offset_index.reset()
         self.time_index.reset()
@@ -229,31 +274,92 @@ class LogSegment:
         self._rolling_timestamp = None
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._last_batch = (self.base_offset, 0)
-        last_offset = self.base_offset - 1
-        try:
-            for batch in self.records.iter_batches():
-                if batch.last_offset >= recovery_point:
-                    batch.ensure_valid()
-                if batch.last_offset <= last_offset:
-                    raise batch.corrupt(f"batch ends at offset {batch.last_offset}, the one before at {last_offset}")
-                if isinstance(batch, RecordBatch):
-                    self._ensure_recoverable(batch, last_offset)
-                    on_batch(batch)
-                last_offset = batch.last_offset
-                self._index(batch, batch.position)
-        except CorruptRecordError as error:
-            if last_offset + 1 < recovery_point:
-                raise
-            return error
-        return None
+        self.gaps = []
+        last_offset, position = self.base_offset - 1, 0
+        while True:
+            try:
+                for batch in self.checked_batches(position, last_offset, end_offset):
+                    if isinstance(batch, RecordBatch):
+                        on_batch(batch)
+                    last_offset = batch.last_offset
+                    self._index(batch, batch.position)
+            except CorruptRecordError as error:
+                if last_offset + 1 >= recovery_point:
+                    return error
+                gap = self._gap(error.position, last_offset + 1, end_offset)
+                if gap.end_offset > recovery_point:  # it goes on where nothing was safe: the log ends with it
+                    gap = gap._replace(end_offset=recovery_point)
+                    self.gaps.append(gap)
+                    is_all = gap.end_position == self.size_bytes
+                    return None if is_all else CorruptRecordError(error.cause, position=gap.end_position)
+                self.gaps.append(gap)
+                last_offset, position = gap.end_offset - 1, gap.end_position
+            else:
+                return None
 
-    def _ensure_recoverable(self, batch: RecordBatch, last_offset: int) -> None:
+    def checked_batches(self, position: int, last_offset: int, end_offset: int) -> Iterator[Batch]:
+        """The batches from `position` on, in order; CorruptRecordError at the first that is damaged: its checksum is
+        wrong, or its offsets, which are in no checksum, do not fit between `last_offset`, the one behind, and
+        `end_offset`. Safe from any thread once nothing is appended there.
+        """
+        for batch in self.records.iter_batches(position):
+            batch.ensure_valid()
+            if batch.last_offset <= last_offset:
+                raise batch.corrupt(f"batch ends at offset {batch.last_offset}, the one before at {last_offset}")
+            if isinstance(batch, RecordBatch):
+                self._ensure_plausible(batch, last_offset, end_offset)
+            yield batch
+            last_offset = batch.last_offset
+
+    def find_gap(self, position: int, end_offset: int) -> Gap:
+        """How far the damage at that position goes. Safe from any thread once nothing is appended at the position.
+
+        `end_offset`: where the segment's offsets end.
+        """
+        start_offset = self.base_offset
+        with contextlib.suppress(CorruptRecordError):
+            for batch in self._headers(self.offset_index.lookup_position(position).position):
+                if batch.position >= position:
+                    break
+                start_offset = batch.next_offset
+        return self._gap(position, start_offset, end_offset)
+
+    def _gap(self, position: int, start_offset: int, end_offset: int) -> Gap:
+        """The damage from there to the next sound batch, or else to the segment's end.
+
+        A batch whose frame leads to a sound one is damaged alone, whatever its value may look like.
+        """
+        file, end = self.records.file, self.size_bytes
+        following = None
+        with contextlib.suppress(CorruptRecordError):
+            frame_end = position + self.records.read_header(position).size_bytes
+            following = find_batch(file, frame_end, min(frame_end + _FRAME_PROBE_BYTES, end), start_offset, end_offset)
+            if following is not None and following.position != frame_end:
+                following = None
+        if following is None:
+            following = find_batch(file, position + 1, end, start_offset, end_offset)
+        if following is None:
+            return Gap(start_offset, end_offset, self.base_offset, position, end)
+        return Gap(start_offset, following.base_offset, self.base_offset, position, following.position)
+
+    def _ensure_plausible(self, batch: RecordBatch, last_offset: int, end_offset: int) -> None:
         if batch.base_offset <= last_offset:
             raise batch.corrupt(f"batch begins at offset {batch.base_offset}, the one before ends at {last_offset}")
-        if batch.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+        if batch.last_offset - self.base_offset > MAX_RELATIVE_OFFSET or batch.last_offset >= end_offset:
             raise batch.corrupt(f"offset is too far from the segment's base offset {self.base_offset}")
         if batch.count < 0 or batch.count > batch.last_offset_delta + 1:
             raise batch.corrupt(f"{batch.count} records with a last offset delta of {batch.last_offset_delta}")
+        if batch.base_offset > last_offset + 1:
+            following = self._find_base_offset_behind(batch)
+            if following is not None and last_offset < following <= batch.last_offset:
+                # no hole that compaction left: it is this one's offset that is wrong
+                raise batch.corrupt(f"batch begins at offset {batch.base_offset}, the one behind it at {following}")
+
+    def _find_base_offset_behind(self, batch: RecordBatch) -> int | None:
+        try:
+            return self.records.read_header(batch.position + batch.size_bytes).base_offset
+        except CorruptRecordError:
+            return None
 
     def truncate_position(self, position: int) -> int:
         """Cuts the file at a position that starts a batch; the indexes must be cut by `truncate_indexes`. Bytes cut."""
@@ -271,9 +377,13 @@ class LogSegment:
         self._bytes_since_index_entry = 0
         self._max_timestamp = None
         self._last_batch = (self.base_offset, 0)
-        if found is None:
+        positions = [gap.position for gap in self.gaps if gap.end_offset > offset]
+        if found is not None:
+            positions.append(found[0])
+        if not positions:
             return 0
-        cut = self.truncate_position(found[0])
+        cut = self.truncate_position(min(positions))
+        self.gaps = [gap for gap in self.gaps if gap.position < self.size_bytes]
         if self.size_bytes == 0:
             self._rolling_timestamp = None
         return cut

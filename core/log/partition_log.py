@@ -11,6 +11,7 @@ checked again after a crash. Source: org.apache.kafka.storage.internals.log.Unif
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,8 +24,10 @@ from core.common.errors import KafkaError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.index.transaction_index import AbortedTransaction
+from core.log.damage import Gap
 from core.log.file_names import DELETED_SUFFIX
 from core.log.file_records import FileRegion
+from core.log.gap_ledger import GapLedger
 from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.log_config import LogConfig
 from core.log.log_segment import FoundTimestamp, LogSegment
@@ -38,6 +41,8 @@ from core.records.record_batch import (
     set_base_offset_and_leader_epoch,
     set_log_append_time,
 )
+
+_log = logging.getLogger("plog.log")
 
 
 class AppendResult(NamedTuple):
@@ -77,6 +82,7 @@ class PartitionLog:
         segments: LogSegments,
         producers: ProducerStateManager,
         leader_epochs: LeaderEpochCache,
+        damage: GapLedger,
         log_start_offset: int,
         log_end_offset: int,
         recovery_point: int,
@@ -88,6 +94,7 @@ class PartitionLog:
         self.segments = segments
         self.producers = producers
         self.leader_epochs = leader_epochs
+        self._damage = damage
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.recovery_point = recovery_point
@@ -287,6 +294,20 @@ class PartitionLog:
         newest = max((s.max_timestamp.timestamp for s in self.segments), default=NO_TIMESTAMP)
         return None if newest == NO_TIMESTAMP else self.find_offset_by_timestamp(newest)
 
+    # --- damage
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """What is known to be damaged."""
+        return self._damage.gaps
+
+    def note_damage(self, gap: Gap) -> None:
+        """Reads end before it from now on, and after a restart too; the bytes stay as they are."""
+        segment = self.segments.floor(gap.segment_base_offset)
+        if segment is None or segment.base_offset != gap.segment_base_offset or gap in segment.gaps:
+            return
+        note_damage(self._damage, segment, gap, self.partition)
+
     # --- cut and trim
 
     def truncate_to(self, offset: int) -> int:
@@ -318,6 +339,7 @@ class PartitionLog:
         self.high_watermark = min(self.high_watermark, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
         self.leader_epochs.truncate_from_end(offset)
+        self._forget_damage()
         self.producers.remove_snapshots_from(offset + 1)
         rebuild_producer_state(self.producers, self.segments, self.log_start_offset, offset, self._clock.now_ms())
         self.producers.on_high_watermark(self.high_watermark)
@@ -354,6 +376,7 @@ class PartitionLog:
         start = self.end_offset_of(segments[-1])
         for segment in segments:
             self.segments.remove(segment)
+        self._forget_damage()
         if start > self.log_start_offset:
             self.log_start_offset = start
             self.leader_epochs.truncate_from_start(start)
@@ -362,6 +385,10 @@ class PartitionLog:
         paths += self.producers.snapshot_paths({segment.base_offset for segment in segments})
         self.check_invariants()
         return [self._rename_deleted(path) for path in paths if path.exists()]
+
+    def _forget_damage(self) -> None:
+        """Of segments that went, and of what was cut off."""
+        self._damage.keep_segments({segment.base_offset for segment in self.segments}, self.log_end_offset)
 
     def _rename_deleted(self, path: Path) -> Path:
         renamed = path.with_name(path.name + DELETED_SUFFIX)
@@ -407,6 +434,21 @@ class PartitionLog:
         assert self.segments.first.base_offset <= self.log_start_offset
 
 
+def note_damage(damage: GapLedger, segment: LogSegment, gap: Gap, partition: TopicPartition) -> None:
+    """Writes the gap into the ledger, and tells the segment and the operator."""
+    damage.add(gap)
+    segment.gaps = damage.of_segment(segment.base_offset)
+    _log.error(
+        "%s: offsets %d to %d are damaged: bytes %d to %d of %s; they stay as they are, and readers are told",
+        partition,
+        gap.start_offset,
+        gap.end_offset - 1,
+        gap.position,
+        gap.end_position,
+        segment.records.file.path,
+    )
+
+
 def sync_segments(segments: Iterable[LogSegment]) -> None:
     """Syncs the segments' files; from any thread."""
     for segment in segments:
@@ -432,7 +474,7 @@ def rebuild_producer_state(
         found = segment.translate_offset(offset)
         if found is None:
             continue
-        for batch in segment.records.iter_batches(found[0]):
+        for batch in segment.batches(found[0]):
             if batch.last_offset >= log_end_offset:
                 break
             if isinstance(batch, RecordBatch):

@@ -48,7 +48,7 @@ def _describe(broker: Broker, resource: DescribeConfigsResource) -> list[Describ
         ensure_valid_topic_name(name)
         if name not in broker.image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return describe_topic_configs(broker.config, broker.image.topic_configs(name))
+        return describe_topic_configs(broker.config, broker.image.topic_configs(name), broker.replicas.gaps_of(name))
     if resource.resource_type == BROKER_RESOURCE:
         if name == "":
             return []  # defaults for all brokers, set while they run: none are

@@ -46,7 +46,9 @@ ANSWER_SECONDS = 20
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     data_dir = tmp_path_factory.mktemp("hostile") / "data"
-    with Server(data_dir, "--set", "auto.create.topics.enable=false") as running:
+    # else each thread reserves 64 MB of addresses that it does not use
+    environment = {"MALLOC_ARENA_MAX": "1"}
+    with Server(data_dir, "--set", "auto.create.topics.enable=false", environment=environment) as running:
         for settings in (
             ["t"],
             ["compacted", "--set", "cleanup.policy=compact", "--set", "max.message.bytes=20000000"],

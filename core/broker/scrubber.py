@@ -1,0 +1,134 @@
+"""Reads the logs again, slowly, so that damage is found before somebody needs the records.
+
+All batches of all partitions are read and their checksums computed, at most `plog.scrub.bytes.per.second`, once in
+`plog.scrub.interval.ms`. What is damaged is noted in the log's ledger: readers are told, and so is the operator. What a
+read ran into by itself is looked at here, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+from core.common.background import RunInBackground
+from core.common.clock import Clock
+from core.common.errors import CorruptRecordError
+from core.log.damage import Gap
+from core.log.log_segment import LogSegment
+from core.log.partition_log import PartitionLog
+
+_log = logging.getLogger("plog.broker")
+
+
+class Scrubber:
+    """Owned by the broker's task, but for the reading itself. `on_damage` is told each log in which some was found."""
+
+    def __init__(
+        self,
+        find_logs: Callable[[], list[PartitionLog]],
+        on_damage: Callable[[PartitionLog], None],
+        run_in_background: RunInBackground,
+        clock: Clock,
+        *,
+        bytes_per_second: int,
+        interval_ms: int,
+    ) -> None:
+        self._find_logs = find_logs
+        self._on_damage = on_damage
+        self._run_in_background = run_in_background
+        self._clock = clock
+        self._bytes_per_second = bytes_per_second
+        self._interval_ms = interval_ms
+        self._next_pass_ms = clock.now_ms() + interval_ms if bytes_per_second else None
+        self._segments: Iterator[tuple[PartitionLog, LogSegment]] = iter(())
+        self._current: tuple[PartitionLog, LogSegment, _Read] | None = None
+        self._is_reading = False
+        self._examined: set[tuple[str, int]] = set()
+
+    def step(self) -> None:
+        """Reads a second's worth on; to be called every second."""
+        if self._next_pass_ms is None or self._is_reading:
+            return
+        if self._current is None:
+            self._current = self._next_segment()
+        if self._current is None:
+            return
+        log, segment, read = self._current
+        end_offset = log.end_offset_of(segment)
+
+        def work() -> None:
+            read.on(segment, self._bytes_per_second, end_offset)
+
+        def then() -> None:
+            self._is_reading = False
+            gap, read.gap = read.gap, None
+            if gap is not None:
+                self._note(log, gap)
+            if read.is_at_end:
+                self._current = None
+
+        self._is_reading = True
+        self._run_in_background(work, then)
+
+    def _next_segment(self) -> tuple[PartitionLog, LogSegment, _Read] | None:
+        """None while the next pass has not begun."""
+        found = next(self._segments, None)
+        if found is None:
+            now_ms = self._clock.now_ms()
+            if self._next_pass_ms is None or now_ms < self._next_pass_ms:
+                return None
+            self._next_pass_ms = now_ms + self._interval_ms
+            self._segments = ((log, segment) for log in self._find_logs() for segment in log.segments)
+            found = next(self._segments, None)
+        return None if found is None else (*found, _Read(found[1].base_offset))
+
+    def examine(self, log: PartitionLog, error: CorruptRecordError) -> None:
+        """Finds out how far the damage goes that a reader met."""
+        segment = next((s for s in log.segments if str(s.records.file.path) == error.path), None)
+        where = error.path, error.position
+        if segment is None or error.position < 0 or where in self._examined:
+            return
+        self._examined.add(where)
+        end_offset = log.end_offset_of(segment)
+        found: list[Gap] = []
+        self._run_in_background(
+            lambda: found.append(segment.find_gap(error.position, end_offset)), lambda: self._note(log, found[0])
+        )
+
+    def _note(self, log: PartitionLog, gap: Gap) -> None:
+        log.note_damage(gap)
+        self._on_damage(log)
+
+
+class _Read:
+    """Of one segment, piece by piece: how far it came, and what the last piece met."""
+
+    def __init__(self, base_offset: int) -> None:
+        self.position = 0
+        self.last_offset = base_offset - 1
+        self.is_at_end = False
+        self.gap: Gap | None = None
+
+    def on(self, segment: LogSegment, size_bytes: int, end_offset: int) -> None:
+        start = self.position
+        known = next((gap for gap in segment.gaps if gap.position <= start < gap.end_position), None)
+        if known is not None:
+            self.position = start = known.end_position
+            self.last_offset = known.end_offset - 1
+        try:
+            for batch in segment.checked_batches(start, self.last_offset, end_offset):
+                self.position = batch.position + batch.size_bytes
+                self.last_offset = batch.last_offset
+                if self.position - start >= size_bytes:
+                    break
+            self.is_at_end = self.position >= segment.size_bytes
+        except CorruptRecordError as error:
+            if any(gap.position == error.position for gap in segment.gaps):  # known: the next step passes over it
+                self.position = error.position
+                return
+            self.gap = segment.find_gap(error.position, end_offset)
+            self.position, self.last_offset = self.gap.end_position, self.gap.end_offset - 1
+            self.is_at_end = self.position >= segment.size_bytes
+        except OSError as error:
+            _log.error("could not read %s: %s", segment.records.file.path, error.strerror)
+            self.is_at_end = True

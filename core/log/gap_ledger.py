@@ -1,0 +1,110 @@
+"""What is known to be damaged in a partition's log: `damaged-ranges`, in its folder.
+
+Damage below the recovery point was acknowledged and flushed: it is never cut away. It is noted here, so that reads end
+before it and say so, and other records stay readable. A line is
+
+    start_offset end_offset segment_base_offset position end_position
+
+in the frame of Kafka's checkpoints (a version line 0, a line with the number of entries). Kafka passes over the file.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem
+from core.log.checkpoint_file import format_checkpoint, parse_checkpoint
+from core.log.damage import Gap
+from core.log.file_names import DAMAGED_RANGES
+
+_log = logging.getLogger("plog.log")
+
+
+DAMAGED_OFFSETS = "plog.damaged.offsets"
+"""What a broker calls the damage of a topic where it describes the topic's settings: no API of Kafka's has a place for
+it, and every client shows these."""
+
+
+def damaged_offsets_text(gaps: Mapping[int, Iterable[Gap]]) -> str:
+    """By partition: `PARTITION:FIRST-LAST,..`."""
+    return ",".join(f"{number}:{gap}" for number, of_partition in sorted(gaps.items()) for gap in of_partition)
+
+
+def parse_damaged_offsets(text: str) -> dict[int, list[str]]:
+    """`FIRST-LAST` by partition."""
+    found: dict[int, list[str]] = {}
+    for entry in text.split(","):
+        number, _, offsets = entry.partition(":")
+        found.setdefault(int(number), []).append(offsets)
+    return found
+
+
+def read_gaps(directory: Path) -> list[Gap]:
+    """What the folder's ledger holds, in order; nothing where there is none. CorruptRecordError where it is none."""
+    path = directory / DAMAGED_RANGES
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return []
+    return sorted(Gap(*map(int, words)) for words in parse_checkpoint(text, len(Gap._fields), str(path)))
+
+
+class GapLedger:
+    """Owned by one task (the partition log's); written through.
+
+    I1 gaps of one segment don't overlap, and rise in offsets and positions alike
+    """
+
+    def __init__(self, directory: Path, filesystem: FileSystem) -> None:
+        self._path = directory / DAMAGED_RANGES
+        self._filesystem = filesystem
+        self._gaps: list[Gap] = []
+        try:
+            self._gaps = read_gaps(directory)
+        except (CorruptRecordError, ValueError) as error:
+            _log.warning("%s; damage will be noted anew when it is met", error)
+
+    def __len__(self) -> int:
+        return len(self._gaps)
+
+    @property
+    def gaps(self) -> list[Gap]:
+        return list(self._gaps)
+
+    def of_segment(self, base_offset: int) -> list[Gap]:
+        return [gap for gap in self._gaps if gap.segment_base_offset == base_offset]
+
+    def add(self, gap: Gap) -> None:
+        """In the place of those that it touches."""
+        kept = [
+            g
+            for g in self._gaps
+            if g.segment_base_offset != gap.segment_base_offset
+            or g.end_position <= gap.position
+            or g.position >= gap.end_position
+        ]
+        self._replace(sorted([*kept, gap]))
+
+    def set_segment(self, base_offset: int, gaps: list[Gap]) -> None:
+        """These and no others of the segment."""
+        self._replace(sorted([*(g for g in self._gaps if g.segment_base_offset != base_offset), *gaps]))
+
+    def keep_segments(self, base_offsets: set[int], end_offset: int) -> None:
+        """Those of segments that are still there, below the log's end."""
+        kept = [g for g in self._gaps if g.segment_base_offset in base_offsets and g.start_offset < end_offset]
+        self._replace(kept)
+
+    def _replace(self, gaps: list[Gap]) -> None:
+        if gaps == self._gaps:
+            return
+        self._gaps = gaps
+        try:
+            if gaps:
+                self._filesystem.write_atomic(self._path, format_checkpoint(gaps))
+            else:
+                self._filesystem.unlink(self._path)
+        except OSError as error:
+            _log.warning("could not write %s: %s; a restart will have to find the damage anew", self._path, error)

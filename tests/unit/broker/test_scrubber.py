@@ -1,0 +1,112 @@
+"""Damage under a running broker: found by reading, noted, told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.broker.broker import Broker
+from core.common.clock import ManualClock
+from core.common.error_code import ErrorCode
+from core.protocol.api import DESCRIBE_CONFIGS
+from core.protocol.schema.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from tests.support.broker import Background, add_topic, ask, fetch, open_broker, produce_values, values_of
+from tests.support.logs import NOW
+
+DAY_MS = 86_400_000
+
+
+def damage(directory: Path, number: int, where: int = 70, topic: str = "t") -> None:
+    """A byte of the batch of that number, all of one size."""
+    path = directory / f"{topic}-0" / f"{0:020d}.log"
+    size = path.stat().st_size // 6
+    with path.open("r+b") as file:
+        file.seek(number * size + where)
+        byte = file.read(1)[0]
+        file.seek(number * size + where)
+        file.write(bytes([byte ^ 0x40]))
+
+
+def damaged_offsets(broker: Broker) -> str | None:
+    request = DescribeConfigsRequest([DescribeConfigsResource(2, "t", None)])
+    configs = {c.name: c.value for c in ask(broker, DESCRIBE_CONFIGS, request).results[0].configs}
+    return configs.get("plog.damaged.offsets")
+
+
+def six_batches(directory: Path, clock: ManualClock, **settings: str) -> Broker:
+    broker = open_broker(directory, clock, log_retention_ms="-1", **settings)
+    add_topic(broker)
+    produce_values(broker, *(b"value %d" % number for number in range(6)))
+    return broker
+
+
+def test_the_scrubber_finds_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock(NOW)
+    broker = six_batches(tmp_path, clock)
+    damage(tmp_path, 3)
+    broker.housekeep()
+    assert len(values_of(fetch(broker, 0))) == 6, "nobody looked yet"
+    clock.advance(DAY_MS)
+    broker.housekeep()
+    broker.housekeep()
+    assert caplog.text.count("t-0: offsets 3 to 3 are damaged") == 1
+    assert damaged_offsets(broker) == "0:3-3"
+    assert values_of(fetch(broker, 0)) == [b"value 0", b"value 1", b"value 2"]
+    assert fetch(broker, 3).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert values_of(fetch(broker, 4)) == [b"value 4", b"value 5"]
+    broker.close()
+    again = open_broker(tmp_path, clock, log_retention_ms="-1")
+    assert fetch(again, 3).error_code == ErrorCode.CORRUPT_MESSAGE
+    again.close()
+
+
+def test_it_reads_no_more_a_second_than_it_may(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    broker = six_batches(tmp_path, clock, plog_scrub_bytes_per_second="150")
+    damage(tmp_path, 5)
+    clock.advance(DAY_MS)
+    for _ in range(2):
+        broker.housekeep()
+        assert damaged_offsets(broker) is None
+    for _ in range(4):
+        broker.housekeep()
+    assert damaged_offsets(broker) == "0:5-5"
+    broker.close()
+
+
+def test_it_can_be_switched_off(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    broker = six_batches(tmp_path, clock, plog_scrub_bytes_per_second="0")
+    damage(tmp_path, 5)
+    for _ in range(5):
+        clock.advance(DAY_MS)
+        broker.housekeep()
+    assert damaged_offsets(broker) is None
+    broker.close()
+
+
+def test_it_waits_for_its_reading(tmp_path: Path) -> None:
+    """A slow disk does not pile up work."""
+    clock = ManualClock(NOW)
+    broker = six_batches(tmp_path, clock)
+    broker.run_in_background = background = Background()
+    clock.advance(DAY_MS)
+    for _ in range(3):
+        broker.housekeep()
+    assert sum("_scrub" in repr(work) or "Scrubber" in repr(work) for work, _ in background.waiting) == 1
+    while background.waiting:
+        background.run()
+    broker.run_in_background = lambda work, then=None: (work(), then() if then else None)  # type: ignore[assignment,func-returns-value]
+    broker.close()
+
+
+def test_damage_that_a_reader_meets_is_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broker = six_batches(tmp_path, ManualClock(NOW))
+    damage(tmp_path, 3, where=16)  # the magic: the way to the fifth batch leads over it
+    assert fetch(broker, 4).error_code == ErrorCode.CORRUPT_MESSAGE, "as long as nothing is known"
+    assert "t-0: offsets 3 to 3 are damaged" in caplog.text
+    assert values_of(fetch(broker, 4)) == [b"value 4", b"value 5"]
+    assert fetch(broker, 3).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert values_of(fetch(broker, 1)) == [b"value 1", b"value 2"]
+    broker.close()
