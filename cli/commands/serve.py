@@ -40,6 +40,10 @@ def serve(
     ephemeral: Annotated[
         bool, typer.Option("--ephemeral", help="Keep the data in a temporary directory, deleted at the end.")
     ] = False,
+    read_only: Annotated[
+        bool,
+        typer.Option("--read-only", help="Change nothing in the data directory: its records can be read, no more."),
+    ] = False,
     ready_file: Annotated[
         Path | None, typer.Option("--ready-file", metavar="FILE", help="Write HOST:PORT here once clients may connect.")
     ] = None,
@@ -59,6 +63,8 @@ def serve(
     _start_logging()
     broker_config = _broker_config(config, settings or [], advertise)
     where = parse_endpoint(listen) if listen else broker_config.listener or Endpoint("127.0.0.1", DEFAULT_PORT)
+    if ephemeral and read_only:
+        raise UsageError("--ephemeral begins with nothing, and --read-only adds nothing: use one of them")
     if ephemeral and data_dir is not None and os.environ.get(DATA_DIR) != str(data_dir):
         raise UsageError("--ephemeral makes a data directory of its own; leave --data-dir out")
     if ephemeral:
@@ -67,7 +73,7 @@ def serve(
         return
     configured = [Path(d) for d in broker_config.data_directories]
     directory = data_dir or (configured[0] if configured else default_data_dir())
-    _serve(directory, broker_config, where, ready_file, lock_timeout)
+    _serve(directory, broker_config, where, ready_file, lock_timeout, is_read_only=read_only)
 
 
 def _start_logging() -> None:
@@ -99,11 +105,17 @@ def _broker_config(config: Path | None, settings: list[str], advertise: str | No
 
 
 def _serve(
-    directory: Path, config: BrokerConfig, listen: Endpoint, ready_file: Path | None, lock_timeout: float
+    directory: Path,
+    config: BrokerConfig,
+    listen: Endpoint,
+    ready_file: Path | None,
+    lock_timeout: float,
+    *,
+    is_read_only: bool = False,
 ) -> None:
     from core.broker.broker import Broker
 
-    broker = Broker(directory, config, lock_timeout_s=lock_timeout)
+    broker = Broker(directory, config, lock_timeout_s=lock_timeout, is_read_only=is_read_only)
     try:
         asyncio.run(_run(broker, listen, ready_file))
     finally:
@@ -122,5 +134,6 @@ async def _run(broker: Broker, listen: Endpoint, ready_file: Path | None) -> Non
         beside.write_text(f"{server.endpoint}\n")
         beside.replace(ready_file)
     topics = len(broker.image.topics)
-    print(f"ready {server.endpoint} data {broker.directory} topics {topics} pid {os.getpid()}", flush=True)
+    how = " read-only" if broker.is_read_only else ""
+    print(f"ready {server.endpoint} data {broker.directory} topics {topics} pid {os.getpid()}{how}", flush=True)
     await server.run()

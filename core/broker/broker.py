@@ -7,7 +7,9 @@ the log. What must be done from time to time is done by `housekeep`, which whoev
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from core.broker.broker_config import BrokerConfig, Endpoint
@@ -16,18 +18,21 @@ from core.broker.replica_manager import ReplicaManager
 from core.broker.request_dispatcher import SERVED_APIS, AnyApi, RequestDispatcher
 from core.broker.scrubber import Scrubber
 from core.cluster.controller import Controller, NewTopic
+from core.cluster.found_topics import find_topics
 from core.cluster.metadata_image import MetadataImage, TopicImage
-from core.cluster.metadata_log import MetadataLog
+from core.cluster.metadata_log import MetadataLog, read_metadata_image
 from core.common.background import RunInBackground, run_now
 from core.common.clock import Clock, SystemClock
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError
 from core.common.filesystem import FileSystem, access_error
-from core.common.topic_partition import TopicPartition, random_uuid, uuid_text
+from core.common.shadow_filesystem import ShadowFileSystem, link_tree
+from core.common.topic_partition import TopicPartition, ensure_valid_topic_name, random_uuid, uuid_text
 from core.log.directory_lock import DirectoryLock
+from core.log.file_names import LOCK
 from core.log.log_config import LogConfig, stored_topic_values
 from core.log.log_loader import LogSettings
-from core.log.log_manager import LogManager
+from core.log.log_manager import LogManager, find_partitions
 from core.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from core.log.retention import delete_old_segments
 from core.protocol.schema.metadata_records import BrokerEndpoint
@@ -36,6 +41,7 @@ _log = logging.getLogger("plog.broker")
 
 _PLAINTEXT = 0
 _EXPIRE_PRODUCERS_EVERY_MS = 600_000
+_KEEPS_EVERYTHING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 
 class Broker:
@@ -53,14 +59,16 @@ class Broker:
     ) -> None:
         self.directory = directory
         self.is_read_only = is_read_only
+        self._shadow = tempfile.TemporaryDirectory(prefix="plog-read-only-") if is_read_only else None
+        self._log_directory = Path(self._shadow.name) if self._shadow else directory
         self.config = config
         self.clock = clock or SystemClock()
         self.schedule: Schedule = _never
         self.run_in_background: RunInBackground = run_now
         self.run_flush: RunInBackground = run_now
         self.endpoint: Endpoint | None = None
-        self._filesystem = filesystem or FileSystem()
-        self._lock = DirectoryLock(directory)
+        self._filesystem = filesystem or (ShadowFileSystem() if is_read_only else FileSystem())
+        self._lock = DirectoryLock(self._log_directory)
         self._producer_ids = iter(range(0))
         self._last_run: dict[str, int] = {}
         self._open(lock_timeout_s)
@@ -71,26 +79,31 @@ class Broker:
     def _open(self, lock_timeout_s: float) -> None:
         """Locks the directory and opens what is in it. AccessError and CorruptRecordError where that can't be done."""
         try:
-            self._filesystem.make_directory(self.directory)
+            if self.is_read_only:
+                link_tree(self.directory, self._log_directory, is_left_out=lambda name: name == LOCK)
+            else:
+                self._filesystem.make_directory(self.directory)
         except OSError as error:
-            raise access_error(error, self.directory, "create") from error
+            raise access_error(error, self.directory, "read" if self.is_read_only else "create") from error
         self._lock.acquire(lock_timeout_s)
         try:
             self._open_locked()
         except OSError as error:
-            self._lock.release()
+            self._release()
             raise access_error(error, error.filename or self.directory, "open") from error
         except BaseException:
-            self._lock.release()
+            self._release()
             raise
 
     def _open_locked(self) -> None:
-        meta = read_meta_properties(self.directory)
+        meta = read_meta_properties(self._log_directory)
         if meta is None:
-            cluster_id = uuid_text(random_uuid())
-            meta = MetaProperties(cluster_id, self.config.node_id, random_uuid())
-            write_meta_properties(self.directory, meta, self._filesystem)
-        elif self.config.is_node_id_given and meta.node_id != self.config.node_id:
+            meta = MetaProperties(uuid_text(random_uuid()), self._find_node_id(), random_uuid())
+            write_meta_properties(self._log_directory, meta, self._filesystem)
+        elif meta.version == 0:  # ZooKeeper's: without the directory's id
+            meta = replace(meta, version=1)
+            write_meta_properties(self._log_directory, meta, self._filesystem)
+        if self.config.is_node_id_given and meta.node_id != self.config.node_id:
             raise AccessError(
                 f"{self.directory} belongs to node {meta.node_id}, node.id is {self.config.node_id}",
                 where=str(self.directory),
@@ -98,10 +111,15 @@ class Broker:
             )
         self.cluster_id = meta.cluster_id
         self.node_id = meta.node_id
-        self._metadata_log = MetadataLog(self.directory, meta.node_id, self.clock, self._filesystem)
+        self._metadata_log = MetadataLog(self._log_directory, meta.node_id, self.clock, self._filesystem)
         self.controller = Controller(self._metadata_log, meta.node_id, meta.directory_id)
-        settings = LogSettings(self.clock, self._filesystem, self.config.integer("producer.id.expiration.ms"))
-        self.log_manager = LogManager(self.directory, settings)
+        settings = LogSettings(
+            self.clock,
+            self._filesystem,
+            self.config.integer("producer.id.expiration.ms"),
+            keeps_cut_bytes=not self.is_read_only,
+        )
+        self.log_manager = LogManager(self._log_directory, settings)
         self.replicas = ReplicaManager(
             self.log_manager,
             lambda work, then=None: self.run_flush(work, then),
@@ -120,25 +138,72 @@ class Broker:
         self._open_logs()
 
     def _open_logs(self) -> None:
+        is_new = self._metadata_log.is_empty
+        self.controller.register_broker(self._registered_endpoints(), self.config.rack)
+        if is_new:
+            self._adopt(self.log_manager.find_partitions())
         topic_ids = {
             TopicPartition(topic.name, number): topic.topic_id
             for topic in self.image.topics.values()
-            for number in topic.partitions
+            for number, registration in topic.partitions.items()
+            if self.node_id in registration.replicas
         }
-        if topic_ids:
+        if topic_ids and not is_new:
             known = self.log_manager.set_aside_strays(topic_ids)
-        else:  # perhaps somebody's folders, copied without their metadata: not ours to rename
-            known = {}
-            for path in self.log_manager.find_partitions().values():
-                _log.warning("%s belongs to no topic: there is no metadata; it is left alone", path)
+        else:
+            known = self.log_manager.known(topic_ids)
+            for partition, path in self.log_manager.find_partitions().items():
+                if partition not in known:
+                    _log.warning("%s belongs to no topic of the metadata; it is left alone", path)
         was_cut = self.log_manager.open_existing(known, self._log_config)
-        self.controller.register_broker(self._registered_endpoints(), self.config.rack)
         if was_cut:
             self.controller.start_new_leader_epochs(was_cut)
+        for partition, log in self.log_manager.logs.items():
+            registration = self.image.topics[partition.topic].partitions[partition.partition]
+            if log.leader_epochs.latest_epoch > registration.leader_epoch:
+                self.controller.raise_leader_epoch(partition, above=log.leader_epochs.latest_epoch)
         for topic in self.image.topics.values():
-            self.replicas.add_topic(topic, self._log_config(topic.name))
+            self._add_topic(topic)
         for path in self.log_manager.find_deleted_directories():
             self.log_manager.delete([path])
+
+    def _add_topic(self, topic: TopicImage) -> None:
+        self.replicas.add_topic(topic, self._log_config(topic.name), self.node_id)
+
+    def _find_node_id(self) -> int:
+        """Of a directory that does not say whose it is: the one node that has a replica of everything that is there."""
+        image = None if self.config.is_node_id_given else read_metadata_image(self._log_directory)
+        if image is None:
+            return self.config.node_id
+        replicas = [
+            set(image.topics[tp.topic].partitions[tp.partition].replicas)
+            for tp in find_partitions(self._log_directory)
+            if tp.topic in image.topics and tp.partition in image.topics[tp.topic].partitions
+        ]
+        common = set.intersection(*replicas) if replicas else set()
+        return self.config.node_id if self.config.node_id in common or not common else min(common)
+
+    def _adopt(self, folders: Mapping[TopicPartition, Path]) -> None:
+        """Takes up the topics of folders that came without metadata: a copy, or a ZooKeeper-mode broker's.
+
+        What their configuration was is not known: nothing is deleted or compacted until somebody says so.
+        """
+        for topic, partitions in find_topics(folders).items():
+            try:
+                ensure_valid_topic_name(topic.name)
+                if topic.topic_id in self.image.topics_by_id or topic.name in self.image.topics:
+                    raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, "another topic has the same id, or name")
+            except KafkaError as error:
+                _log.warning("the folders of %s are left alone: %s", topic.name, error)
+                continue
+            self.controller.adopt_topic(topic.name, topic.topic_id, partitions, _KEEPS_EVERYTHING)
+            _log.warning(
+                "topic %s came without metadata: %d partitions; its configuration is not known, so retention and "
+                "compaction are off until they are set, as by: plog topic alter %s --set retention.ms=604800000",
+                topic.name,
+                len(partitions),
+                topic.name,
+            )
 
     def _registered_endpoints(self) -> Sequence[BrokerEndpoint]:
         endpoint = self.config.advertised_listener or self.config.listener or Endpoint("localhost", 0)
@@ -188,6 +253,7 @@ class Broker:
 
     def create_topic(self, topic: NewTopic, *, validate_only: bool = False) -> TopicImage:
         """KafkaError as of `Controller.create_topic`."""
+        self.ensure_writable()
         created = self.controller.create_topic(
             topic,
             default_partitions=self.config.integer("num.partitions"),
@@ -195,18 +261,20 @@ class Broker:
             validate_only=validate_only,
         )
         if not validate_only:
-            self.replicas.add_topic(created, self._log_config(created.name))
+            self._add_topic(created)
         return created
 
     def create_partitions(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool
     ) -> None:
         """KafkaError as of `Controller.create_partitions`."""
+        self.ensure_writable()
         self.controller.create_partitions(name, count, assignments, validate_only=validate_only)
-        self.replicas.add_topic(self.image.topics[name], self._log_config(name))
+        self._add_topic(self.image.topics[name])
 
     def delete_topic(self, name: str) -> TopicImage:
         """The files go after `file.delete.delay.ms`. KafkaError where there is no such topic."""
+        self.ensure_writable()
         delay_ms = self._log_config(name).file_delete_delay_ms if name in self.image.topics else 0
         topic = self.controller.delete_topic(name)
         for partition in self.replicas.remove_topic(topic):
@@ -225,6 +293,7 @@ class Broker:
 
     def set_topic_configs(self, name: str, overrides: dict[str, str | None], *, validate_only: bool) -> None:
         """KafkaError as of `Controller.set_topic_configs`."""
+        self.ensure_writable()
         self.controller.set_topic_configs(name, overrides, validate_only=validate_only)
         config = self._log_config(name)
         for partition in self.replicas.partitions.values():
@@ -265,7 +334,9 @@ class Broker:
                 partition.log.producers.remove_expired(now_ms)
 
     def apply_retention(self) -> None:
-        """Lets go of the segments that their topics' configurations do not keep."""
+        """Lets go of the segments that their topics' configurations do not keep; a broker that only reads, of none."""
+        if self.is_read_only:
+            return
         for partition in list(self.replicas.partitions.values()):
             log = partition.log
             try:
@@ -293,7 +364,12 @@ class Broker:
             self.log_manager.close(self.controller.broker_epoch)
             self.controller.close()
         finally:
-            self._lock.release()
+            self._release()
+
+    def _release(self) -> None:
+        self._lock.release()
+        if self._shadow is not None:
+            self._shadow.cleanup()
 
 
 class _NoTimer:

@@ -40,13 +40,15 @@ class ReplicaManager:
 
     # --- which partitions there are
 
-    def add_topic(self, topic: TopicImage, config: LogConfig) -> None:
-        """Makes or takes up the logs of the topic's partitions; one that the disk refuses is offline, with the
-        reason.
+    def add_topic(self, topic: TopicImage, config: LogConfig, node_id: int) -> None:
+        """Makes or takes up the logs of the topic's partitions that this node has a replica of; one that the disk
+        refuses is offline, with the reason.
         """
         for number, registration in topic.partitions.items():
             partition = TopicPartition(topic.name, number)
             if partition in self.partitions or partition in self._log_manager.offline:
+                continue
+            if node_id not in registration.replicas:
                 continue
             try:
                 log = self._log_manager.create(partition, topic.topic_id, config)

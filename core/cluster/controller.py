@@ -79,7 +79,9 @@ class Controller:
     # --- the broker itself
 
     def register_broker(self, endpoints: Sequence[BrokerEndpoint], rack: str | None) -> None:
-        """Takes office: the features of a new directory, this broker's registration, leaders where there are none."""
+        """Takes office: the features of a new directory, this broker's registration, and the lead of every partition
+        that it has a replica of: this controller knows of no other broker that is there.
+        """
         records: list[MetadataRecord] = []
         if not self.image.features:
             records.append(FeatureLevelRecord("metadata.version", METADATA_VERSION))
@@ -105,12 +107,17 @@ class Controller:
             TopicPartition(topic.name, number)
             for topic in self.image.topics.values()
             for number, partition in topic.partitions.items()
-            if partition.leader == NO_LEADER and self._node_id in partition.replicas
+            if partition.leader != self._node_id and self._node_id in partition.replicas
         )
 
     def start_new_leader_epochs(self, partitions: Iterable[TopicPartition]) -> None:
         """For logs that had to be cut: an (epoch, offset) that was given once is not given again."""
         self._elect(partitions)
+
+    def raise_leader_epoch(self, partition: TopicPartition, above: int) -> None:
+        """For a log that knows of later epochs than the metadata do: one that was copied in from elsewhere."""
+        current = self.image.topics[partition.topic].partitions[partition.partition].leader_epoch
+        self._elect([partition] * (above + 1 - current))
 
     def _elect(self, partitions: Iterable[TopicPartition]) -> None:
         records: list[MetadataRecord] = [
@@ -132,6 +139,32 @@ class Controller:
         )
 
     # --- topics
+
+    def adopt_topic(
+        self, name: str, topic_id: bytes, leader_epochs: Mapping[int, int], configs: Mapping[str, str]
+    ) -> None:
+        """Takes up a topic whose partitions' folders are here and whose metadata are not: by partition, the epoch in
+        which it is to be led. Partitions that are missing between them are somebody else's.
+        """
+        records: list[MetadataRecord] = [
+            TopicRecord(name, topic_id),
+            *(ConfigRecord(TOPIC_RESOURCE, name, key, value) for key, value in configs.items()),
+        ]
+        for number in range(max(leader_epochs) + 1):
+            is_here = number in leader_epochs
+            records.append(
+                PartitionRecord(
+                    partition_id=number,
+                    topic_id=topic_id,
+                    replicas=[self._node_id if is_here else self._node_id + 1],
+                    isr=[self._node_id] if is_here else [],
+                    leader=self._node_id if is_here else NO_LEADER,
+                    leader_epoch=leader_epochs.get(number, 0),
+                    partition_epoch=0,
+                    directories=[self._directory_id if is_here else bytes(16)],
+                )
+            )
+        self._log.append(records)
 
     def create_topic(
         self, topic: NewTopic, *, default_partitions: int, default_replication: int, validate_only: bool = False

@@ -40,11 +40,12 @@ class LeaderEpochCache:
         self._filesystem = filesystem
         self._entries: list[EpochEntry] = []
         self.was_damaged = False
+        self.was_missing = False
         try:
             text = self._path.read_text(encoding="utf-8", errors="replace")
             self._entries = parse_leader_epochs(text, str(self._path))
         except FileNotFoundError:
-            pass  # magic 0 and 1 know no epochs
+            self.was_missing = True
         except CorruptRecordError:
             self.was_damaged = True
 

@@ -57,6 +57,8 @@ class LogSettings:
     clock: Clock
     filesystem: FileSystem
     producer_id_expiration_ms: int = 86_400_000
+    keeps_cut_bytes: bool = True
+    """Whether what is cut from a log's end is copied aside: not where the log's files are another's, and stay whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ class _Loader:
             recovery_point = max(recovery_point, self._newest_snapshot())
         self._log_end_offset = recovery_point
         self._open_segments(check_below=None if had_clean_shutdown else recovery_point)
-        if self._leader_epochs.was_damaged:
+        if self._leader_epochs.was_damaged or (self._leader_epochs.was_missing and self._has_leader_epochs()):
             self._past_damage(self._rebuild_leader_epochs)
         if had_clean_shutdown and self._is_end_sound() and not self._has_unsound_end:
             recovery_point = max(recovery_point, self._end_offset())
@@ -269,6 +271,16 @@ class _Loader:
         _log.info("%s: rebuilding the indexes of segment %d", self._partition, segment.base_offset)
         self._recover_segment(segment, self._end_of(segment))
 
+    def _has_leader_epochs(self) -> bool:
+        """Whether the log's batches carry epochs; those of magic 0 and 1 know none."""
+        for segment in self._segments:
+            if segment.size_bytes:
+                try:
+                    return segment.records.read_header(0).partition_leader_epoch >= 0
+                except CorruptRecordError:
+                    continue
+        return False
+
     def _rebuild_leader_epochs(self) -> None:
         _log.info("%s: rebuilding the leader epochs from the log", self._partition)
         for segment in self._segments:
@@ -322,7 +334,8 @@ class _Loader:
         aside = segment.records.file.path.with_name(f"{segment.records.file.path.name}.cut-at-{position}")
         lost = self._count_sound_records(segment, position) + sum(self._count_sound_records(s, 0) for s in later)
         cut_bytes = segment.size_bytes - position + sum(s.size_bytes for s in later)
-        self._keep_aside(segment, position, aside)
+        if self._settings.keeps_cut_bytes:
+            self._keep_aside(segment, position, aside)
         segment.truncate_position(position)
         for after in later:
             path = after.records.file.path
@@ -333,14 +346,13 @@ class _Loader:
                 self._filesystem.unlink(index)
         self._filesystem.sync_directory(self._directory)
         _log.warning(
-            "%s: %s; the log ends there now, at offset %d; the %d bytes behind it, %d sound records among them, are "
-            "kept aside in *.cut-at-* in %s",
+            "%s: %s; the log ends there now, at offset %d; the %d bytes behind it, %d sound records among them, are %s",
             self._partition,
             error.in_file(segment.records.file.path),
             segment.next_offset(),
             cut_bytes,
             lost,
-            self._directory,
+            f"kept aside in *.cut-at-* in {self._directory}" if self._settings.keeps_cut_bytes else "passed over",
         )
 
     def _count_sound_records(self, segment: LogSegment, position: int) -> int:

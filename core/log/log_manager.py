@@ -72,13 +72,16 @@ class LogManager:
     # --- opening
 
     def find_partitions(self) -> dict[TopicPartition, Path]:
-        """The partition folders that are there, the metadata log's apart."""
-        found = {}
-        for entry in os.scandir(self.directory):
-            partition = parse_partition_directory_name(entry.name)
-            if partition and partition.topic != CLUSTER_METADATA_TOPIC and entry.is_dir():
-                found[partition] = Path(entry.path)
-        return found
+        """As of `find_partitions` below."""
+        return find_partitions(self.directory)
+
+    def known(self, topic_ids: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, Path]:
+        """The folders of those partitions, and of those topics."""
+        return {
+            tp: path
+            for tp, path in self.find_partitions().items()
+            if tp in topic_ids and not _is_of_another(path, topic_ids[tp])
+        }
 
     def set_aside_strays(self, topic_ids: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, Path]:
         """Renames the folders of partitions that there are not, or not of that topic any more; gives the others.
@@ -86,11 +89,11 @@ class LogManager:
         As Kafka does (LogManager.isStrayKraftReplica), for two reasons: what was deleted must not come back under a new
         topic of that name, and what nobody knows must not be lost.
         """
-        found = self.find_partitions()
-        strays = [tp for tp, path in found.items() if tp not in topic_ids or _is_of_another(path, topic_ids[tp])]
-        for partition in strays:
-            self._set_aside(partition, found.pop(partition))
-        return found
+        known = self.known(topic_ids)
+        for partition, path in self.find_partitions().items():
+            if partition not in known:
+                self._set_aside(partition, path)
+        return known
 
     def _set_aside(self, partition: TopicPartition, path: Path) -> None:
         renamed = path.with_name(stray_directory_name(partition))
@@ -229,6 +232,16 @@ class LogManager:
         if not self.offline:
             content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
             self._filesystem.write_atomic(self.directory / CLEAN_SHUTDOWN, content.encode())
+
+
+def find_partitions(directory: Path) -> dict[TopicPartition, Path]:
+    """The partition folders that are there, the metadata log's apart."""
+    found = {}
+    for entry in os.scandir(directory):
+        partition = parse_partition_directory_name(entry.name)
+        if partition and partition.topic != CLUSTER_METADATA_TOPIC and entry.is_dir():
+            found[partition] = Path(entry.path)
+    return found
 
 
 def _topic_id_of(directory: Path) -> bytes | None:

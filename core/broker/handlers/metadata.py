@@ -79,7 +79,8 @@ def _find_and_describe(
 
 
 def _auto_create(broker: Broker, name: str, *, may_create: bool) -> TopicImage:
-    if not may_create or not broker.config["auto.create.topics.enable"] or name in INTERNAL_TOPICS:
+    is_allowed = broker.config["auto.create.topics.enable"] and not broker.is_read_only
+    if not may_create or not is_allowed or name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return broker.create_topic(NewTopic(name))
 
@@ -96,7 +97,7 @@ def _describe(broker: Broker, topic: TopicImage, request: MetadataRequest) -> Me
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
-                offline_replicas=[] if is_served else [broker.node_id],
+                offline_replicas=[] if is_served else list(partition.replicas),
             )
         )
     return MetadataResponseTopic(

@@ -134,6 +134,8 @@ def _find(broker: Broker, topic: str | None, number: int, acks: int) -> Partitio
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    if broker.is_read_only:
+        broker.ensure_writable()
     return broker.replicas.find(topic, number)
 
 

@@ -164,15 +164,6 @@ def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
     broker.close()
 
 
-def test_folders_without_any_metadata_are_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "copied-3").mkdir()
-    for _ in range(2):
-        with caplog.at_level(logging.WARNING):
-            open_broker(tmp_path).close()
-    assert caplog.text.count("copied-3 belongs to no topic: there is no metadata; it is left alone") == 2
-    assert (tmp_path / "copied-3").is_dir()
-
-
 def test_strays_are_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     first = open_broker(tmp_path)
     add_topic(first)

@@ -1,0 +1,56 @@
+"""Topics made out from partition folders alone, where no metadata say what there is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from core.common.errors import CorruptRecordError
+from core.common.topic_partition import TopicPartition, random_uuid
+from core.log.file_names import LEADER_EPOCH_CHECKPOINT
+from core.log.leader_epoch_cache import parse_leader_epochs
+from core.log.partition_metadata_file import read_partition_metadata
+
+
+class FoundTopic(NamedTuple):
+    name: str
+    topic_id: bytes
+
+
+def find_topics(folders: Mapping[TopicPartition, Path]) -> dict[FoundTopic, dict[int, int]]:
+    """For each topic the epoch, by partition, in which it is to be led: one above all that its log knows.
+
+    Where folders of one name say different ids, most of them are right; the others belong to a topic that was deleted.
+    """
+    names: dict[str, dict[int, Path]] = {}
+    for partition, path in sorted(folders.items()):
+        names.setdefault(partition.topic, {})[partition.partition] = path
+    found = {}
+    for name, paths in names.items():
+        ids = {number: _topic_id(path) for number, path in paths.items()}
+        counted = Counter(topic_id for topic_id in ids.values() if topic_id is not None).most_common(1)
+        topic_id = counted[0][0] if counted else random_uuid()
+        found[FoundTopic(name, topic_id)] = {
+            number: _latest_epoch(path) + 1 for number, path in paths.items() if ids[number] in (None, topic_id)
+        }
+    return found
+
+
+def _topic_id(path: Path) -> bytes | None:
+    """None where the folder does not say (topics from before Kafka 2.8), or not readably."""
+    try:
+        return read_partition_metadata(path)
+    except CorruptRecordError:
+        return None
+
+
+def _latest_epoch(path: Path) -> int:
+    """-1 where the folder knows none, or not readably: the log itself is asked later."""
+    epochs = path / LEADER_EPOCH_CHECKPOINT
+    try:
+        entries = parse_leader_epochs(epochs.read_text(encoding="utf-8", errors="replace"), str(epochs))
+    except (FileNotFoundError, CorruptRecordError):
+        return -1
+    return entries[-1].epoch if entries else -1

@@ -1,0 +1,229 @@
+"""A broker that changes nothing in its directory, and one that finds folders without metadata."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from core.broker.broker import Broker
+from core.broker.broker_config import BrokerConfig
+from core.cluster.controller import NewTopic
+from core.common.clock import ManualClock
+from core.common.error_code import ErrorCode
+from core.common.errors import AccessError, KafkaError
+from core.log.partition_metadata_file import read_partition_metadata
+from core.protocol.api import METADATA
+from core.protocol.schema.metadata import MetadataRequest, MetadataRequestTopic
+from tests.support.broker import add_topic, ask, fetch, open_broker, produce, produce_values, values_of
+from tests.support.logs import NOW, make_batch
+
+DAY_MS = 86_400_000
+
+
+def fingerprint(directory: Path) -> dict[str, tuple[int, str]]:
+    """Every file's time of change and content, every folder's names."""
+    found = {}
+    for folder, folders, files in os.walk(directory):
+        found[folder] = 0, repr(sorted(folders) + sorted(files))
+        for name in files:
+            path = Path(folder, name)
+            found[str(path)] = path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def open_read_only(directory: Path, clock: ManualClock | None = None) -> Broker:
+    return Broker(directory, BrokerConfig(), clock=clock or ManualClock(NOW), is_read_only=True)
+
+
+def all_values(broker: Broker, topic: str = "t") -> list[bytes | None]:
+    values: list[bytes | None] = []
+    log = broker.replicas.find(topic, 0).log
+    offset = log.log_start_offset
+    while offset < log.high_watermark:
+        found = values_of(fetch(broker, offset, topic))
+        assert found
+        values += found
+        offset += len(found)
+    return values
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """What a crash left: several segments, a torn tail, indexes that are not written."""
+    broker = open_broker(tmp_path / "data")
+    add_topic(broker, internal_segment_bytes="200", retention_ms="-1")
+    produce_values(broker, *(b"value %d" % number for number in range(7)))
+    broker.log_manager.checkpoint_recovery_points()
+    broker._lock.release()
+    last = max((tmp_path / "data" / "t-0").glob("*.log"))
+    last.write_bytes(last.read_bytes() + b"half a batch")
+    return tmp_path / "data"
+
+
+def test_it_serves_and_changes_nothing(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = fingerprint(directory)
+    clock = ManualClock(NOW)
+    broker = open_read_only(directory, clock)
+    assert all_values(broker) == [b"value %d" % number for number in range(7)]
+    assert "12 bytes behind it, 0 sound records among them, are passed over" in caplog.text
+    clock.advance(99 * DAY_MS)
+    for _ in range(3):
+        broker.housekeep()
+    broker.apply_retention()
+    assert len(all_values(broker)) == 7
+    broker.close()
+    assert fingerprint(directory) == before
+
+
+def test_what_would_change_it_is_refused(directory: Path) -> None:
+    broker = open_read_only(directory)
+    refused = produce(broker, make_batch(b"x"))
+    assert refused.error_code == ErrorCode.POLICY_VIOLATION
+    assert refused.error_message == f"this broker was started with --read-only: {directory} is not written to"
+    for change in (
+        lambda: broker.create_topic(NewTopic("new", 1)),
+        lambda: broker.delete_topic("t"),
+        lambda: broker.create_partitions("t", 4, None, validate_only=False),
+        lambda: broker.set_topic_configs("t", {"retention.ms": "1"}, validate_only=False),
+    ):
+        with pytest.raises(KafkaError, match="--read-only"):
+            change()
+    asked = MetadataRequest([MetadataRequestTopic(name="nobody")], allow_auto_topic_creation=True)
+    assert ask(broker, METADATA, asked).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert broker.next_producer_id() >= 0, "an idempotent producer is told no when it produces, with the reason"
+    broker.close()
+
+
+def test_beside_a_live_broker(tmp_path: Path) -> None:
+    live = open_broker(tmp_path)
+    add_topic(live, retention_ms="-1")
+    produce_values(live, b"a", b"b")
+    beside = open_read_only(tmp_path)
+    produce_values(live, b"c")
+    assert all_values(beside) == [b"a", b"b"], "as of its start"
+    beside.close()
+    assert all_values(live) == [b"a", b"b", b"c"]
+    live.close()
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(AccessError, match=r"could not read .*nowhere: no such file"):
+        open_read_only(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_damage_is_not_noted_in_the_directory(directory: Path) -> None:
+    first = min((directory / "t-0").glob("*.log"))
+    data = bytearray(first.read_bytes())
+    data[70] ^= 1
+    first.write_bytes(data)
+    before = fingerprint(directory)
+    clock = ManualClock(NOW)
+    broker = open_read_only(directory, clock)
+    clock.advance(DAY_MS)
+    for _ in range(9):
+        broker.housekeep()
+    assert fetch(broker, 0).error_code == ErrorCode.CORRUPT_MESSAGE
+    broker.close()
+    assert fingerprint(directory) == before
+
+
+# --- folders without metadata
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    """Partition folders copied out of a directory: a topic of three partitions, the middle one missing, and another."""
+    clock = ManualClock(NOW)
+    broker = open_broker(tmp_path / "original", clock)
+    add_topic(broker, "t", 3, retention_ms="-1")
+    add_topic(broker, "other", retention_ms="-1")
+    for number in range(3):
+        produce_values(broker, b"p%d" % number, partition=number)
+    produce_values(broker, b"x", topic="other")
+    broker.controller.start_new_leader_epochs([broker.replicas.find("t", 2).log.partition] * 5)
+    broker.close()
+    again = open_broker(tmp_path / "original", clock)
+    produce_values(again, b"later", partition=2)
+    again.close()
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("t-0", "t-2", "other-0"):
+        shutil.copytree(tmp_path / "original" / name, copy / name)
+    return copy
+
+
+def test_they_are_served_as_they_are(folders: Path, caplog: pytest.LogCaptureFixture) -> None:
+    topic_id = read_partition_metadata(folders / "t-0")
+    for _ in range(2):
+        broker = open_broker(folders)
+        assert broker.image.topics["t"].topic_id == topic_id
+        assert values_of(fetch(broker, 0, partition=0)) == [b"p0"]
+        assert values_of(fetch(broker, 0, partition=2)) == [b"p2", b"later"]
+        assert values_of(fetch(broker, 0, "other")) == [b"x"]
+        described = ask(broker, METADATA, MetadataRequest([MetadataRequestTopic(name="t")])).topics[0].partitions
+        assert [(p.partition_index, p.leader_id) for p in described] == [(0, 1), (1, -1), (2, 1)]
+        assert fetch(broker, 0, partition=1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        broker.close()
+    assert caplog.text.count("topic t came without metadata: 2 partitions") == 1
+    assert not (folders / "t-1").exists()
+
+
+def test_nothing_is_deleted_until_somebody_says_so(folders: Path) -> None:
+    clock = ManualClock(NOW + 999 * DAY_MS)
+    broker = open_broker(folders, clock, log_retention_ms="1000", log_retention_bytes="1")
+    broker.apply_retention()
+    assert values_of(fetch(broker, 0)) == [b"p0"]
+    assert not broker.replicas.find("t", 0).log.config.is_compacted
+    broker.set_topic_configs("t", {"retention.ms": "1000"}, validate_only=False)
+    broker.apply_retention()
+    assert fetch(broker, 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    broker.close()
+
+
+def test_no_leader_epoch_is_used_twice(folders: Path) -> None:
+    """An (epoch, offset) names one record, also where another broker wrote the first ones."""
+    checkpoint = (folders / "t-2" / "leader-epoch-checkpoint").read_text().split("\n")
+    latest = int(checkpoint[-2].split()[0])
+    assert latest > 0
+    broker = open_broker(folders)
+    assert broker.replicas.find("t", 2).leader_epoch > latest
+    broker.close()
+    (folders / "t-2" / "leader-epoch-checkpoint").unlink()
+    shutil.rmtree(folders / "__cluster_metadata-0")
+    again = open_broker(folders)
+    assert again.replicas.find("t", 2).leader_epoch > latest
+    again.close()
+
+
+def test_read_only(folders: Path) -> None:
+    before = fingerprint(folders)
+    broker = open_read_only(folders)
+    assert values_of(fetch(broker, 0, partition=2)) == [b"p2", b"later"]
+    broker.close()
+    assert fingerprint(folders) == before
+
+
+def test_a_copy_without_meta_properties_is_the_nodes_that_wrote_it(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path, node_id="7")
+    add_topic(broker, retention_ms="-1")
+    produce_values(broker, b"a")
+    broker.close()
+    (tmp_path / "meta.properties").unlink()
+    again = open_broker(tmp_path)
+    assert again.node_id == 7
+    assert values_of(fetch(again, 0)) == [b"a"]
+    again.close()
+
+
+def test_names_that_no_topic_has_are_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a b-0").mkdir()
+    broker = open_broker(tmp_path)
+    assert not broker.image.topics
+    assert "the folders of a b are left alone" in caplog.text
+    broker.close()
+    assert (tmp_path / "a b-0").is_dir()
