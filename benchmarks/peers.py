@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from tests.support.oracle import fetched_libs, java_command
+from tests.support.kafka_server import KafkaServer
 from tests.support.server import PLOG, Server
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_KAFKA_READY_SECONDS = 60
 
 
 class Peer(Protocol):
@@ -54,49 +53,16 @@ class KafkaPeer:
 
     name = "kafka"
 
-    def __init__(self, directory: Path, port: int = 19292) -> None:
-        data = directory / "kafka"
-        data.mkdir(parents=True)
-        properties = directory / "server.properties"
-        properties.write_text(
-            "process.roles=broker,controller\nnode.id=1\n"
-            f"controller.quorum.voters=1@127.0.0.1:{port + 1}\n"
-            f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{port + 1}\n"
-            "controller.listener.names=CONTROLLER\ninter.broker.listener.name=PLAINTEXT\n"
-            f"log.dirs={data}\noffsets.topic.replication.factor=1\n"
-            "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
-        )
-        format_ = java_command(
-            "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c", str(properties)
-        )
-        subprocess.run(format_, check=True, capture_output=True)
-        log = (directory / "kafka.log").open("wb")
-        command = [
-            "java", "-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
-            "-Djava.awt.headless=true", "-cp", f"{fetched_libs()}/*", "kafka.Kafka", str(properties),
-        ]  # fmt: skip
-        self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        self.pid = self._process.pid
-        self.address = f"127.0.0.1:{port}"
-        deadline = time.monotonic() + _KAFKA_READY_SECONDS
-        while not self._answers():
-            assert time.monotonic() < deadline, log.name
-            assert self._process.poll() is None, log.name
-            time.sleep(0.2)
-
-    def _answers(self) -> bool:
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
-
-        try:
-            AdminClient({"bootstrap.servers": self.address, "log_level": 0}).list_topics(timeout=2)
-        except KafkaException:
-            return False
-        return True
+    def __init__(self, directory: Path) -> None:
+        options = ("-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+        self._server = KafkaServer(directory / "kafka", java_options=options)
+        self._server.format()
+        self._server.start()
+        self.address = self._server.address
+        self.pid = self._server.pid
 
     def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(60)
+        self._server.stop()
 
 
 def cpu_seconds(pid: int) -> tuple[float, float]:

@@ -8,7 +8,8 @@ from enum import IntEnum
 from types import MappingProxyType
 
 from core.broker.broker_config import BROKER_CONFIG, BrokerConfig
-from core.common.config_def import ConfigType, value_text
+from core.common.config_def import ConfigKey, ConfigType, value_text
+from core.common.errors import KafkaError
 from core.log.damage import Gap
 from core.log.gap_ledger import DAMAGED_OFFSETS, damaged_offsets_text
 from core.log.log_config import INTERNAL_KEYS, SERVER_KEYS, TOPIC_CONFIG
@@ -67,16 +68,25 @@ def describe_topic_configs(
         if key.name in INTERNAL_KEYS and key.name not in overrides:
             continue
         synonyms = []
-        if key.name in overrides:
-            synonyms.append(Synonym(key.name, overrides[key.name], ConfigSource.TOPIC_CONFIG))
+        own = _as_parsed(key, overrides[key.name]) if key.name in overrides else None
+        if own is not None:
+            synonyms.append(Synonym(key.name, own, ConfigSource.TOPIC_CONFIG))
         for name, _ in SERVER_KEYS.get(key.name, ()):
             synonyms += _broker_synonyms(config, name)
-        value = overrides.get(key.name, value_text(config.topic_default(key.name)))
+        value = value_text(config.topic_default(key.name)) if own is None else own
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
         described.append(
             DescribedConfig(key.name, value, key.type, source, tuple(synonyms), is_read_only=False, doc=key.doc)
         )
     return described
+
+
+def _as_parsed(key: ConfigKey, text: str) -> str:
+    """The value as Kafka shows it: `1` for a double is 1.0."""
+    try:
+        return value_text(key.parse(text)) or ""
+    except KafkaError:
+        return text
 
 
 def describe_broker_configs(config: BrokerConfig) -> list[DescribedConfig]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 
 from core.common.clock import Clock, ManualClock
@@ -82,6 +84,17 @@ def read_all(log: PartitionLog, offset: int = 0, *, max_bytes: int = 1 << 20) ->
         records += [r for batch in batches for r in batch.records() if r.offset >= offset]
         offset = batches[-1].next_offset
     return records
+
+
+def fingerprint(directory: Path) -> dict[str, tuple[int, str]]:
+    """Every file's time of change and content, every folder's names."""
+    found = {}
+    for folder, folders, files in os.walk(directory):
+        found[folder] = 0, repr(sorted(folders) + sorted(files))
+        for name in files:
+            path = Path(folder, name)
+            found[str(path)] = path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
 
 
 class FullDisk(FileSystem):

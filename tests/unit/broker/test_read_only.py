@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import shutil
 from pathlib import Path
 
@@ -19,20 +17,9 @@ from core.log.partition_metadata_file import read_partition_metadata
 from core.protocol.api import METADATA
 from core.protocol.schema.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.broker import add_topic, ask, fetch, open_broker, produce, produce_values, values_of
-from tests.support.logs import NOW, make_batch
+from tests.support.logs import NOW, fingerprint, make_batch
 
 DAY_MS = 86_400_000
-
-
-def fingerprint(directory: Path) -> dict[str, tuple[int, str]]:
-    """Every file's time of change and content, every folder's names."""
-    found = {}
-    for folder, folders, files in os.walk(directory):
-        found[folder] = 0, repr(sorted(folders) + sorted(files))
-        for name in files:
-            path = Path(folder, name)
-            found[str(path)] = path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
 
 
 def open_read_only(directory: Path, clock: ManualClock | None = None) -> Broker:

@@ -1,0 +1,103 @@
+"""A whole Apache Kafka, broker and controller in one process, on a directory of its own or of plog's."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from tests.support.oracle import fetched_libs, java_command
+
+_READY_SECONDS = 60
+_CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+
+
+class KafkaServer:
+    """Started by `with`, stopped cleanly at its end; `address` is what clients connect to.
+
+    `java_options`: those of a test, which takes little memory and little time, unless others are given.
+    """
+
+    def __init__(
+        self, data_dir: Path, *, java_options: tuple[str, ...] = ("-Xmx512M", "-XX:TieredStopAtLevel=1")
+    ) -> None:
+        self.data_dir = data_dir
+        self.log = data_dir.with_name(data_dir.name + ".kafka.log")
+        self._properties = data_dir.with_name(data_dir.name + ".properties")
+        self._java_options = java_options
+        self._port, self._controller_port = _free_ports()
+        self.address = f"127.0.0.1:{self._port}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def format(self) -> None:
+        """Makes an empty directory one that Kafka starts on."""
+        self.data_dir.mkdir(parents=True)
+        self._write_properties()
+        command = java_command("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self._properties))
+        subprocess.run(command, check=True, capture_output=True)
+
+    def _write_properties(self) -> None:
+        self._properties.write_text(
+            "process.roles=broker,controller\nnode.id=1\n"
+            f"controller.quorum.voters=1@127.0.0.1:{self._controller_port}\n"
+            f"listeners=PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{self._controller_port}\n"
+            "controller.listener.names=CONTROLLER\ninter.broker.listener.name=PLAINTEXT\n"
+            f"log.dirs={self.data_dir}\noffsets.topic.replication.factor=1\nlog.retention.ms=-1\n"
+            "log.flush.start.offset.checkpoint.interval.ms=200\n"
+            "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
+        )
+
+    def start(self) -> None:
+        """Returns when clients are answered."""
+        self._write_properties()
+        command = ["java", *self._java_options, "-Djava.awt.headless=true", "-cp", f"{fetched_libs()}/*"]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen([*command, "kafka.Kafka", str(self._properties)], stdout=log, stderr=log)
+        deadline = time.monotonic() + _READY_SECONDS
+        while not self._answers():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.2)  # it says nowhere that it is ready
+
+    def _answers(self) -> bool:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        try:
+            socket.create_connection(("127.0.0.1", self._port), 1).close()
+            AdminClient({"bootstrap.servers": self.address, "log_level": 0}).list_topics(timeout=2)
+        except (KafkaException, OSError):
+            return False
+        return True
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def stop(self) -> None:
+        """A clean stop."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(60)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(30)
+
+    def __enter__(self) -> KafkaServer:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+
+def _free_ports() -> tuple[int, int]:
+    """Two that nobody listens on just now."""
+    with socket.socket() as first, socket.socket() as second:
+        first.bind(("127.0.0.1", 0))
+        second.bind(("127.0.0.1", 0))
+        return first.getsockname()[1], second.getsockname()[1]
