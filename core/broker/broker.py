@@ -155,7 +155,7 @@ class Broker:
             for partition, path in self.log_manager.find_partitions().items():
                 if partition not in known:
                     _log.warning("%s belongs to no topic of the metadata; it is left alone", path)
-        was_cut = self.log_manager.open_existing(known, self._log_config)
+        was_cut = self.log_manager.open_existing(known, self._log_config, are_adopted=is_new)
         if was_cut:
             self.controller.start_new_leader_epochs(was_cut)
         for partition, log in self.log_manager.logs.items():

@@ -87,7 +87,7 @@ class MetadataLog:
 
     def _open(self) -> PartitionLog:
         self._filesystem.make_directory(self.directory)
-        if read_partition_metadata(self.directory) is None:
+        if not _has_partition_metadata(self.directory):
             write_partition_metadata(self.directory, _METADATA_TOPIC_ID, self._filesystem)
         snapshot = _find_snapshot(self.directory)
         if snapshot is not None:
@@ -190,6 +190,14 @@ class MetadataLog:
             if match and int(match[1]) < end_offset:
                 self._filesystem.unlink(self.directory / match[0])
         self._snapshot_end = end_offset
+
+
+def _has_partition_metadata(directory: Path) -> bool:
+    """A power cut may have left an empty one: it is written unsynced, as its content is always the same."""
+    try:
+        return read_partition_metadata(directory) is not None
+    except CorruptRecordError:
+        return False
 
 
 def _control_batch(type_: ControlRecordType, value: bytes, base_offset: int, now_ms: int) -> bytes:

@@ -79,21 +79,21 @@ class FileSystem:
         process only; for files that are checked when read and can be made again.
         """
         beside = path.with_name(path.name + ".tmp")
-        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        file = File(beside, fd)
+        file = self.open_append(beside)
         try:
+            file.truncate(0)
             file.write_at(content, 0)
             if sync:
-                os.fsync(file.fd)
+                file.sync()
         finally:
             file.close()
-        beside.replace(path)
+        self.rename(beside, path)
         if sync:
             self.sync_directory(path.parent)
 
     def rename(self, old: Path, new: Path) -> None:
         """Renames within or between folders; the caller syncs the folder when the name must survive a crash."""
-        old.rename(new)
+        old.replace(new)
 
     def unlink(self, path: Path) -> None:
         """Removes a file; one that is gone already is no error."""
@@ -107,15 +107,19 @@ class FileSystem:
         """Removes a folder and what it holds; what is gone already is no error."""
         for folder, folders, files in os.walk(path, topdown=False):
             for name in files:
-                Path(folder, name).unlink(missing_ok=True)
+                self.unlink(Path(folder, name))
             for name in folders:
                 inner = Path(folder, name)
                 if inner.is_symlink():
-                    inner.unlink(missing_ok=True)
+                    self.unlink(inner)
                 else:
-                    inner.rmdir()
+                    self.remove_directory(inner)
         if path.is_dir():
-            path.rmdir()
+            self.remove_directory(path)
+
+    def remove_directory(self, path: Path) -> None:
+        """Removes an empty folder."""
+        path.rmdir()
 
     def sync_directory(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -76,14 +76,14 @@ def load_log(
     settings: LogSettings,
     *,
     log_start_offset: int = 0,
-    recovery_point: int = 0,
+    recovery_point: int | None = 0,
     high_watermark: int = 0,
     had_clean_shutdown: bool = True,
 ) -> LoadedLog:
     """Opens the log in `directory`, which exists, and makes it ready for appends.
 
-    The offsets are those of the directory's checkpoints. OSError where the disk refuses; CorruptRecordError for damage
-    below the recovery point that hides where the batches behind it begin.
+    The offsets are those of the directory's checkpoints. Without a recovery point, for a folder that came without a
+    checkpoint, only what is torn at the log's very end is cut. OSError where the disk refuses.
     """
     return _Loader(directory, partition, config, settings).load(
         log_start_offset, recovery_point, high_watermark, had_clean_shutdown=had_clean_shutdown
@@ -108,19 +108,18 @@ class _Loader:
         self._has_unsound_end = False
 
     def load(
-        self, log_start_offset: int, recovery_point: int, high_watermark: int, *, had_clean_shutdown: bool
+        self, log_start_offset: int, known_point: int | None, high_watermark: int, *, had_clean_shutdown: bool
     ) -> LoadedLog:
         self._finish_swaps()
+        recovery_point = known_point or 0
         if had_clean_shutdown:
             recovery_point = max(recovery_point, self._newest_snapshot())
         self._log_end_offset = recovery_point
         self._open_segments(check_below=None if had_clean_shutdown else recovery_point)
-        if self._leader_epochs.was_damaged or (self._leader_epochs.was_missing and self._has_leader_epochs()):
-            self._past_damage(self._rebuild_leader_epochs)
         if had_clean_shutdown and self._is_end_sound() and not self._has_unsound_end:
             recovery_point = max(recovery_point, self._end_offset())
         else:
-            self._recover(log_start_offset, recovery_point)
+            self._recover(log_start_offset, LONG_MAX if known_point is None else recovery_point)
         if not len(self._segments):
             self._segments.add(self._new_segment(log_start_offset))
         end_offset = self._log_end_offset = self._end_offset()
@@ -129,6 +128,8 @@ class _Loader:
         if end_offset < log_start_offset:
             self._drop_all_below(log_start_offset)
             end_offset = log_start_offset
+        if self._leader_epochs.was_damaged or (self._leader_epochs.was_missing and self._has_leader_epochs()):
+            self._past_damage(self._rebuild_leader_epochs)
         self._leader_epochs.truncate_from_end(end_offset)
         self._producers.remove_stray_snapshots({s.base_offset for s in self._segments}, end_offset)
         self._rebuild_producer_state(log_start_offset, end_offset)
@@ -283,6 +284,7 @@ class _Loader:
 
     def _rebuild_leader_epochs(self) -> None:
         _log.info("%s: rebuilding the leader epochs from the log", self._partition)
+        self._leader_epochs.clear()
         for segment in self._segments:
             for batch in segment.batches(0):
                 self._note_leader_epoch(batch)
@@ -297,10 +299,16 @@ class _Loader:
         unflushed = self._segments.from_offset(recovery_point) if len(self._segments) else []
         for number, segment in enumerate(unflushed):
             error = self._recover_segment(segment, recovery_point, log_start_offset)
-            if error is None:
-                continue
-            self._cut(segment, error, unflushed[number + 1 :])
-            return
+            later = unflushed[number + 1 :]
+            if error is None and later and self._is_hole(segment.next_offset(), later[0], recovery_point):
+                error = CorruptRecordError("the segment that followed is missing", position=segment.size_bytes)
+            if error is not None:
+                self._cut(segment, error, later)
+                return
+
+    def _is_hole(self, end_offset: int, following: LogSegment, recovery_point: int) -> bool:
+        """Whether a segment is missing that a power cut took; compaction, too, leaves such holes."""
+        return recovery_point <= end_offset < following.base_offset and not self._config.is_compacted
 
     def _recover_segment(
         self, segment: LogSegment, recovery_point: int, log_start_offset: int = 0
@@ -334,7 +342,7 @@ class _Loader:
         aside = segment.records.file.path.with_name(f"{segment.records.file.path.name}.cut-at-{position}")
         lost = self._count_sound_records(segment, position) + sum(self._count_sound_records(s, 0) for s in later)
         cut_bytes = segment.size_bytes - position + sum(s.size_bytes for s in later)
-        if self._settings.keeps_cut_bytes:
+        if self._settings.keeps_cut_bytes and position < segment.size_bytes:
             self._keep_aside(segment, position, aside)
         segment.truncate_position(position)
         for after in later:

@@ -102,19 +102,28 @@ class LogManager:
         _log.warning("%s belongs to no topic of the metadata; it is kept as %s", path, renamed.name)
 
     def open_existing(
-        self, partitions: Mapping[TopicPartition, Path], config_of: Callable[[str], LogConfig]
+        self,
+        partitions: Mapping[TopicPartition, Path],
+        config_of: Callable[[str], LogConfig],
+        *,
+        are_adopted: bool = False,
     ) -> list[TopicPartition]:
-        """Opens the logs in those folders; gives the partitions whose logs had to be cut."""
+        """Opens the logs in those folders; gives the partitions whose logs had to be cut. `are_adopted`: they came from
+        elsewhere, perhaps without their checkpoints.
+        """
         was_cut = []
         for partition, path in partitions.items():
-            loaded = self._load(partition, path, config_of(partition.topic))
+            recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, None if are_adopted else 0)
+            loaded = self._load(partition, path, config_of(partition.topic), recovery_point)
             if loaded is not None and loaded.was_cut:
                 was_cut.append(partition)
         self._filesystem.unlink(self.directory / CLEAN_SHUTDOWN)
         self._filesystem.sync_directory(self.directory)
         return was_cut
 
-    def _load(self, partition: TopicPartition, path: Path, config: LogConfig) -> LoadedLog | None:
+    def _load(
+        self, partition: TopicPartition, path: Path, config: LogConfig, recovery_point: int | None
+    ) -> LoadedLog | None:
         try:
             loaded = load_log(
                 path,
@@ -122,7 +131,7 @@ class LogManager:
                 config,
                 self._settings,
                 log_start_offset=self._checkpoints[LOG_START_OFFSET_CHECKPOINT].get(partition, 0),
-                recovery_point=self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0),
+                recovery_point=recovery_point,
                 high_watermark=self._checkpoints[HIGH_WATERMARK_CHECKPOINT].get(partition, 0),
                 had_clean_shutdown=self.had_clean_shutdown,
             )
@@ -222,8 +231,11 @@ class LogManager:
 
     def close(self, broker_epoch: int) -> None:
         """A clean stop: logs closed, checkpoints written and, where every log was well, the file that says so."""
-        for log in self.logs.values():
-            log.close()
+        for partition, log in list(self.logs.items()):
+            try:
+                log.close()
+            except OSError as error:
+                self.set_offline(partition, access_error(error, log.directory, "close"))
         self.checkpoint_recovery_points()
         self.checkpoint_high_watermarks()
         self.checkpoint_log_starts()

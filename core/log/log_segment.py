@@ -25,7 +25,7 @@ from core.log.file_names import (
     offset_file_name,
 )
 from core.log.file_records import FileRecords, FileRegion
-from core.log.log_config import LogConfig
+from core.log.log_config import LONG_MAX, LogConfig
 from core.records.batches import Batch
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
 
@@ -287,6 +287,8 @@ class LogSegment:
                 if last_offset + 1 >= recovery_point:
                     return error
                 gap = self._gap(error.position, last_offset + 1, end_offset)
+                if gap.end_offset == LONG_MAX == recovery_point:  # the log's end, and nobody knows where it was safe
+                    return error
                 if gap.end_offset > recovery_point:  # it goes on where nothing was safe: the log ends with it
                     gap = gap._replace(end_offset=recovery_point)
                     self.gaps.append(gap)

@@ -187,6 +187,19 @@ def test_no_leader_epoch_is_used_twice(folders: Path) -> None:
     again.close()
 
 
+def test_damage_does_not_cost_what_lies_behind_it(folders: Path) -> None:
+    """Nothing says up to where the log was safe: only what is torn at its very end is cut."""
+    path = folders / "t-2" / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data + b"torn")
+    broker = open_broker(folders)
+    assert fetch(broker, 0, partition=2).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert values_of(fetch(broker, 1, partition=2)) == [b"later"]
+    assert [p.name for p in (folders / "t-2").glob("*.cut-at-*")] == [f"{path.name}.cut-at-{len(data)}"]
+    broker.close()
+
+
 def test_read_only(folders: Path) -> None:
     before = fingerprint(folders)
     broker = open_read_only(folders)
