@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import sys
@@ -61,6 +62,7 @@ def serve(
     from core.common.errors import UsageError
 
     _start_logging()
+    _raise_open_files_limit()
     broker_config = _broker_config(config, settings or [], advertise)
     where = parse_endpoint(listen) if listen else broker_config.listener or Endpoint("127.0.0.1", DEFAULT_PORT)
     if ephemeral and read_only:
@@ -74,6 +76,15 @@ def serve(
     configured = [Path(d) for d in broker_config.data_directories]
     directory = data_dir or (configured[0] if configured else default_data_dir())
     _serve(directory, broker_config, where, ready_file, lock_timeout, is_read_only=read_only)
+
+
+def _raise_open_files_limit() -> None:
+    """As many files as the system lets this process open: a broker has one for each partition, and connections."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _start_logging() -> None:

@@ -91,6 +91,9 @@ class Broker:
         except OSError as error:
             self._release()
             raise access_error(error, error.filename or self.directory, "open") from error
+        except KafkaError as error:  # of the metadata log
+            self._release()
+            raise AccessError(str(error), where=str(self.directory)) from error
         except BaseException:
             self._release()
             raise
@@ -278,9 +281,13 @@ class Broker:
         delay_ms = self._log_config(name).file_delete_delay_ms if name in self.image.topics else 0
         topic = self.controller.delete_topic(name)
         for partition in self.replicas.remove_topic(topic):
-            renamed = self.log_manager.remove(partition)
-            if renamed is not None:
-                self._delete_later([renamed], delay_ms)
+            try:
+                renamed = self.log_manager.remove(partition)
+            except OSError as error:  # it is a stray then, and will be called one
+                _log.error("%s", access_error(error, error.filename or self.directory, "delete"))
+            else:
+                if renamed is not None:
+                    self._delete_later([renamed], delay_ms)
         return topic
 
     def _delete_later(self, paths: Sequence[Path], delay_ms: int) -> None:

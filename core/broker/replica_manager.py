@@ -52,13 +52,12 @@ class ReplicaManager:
                 continue
             try:
                 log = self._log_manager.create(partition, topic.topic_id, config)
+                self.partitions[partition] = Partition(log, registration, topic.topic_id)
             except OSError as error:
                 reason = access_error(error, self._log_manager.directory / str(partition), "create")
-                _log.error("%s is offline: %s", partition, reason)
-                self._log_manager.offline[partition] = reason
-                continue
-            log.on_roll = self._flusher.flush
-            self.partitions[partition] = Partition(log, registration, topic.topic_id)
+                self._log_manager.set_offline(partition, reason)
+            else:
+                log.on_roll = self._flusher.flush
 
     def remove_topic(self, topic: TopicImage) -> list[TopicPartition]:
         """Stops serving the topic; whoever waits for its records is answered. Gives its partitions."""

@@ -84,7 +84,7 @@ class Scrubber:
 
     def examine(self, log: PartitionLog, error: CorruptRecordError) -> None:
         """Finds out how far the damage goes that a reader met."""
-        segment = next((s for s in log.segments if str(s.records.file.path) == error.path), None)
+        segment = next((s for s in log.segments if str(s.records.path) == error.path), None)
         where = error.path, error.position
         if segment is None or error.position < 0 or where in self._examined:
             return
@@ -130,5 +130,5 @@ class _Read:
             self.position, self.last_offset = self.gap.end_position, self.gap.end_offset - 1
             self.is_at_end = self.position >= segment.size_bytes
         except OSError as error:
-            _log.error("could not read %s: %s", segment.records.file.path, error.strerror)
+            _log.error("could not read %s: %s", segment.records.path, error.strerror)
             self.is_at_end = True

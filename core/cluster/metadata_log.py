@@ -19,8 +19,9 @@ from pathlib import Path
 from core.cluster.metadata_image import MetadataImage
 from core.cluster.metadata_record import MetadataRecord, decode_metadata_record, encode_metadata_record
 from core.common.clock import Clock
-from core.common.errors import CorruptRecordError, MalformedMessageError
-from core.common.filesystem import FileSystem
+from core.common.error_code import ErrorCode
+from core.common.errors import CorruptRecordError, KafkaError, MalformedMessageError
+from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition
 from core.log.file_names import CHECKPOINT_SUFFIX, CLUSTER_METADATA_TOPIC
 from core.log.log_config import LONG_MAX, LogConfig
@@ -70,6 +71,7 @@ class MetadataLog:
         self._log = self._open()
         self._epoch = max(self._log.leader_epochs.latest_epoch, self._epoch_of_quorum_state()) + 1
         self._is_leading = False
+        self._failure: KafkaError | None = None
 
     @property
     def end_offset(self) -> int:
@@ -125,16 +127,35 @@ class MetadataLog:
     # --- appending
 
     def append(self, records: Sequence[MetadataRecord]) -> None:
-        """Appends the records as one batch (more where it would be too large), syncs them and applies them."""
-        if not self._is_leading:
-            self._begin_epoch()
-        now_ms = self._clock.now_ms()
-        for values in _in_batches([encode_metadata_record(r) for r in records]):
-            self._append_batch([Record(n, now_ms, None, value) for n, value in enumerate(values)])
-        self._log.flush()
+        """Appends the records as one batch (more where it would be too large), syncs them and applies them.
+
+        KafkaError(KAFKA_STORAGE_ERROR) where the disk refuses, nothing applied then. Where it refused in the middle,
+        nobody knows what it holds: nothing more is appended until the next start.
+        """
+        if self._failure is not None:
+            raise self._failure
+        end_offset = self._log.log_end_offset
+        try:
+            if not self._is_leading:
+                self._begin_epoch()
+            now_ms = self._clock.now_ms()
+            for values in _in_batches([encode_metadata_record(r) for r in records]):
+                self._append_batch([Record(n, now_ms, None, value) for n, value in enumerate(values)])
+            self._log.flush()
+        except OSError as error:
+            raise self._failed(error, has_begun=self._log.log_end_offset > end_offset) from error
         self._log.update_high_watermark(self._log.log_end_offset)
         for record in records:
             self.image.apply(record)
+
+    def _failed(self, error: OSError, *, has_begun: bool) -> KafkaError:
+        reason = access_error(error, error.filename or self.directory, "write to")
+        failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(reason))
+        if has_begun:
+            failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{reason}; metadata stay as they are until a restart")
+            self._failure = failure
+        _log.error("%s", failure)
+        return failure
 
     def _begin_epoch(self) -> None:
         """What winning the election of one voter leaves behind."""
@@ -165,10 +186,15 @@ class MetadataLog:
         self._log.append_as_leader(RecordBatch(memoryview(batch)), self._epoch, from_client=False)
 
     def close(self) -> None:
-        """Writes a snapshot where the log has grown long behind the last one, and closes."""
-        if self._log.size_bytes > _SNAPSHOT_AFTER_BYTES and self._log.log_end_offset > self._snapshot_end:
-            self._write_snapshot()
-        self._log.close()
+        """Writes a snapshot where the log has grown long behind the last one, and closes. A disk that refuses costs the
+        next start some time: every append is there.
+        """
+        try:
+            if self._log.size_bytes > _SNAPSHOT_AFTER_BYTES and self._log.log_end_offset > self._snapshot_end:
+                self._write_snapshot()
+            self._log.close()
+        except OSError as error:
+            _log.error("%s", access_error(error, error.filename or self.directory, "write to"))
 
     def _write_snapshot(self) -> None:
         """The image as a checkpoint at the log's end; what it covers leaves the log."""
@@ -225,7 +251,7 @@ def _records_of(log: PartitionLog, start_offset: int) -> Iterable[MetadataRecord
                 continue
             for record in batch.records():
                 if record.offset >= start_offset:
-                    yield _decode(record, segment.records.file.path)
+                    yield _decode(record, segment.records.path)
 
 
 def read_snapshot(path: Path) -> Iterable[MetadataRecord]:

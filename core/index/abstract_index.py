@@ -97,6 +97,11 @@ class AbstractIndex:
         self.flush()
         self._data = None
 
+    def release(self) -> None:
+        """Lets go of what is in the file; it is read again when it is needed."""
+        if self._written == self._count:
+            self._data = None
+
     def reset(self) -> None:
         """Forgets every entry, in memory and in the file, for a rebuild."""
         self._data = bytearray()
@@ -148,10 +153,12 @@ class AbstractIndex:
                 self.flush()
 
     def _load(self) -> bytearray | mmap.mmap | bytes:
-        if self._data is None:
-            self._data = self._read()
-            self._count = self._written = self._valid_count(self._data)
-        return self._data
+        data = self._data
+        if data is None:  # a sealed index: another thread may let go of it at any time
+            data = self._read()
+            self._count = self._written = self._valid_count(data)
+            self._data = data
+        return data
 
     def _writable(self) -> bytearray:
         data = self._data

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import Buffer, File
@@ -34,9 +35,37 @@ class FileRegion:
 class FileRecords:
     """An append-only file of batches; owned by one task, but for `file.sync()`. `size_bytes` is where the next goes."""
 
-    def __init__(self, file: File, size_bytes: int | None = None) -> None:
-        self.file = file
-        self.size_bytes = file.size() if size_bytes is None else size_bytes
+    def __init__(self, path: Path, open_file: Callable[[Path], File], *, is_opened_late: bool = False) -> None:
+        """The file is opened at once, or when it is first needed. OSError as the disk says."""
+        self.path = path
+        self._open_file = open_file
+        self._file: File | None = None
+        self._is_torn = False
+        self.on_use: Callable[[], None] | None = None
+        """Told whenever the file is wanted."""
+        self.size_bytes = path.stat().st_size if is_opened_late else self.file.size()
+
+    @property
+    def file(self) -> File:
+        file = self._file
+        if file is None:
+            file = self._file = self._open_file(self.path)
+        if self.on_use is not None:
+            self.on_use()
+        return file
+
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
+
+    def release(self) -> None:
+        """Lets go of the file; it is opened again when it is needed. Whoever holds it goes on."""
+        self._file = None
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
     def append(self, data: Buffer) -> int:
         """Writes at the end and returns the position where; a write that fails leaves the size as it was."""
@@ -44,10 +73,17 @@ class FileRecords:
         try:
             self.file.write_at(data, position)
         except OSError:
-            self.file.truncate(position)
+            self._is_torn = True
+            self.trim()
             raise
         self.size_bytes = position + len(data)
         return position
+
+    def trim(self) -> None:
+        """Takes away what a write that failed may have left behind the end. OSError where that fails as well."""
+        if self._is_torn:
+            self.file.truncate(self.size_bytes)
+            self._is_torn = False
 
     def region(self, position: int, size_bytes: int) -> FileRegion:
         return FileRegion(self.file, position, size_bytes)
@@ -116,5 +152,5 @@ class FileRecords:
                     f"batch of {size} bytes where {stop - position} are left", position=position, offset=offset
                 )
         except CorruptRecordError as error:
-            raise error.in_file(self.file.path) from None
+            raise error.in_file(self.path) from None
         return size

@@ -6,6 +6,7 @@ pair (epoch, offset) names one record for ever (KIP-101, org.apache.kafka.storag
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,8 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.log.checkpoint_file import format_checkpoint, parse_checkpoint
 from core.log.file_names import LEADER_EPOCH_CHECKPOINT
+
+_log = logging.getLogger("plog.log")
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
@@ -59,14 +62,15 @@ class LeaderEpochCache:
         return self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Notes that the record at `start_offset` was written in `epoch`; nothing to do within the latest one."""
+        """Notes that the record at `start_offset` was written in `epoch`; nothing to do within the latest one. OSError
+        as the disk says, nothing noted then.
+        """
         if self._entries and self._entries[-1].epoch == epoch:
             return
         if epoch < 0:
             return
-        self._entries = [e for e in self._entries if e.epoch < epoch and e.start_offset < start_offset]
-        self._entries.append(EpochEntry(epoch, start_offset))
-        self._write()
+        kept = [e for e in self._entries if e.epoch < epoch and e.start_offset < start_offset]
+        self._write([*kept, EpochEntry(epoch, start_offset)])
 
     def epoch_of(self, offset: int) -> int:
         """The epoch in which the record at `offset` was written; -1 where that is not known."""
@@ -105,9 +109,14 @@ class LeaderEpochCache:
         self._replace([])
 
     def _replace(self, entries: list[EpochEntry]) -> None:
+        """What a disk that refuses leaves too much in the file is dropped at the next start."""
         if entries != self._entries:
-            self._entries = entries
-            self._write()
+            try:
+                self._write(entries)
+            except OSError as error:
+                _log.warning("could not write %s: %s", self._path, error.strerror)
+                self._entries = entries
 
-    def _write(self) -> None:
-        self._filesystem.write_atomic(self._path, format_checkpoint(self._entries), sync=False)
+    def _write(self, entries: list[EpochEntry]) -> None:
+        self._filesystem.write_atomic(self._path, format_checkpoint(entries), sync=False)
+        self._entries = entries

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.common.clock import Clock
@@ -42,6 +42,7 @@ from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
+from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog, note_damage, rebuild_producer_state
 from core.log.producer_state_manager import ProducerStateManager
 from core.records.batches import Batch
@@ -57,6 +58,7 @@ class LogSettings:
     clock: Clock
     filesystem: FileSystem
     producer_id_expiration_ms: int = 86_400_000
+    open_files: OpenFiles = field(default_factory=OpenFiles)
     keeps_cut_bytes: bool = True
     """Whether what is cut from a log's end is copied aside: not where the log's files are another's, and stay whole."""
 
@@ -146,6 +148,7 @@ class _Loader:
             recovery_point=min(recovery_point, end_offset),
             clock=self._settings.clock,
             filesystem=self._filesystem,
+            open_files=self._settings.open_files,
         )
         log.update_high_watermark(high_watermark)
         return LoadedLog(log, self._was_cut)
@@ -187,7 +190,7 @@ class _Loader:
             try:
                 work()
             except CorruptRecordError as error:
-                segment = next((s for s in self._segments if str(s.records.file.path) == error.path), None)
+                segment = next((s for s in self._segments if str(s.records.path) == error.path), None)
                 if segment is None or any(gap.position == error.position for gap in segment.gaps):
                     raise
                 gap = segment.find_gap(error.position, self._end_of(segment, self._log_end_offset))
@@ -221,7 +224,7 @@ class _Loader:
     def _replace_by_swap(self, base_offset: int, swap: Path) -> None:
         """The swapped-in segment replaces all segments whose offsets it covers."""
         end_offset = base_offset + 1
-        for batch in FileRecords(self._filesystem.open_read(swap)).iter_headers(0):
+        for batch in FileRecords(swap, self._filesystem.open_read).iter_headers(0):
             end_offset = batch.next_offset
         for offset, path in find_offset_files(self._directory, LOG_SUFFIX):
             if base_offset <= offset < end_offset:
@@ -248,7 +251,9 @@ class _Loader:
                 offset,
                 self._config,
                 self._filesystem,
+                self._settings.open_files,
                 created_ms=self._settings.clock.now_ms(),
+                is_sealed=offset != max(logs),
             )
             self._segments.add(segment)
         self._take_up_known_damage()
@@ -260,10 +265,16 @@ class _Loader:
                     self._has_unsound_end = True
                 else:
                     self._rebuild_indexes(segment)
+            segment.release_files()
 
     def _new_segment(self, base_offset: int) -> LogSegment:
         segment = LogSegment(
-            self._directory, base_offset, self._config, self._filesystem, created_ms=self._settings.clock.now_ms()
+            self._directory,
+            base_offset,
+            self._config,
+            self._filesystem,
+            self._settings.open_files,
+            created_ms=self._settings.clock.now_ms(),
         )
         segment.create_files()
         return segment
@@ -331,6 +342,10 @@ class _Loader:
         self._damage.set_segment(segment.base_offset, [])
         for gap in segment.gaps:
             note_damage(self._damage, segment, gap, self._partition)
+        if segment is self._segments.active or error is not None:
+            segment.unseal()
+        else:
+            segment.on_become_inactive()
         segment.offset_index.flush()
         segment.time_index.flush()
         return error
@@ -339,24 +354,24 @@ class _Loader:
         """Ends the log at the bad batch; every byte that goes is kept aside."""
         self._was_cut = True
         position = error.position
-        aside = segment.records.file.path.with_name(f"{segment.records.file.path.name}.cut-at-{position}")
+        aside = segment.records.path.with_name(f"{segment.records.path.name}.cut-at-{position}")
         lost = self._count_sound_records(segment, position) + sum(self._count_sound_records(s, 0) for s in later)
         cut_bytes = segment.size_bytes - position + sum(s.size_bytes for s in later)
         if self._settings.keeps_cut_bytes and position < segment.size_bytes:
             self._keep_aside(segment, position, aside)
         segment.truncate_position(position)
         for after in later:
-            path = after.records.file.path
+            path = after.records.path
             self._filesystem.rename(path, path.with_name(f"{path.name}.cut-at-0"))
             self._segments.remove(after)
-            after.records.file.close()
+            after.records.close()
             for index in after.paths[1:]:
                 self._filesystem.unlink(index)
         self._filesystem.sync_directory(self._directory)
         _log.warning(
             "%s: %s; the log ends there now, at offset %d; the %d bytes behind it, %d sound records among them, are %s",
             self._partition,
-            error.in_file(segment.records.file.path),
+            error.in_file(segment.records.path),
             segment.next_offset(),
             cut_bytes,
             lost,

@@ -236,6 +236,13 @@ class LogManager:
                 log.close()
             except OSError as error:
                 self.set_offline(partition, access_error(error, log.directory, "close"))
+        try:
+            self._write_at_end(broker_epoch)
+        except OSError as error:
+            reason = access_error(error, error.filename or self.directory, "write to")
+            _log.error("%s; the next start reads the logs as after a crash", reason)
+
+    def _write_at_end(self, broker_epoch: int) -> None:
         self.checkpoint_recovery_points()
         self.checkpoint_high_watermarks()
         self.checkpoint_log_starts()

@@ -26,6 +26,7 @@ from core.log.file_names import (
 )
 from core.log.file_records import FileRecords, FileRegion
 from core.log.log_config import LONG_MAX, LogConfig
+from core.log.open_files import OpenFiles
 from core.records.batches import Batch
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
 
@@ -55,18 +56,21 @@ class LogSegment:
         base_offset: int,
         config: LogConfig,
         filesystem: FileSystem,
+        open_files: OpenFiles,
         *,
         created_ms: int,
         jitter_ms: int = 0,
-        size_bytes: int | None = None,
+        is_sealed: bool = False,
     ) -> None:
+        """`is_sealed`: it is on the disk, whole, and takes no appends."""
         self.base_offset = base_offset
         self.directory = directory
         self.config = config
         self._filesystem = filesystem
         self._created_ms = created_ms
         self._jitter_ms = jitter_ms
-        self.records = FileRecords(filesystem.open_append(self._path(LOG_SUFFIX)), size_bytes)
+        self._open_files = open_files
+        self.records = FileRecords(self._path(LOG_SUFFIX), filesystem.open_append, is_opened_late=is_sealed)
         maximum = config.segment_index_bytes
         self.offset_index = OffsetIndex(self._path(INDEX_SUFFIX), base_offset, maximum, filesystem)
         self.time_index = TimeIndex(self._path(TIME_INDEX_SUFFIX), base_offset, maximum, filesystem)
@@ -77,7 +81,13 @@ class LogSegment:
         self.gaps: list[Gap] = []
         self._is_new = False
         self._is_sealed = False
+        self._changes = 0  # appends and the like, and how many of them are on the disk
+        self._synced_changes = 0
         self._last_batch = (base_offset, 0)  # base offset and position of a batch near the end: where tails begin
+
+        if is_sealed:
+            self._is_sealed = True
+            self._share_files()
 
     def _path(self, suffix: str) -> Path:
         return self.directory / offset_file_name(self.base_offset, suffix)
@@ -122,6 +132,7 @@ class LogSegment:
         """Writes the batch and returns its position. OSError as the disk says, nothing written then."""
         position = self.records.append(batch.buffer[batch.start : batch.start + batch.size_bytes])
         self._index(batch, position)
+        self._changes += 1
         self._last_batch = (batch.base_offset, position)
         return position
 
@@ -224,7 +235,7 @@ class LogSegment:
         return CorruptRecordError(
             f"offsets {gap.start_offset} to {gap.end_offset - 1} are damaged",
             position=gap.position,
-            path=str(self.records.file.path),
+            path=str(self.records.path),
         )
 
     def find_offset_by_timestamp(self, timestamp: int, start_offset: int) -> FoundTimestamp | None:
@@ -267,6 +278,7 @@ class LogSegment:
         here. Batches below `recovery_point` were safe on the disk: what is wrong there is damage of another kind, a
         gap, and stays.
         """
+        self._changes += 1
         self.offset_index.reset()
         self.time_index.reset()
         self.transaction_index.reset()
@@ -366,6 +378,7 @@ class LogSegment:
     def truncate_position(self, position: int) -> int:
         """Cuts the file at a position that starts a batch; the indexes must be cut by `truncate_indexes`. Bytes cut."""
         cut = self.size_bytes - position
+        self._changes += 1
         if cut > 0:
             self.records.truncate(position)
         return cut
@@ -397,19 +410,31 @@ class LogSegment:
         self.offset_index.flush()
         self.time_index.flush()
         self._is_new = True
+        self._changes += 1
 
     def on_become_inactive(self) -> None:
         """No more appends: the last timestamp goes into the time index, the indexes into their files."""
+        self.records.trim()
         if self.size_bytes:
             self.time_index.maybe_append(*self.max_timestamp, at_roll=True)
         self.offset_index.seal()
         self.time_index.seal()
         self._is_sealed = True
+        self._changes += 1
+
+    def unseal(self) -> None:
+        """It takes appends after all: those behind it went."""
+        self._is_sealed = False
+        self.records.on_use = None
+        self._open_files.forget(self)
 
     def sync(self) -> None:
         """Returns when the batches, and the indexes of a sealed segment, are on the disk. Safe from any thread."""
+        changes, is_sealed = self._changes, self._is_sealed
+        if changes == self._synced_changes:
+            return
         self.records.file.sync()
-        if self._is_sealed:
+        if is_sealed:
             self.offset_index.sync()
             self.time_index.sync()
             self.transaction_index.sync()
@@ -417,9 +442,27 @@ class LogSegment:
             self._filesystem.sync_directory(self.directory)
             self._filesystem.sync_directory(self.directory.parent)
             self._is_new = False
+        self._synced_changes = changes
+        if is_sealed:
+            self._share_files()
+
+    def _share_files(self) -> None:
+        """From now on its files may be closed while nobody needs them: all that is in them is safe."""
+        self.records.on_use = lambda: self._open_files.use(self)
+        if self.records.is_open:
+            self._open_files.use(self)
+
+    def release_files(self) -> None:
+        """Closes what can be opened again."""
+        if self._is_sealed:
+            self.records.release()
+            self.offset_index.release()
+            self.time_index.release()
 
     def close(self) -> None:
         """Writes the indexes, trimmed, syncs all and closes the files."""
-        self.on_become_inactive()
+        if not self._is_sealed:
+            self.on_become_inactive()
         self.sync()
-        self.records.file.close()
+        self._open_files.forget(self)
+        self.records.close()

@@ -33,6 +33,7 @@ from core.log.log_config import LogConfig
 from core.log.log_segment import FoundTimestamp, LogSegment
 from core.log.log_segments import LogSegments
 from core.log.log_validator import validate_batch
+from core.log.open_files import OpenFiles
 from core.log.producer_state import BatchMetadata
 from core.log.producer_state_manager import ProducerStateManager
 from core.records.record_batch import (
@@ -88,6 +89,7 @@ class PartitionLog:
         recovery_point: int,
         clock: Clock,
         filesystem: FileSystem,
+        open_files: OpenFiles,
     ) -> None:
         self.directory = directory
         self.partition = partition
@@ -102,6 +104,7 @@ class PartitionLog:
         self._config = config
         self._clock = clock
         self._filesystem = filesystem
+        self._open_files = open_files
         self.on_roll: Callable[[PartitionLog], None] | None = None
         """Told when a segment took its last append: what lies before the log's end is to be flushed."""
         self.check_invariants()
@@ -209,6 +212,7 @@ class PartitionLog:
             base_offset,
             self._config,
             self._filesystem,
+            self._open_files,
             created_ms=self._clock.now_ms(),
             jitter_ms=random.randrange(jitter) if jitter else 0,  # noqa: S311 - spreads work, guards nothing
         )
@@ -376,6 +380,7 @@ class PartitionLog:
         start = self.end_offset_of(segments[-1])
         for segment in segments:
             self.segments.remove(segment)
+            self._open_files.forget(segment)
         self._forget_damage()
         if start > self.log_start_offset:
             self.log_start_offset = start
@@ -399,14 +404,17 @@ class PartitionLog:
         """Takes the segments out and their files away. A read that was answered already keeps its file open."""
         for segment in segments:
             self.segments.remove(segment)
+            self._open_files.forget(segment)
             for path in segment.paths:
                 self._filesystem.unlink(path)
 
     # --- to the disk
 
     def unflushed_segments(self, offset: int) -> list[LogSegment]:
-        """What `sync_segments` must sync before the recovery point may move to `offset`."""
-        return [s for s in self.segments.from_offset(self.recovery_point) if s.base_offset < offset]
+        """What `sync_segments` must sync before the recovery point may move to `offset`. Also the segment that ends at
+        the recovery point: since its records were flushed it may have been sealed.
+        """
+        return [s for s in self.segments.from_offset(self.recovery_point - 1) if s.base_offset < offset]
 
     def mark_flushed(self, offset: int) -> None:
         """Everything below `offset` is on the disk."""
@@ -445,7 +453,7 @@ def note_damage(damage: GapLedger, segment: LogSegment, gap: Gap, partition: Top
         gap.end_offset - 1,
         gap.position,
         gap.end_position,
-        segment.records.file.path,
+        segment.records.path,
     )
 
 

@@ -41,7 +41,7 @@ class SegmentReader:
     def __init__(self, path: Path, base_offset: int, filesystem: FileSystem) -> None:
         self.path = path
         self.base_offset = base_offset
-        self.records = FileRecords(filesystem.open_read(path))
+        self.records = FileRecords(path, filesystem.open_read)
         self._filesystem = filesystem
 
     @cached_property
@@ -88,7 +88,7 @@ class SegmentReader:
         return self._time_index.last_entry().timestamp
 
     def close(self) -> None:
-        self.records.file.close()
+        self.records.close()
 
 
 class PartitionReader:

@@ -185,7 +185,7 @@ def test_damage_in_a_log_is_an_answer_not_the_end_of_the_connection(
     log = broker.replicas.find("t", 0).log
     third = log.segments.active.translate_offset(2)
     assert third is not None
-    path = log.segments.active.records.file.path
+    path = log.segments.active.records.path
     data = bytearray(path.read_bytes())
     data[third[0] + 16] = 99  # the magic
     path.write_bytes(data)

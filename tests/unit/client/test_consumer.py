@@ -91,7 +91,7 @@ def test_no_such_partition(broker: Broker) -> None:
 
 def test_a_batch_that_went_bad_on_the_disk(broker: Broker) -> None:
     produce_values(broker, b"good", b"bad")
-    path = broker.replicas.partitions[A].log.segments.active.records.file.path
+    path = broker.replicas.partitions[A].log.segments.active.records.path
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)

@@ -9,7 +9,7 @@ from core.cluster import metadata_log as metadata_log_module
 from core.cluster.metadata_log import MetadataLog, read_metadata_image
 from core.cluster.metadata_record import MetadataRecord, decode_metadata_record, encode_metadata_record
 from core.common.clock import ManualClock
-from core.common.errors import CorruptRecordError, MalformedMessageError
+from core.common.errors import CorruptRecordError, KafkaError, MalformedMessageError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import random_uuid
 from core.protocol.schema.metadata_records import (
@@ -88,7 +88,7 @@ def test_a_torn_tail_is_cut_and_kept(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.append(topic("a"))
     log.append(topic("b"))
-    path = log._log.segments.active.records.file.path
+    path = log._log.segments.active.records.path
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size - 7)
     again = open_log(tmp_path)
@@ -104,7 +104,7 @@ def test_a_full_disk_leaves_the_image_as_it_is(tmp_path: Path) -> None:
     log = open_log(tmp_path, disk)
     log.append(topic("a"))
     disk.is_full = True
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(KafkaError, match="no space left"):
         log.append(topic("b"))
     assert names(log) == {"a"}
     disk.is_full = False

@@ -1,0 +1,249 @@
+"""A disk that refuses, at every single operation: the client is told, others go on, nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from core.broker.broker import Broker
+from core.broker.broker_config import BrokerConfig
+from core.cluster.controller import NewTopic
+from core.common.clock import ManualClock
+from core.common.error_code import ErrorCode
+from core.common.errors import AccessError, KafkaError
+from core.common.filesystem import Buffer, File, FileSystem
+from tests.support.broker import fetch, produce
+from tests.support.logs import NOW, make_batch, read_all
+
+DAY_MS = 86_400_000
+WINDOW = 3
+"""Operations in a row that fail."""
+
+
+class FailingDisk(FileSystem):
+    """Counts what it is asked for; the operations from number `fails_from` on fail, `WINDOW` of them."""
+
+    def __init__(self, code: int = errno.EIO) -> None:
+        self.count = 0
+        self.fails_from: int | None = None
+        self._code = code
+
+    def ask(self, path: Path) -> None:
+        self.count += 1
+        if self.fails_from is not None and self.fails_from < self.count <= self.fails_from + WINDOW:
+            raise OSError(self._code, os.strerror(self._code), str(path))
+
+    def open_append(self, path: Path) -> File:
+        self.ask(path)
+        opened = super().open_append(path)
+        fd, opened.fd = opened.fd, -1
+        return _FailingFile(path, fd, self)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.ask(old)
+        super().rename(old, new)
+
+    def unlink(self, path: Path) -> None:
+        self.ask(path)
+        super().unlink(path)
+
+    def make_directory(self, path: Path) -> None:
+        self.ask(path)
+        super().make_directory(path)
+
+    def remove_directory(self, path: Path) -> None:
+        self.ask(path)
+        super().remove_directory(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self.ask(path)
+        super().sync_directory(path)
+
+
+class _FailingFile(File):
+    """A write that fails has written half of its bytes."""
+
+    __slots__ = ("_disk",)
+
+    def __init__(self, path: Path, fd: int, disk: FailingDisk) -> None:
+        super().__init__(path, fd)
+        self._disk = disk
+
+    def write_at(self, data: Buffer, position: int) -> None:
+        try:
+            self._disk.ask(self.path)
+        except OSError:
+            super().write_at(memoryview(data)[: len(data) // 2], position)
+            raise
+        super().write_at(data, position)
+
+    def truncate(self, size: int) -> None:
+        self._disk.ask(self.path)
+        super().truncate(size)
+
+    def sync(self) -> None:
+        self._disk.ask(self.path)
+        super().sync()
+
+
+class Life:
+    """What was acknowledged, by topic and offset, whatever was refused beside it."""
+
+    def __init__(self, directory: Path, disk: FailingDisk) -> None:
+        self.directory = directory
+        self.disk = disk
+        self.clock = ManualClock(NOW)
+        self.acknowledged: dict[str, dict[int, bytes]] = {}
+        self.refused = 0
+        self.broker = self.open()
+
+    def open(self) -> Broker:
+        """Again where the disk refuses: a person would do so."""
+        while True:
+            try:
+                return Broker(self.directory, BrokerConfig(), clock=self.clock, filesystem=self.disk)
+            except AccessError:
+                self.refused += 1
+
+    def create(self, name: str, **configs: str) -> None:
+        settings: dict[str, str | None] = {"retention.ms": "-1", "internal.segment.bytes": "250"}
+        settings |= {key.replace("_", "."): value for key, value in configs.items()}
+        while True:
+            try:
+                self.broker.create_topic(NewTopic(name, 1, configs=settings))
+            except KafkaError as error:
+                if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:  # it was written, and not acknowledged
+                    break
+                if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+                    raise
+                self.refused += 1
+                if self.refused > 9:
+                    self.restart()
+            else:
+                break
+        self.acknowledged[name] = {}
+
+    def produce(self, name: str, count: int) -> None:
+        for number in range(count):
+            value = b"%b %d" % (name.encode(), number)
+            answer = produce(self.broker, make_batch(value, b"." * (number * 31 % 90)), name)
+            if answer.error_code:
+                assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+                self.refused += 1
+            else:
+                self.acknowledged[name][answer.base_offset] = value
+
+    def housekeep(self) -> None:
+        """What the server's loop does, every second."""
+        try:
+            self.broker.housekeep()
+        except OSError:
+            self.refused += 1
+
+    def restart(self) -> None:
+        self.broker.close()
+        self.broker = self.open()
+
+    def check(self) -> None:
+        for name, acknowledged in self.acknowledged.items():
+            assert fetch(self.broker, 0, name).error_code == 0
+            log = self.broker.replicas.find(name, 0).log
+            log.check_invariants()
+            records = {record.offset: record.value for record in read_all(log, log.log_start_offset)}
+            assert {o: records.get(o) for o in acknowledged if o >= log.log_start_offset} == {
+                o: v for o, v in acknowledged.items() if o >= log.log_start_offset
+            }
+            assert sorted(records) == list(range(log.log_start_offset, log.log_end_offset))
+
+
+def live(life: Life) -> None:
+    life.create("a", flush_messages="1")
+    life.create("b")
+    life.produce("a", 4)
+    life.produce("b", 4)
+    life.clock.advance(60_000)
+    life.housekeep()
+    life.produce("b", 3)
+    try:
+        life.broker.create_topic(NewTopic("c", 1))
+        life.broker.delete_topic("c")
+    except KafkaError:
+        life.refused += 1
+    life.restart()
+    life.produce("a", 3)
+    life.produce("b", 3)
+
+
+def count_operations(directory: Path) -> int:
+    disk = FailingDisk()
+    life = Life(directory, disk)
+    live(life)
+    life.check()
+    assert not life.refused
+    life.broker.close()
+    return disk.count
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EACCES])
+def test_a_fault_at_every_operation(tmp_path: Path, code: int, caplog: pytest.LogCaptureFixture) -> None:
+    total = count_operations(tmp_path / "none")
+    step = 3 if code == errno.EIO else 11
+    for number in range(0, total, step):
+        disk = FailingDisk(code)
+        disk.fails_from = number
+        life = Life(tmp_path / f"{number}", disk)
+        live(life)
+        disk.fails_from = None
+        life.restart()
+        life.check()
+        life.produce("a", 2)
+        life.produce("b", 2)
+        life.check()
+        life.broker.close()
+        caplog.clear()
+
+
+def test_a_full_disk_is_over_when_there_is_room_again(tmp_path: Path) -> None:
+    """No restart needed; and the other topic, whose disk has room, was not held up."""
+    disk = FailingDisk(errno.ENOSPC)
+    life = Life(tmp_path, disk)
+    life.create("a")
+    life.create("b")
+    life.produce("a", 1)
+    write_at: Callable[..., None] = _FailingFile.write_at
+
+    def full(self: _FailingFile, data: Buffer, position: int) -> None:
+        if "/a-0/" in str(self.path):
+            raise OSError(errno.ENOSPC, "No space left on device", str(self.path))
+        write_at(self, data, position)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_FailingFile, "write_at", full)
+        life.produce("a", 3)
+        life.produce("b", 3)
+    assert (life.refused, len(life.acknowledged["b"])) == (3, 3)
+    life.produce("a", 2)
+    assert sorted(life.acknowledged["a"]) == [0, 2, 4], "batches of two"
+    life.check()
+    life.broker.close()
+
+
+def test_a_folder_that_is_removed_under_a_broker(tmp_path: Path) -> None:
+    life = Life(tmp_path, FailingDisk())
+    life.create("a")
+    life.create("b")
+    life.produce("a", 2)
+    life.produce("b", 2)
+    for path in (tmp_path / "a-0").iterdir():
+        path.unlink()
+    (tmp_path / "a-0").rmdir()
+    life.produce("a", 6)  # until it rolls
+    assert life.refused
+    life.produce("b", 6)
+    assert len(life.acknowledged["b"]) == 8
+    life.broker.apply_retention()
+    life.broker.close()
