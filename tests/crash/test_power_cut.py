@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,6 +68,7 @@ def test_a_broker_that_is_killed_keeps_all_that_it_acknowledged(scratch: Path) -
 def test_a_power_cut_leaves_what_was_flushed(scratch: Path) -> None:
     life = broker_life(scratch / "life")
     states = check_power_cuts(life, scratch, seed=1)
+    sys.stdout.write(f"{states} states\n")
     assert states > 500
 
 

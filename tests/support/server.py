@@ -59,6 +59,10 @@ class Server:
             time.sleep(0.01)  # the process says that it is ready by a file, and by nothing that can be waited for
         self.address = ready.read_text().strip()
 
+    def pin(self, address: str) -> None:
+        """Every later start listens there."""
+        self._arguments = (*self._arguments, "--listen", address)
+
     @property
     def host_and_port(self) -> tuple[str, int]:
         host, _, port = self.address.rpartition(":")
