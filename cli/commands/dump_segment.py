@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.findings_out import print_findings
+from cli.options import say
 from cli.output import OutputFormat, is_terminal, write_rows
+from core.common.errors import AccessError
 
 if TYPE_CHECKING:
     from core.inspector.file_dump import FileDump
@@ -87,23 +89,32 @@ def _print(dumps: Iterator[FileDump], format_: DumpFormat) -> int:
     """Everything, and then what was wrong; the exit code."""
     findings = []
     for dump in dumps if format_ is not DumpFormat.arrow else _print_arrow(dumps):
-        match format_:
-            case DumpFormat.kafka:
-                for piece in dump.kafka_text():
-                    sys.stdout.buffer.write(piece)
-            case DumpFormat.table:
-                rows = list(dump.rows())
-                print(f"{dump.path}: {dump.kind.value}" + ("" if rows else ", empty"), flush=True)
-                if rows:
-                    write_rows(rows, list(rows[0]), OutputFormat.table)
-            case DumpFormat.ndjson:
-                for row in dump.rows():
-                    print(json.dumps({"file": str(dump.path), "kind": dump.kind.value, **row}))
-            case DumpFormat.csv:
-                _print_csv(dump)
+        try:
+            _print_one(dump, format_)
+        except AccessError as error:
+            if dump.path.exists():
+                raise
+            say(f"warning: {error}; its broker deleted it meanwhile")
         findings += dump.findings
     sys.stdout.flush()
     return print_findings(findings)
+
+
+def _print_one(dump: FileDump, format_: DumpFormat) -> None:
+    match format_:
+        case DumpFormat.kafka:
+            for piece in dump.kafka_text():
+                sys.stdout.buffer.write(piece)
+        case DumpFormat.table:
+            rows = list(dump.rows())
+            print(f"{dump.path}: {dump.kind.value}" + ("" if rows else ", empty"), flush=True)
+            if rows:
+                write_rows(rows, list(rows[0]), OutputFormat.table)
+        case DumpFormat.ndjson:
+            for row in dump.rows():
+                print(json.dumps({"file": str(dump.path), "kind": dump.kind.value, **row}))
+        case DumpFormat.csv:
+            _print_csv(dump)
 
 
 def _print_csv(dump: FileDump) -> None:

@@ -82,7 +82,18 @@ def _verify_directory(path: Path, on_bytes: OnBytes) -> Iterator[Finding]:
                 Code.UNFINISHED_SWAP, inner, "a compaction was not finished; the next start of a broker does it"
             )
         elif entry.is_file() and kind_of(inner) is not None:
-            yield from verify_file(inner, on_bytes, is_active=is_live and entry.name == logs[-1])
+            yield from _verify_found(inner, on_bytes, is_active=is_live and entry.name == logs[-1])
+
+
+def _verify_found(path: Path, on_bytes: OnBytes, *, is_active: bool) -> list[Finding]:
+    """Of a file in a folder, which its broker may delete at any time: that is no finding."""
+    try:
+        findings = list(verify_file(path, on_bytes, is_active=is_active))
+    except AccessError:
+        if path.exists():
+            raise
+        return []
+    return findings if path.exists() else []
 
 
 def verify_file(path: Path, on_bytes: OnBytes = _ignore, *, is_active: bool = False) -> Iterator[Finding]:

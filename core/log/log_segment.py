@@ -6,6 +6,7 @@ Rules of index entries and of rolling are Kafka's (org.apache.kafka.storage.inte
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
-from core.index.offset_index import OffsetIndex
+from core.index.offset_index import OffsetIndex, OffsetPosition
 from core.index.time_index import TimeIndex, TimestampOffset
 from core.index.transaction_index import AbortedTransaction, TransactionIndex
 from core.log.damage import Gap, find_batch
@@ -29,6 +30,8 @@ from core.log.log_config import LONG_MAX, LogConfig
 from core.log.open_files import OpenFiles
 from core.records.batches import Batch
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
+
+_log = logging.getLogger("plog.log")
 
 _FRAME_PROBE_BYTES = 2 * 1024 * 1024  # holds the batch behind a damaged one, if it is of a usual size
 
@@ -121,7 +124,7 @@ class LogSegment:
     def _find_max_timestamp(self) -> TimestampOffset:
         """Of the last time index entry, or of a batch that came after it."""
         newest = self.time_index.last_entry()
-        for batch in self._headers(self.offset_index.lookup(newest.offset).position):
+        for batch in self._headers_from(newest.offset):
             if batch.max_timestamp > newest.timestamp:
                 newest = TimestampOffset(batch.max_timestamp, batch.last_offset)
         return newest
@@ -182,6 +185,36 @@ class LogSegment:
                 position = gap.end_position
         yield from self.records.iter_headers(position)
 
+    def _headers_from(self, offset: int) -> Iterator[Batch]:
+        """Headers from a batch on that lies before `offset`, or holds it: found by the index, if that is right."""
+        entry = self.offset_index.lookup(offset)
+        if entry.position and not self._is_right(entry):
+            _log.warning("%s does not fit its log; it is made anew", self.offset_index.path)
+            self._index_offsets_anew()
+            entry = self.offset_index.lookup(offset)
+        return self._headers(entry.position)
+
+    def _is_right(self, entry: OffsetPosition) -> bool:
+        """Whether a batch begins where the entry says, of such offsets."""
+        if any(gap.position <= entry.position < gap.end_position for gap in self.gaps):
+            return True
+        try:
+            return self.base_offset <= self.records.read_header(entry.position).last_offset <= entry.offset
+        except CorruptRecordError:
+            return False
+
+    def _index_offsets_anew(self) -> None:
+        """The offset index by the log, as far as that is sound: the offset of a batch may be what is wrong."""
+        self.offset_index.reset()
+        since_entry = 0
+        with contextlib.suppress(CorruptRecordError):
+            for batch in self.checked_batches(0, self.base_offset - 1, LONG_MAX):
+                if since_entry > self.config.index_interval_bytes:
+                    self.offset_index.append(batch.last_offset, batch.position)
+                    since_entry = 0
+                since_entry += batch.size_bytes
+        self.offset_index.flush()
+
     def batches(self, position: int) -> Iterator[Batch]:
         """As of `FileRecords.iter_batches`, past known damage."""
         for gap in self.gaps:
@@ -194,17 +227,11 @@ class LogSegment:
         """The known damage that the offset lies in."""
         return next((gap for gap in self.gaps if gap.start_offset <= offset < gap.end_offset), None)
 
-    def translate_offset(self, offset: int, start: int = 0) -> tuple[int, int] | None:
-        """(position, size) of the first batch whose last offset is at or above `offset`; None where there is none.
-
-        `start`: a position from which the search may begin.
-        """
+    def translate_offset(self, offset: int) -> tuple[int, int] | None:
+        """(position, size) of the first batch whose last offset is at or above `offset`; None where there is none."""
         known_offset, known_position = self._last_batch
-        if known_position and offset >= known_offset:
-            start = max(start, known_position)
-        else:
-            start = max(start, self.offset_index.lookup(offset).position)
-        for batch in self._headers(start):
+        is_near_end = known_position > 0 and offset >= known_offset
+        for batch in self._headers(known_position) if is_near_end else self._headers_from(offset):
             if batch.last_offset >= offset:
                 return batch.position, batch.size_bytes
         return None
@@ -241,7 +268,7 @@ class LogSegment:
     def find_offset_by_timestamp(self, timestamp: int, start_offset: int) -> FoundTimestamp | None:
         """The first record at or above `start_offset` whose timestamp is at or above `timestamp`."""
         hint = max(self.time_index.lookup(timestamp).offset, start_offset)
-        for batch in self._headers(self.offset_index.lookup(hint).position):
+        for batch in self._headers_from(hint):
             if batch.max_timestamp < timestamp or batch.last_offset < start_offset:
                 continue
             for record in self.records.read_batch(batch.position).records():
@@ -252,7 +279,7 @@ class LogSegment:
     def next_offset(self) -> int:
         """The offset behind the last batch: reads on from the last index entry."""
         end = max((gap.end_offset for gap in self.gaps), default=self.base_offset)
-        for batch in self._headers(self.offset_index.last_entry().position):
+        for batch in self._headers_from(self.base_offset + MAX_RELATIVE_OFFSET):
             end = max(end, batch.next_offset)
         return end
 
@@ -332,7 +359,8 @@ class LogSegment:
         """
         start_offset = self.base_offset
         with contextlib.suppress(CorruptRecordError):
-            for batch in self._headers(self.offset_index.lookup_position(position).position):
+            entry = self.offset_index.lookup_position(position)
+            for batch in self._headers(entry.position if self._is_right(entry) else 0):
                 if batch.position >= position:
                     break
                 start_offset = batch.next_offset

@@ -118,14 +118,22 @@ class PartitionReader:
     def refresh(self) -> None:
         """Looks again at what there is."""
         try:
-            files = find_offset_files(self.directory, LOG_SUFFIX)
-            segments = [SegmentReader(path, offset, self._filesystem) for offset, path in files]
+            segments = self._open_segments()
         except OSError as error:
             raise access_error(error, error.filename or self.directory, "read") from error
         self.close()
         self.segments = segments
         self.end_offset = self._find_end()
         self.__dict__.pop("last_stable_offset", None)
+
+    def _open_segments(self) -> list[SegmentReader]:
+        """Once more where one went away after it was listed: retention takes them from the front."""
+        while True:
+            files = find_offset_files(self.directory, LOG_SUFFIX)
+            try:
+                return [SegmentReader(path, offset, self._filesystem) for offset, path in files]
+            except FileNotFoundError:
+                continue
 
     @property
     def start_offset(self) -> int:

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from tests.support.kafka_server import KafkaServer
 from tests.support.logs import fingerprint
 from tests.support.oracle import requires_kafka
-from tests.support.server import Server
+from tests.support.server import Server, call_plog
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
@@ -125,6 +125,11 @@ def test_kafka_serves_what_plog_wrote_and_plog_what_kafka_made_of_it(tmp_path: P
     assert written.watermarks["plog-trimmed", 0] == (123, 500)
     with KafkaServer(data_dir) as kafka:
         assert look(kafka.address) == written
+        refused = call_plog("topic", "create", "t", "--data-dir", str(data_dir), "--lock-timeout", "0")
+        assert refused.returncode == 3
+        assert b"is in use by another process" in refused.stderr
+        with Server(data_dir, "--read-only") as beside:
+            assert look(beside.address) == written
         work(kafka.address, "kafka")
         both = look(kafka.address)
     assert len(both.records) == 2 * len(written.records)

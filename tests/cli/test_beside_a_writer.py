@@ -1,0 +1,79 @@
+"""Readers take no lock, and a batch that is just being written is no damage to them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from core.log.directory_reader import DirectoryReader
+from core.records.record import Record
+from tests.support.server import Server, call_plog
+
+ROUNDS = 6
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Server]:
+    """A server whose topic is written to, rolled and trimmed all the time."""
+    with Server(tmp_path / "data", "--set", "log.retention.check.interval.ms=100") as server:
+        for name, settings in (("kept", []), ("trimmed", ["--set", "retention.bytes=200000"])):
+            options = ["--set", "retention.ms=-1", "--set", "internal.segment.bytes=50000", *settings]
+            assert call_plog("topic", "create", name, *options, "--bootstrap-server", server.address).returncode == 0
+        is_over = threading.Event()
+
+        def write() -> None:
+            producer = Producer({"bootstrap.servers": server.address, "linger.ms": 1, "batch.num.messages": 50})
+            number = 0
+            while not is_over.is_set():
+                for topic in ("kept", "trimmed"):
+                    producer.produce(topic, b"%d " % number + b"." * (number % 500))
+                number += 1
+                if number % 20 == 0:
+                    producer.poll(0.002)
+                    producer.flush(5)
+            producer.flush(10)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        yield server
+        is_over.set()
+        writer.join()
+
+
+def values(records: list[Record]) -> list[int]:
+    return [int((record.value or b"").split(b" ")[0]) for record in records]
+
+
+def test_reading_the_files_of_a_live_server(live: Server) -> None:
+    ends: list[int] = []
+    for _ in range(ROUNDS):
+        for command in (["verify"], ["dump-segment", "--format", "ndjson", "--print-data-log"]):
+            done = call_plog(*command, str(live.data_dir))
+            assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+        reader = DirectoryReader(live.data_dir)
+        for partition in reader.partitions:
+            log = reader.open(partition)
+            batches = log.read(log.start_offset, log.end_offset, read_committed=True)
+            found = values([record for batch in batches for record in batch.records()])
+            assert found == list(range(log.start_offset, log.end_offset))
+            if partition.topic == "kept":
+                ends.append(log.end_offset)
+            log.close()
+    assert ends == sorted(ends)
+    assert ends[-1] > ends[0]
+
+
+def test_a_read_only_server_beside_a_live_one(live: Server, tmp_path: Path) -> None:
+    for _ in range(3):
+        with Server(live.data_dir, "--read-only") as beside:
+            found = call_plog("consume", "kept", "--bootstrap-server", beside.address)
+            numbers = [int(line.split(b" ")[0]) for line in found.stdout.splitlines()]
+            assert numbers == list(range(len(numbers)))
+            assert numbers
+            said = beside.log.read_text()
+            assert " are damaged" not in said
+            beside.stop()
