@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Protocol
 
 from core.client.admin import EARLIEST, LATEST, Admin
 from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
 from core.client.kafka_client import KafkaClient
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError
+from core.common.errors import CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.log.directory_reader import DirectoryReader
 from core.log.partition_reader import PartitionReader
@@ -122,6 +121,17 @@ class DirectorySource:
     def _read_partition(
         self, partition: TopicPartition, log: PartitionReader, start: int, end: int
     ) -> Iterator[tuple[TopicPartition, list[Batch]]]:
-        batches = log.read(start, end, read_committed=self._read_committed)
-        while group := list(islice(batches, _GROUP_BATCHES)):
+        """What lies before damage is read, and then the error raised."""
+        group: list[Batch] = []
+        try:
+            for batch in log.read(start, end, read_committed=self._read_committed):
+                group.append(batch)
+                if len(group) == _GROUP_BATCHES:
+                    yield partition, group
+                    group = []
+        except CorruptRecordError:
+            if group:
+                yield partition, group
+            raise
+        if group:
             yield partition, group

@@ -200,6 +200,8 @@ class Broker:
                 _log.warning("the folders of %s are left alone: %s", topic.name, error)
                 continue
             self.controller.adopt_topic(topic.name, topic.topic_id, partitions, _KEEPS_EVERYTHING)
+            if self.is_read_only:
+                continue
             _log.warning(
                 "topic %s came without metadata: %d partitions; its configuration is not known, so retention and "
                 "compaction are off until they are set, as by: plog topic alter %s --set retention.ms=604800000",

@@ -90,6 +90,30 @@ def test_delete_records(where: list[str]) -> None:
         assert done.stderr.startswith(b"error: ")
 
 
+def test_damage_is_described(tmp_path: Path) -> None:
+    """By the files, and by a server."""
+    files = ["--data-dir", str(tmp_path / "data")]
+    ok("topic", "create", "t", "--set", "retention.ms=-1", *files)
+    for line in (b"a\n", b"b\n", b"c\n"):
+        ok("produce", "t", *files, stdin=line)
+    log = tmp_path / "data" / "t-0" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    (tmp_path / "data" / ".kafka_cleanshutdown").unlink()
+    assert described(files, "t")[0]["damaged"] is None, "nobody looked yet"
+    with Server(tmp_path / "data") as server:
+        assert described(["--bootstrap-server", server.address], "t")[0]["damaged"] == ["1-1"]
+        table = call_plog("topic", "describe", "t", "--bootstrap-server", server.address)
+        assert b"damaged" in table.stdout
+        assert b"plog.damaged.offsets" not in table.stderr, "it is no setting of the topic's"
+        read = call_plog("consume", "t", "--bootstrap-server", server.address)
+        assert (read.returncode, read.stdout) == (1, b"a\n")
+    assert described(files, "t")[0]["damaged"] == ["1-1"]
+    read = call_plog("consume", "t", *files)
+    assert (read.returncode, read.stdout) == (1, b"a\n")
+
+
 def test_alter_with_nothing_to_change(where: list[str]) -> None:
     ok("topic", "create", "t", *where)
     assert call_plog("topic", "alter", "t", *where).returncode == 2
