@@ -24,7 +24,7 @@ Where = tuple[str, int]
 PARTITIONS = 3
 KEPT, ROLLING, TRIMMED = "kept", "rolling", "trimmed"
 TOPICS = {
-    KEPT: {"retention.ms": "-1"},
+    KEPT: {"retention.ms": "-1", "internal.segment.bytes": "1000000"},
     ROLLING: {"retention.ms": "-1", "internal.segment.bytes": "20000"},
     TRIMMED: {"retention.ms": "-1", "internal.segment.bytes": "20000", "retention.bytes": "60000"},
 }

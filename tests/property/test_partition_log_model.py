@@ -20,6 +20,7 @@ from core.log.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_log import PartitionLog
 from core.log.partition_reader import PartitionReader
+from core.log.retention import delete_old_segments
 from core.records.batches import iter_whole_batches
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import RecordBatch
@@ -264,6 +265,13 @@ class PartitionLogMachine(RuleBasedStateMachine):
         offset = self.model.start + int((self.model.high_watermark - self.model.start) * part)
         self.log.increment_log_start_offset(offset)
         self.model.start = max(self.model.start, offset)
+
+    @rule()
+    def delete_old_segments(self) -> None:
+        """Those before the log's start; nothing that anybody can read."""
+        for path in delete_old_segments(self.log, NOW):
+            path.unlink()
+        self.note_forgotten()
 
     @rule()
     def flush(self) -> None:
