@@ -1,4 +1,4 @@
-"""Finding one's way behind bytes that are no batch, or a damaged one.
+"""What is damaged in a log's file, and how far it goes.
 
 Nothing in a log says where the next batch begins but the batch before it. Behind damage a batch is therefore looked for
 at every byte: one whose checksum, frame and offsets are right. A value may hold a whole batch (somebody's copy of a
@@ -7,15 +7,19 @@ log); its offsets would have to fit as well to be taken for one of this log's.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import File
-from core.records.batches import CURRENT_MAGIC, entry_size
+from core.index.abstract_index import MAX_RELATIVE_OFFSET
+from core.log.file_records import FileRecords
+from core.records.batches import CURRENT_MAGIC, Batch, entry_size
 from core.records.record_batch import HEADER_SIZE, MAGIC_POSITION, RecordBatch
 
 _READ_BYTES = 1024 * 1024
+_FRAME_PROBE_BYTES = 2 * 1024 * 1024  # holds the batch behind a damaged one, if it is of a usual size
 _MAGIC = bytes([CURRENT_MAGIC])
 
 
@@ -31,6 +35,65 @@ class Gap(NamedTuple):
     def __str__(self) -> str:
         """FIRST-LAST, offsets."""
         return f"{self.start_offset}-{self.end_offset - 1}"
+
+
+def checked_batches(
+    records: FileRecords, base_offset: int, position: int, last_offset: int, end_offset: int
+) -> Iterator[Batch]:
+    """A segment's batches from `position` on, in order; CorruptRecordError at the first that is damaged: its checksum
+    is wrong, or its offsets, which are in no checksum, do not fit between `last_offset`, that of the batch before, and
+    `end_offset`. Safe from any thread once nothing is appended there.
+    """
+    for batch in records.iter_batches(position):
+        batch.ensure_valid()
+        if batch.last_offset <= last_offset:
+            raise batch.corrupt(f"batch ends at offset {batch.last_offset}, the one before at {last_offset}")
+        if isinstance(batch, RecordBatch):
+            _ensure_plausible(records, base_offset, batch, last_offset, end_offset)
+        yield batch
+        last_offset = batch.last_offset
+
+
+def _ensure_plausible(
+    records: FileRecords, segment_base_offset: int, batch: RecordBatch, last_offset: int, end_offset: int
+) -> None:
+    if batch.base_offset <= last_offset:
+        raise batch.corrupt(f"batch begins at offset {batch.base_offset}, the one before ends at {last_offset}")
+    if batch.last_offset - segment_base_offset > MAX_RELATIVE_OFFSET or batch.last_offset >= end_offset:
+        raise batch.corrupt(f"offset is too far from the segment's base offset {segment_base_offset}")
+    if batch.count < 0 or batch.count > batch.last_offset_delta + 1:
+        raise batch.corrupt(f"{batch.count} records with a last offset delta of {batch.last_offset_delta}")
+    if batch.base_offset > last_offset + 1:
+        following = _find_base_offset_behind(records, batch)
+        if following is not None and last_offset < following <= batch.last_offset:
+            # no hole that compaction left: it is this one's offset that is wrong
+            raise batch.corrupt(f"batch begins at offset {batch.base_offset}, the one behind it at {following}")
+
+
+def _find_base_offset_behind(records: FileRecords, batch: RecordBatch) -> int | None:
+    try:
+        return records.read_header(batch.position + batch.size_bytes).base_offset
+    except CorruptRecordError:
+        return None
+
+
+def measure_gap(records: FileRecords, base_offset: int, position: int, start_offset: int, end_offset: int) -> Gap:
+    """The damage that begins at `position` of the segment, up to the next sound batch, or else to the segment's end.
+
+    A batch whose frame leads to a sound one is damaged alone, whatever its value may look like.
+    """
+    file, end = records.file, records.size_bytes
+    following = None
+    with contextlib.suppress(CorruptRecordError):
+        frame_end = position + records.read_header(position).size_bytes
+        following = find_batch(file, frame_end, min(frame_end + _FRAME_PROBE_BYTES, end), start_offset, end_offset)
+        if following is not None and following.position != frame_end:
+            following = None
+    if following is None:
+        following = find_batch(file, position + 1, end, start_offset, end_offset)
+    if following is None:
+        return Gap(start_offset, end_offset, base_offset, position, end)
+    return Gap(start_offset, following.base_offset, base_offset, position, following.position)
 
 
 def find_batch(file: File, position: int, end: int, min_offset: int, max_offset: int) -> RecordBatch | None:

@@ -17,7 +17,7 @@ from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.offset_index import OffsetIndex, OffsetPosition
 from core.index.time_index import TimeIndex, TimestampOffset
 from core.index.transaction_index import AbortedTransaction, TransactionIndex
-from core.log.damage import Gap, find_batch
+from core.log.damage import Gap, checked_batches, measure_gap
 from core.log.file_names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -32,8 +32,6 @@ from core.records.batches import Batch
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
 
 _log = logging.getLogger("plog.log")
-
-_FRAME_PROBE_BYTES = 2 * 1024 * 1024  # holds the batch behind a damaged one, if it is of a usual size
 
 
 class FoundTimestamp(NamedTuple):
@@ -325,7 +323,7 @@ class LogSegment:
             except CorruptRecordError as error:
                 if last_offset + 1 >= recovery_point:
                     return error
-                gap = self._gap(error.position, last_offset + 1, end_offset)
+                gap = measure_gap(self.records, self.base_offset, error.position, last_offset + 1, end_offset)
                 if gap.end_offset == LONG_MAX == recovery_point:  # the log's end, and nobody knows where it was safe
                     return error
                 if gap.end_offset > recovery_point:  # it goes on where nothing was safe: the log ends with it
@@ -339,18 +337,8 @@ class LogSegment:
                 return None
 
     def checked_batches(self, position: int, last_offset: int, end_offset: int) -> Iterator[Batch]:
-        """The batches from `position` on, in order; CorruptRecordError at the first that is damaged: its checksum is
-        wrong, or its offsets, which are in no checksum, do not fit between `last_offset`, the one behind, and
-        `end_offset`. Safe from any thread once nothing is appended there.
-        """
-        for batch in self.records.iter_batches(position):
-            batch.ensure_valid()
-            if batch.last_offset <= last_offset:
-                raise batch.corrupt(f"batch ends at offset {batch.last_offset}, the one before at {last_offset}")
-            if isinstance(batch, RecordBatch):
-                self._ensure_plausible(batch, last_offset, end_offset)
-            yield batch
-            last_offset = batch.last_offset
+        """As of `damage.checked_batches`."""
+        return checked_batches(self.records, self.base_offset, position, last_offset, end_offset)
 
     def find_gap(self, position: int, end_offset: int) -> Gap:
         """How far the damage at that position goes. Safe from any thread once nothing is appended at the position.
@@ -364,44 +352,7 @@ class LogSegment:
                 if batch.position >= position:
                     break
                 start_offset = batch.next_offset
-        return self._gap(position, start_offset, end_offset)
-
-    def _gap(self, position: int, start_offset: int, end_offset: int) -> Gap:
-        """The damage from there to the next sound batch, or else to the segment's end.
-
-        A batch whose frame leads to a sound one is damaged alone, whatever its value may look like.
-        """
-        file, end = self.records.file, self.size_bytes
-        following = None
-        with contextlib.suppress(CorruptRecordError):
-            frame_end = position + self.records.read_header(position).size_bytes
-            following = find_batch(file, frame_end, min(frame_end + _FRAME_PROBE_BYTES, end), start_offset, end_offset)
-            if following is not None and following.position != frame_end:
-                following = None
-        if following is None:
-            following = find_batch(file, position + 1, end, start_offset, end_offset)
-        if following is None:
-            return Gap(start_offset, end_offset, self.base_offset, position, end)
-        return Gap(start_offset, following.base_offset, self.base_offset, position, following.position)
-
-    def _ensure_plausible(self, batch: RecordBatch, last_offset: int, end_offset: int) -> None:
-        if batch.base_offset <= last_offset:
-            raise batch.corrupt(f"batch begins at offset {batch.base_offset}, the one before ends at {last_offset}")
-        if batch.last_offset - self.base_offset > MAX_RELATIVE_OFFSET or batch.last_offset >= end_offset:
-            raise batch.corrupt(f"offset is too far from the segment's base offset {self.base_offset}")
-        if batch.count < 0 or batch.count > batch.last_offset_delta + 1:
-            raise batch.corrupt(f"{batch.count} records with a last offset delta of {batch.last_offset_delta}")
-        if batch.base_offset > last_offset + 1:
-            following = self._find_base_offset_behind(batch)
-            if following is not None and last_offset < following <= batch.last_offset:
-                # no hole that compaction left: it is this one's offset that is wrong
-                raise batch.corrupt(f"batch begins at offset {batch.base_offset}, the one behind it at {following}")
-
-    def _find_base_offset_behind(self, batch: RecordBatch) -> int | None:
-        try:
-            return self.records.read_header(batch.position + batch.size_bytes).base_offset
-        except CorruptRecordError:
-            return None
+        return measure_gap(self.records, self.base_offset, position, start_offset, end_offset)
 
     def truncate_position(self, position: int) -> int:
         """Cuts the file at a position that starts a batch; the indexes must be cut by `truncate_indexes`. Bytes cut."""
