@@ -89,7 +89,7 @@ class DirectoryTopics:
 def _damaged(directory: Path) -> tuple[str, ...]:
     try:
         return tuple(map(str, read_gaps(directory)))
-    except (CorruptRecordError, ValueError):
+    except CorruptRecordError:
         return ()
 
 

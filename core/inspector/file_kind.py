@@ -8,6 +8,7 @@ from pathlib import Path
 from core.log.file_names import (
     CHECKPOINT_SUFFIX,
     CLEAN_SHUTDOWN,
+    DAMAGED_RANGES,
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
@@ -29,6 +30,7 @@ class FileKind(Enum):
     METADATA_SNAPSHOT = "metadata snapshot"
     OFFSET_CHECKPOINT = "offset checkpoint"
     LEADER_EPOCHS = "leader epochs"
+    DAMAGED_RANGES = "damaged ranges"
     PARTITION_METADATA = "partition metadata"
     META_PROPERTIES = "meta properties"
     CLEAN_SHUTDOWN = "clean shutdown"
@@ -45,6 +47,7 @@ _BY_SUFFIX = {
 _BY_NAME = {
     **dict.fromkeys(OFFSET_CHECKPOINTS, FileKind.OFFSET_CHECKPOINT),
     LEADER_EPOCH_CHECKPOINT: FileKind.LEADER_EPOCHS,
+    DAMAGED_RANGES: FileKind.DAMAGED_RANGES,
     PARTITION_METADATA: FileKind.PARTITION_METADATA,
     META_PROPERTIES: FileKind.META_PROPERTIES,
     CLEAN_SHUTDOWN: FileKind.CLEAN_SHUTDOWN,

@@ -17,6 +17,7 @@ from core.inspector.file_kind import FileKind
 from core.inspector.kafka_text import optional_long
 from core.log.checkpoint_file import parse_offset_checkpoint
 from core.log.file_names import parse_offset_file_name
+from core.log.gap_ledger import parse_gaps
 from core.log.leader_epoch_cache import parse_leader_epochs
 from core.log.meta_properties import parse_meta_properties
 from core.log.partition_metadata_file import parse_partition_metadata
@@ -108,6 +109,10 @@ def _offset_checkpoint_rows(path: Path, data: bytes) -> list[Row]:
     return [{"topic": tp.topic, "partition": tp.partition, "offset": offset} for tp, offset in offsets.items()]
 
 
+def _damaged_range_rows(path: Path, data: bytes) -> list[Row]:
+    return [gap._asdict() for gap in parse_gaps(data.decode("utf-8", "replace"), str(path))]
+
+
 def _leader_epoch_rows(path: Path, data: bytes) -> list[Row]:
     return [e._asdict() for e in parse_leader_epochs(data.decode("utf-8", "replace"), str(path))]
 
@@ -145,6 +150,7 @@ _ROWS: dict[FileKind, Callable[[Path, bytes], list[Row]]] = {
     FileKind.PRODUCER_SNAPSHOT: _snapshot_rows,
     FileKind.OFFSET_CHECKPOINT: _offset_checkpoint_rows,
     FileKind.LEADER_EPOCHS: _leader_epoch_rows,
+    FileKind.DAMAGED_RANGES: _damaged_range_rows,
     FileKind.PARTITION_METADATA: _partition_metadata_rows,
     FileKind.META_PROPERTIES: _meta_properties_rows,
     FileKind.CLEAN_SHUTDOWN: _clean_shutdown_rows,

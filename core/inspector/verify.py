@@ -33,6 +33,7 @@ from core.log.file_names import (
     parse_offset_file_name,
     parse_partition_directory_name,
 )
+from core.log.gap_ledger import parse_gaps
 from core.log.leader_epoch_cache import parse_leader_epochs
 from core.log.meta_properties import parse_meta_properties
 from core.log.partition_metadata_file import parse_partition_metadata
@@ -129,6 +130,8 @@ def _verify_small(path: Path, kind: FileKind) -> Iterator[Finding]:
             case FileKind.OFFSET_CHECKPOINT:
                 if data:  # Kafka makes the cleaner's checkpoint empty
                     parse_offset_checkpoint(text, str(path))
+            case FileKind.DAMAGED_RANGES:
+                parse_gaps(text, str(path))
             case FileKind.LEADER_EPOCHS:
                 _ensure_rising(parse_leader_epochs(text, str(path)), path)
             case FileKind.PARTITION_METADATA:

@@ -49,7 +49,15 @@ def read_gaps(directory: Path) -> list[Gap]:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return []
-    return sorted(Gap(*map(int, words)) for words in parse_checkpoint(text, len(Gap._fields), str(path)))
+    return parse_gaps(text, str(path))
+
+
+def parse_gaps(text: str, path: str) -> list[Gap]:
+    """In order; CorruptRecordError where the text is no ledger."""
+    try:
+        return sorted(Gap(*map(int, words)) for words in parse_checkpoint(text, len(Gap._fields), path))
+    except ValueError as error:
+        raise CorruptRecordError(f"expected {len(Gap._fields)} numbers in a line: {error}", path=path) from error
 
 
 class GapLedger:
@@ -64,7 +72,7 @@ class GapLedger:
         self._gaps: list[Gap] = []
         try:
             self._gaps = read_gaps(directory)
-        except (CorruptRecordError, ValueError) as error:
+        except CorruptRecordError as error:
             _log.warning("%s; damage will be noted anew when it is met", error)
 
     def __len__(self) -> int:

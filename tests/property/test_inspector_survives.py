@@ -21,6 +21,7 @@ NAMES = [
     "00000000000000000005.snapshot",
     "00000000000000000005-0000000001.checkpoint",
     "leader-epoch-checkpoint",
+    "damaged-ranges",
     "partition.metadata",
     "meta.properties",
     ".kafka_cleanshutdown",
