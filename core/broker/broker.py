@@ -34,6 +34,7 @@ from core.log.log_config import LogConfig, stored_topic_values
 from core.log.log_loader import LogSettings
 from core.log.log_manager import LogManager, find_partitions
 from core.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from core.log.partition_log import sync_segments
 from core.log.retention import delete_old_segments
 from core.protocol.schema.metadata_records import BrokerEndpoint
 
@@ -322,6 +323,31 @@ class Broker:
             )
             self._producer_ids = iter(self.controller.allocate_producer_ids(at_least))
             return next(self._producer_ids)
+
+    # --- after a crash
+
+    def flush_recovered(self) -> None:
+        """Brings what was recovered to the disk, in the background, and notes it: a crash soon after this one must not
+        cost the same again.
+        """
+        flushes = [
+            (log, log.log_end_offset, log.unflushed_segments(log.log_end_offset))
+            for log in self.log_manager.logs.values()
+            if log.unflushed_messages
+        ]
+        if self.log_manager.had_clean_shutdown or self.is_read_only or not flushes:
+            return
+
+        def sync() -> None:
+            for _, _, segments in flushes:
+                sync_segments(segments)
+
+        def then() -> None:
+            for log, offset, _ in flushes:
+                log.mark_flushed(offset)
+            self.log_manager.checkpoint_recovery_points(self.run_in_background)
+
+        self.run_flush(sync, then)
 
     # --- from time to time
 

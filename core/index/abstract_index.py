@@ -103,16 +103,10 @@ class AbstractIndex:
             self._data = None
 
     def reset(self) -> None:
-        """Forgets every entry, in memory and in the file, for a rebuild."""
+        """Forgets every entry, for a rebuild; the file follows with `flush`."""
         self._data = bytearray()
         self._last = None
         self._count = self._written = 0
-        if self.path.exists():
-            file = self._filesystem.open_append(self.path)
-            try:
-                file.truncate(0)
-            finally:
-                file.close()
 
     def move(self, path: Path) -> None:
         """The file was renamed with its segment."""

@@ -25,7 +25,7 @@ PARTITIONS = 3
 KEPT, ROLLING, TRIMMED = "kept", "rolling", "trimmed"
 TOPICS = {
     KEPT: {"retention.ms": "-1", "internal.segment.bytes": "1000000"},
-    ROLLING: {"retention.ms": "-1", "internal.segment.bytes": "20000"},
+    ROLLING: {"retention.ms": "-1", "internal.segment.bytes": "200000"},
     TRIMMED: {"retention.ms": "-1", "internal.segment.bytes": "20000", "retention.bytes": "60000"},
 }
 QUICK = {
@@ -174,7 +174,7 @@ class KillLoop:
             try:
                 admin.create_topics([NewTopic(name, 1, 1)], request_timeout=2)[name].result(5)
                 self._made.add(name)
-                if number % 3 == 0:
+                if number % 3:
                     self._dropped.add(name)
                     admin.delete_topics([name], request_timeout=2)[name].result(5)
             except KafkaException:

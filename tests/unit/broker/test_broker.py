@@ -16,7 +16,17 @@ from core.log.checkpoint_file import read_offset_checkpoint
 from core.log.meta_properties import read_meta_properties
 from core.protocol.api import LIST_OFFSETS
 from core.protocol.schema.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from tests.support.broker import add_topic, ask, fetch, open_broker, produce, produce_values, records_of, values_of
+from tests.support.broker import (
+    Background,
+    add_topic,
+    ask,
+    fetch,
+    open_broker,
+    produce,
+    produce_values,
+    records_of,
+    values_of,
+)
 from tests.support.logs import NOW, make_batch
 
 DAY_MS = 86_400_000
@@ -146,6 +156,21 @@ def test_checkpoints_are_written_when_their_time_comes(tmp_path: Path) -> None:
     broker.housekeep()
     assert list(read_offset_checkpoint(tmp_path / "recovery-point-offset-checkpoint").values()) == [0]
     broker.close()
+
+
+def test_what_was_recovered_need_not_be_recovered_again(tmp_path: Path) -> None:
+    first = open_broker(tmp_path)
+    add_topic(first, retention_ms="-1")
+    produce_values(first, b"a", b"b")
+    crash(first)
+    second = open_broker(tmp_path)
+    second.run_flush = flushing = Background()
+    second.flush_recovered()
+    assert second.replicas.find("t", 0).log.recovery_point == 0, "in the background"
+    flushing.run()
+    assert second.replicas.find("t", 0).log.recovery_point == 2
+    assert list(read_offset_checkpoint(tmp_path / "recovery-point-offset-checkpoint").values()) == [2]
+    second.close()
 
 
 def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
