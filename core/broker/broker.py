@@ -27,7 +27,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError
 from core.common.filesystem import FileSystem, access_error
 from core.common.shadow_filesystem import ShadowFileSystem, link_tree
-from core.common.topic_partition import TopicPartition, ensure_valid_topic_name, random_uuid, uuid_text
+from core.common.topic_partition import TopicPartition, random_uuid, uuid_text
 from core.log.directory_lock import DirectoryLock
 from core.log.file_names import LOCK
 from core.log.log_config import LogConfig, stored_topic_values
@@ -142,7 +142,7 @@ class Broker:
         self._open_logs()
 
     def _open_logs(self) -> None:
-        is_new = self._metadata_log.is_empty
+        is_new = not self.image.has_known_topics
         self.controller.register_broker(self._registered_endpoints(), self.config.rack)
         if is_new:
             self._adopt(self.log_manager.find_partitions())
@@ -159,7 +159,7 @@ class Broker:
             for partition, path in self.log_manager.find_partitions().items():
                 if partition not in known:
                     _log.warning("%s belongs to no topic of the metadata; it is left alone", path)
-        was_cut = self.log_manager.open_existing(known, self._log_config, are_adopted=is_new)
+        was_cut = self.log_manager.open_existing(known, self._log_config)
         if was_cut:
             self.controller.start_new_leader_epochs(was_cut)
         for partition, log in self.log_manager.logs.items():
@@ -192,17 +192,10 @@ class Broker:
 
         What their configuration was is not known: nothing is deleted or compacted until somebody says so.
         """
-        for topic, partitions in find_topics(folders).items():
-            try:
-                ensure_valid_topic_name(topic.name)
-                if topic.topic_id in self.image.topics_by_id or topic.name in self.image.topics:
-                    raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, "another topic has the same id, or name")
-            except KafkaError as error:
-                _log.warning("the folders of %s are left alone: %s", topic.name, error)
-                continue
-            self.controller.adopt_topic(topic.name, topic.topic_id, partitions, _KEEPS_EVERYTHING)
-            if self.is_read_only:
-                continue
+        found = find_topics(folders)
+        self.log_manager.note_unknown_recovery_points(folders)
+        self.controller.adopt_topics(found, _KEEPS_EVERYTHING)
+        for topic, partitions in found.items() if not self.is_read_only else ():
             _log.warning(
                 "topic %s came without metadata: %d partitions; its configuration is not known, so retention and "
                 "compaction are off until they are set, as by: plog topic alter %s --set retention.ms=604800000",

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from core.cluster.found_topics import FoundTopic
 from core.cluster.metadata_image import (
     BROKER_RESOURCE,
     NO_LEADER,
@@ -141,31 +142,33 @@ class Controller:
 
     # --- topics
 
-    def adopt_topic(
-        self, name: str, topic_id: bytes, leader_epochs: Mapping[int, int], configs: Mapping[str, str]
-    ) -> None:
-        """Takes up a topic whose partitions' folders are here and whose metadata are not: by partition, the epoch in
-        which it is to be led. Partitions that are missing between them are somebody else's.
+    def adopt_topics(self, topics: Mapping[FoundTopic, Mapping[int, int]], configs: Mapping[str, str]) -> None:
+        """Takes up topics whose partitions' folders are here and whose metadata are not, all at once: for each, by
+        partition, the epoch in which it is to be led. Partitions that are missing between them are somebody else's.
         """
-        records: list[MetadataRecord] = [
-            TopicRecord(name, topic_id),
-            *(ConfigRecord(TOPIC_RESOURCE, name, key, value) for key, value in configs.items()),
-        ]
-        for number in range(max(leader_epochs) + 1):
-            is_here = number in leader_epochs
-            records.append(
-                PartitionRecord(
-                    partition_id=number,
-                    topic_id=topic_id,
-                    replicas=[self._node_id if is_here else self._node_id + 1],
-                    isr=[self._node_id] if is_here else [],
-                    leader=self._node_id if is_here else NO_LEADER,
-                    leader_epoch=leader_epochs.get(number, 0),
-                    partition_epoch=0,
-                    directories=[self._directory_id if is_here else bytes(16)],
-                )
-            )
-        self._log.append(records)
+        records: list[MetadataRecord] = []
+        for topic, leader_epochs in topics.items():
+            records.append(TopicRecord(topic.name, topic.topic_id))
+            records += [ConfigRecord(TOPIC_RESOURCE, topic.name, key, value) for key, value in configs.items()]
+            records += [
+                self._adopted_partition(topic, number, leader_epochs.get(number))
+                for number in range(max(leader_epochs) + 1)
+            ]
+        if records:
+            self._log.append(records)
+
+    def _adopted_partition(self, topic: FoundTopic, number: int, leader_epoch: int | None) -> PartitionRecord:
+        is_here = leader_epoch is not None
+        return PartitionRecord(
+            partition_id=number,
+            topic_id=topic.topic_id,
+            replicas=[self._node_id if is_here else self._node_id + 1],
+            isr=[self._node_id] if is_here else [],
+            leader=self._node_id if is_here else NO_LEADER,
+            leader_epoch=leader_epoch or 0,
+            partition_epoch=0,
+            directories=[self._directory_id if is_here else bytes(16)],
+        )
 
     def create_topic(
         self, topic: NewTopic, *, default_partitions: int, default_replication: int, validate_only: bool = False

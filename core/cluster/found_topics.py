@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from core.common.errors import CorruptRecordError
-from core.common.topic_partition import TopicPartition, random_uuid
+from core.common.error_code import ErrorCode
+from core.common.errors import CorruptRecordError, KafkaError
+from core.common.topic_partition import TopicPartition, ensure_valid_topic_name, random_uuid
 from core.log.file_names import LEADER_EPOCH_CHECKPOINT
 from core.log.leader_epoch_cache import parse_leader_epochs
 from core.log.partition_metadata_file import read_partition_metadata
+
+_log = logging.getLogger("plog.metadata")
 
 
 class FoundTopic(NamedTuple):
@@ -23,17 +27,25 @@ def find_topics(folders: Mapping[TopicPartition, Path]) -> dict[FoundTopic, dict
     """For each topic the epoch, by partition, in which it is to be led: one above all that its log knows.
 
     Where folders of one name say different ids, most of them are right; the others belong to a topic that was deleted.
+    What no topic can be is left out, with a warning.
     """
     names: dict[str, dict[int, Path]] = {}
     for partition, path in sorted(folders.items()):
         names.setdefault(partition.topic, {})[partition.partition] = path
-    found = {}
+    found: dict[FoundTopic, dict[int, int]] = {}
     for name, paths in names.items():
         ids = {number: _topic_id(path) for number, path in paths.items()}
         counted = Counter(topic_id for topic_id in ids.values() if topic_id is not None).most_common(1)
-        topic_id = counted[0][0] if counted else random_uuid()
-        found[FoundTopic(name, topic_id)] = {
-            number: _latest_epoch(path) + 1 for number, path in paths.items() if ids[number] in (None, topic_id)
+        topic = FoundTopic(name, counted[0][0] if counted else random_uuid())
+        try:
+            ensure_valid_topic_name(name)
+            if any(topic.topic_id == other.topic_id for other in found):
+                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, "another topic has the same id")
+        except KafkaError as error:
+            _log.warning("the folders of %s are left alone: %s", name, error)
+            continue
+        found[topic] = {
+            number: _latest_epoch(path) + 1 for number, path in paths.items() if ids[number] in (None, topic.topic_id)
         }
     return found
 

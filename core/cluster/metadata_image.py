@@ -97,6 +97,8 @@ class MetadataImage:
         self.features: dict[str, int] = {}
         self.brokers: dict[int, BrokerRegistration] = {}
         self.next_producer_id = 0
+        self.has_known_topics = False
+        """Whether there ever was a topic, as far as the records tell."""
         self._unused: list[MetadataRecord] = []
 
     def topic_configs(self, name: str) -> dict[str, str]:
@@ -109,6 +111,7 @@ class MetadataImage:
             case TopicRecord():
                 topic = TopicImage(record.name, record.topic_id)
                 self.topics[record.name] = self.topics_by_id[record.topic_id] = topic
+                self.has_known_topics = True
             case PartitionRecord():
                 self.topics_by_id[record.topic_id].partitions[record.partition_id] = PartitionRegistration.of(record)
             case PartitionChangeRecord():

@@ -96,6 +96,7 @@ class MetadataLog:
             end_offset, path = snapshot
             for record in read_snapshot(path):
                 self.image.apply(record)
+            self.image.has_known_topics = True  # before a snapshot there is a long life
             self._snapshot_end = end_offset
         settings = LogSettings(self._clock, self._filesystem)
         loaded = load_log(

@@ -37,12 +37,15 @@ from core.log.file_names import (
     partition_directory_name,
     stray_directory_name,
 )
-from core.log.log_config import LogConfig
+from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_loader import LoadedLog, LogSettings, load_log
 from core.log.partition_log import PartitionLog
 from core.log.partition_metadata_file import read_partition_metadata, write_partition_metadata
 
 _log = logging.getLogger("plog.log")
+
+_UNKNOWN = LONG_MAX
+"""In a recovery point checkpoint; Kafka takes it for the log's end."""
 
 
 class LogManager:
@@ -101,29 +104,26 @@ class LogManager:
         self._filesystem.sync_directory(self.directory)
         _log.warning("%s belongs to no topic of the metadata; it is kept as %s", path, renamed.name)
 
+    def note_unknown_recovery_points(self, partitions: Iterable[TopicPartition]) -> None:
+        """Of logs that came from elsewhere, perhaps without a checkpoint: nothing may be taken for 0."""
+        held = self._checkpoints[RECOVERY_POINT_CHECKPOINT]
+        self._checkpoint(RECOVERY_POINT_CHECKPOINT, dict.fromkeys(partitions, _UNKNOWN) | held, run_now)
+
     def open_existing(
-        self,
-        partitions: Mapping[TopicPartition, Path],
-        config_of: Callable[[str], LogConfig],
-        *,
-        are_adopted: bool = False,
+        self, partitions: Mapping[TopicPartition, Path], config_of: Callable[[str], LogConfig]
     ) -> list[TopicPartition]:
-        """Opens the logs in those folders; gives the partitions whose logs had to be cut. `are_adopted`: they came from
-        elsewhere, perhaps without their checkpoints.
-        """
+        """Opens the logs in those folders; gives the partitions whose logs had to be cut."""
         was_cut = []
         for partition, path in partitions.items():
-            recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, None if are_adopted else 0)
-            loaded = self._load(partition, path, config_of(partition.topic), recovery_point)
+            loaded = self._load(partition, path, config_of(partition.topic))
             if loaded is not None and loaded.was_cut:
                 was_cut.append(partition)
         self._filesystem.unlink(self.directory / CLEAN_SHUTDOWN)
         self._filesystem.sync_directory(self.directory)
         return was_cut
 
-    def _load(
-        self, partition: TopicPartition, path: Path, config: LogConfig, recovery_point: int | None
-    ) -> LoadedLog | None:
+    def _load(self, partition: TopicPartition, path: Path, config: LogConfig) -> LoadedLog | None:
+        recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0)
         try:
             loaded = load_log(
                 path,
@@ -131,7 +131,7 @@ class LogManager:
                 config,
                 self._settings,
                 log_start_offset=self._checkpoints[LOG_START_OFFSET_CHECKPOINT].get(partition, 0),
-                recovery_point=recovery_point,
+                recovery_point=None if recovery_point == _UNKNOWN else recovery_point,
                 high_watermark=self._checkpoints[HIGH_WATERMARK_CHECKPOINT].get(partition, 0),
                 had_clean_shutdown=self.had_clean_shutdown,
             )

@@ -187,12 +187,15 @@ def test_no_leader_epoch_is_used_twice(folders: Path) -> None:
     again.close()
 
 
-def test_damage_does_not_cost_what_lies_behind_it(folders: Path) -> None:
+@pytest.mark.parametrize("is_second_start", [False, True])
+def test_damage_does_not_cost_what_lies_behind_it(folders: Path, is_second_start: bool) -> None:
     """Nothing says up to where the log was safe: only what is torn at its very end is cut."""
     path = folders / "t-2" / f"{0:020d}.log"
     data = bytearray(path.read_bytes())
     data[70] ^= 1
     path.write_bytes(data + b"torn")
+    if is_second_start:  # a crash before anything more was noted
+        open_broker(folders)._lock.release()
     broker = open_broker(folders)
     assert fetch(broker, 0, partition=2).error_code == ErrorCode.CORRUPT_MESSAGE
     assert values_of(fetch(broker, 1, partition=2)) == [b"later"]
