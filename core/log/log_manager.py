@@ -2,7 +2,7 @@
 
     meta.properties  .lock  .kafka_cleanshutdown            whose it is; taken; left cleanly
     recovery-point-offset-checkpoint                        up to where each log is safe on the disk
-    log-start-offset-checkpoint                             where each log begins, where that is not its first segment
+    log-start-offset-checkpoint                             where each log begins, where that is not offset 0
     replication-offset-checkpoint                           high watermarks
     <topic>-<partition>/                                    the logs
 
@@ -198,11 +198,8 @@ class LogManager:
         self._checkpoint(HIGH_WATERMARK_CHECKPOINT, {tp: log.high_watermark for tp, log in self.logs.items()}, run)
 
     def checkpoint_log_starts(self, run: RunInBackground = run_now) -> None:
-        trimmed = {
-            tp: log.log_start_offset
-            for tp, log in self.logs.items()
-            if log.log_start_offset > log.segments.first.base_offset
-        }
+        """Also where the first segment begins there: after a power cut those before it may be back."""
+        trimmed = {tp: log.log_start_offset for tp, log in self.logs.items() if log.log_start_offset > 0}
         self._checkpoint(LOG_START_OFFSET_CHECKPOINT, trimmed, run)
 
     def _checkpoint(self, name: str, offsets: dict[TopicPartition, int], run: RunInBackground) -> None:

@@ -11,7 +11,7 @@ from core.common.clock import ManualClock
 from core.log.partition_log import PartitionLog
 from core.protocol.api import DELETE_RECORDS
 from core.protocol.schema.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from tests.support.broker import add_topic, ask, fetch, produce
+from tests.support.broker import Timers, add_topic, ask, fetch, produce
 from tests.support.disk import RecordingFileSystem
 from tests.support.logs import NOW, make_batch, read_all
 
@@ -35,6 +35,7 @@ class TopicPromises:
     flushed: list[tuple[int, int]] = field(default_factory=list)  # (when, up to which offset)
     seen: list[tuple[int, int]] = field(default_factory=list)  # (when, high watermark that a consumer saw)
     trims: list[tuple[int, int]] = field(default_factory=list)  # (begun, to which offset)
+    trimmed: list[tuple[int, int]] = field(default_factory=list)  # (done, to which offset)
 
 
 class Scenario:
@@ -50,7 +51,10 @@ class Scenario:
         self._broker = self._open()
 
     def _open(self) -> Broker:
-        return Broker(self.directory, BrokerConfig(), clock=self.clock, filesystem=self.disk)
+        broker = Broker(self.directory, BrokerConfig(), clock=self.clock, filesystem=self.disk)
+        self._timers = Timers()
+        broker.schedule = self._timers
+        return broker
 
     @property
     def now(self) -> int:
@@ -81,6 +85,12 @@ class Scenario:
         topic.flushed.append((self.now, log.recovery_point))
         topic.seen.append((self.now, fetch(self._broker, log.log_start_offset, topic.name).high_watermark))
 
+    def fire_timers(self) -> None:
+        """What is waited for comes due: `flush.ms` is over."""
+        self._timers.fire()
+        for topic in self.topics.values():
+            self._look(topic)
+
     def _log(self, name: str) -> PartitionLog:
         return self._broker.replicas.find(name, 0).log
 
@@ -91,10 +101,9 @@ class Scenario:
     def trim(self, name: str, offset: int) -> None:
         self.topics[name].trims.append((self.now, offset))
         wanted = [DeleteRecordsTopic(name, [DeleteRecordsPartition(0, offset)])]
-        assert (
-            ask(self._broker, DELETE_RECORDS, DeleteRecordsRequest(wanted, 1000)).topics[0].partitions[0].error_code
-            == 0
-        )
+        answer = ask(self._broker, DELETE_RECORDS, DeleteRecordsRequest(wanted, 1000))
+        assert answer.topics[0].partitions[0].error_code == 0
+        self.topics[name].trimmed.append((self.now, offset))
 
     def retain(self) -> None:
         for topic in self.topics.values():
@@ -119,6 +128,8 @@ class Scenario:
     def restart(self, *, is_clean: bool) -> None:
         if is_clean:
             self._broker.close()
+            for topic in self.topics.values():
+                topic.flushed.append((self.now, len(topic.produced)))
         else:
             self._broker._lock.release()
         self._broker = self._open()
@@ -159,6 +170,7 @@ class Scenario:
         trimmed = max((offset for begun, offset in topic.trims if begun <= at), default=0)
         promised_end = self._promised_end(topic, at, is_power_cut=is_power_cut)
         assert log.log_end_offset >= promised_end
+        assert log.log_start_offset >= max((offset for done, offset in topic.trimmed if done <= at), default=0)
         assert log.log_start_offset <= trimmed or promised_end <= trimmed
         if topic.created <= at and topic.is_flushed_first:
             assert broker.image.topic_configs(topic.name)["flush.messages"] == "1"

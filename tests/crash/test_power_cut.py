@@ -82,6 +82,30 @@ def test_what_a_consumer_saw_is_there_after_a_power_cut(scratch: Path) -> None:
     check_kills(life, scratch)
 
 
+def test_flush_messages_bounds_what_a_power_cut_takes(scratch: Path) -> None:
+    life = Scenario(scratch / "life")
+    life.create("some", flush_messages="3", internal_segment_bytes="100000")
+    life.produce("some", 8)
+    life.end()
+    topic = life.topics["some"]
+    for number, (_, safe) in enumerate(topic.flushed, start=1):
+        assert safe >= number - 2, "two acknowledged records may be lost, no more"
+    assert check_power_cuts(life, scratch, seed=4) > 50
+    check_kills(life, scratch)
+
+
+def test_flush_ms_bounds_it_by_time(scratch: Path) -> None:
+    life = Scenario(scratch / "life")
+    life.create("timed", flush_ms="1000", internal_segment_bytes="100000")
+    life.produce("timed", 3)
+    life.fire_timers()
+    life.produce("timed", 2)
+    life.fire_timers()
+    life.end()
+    assert [safe for _, safe in life.topics["timed"].flushed] == [0, 0, 0, 3, 3, 3, 5]
+    assert check_power_cuts(life, scratch, seed=5) > 50
+
+
 # --- a log alone, every subset
 
 
