@@ -34,7 +34,7 @@ from core.log.log_config import LogConfig, stored_topic_values
 from core.log.log_loader import LogSettings
 from core.log.log_manager import LogManager, find_partitions
 from core.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
-from core.log.partition_log import sync_segments
+from core.log.partition_log import PartitionLog
 from core.log.retention import delete_old_segments
 from core.protocol.schema.metadata_records import BrokerEndpoint
 
@@ -42,6 +42,7 @@ _log = logging.getLogger("plog.broker")
 
 _PLAINTEXT = 0
 _EXPIRE_PRODUCERS_EVERY_MS = 600_000
+_NOTE_RECOVERED_EVERY_MS = 100
 _KEEPS_EVERYTHING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 
@@ -72,6 +73,7 @@ class Broker:
         self._lock = DirectoryLock(self._log_directory)
         self._producer_ids = iter(range(0))
         self._last_run: dict[str, int] = {}
+        self._opened_ms = self.clock.now_ms()
         self._open(lock_timeout_s)
         self.dispatcher = RequestDispatcher(self)
 
@@ -320,27 +322,29 @@ class Broker:
     # --- after a crash
 
     def flush_recovered(self) -> None:
-        """Brings what was recovered to the disk, in the background, and notes it: a crash soon after this one must not
-        cost the same again.
+        """Brings what was recovered to the disk, in the background, segment by segment, and notes how far it is: a
+        crash soon after this one must not cost the same again.
         """
-        flushes = [
-            (log, log.log_end_offset, log.unflushed_segments(log.log_end_offset))
-            for log in self.log_manager.logs.values()
-            if log.unflushed_messages
-        ]
-        if self.log_manager.had_clean_shutdown or self.is_read_only or not flushes:
-            return
+        if not self.log_manager.had_clean_shutdown and not self.is_read_only:
+            self._flush_next([log for log in self.log_manager.logs.values() if log.unflushed_messages])
 
-        def sync() -> None:
-            for _, _, segments in flushes:
-                sync_segments(segments)
+    def _flush_next(self, logs: list[PartitionLog]) -> None:
+        while logs and not logs[-1].unflushed_messages:
+            logs.pop()
+        if not logs:
+            self.log_manager.checkpoint_recovery_points(self.run_in_background)
+            return
+        log = logs[-1]
+        segment = log.unflushed_segments(log.log_end_offset)[0]
+        end_offset = log.end_offset_of(segment)
 
         def then() -> None:
-            for log, offset, _ in flushes:
-                log.mark_flushed(offset)
-            self.log_manager.checkpoint_recovery_points(self.run_in_background)
+            log.mark_flushed(end_offset)
+            if self._is_due("recovered", _NOTE_RECOVERED_EVERY_MS):
+                self.log_manager.checkpoint_recovery_points(self.run_in_background)
+            self._flush_next(logs)
 
-        self.run_flush(sync, then)
+        self.run_flush(segment.sync, then)
 
     # --- from time to time
 
@@ -381,7 +385,7 @@ class Broker:
 
     def _is_due(self, what: str, every_ms: int) -> bool:
         now_ms = self.clock.now_ms()
-        if now_ms - self._last_run.setdefault(what, now_ms) < every_ms:
+        if now_ms - self._last_run.setdefault(what, self._opened_ms) < every_ms:
             return False
         self._last_run[what] = now_ms
         return True

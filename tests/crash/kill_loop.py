@@ -83,7 +83,8 @@ class KillLoop:
             self._wait_for_work()
             before = 0
             for _ in range(kills):
-                self._is_over.wait(self._rng.uniform(0.05, 0.6))  # anywhere in the work
+                is_long = self._rng.random() < 0.25  # long enough for what is done every second
+                self._is_over.wait(self._rng.uniform(1.1, 1.6) if is_long else self._rng.uniform(0.05, 0.6))
                 self._server.kill()
                 self.report.kills += 1
                 acknowledged = sum(map(len, self._acknowledged.values()))
