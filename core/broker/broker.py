@@ -24,7 +24,7 @@ from core.cluster.metadata_log import MetadataLog, read_metadata_image
 from core.common.background import RunInBackground, run_now
 from core.common.clock import Clock, SystemClock
 from core.common.error_code import ErrorCode
-from core.common.errors import AccessError, KafkaError
+from core.common.errors import AccessError, CorruptRecordError, KafkaError
 from core.common.filesystem import FileSystem, access_error
 from core.common.shadow_filesystem import ShadowFileSystem, link_tree
 from core.common.topic_partition import TopicPartition, random_uuid, uuid_text
@@ -375,6 +375,10 @@ class Broker:
                 deleted = delete_old_segments(log, self.clock.now_ms())
             except OSError as error:
                 _log.error("retention: %s", access_error(error, error.filename or log.directory, "trim"))
+                continue
+            except CorruptRecordError as error:
+                _log.error("retention: %s", error)
+                self._scrubber.examine(log, error)
                 continue
             if deleted:
                 self._delete_later(deleted, log.config.file_delete_delay_ms)

@@ -143,12 +143,12 @@ class SocketServer:
         if self._stopped.is_set():
             return
         loop = asyncio.get_running_loop()
+        loop.call_later(_HOUSEKEEPING_SECONDS, self._housekeep)
         try:
             self._broker.housekeep()
         except OSError as error:
             _log.error("housekeeping: %s: %s", error.filename, error.strerror)
         self._close_idle(loop.time())
-        loop.call_later(_HOUSEKEEPING_SECONDS, self._housekeep)
 
     def _close_idle(self, now_s: float) -> None:
         """Closes connections on which nothing came or went for `connections.max.idle.ms`."""

@@ -135,6 +135,7 @@ class _Loader:
         self._leader_epochs.truncate_from_end(end_offset)
         self._producers.remove_stray_snapshots({s.base_offset for s in self._segments}, end_offset)
         self._rebuild_producer_state(log_start_offset, end_offset)
+        self._past_damage(self._segments.active.find_newest_timestamp)  # which appends go on from
         log = PartitionLog(
             self._directory,
             self._partition,

@@ -233,6 +233,8 @@ class LogManager:
                 log.close()
             except OSError as error:
                 self.set_offline(partition, access_error(error, log.directory, "close"))
+            except CorruptRecordError as error:
+                self.set_offline(partition, error)
         try:
             self._write_at_end(broker_epoch)
         except OSError as error:

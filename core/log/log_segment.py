@@ -110,6 +110,10 @@ class LogSegment:
             self._max_timestamp = self._find_max_timestamp()
         return self._max_timestamp
 
+    def find_newest_timestamp(self) -> None:
+        """Makes `max_timestamp` known. CorruptRecordError where its batches can't be read."""
+        self._max_timestamp = self._find_max_timestamp()
+
     @property
     def largest_timestamp(self) -> int:
         """Of its records, ms; where they have none, or can't be read, when the file was last written to."""

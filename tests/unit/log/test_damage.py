@@ -169,6 +169,21 @@ def test_a_clean_stop_and_damage_at_the_end(directory: Path) -> None:
     assert log.log_end_offset == 20
 
 
+def test_damage_behind_the_last_timestamp_of_the_index(tmp_path: Path) -> None:
+    """Appending goes on from the newest timestamp, which is looked for at the first append."""
+    log = open_log(tmp_path / "t-0", index_interval_bytes=100)
+    append(log, make_batch(b"x", timestamp=NOW + 5000))
+    for _ in range(9):
+        append(log, make_batch(b"x"))
+    size = log.segments.active.size_bytes // 10
+    log.close()
+    damage(tmp_path / "t-0", 3 * size + 16, b"\xfe")
+    again = load(tmp_path / "t-0", recovery_point=10, clean=True).log
+    assert again.gaps == [Gap(3, 4, 0, 3 * size, 4 * size)]
+    assert append(again, make_batch(b"next")).base_offset == 10
+    assert sorted(read_around(again)[0]) == [0, 1, 2, *range(4, 11)]
+
+
 def test_damage_in_front_of_the_producers_state(tmp_path: Path) -> None:
     """What lies behind the newest snapshot is read at every start."""
     log = open_log(tmp_path / "t-0")
