@@ -1,7 +1,10 @@
 """Group commit: one flush at a time, in the background; whatever asks while it runs shares the next.
 
-A flush syncs the files of every log that asked since the last one began. Who waits for it (an acknowledgement under
-`flush.messages`, a consumer under `plog.visible.after.flush`) is told in the broker's own task.
+A flush syncs the files of every log that asked since the last one began. Clients that were all answered by one flush
+ask again one after the other: the next one waits for as many, a millisecond at most, so that they share it again.
+
+Who waits for a flush (an acknowledgement under `flush.messages`, a consumer under `plog.visible.after.flush`) is told
+in the broker's own task.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from core.common.background import RunInBackground
 from core.common.clock import Clock
 from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog, sync_segments
+
+_GATHER_MS = 1
 
 
 class _Sync(NamedTuple):
@@ -46,12 +51,17 @@ class Flusher:
         self._on_failed = on_failed
         self._asked: dict[PartitionLog, None] = {}
         self._due: dict[PartitionLog, tuple[int, TimerHandle]] = {}  # by when, ms, and the timer for it
+        self._asks = 0
+        self._last_asks = 1
         self._is_flushing = False
+        self._gathering: TimerHandle | None = None
 
     def flush(self, log: PartitionLog) -> None:
         """Brings everything that the log holds now to the disk."""
         self._asked[log] = None
-        self._start()
+        self._asks += 1
+        if not self._is_flushing:
+            self._start_when_shared()
 
     def flush_within(self, log: PartitionLog, delay_ms: int) -> None:
         """The same, `delay_ms` from now at the latest. Where no timers run, at the first call after that."""
@@ -71,9 +81,17 @@ class Flusher:
         if due is not None:
             due[1].cancel()
 
+    def _start_when_shared(self) -> None:
+        if self._asks >= self._last_asks:
+            self._start()
+        elif self._gathering is None:
+            self._gathering = self._schedule(_GATHER_MS, self._start)
+
     def _start(self) -> None:
-        if self._is_flushing or not self._asked:
-            return
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
+        self._last_asks, self._asks = self._asks, 0
         syncs = [_Sync(log, log.log_end_offset, log.unflushed_segments(log.log_end_offset)) for log in self._asked]
         for log in self._asked:
             self._cancel_timer(log)
@@ -98,4 +116,5 @@ class Flusher:
             else:
                 log.mark_flushed(offset)
                 self._on_flushed(log)
-        self._start()
+        if self._asked:
+            self._start_when_shared()

@@ -36,7 +36,8 @@ class ReplicaManager:
         self._flusher = Flusher(run_flush, schedule, clock, self._on_flushed, self._on_flush_failed)
         self.on_damage: Callable[[PartitionLog, CorruptRecordError], None] | None = None
         """Told of damage that a reader met and that was not known."""
-        self._waiting: dict[TopicPartition, dict[DelayedOperation, None]] = {}
+        self._waiting: _Waiting = {}
+        self._waiting_for_flush: _Waiting = {}
 
     # --- which partitions there are
 
@@ -64,7 +65,7 @@ class ReplicaManager:
         removed = [TopicPartition(topic.name, number) for number in topic.partitions]
         for partition in removed:
             self._stop_serving(partition)
-        self.notify(removed)
+        self._notify_gone(removed)
         return removed
 
     def _stop_serving(self, partition: TopicPartition) -> None:
@@ -77,7 +78,7 @@ class ReplicaManager:
         name = partition.log.partition
         self._stop_serving(name)
         self._log_manager.set_offline(name, reason)
-        self.notify([name])
+        self._notify_gone([name])
 
     def find(self, topic: str, number: int) -> Partition:
         """KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR where its log is offline."""
@@ -141,7 +142,9 @@ class ReplicaManager:
         partition = self.partitions.get(log.partition)
         if partition is not None and partition.log is log:
             partition.on_flushed()
-            self.notify([log.partition])
+            _complete(self._waiting_for_flush, log.partition)
+            if log.config.plog_visible_after_flush:
+                self.notify([log.partition])
 
     def _on_flush_failed(self, log: PartitionLog, error: OSError) -> None:
         """What the disk lost of it is not known: the partition must be opened, and checked, anew."""
@@ -156,28 +159,47 @@ class ReplicaManager:
         found = {tp.partition: p.log.gaps for tp, p in self.partitions.items() if tp.topic == topic}
         return {number: gaps for number, gaps in found.items() if gaps}
 
-    # --- waiting for records
+    # --- waiting for records, or for a flush
 
-    def watch(self, operation: DelayedOperation, partitions: Iterable[TopicPartition]) -> None:
-        """`operation.maybe_complete` is called whenever one of the partitions gets records or goes away."""
+    def watch(
+        self, operation: DelayedOperation, partitions: Iterable[TopicPartition], *, for_flush: bool = False
+    ) -> None:
+        """`operation.maybe_complete` is called whenever one of the partitions gets records, or is flushed where that is
+        what it waits for; and when it goes away.
+        """
+        waiting = self._waiting_for_flush if for_flush else self._waiting
         for partition in partitions:
-            self._waiting.setdefault(partition, {})[operation] = None
+            waiting.setdefault(partition, {})[operation] = None
 
     def unwatch(self, operation: DelayedOperation, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
-            waiting = self._waiting.get(partition)
-            if waiting is not None:
-                waiting.pop(operation, None)
-                if not waiting:
-                    del self._waiting[partition]
+            for waiting in (self._waiting, self._waiting_for_flush):
+                operations = waiting.get(partition)
+                if operations is not None:
+                    operations.pop(operation, None)
+                    if not operations:
+                        del waiting[partition]
 
     def notify(self, partitions: Iterable[TopicPartition]) -> None:
-        """Records came or were flushed, or the partitions went."""
+        """Records came."""
         for partition in partitions:
-            waiting = self._waiting.get(partition)
-            if waiting:
-                for operation in list(waiting):
-                    operation.maybe_complete()
+            _complete(self._waiting, partition)
+
+    def _notify_gone(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            _complete(self._waiting, partition)
+            _complete(self._waiting_for_flush, partition)
+
+
+_Waiting = dict[TopicPartition, dict[DelayedOperation, None]]
+
+
+def _complete(waiting: _Waiting, partition: TopicPartition) -> None:
+    """Those of the operations that have what they waited for."""
+    operations = waiting.get(partition)
+    if operations:
+        for operation in list(operations):
+            operation.maybe_complete()
 
 
 def _said(reason: PlogError, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> KafkaError:

@@ -127,6 +127,8 @@ class SocketServer:
         self, thread: ThreadPoolExecutor, work: Callable[[], None], then: Callable[[], None] | None = None
     ) -> None:
         loop = asyncio.get_running_loop()
+        if self._stopped.is_set():
+            return  # the broker's end does what is left
 
         def run() -> None:
             try:

@@ -100,7 +100,7 @@ class DelayedProduce(DelayedOperation):
         self._watched = [waiting.partition.log.partition for waiting in unflushed]
 
     def wait(self, timeout_ms: int) -> None:
-        self._broker.replicas.watch(self, self._watched)
+        self._broker.replicas.watch(self, self._watched, for_flush=True)
         self.start_timer(self._broker.schedule, timeout_ms)
 
     def forget(self) -> None:
