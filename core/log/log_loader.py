@@ -132,7 +132,7 @@ class _Loader:
             end_offset = log_start_offset
         if self._leader_epochs.was_damaged or (self._leader_epochs.was_missing and self._has_leader_epochs()):
             self._past_damage(self._rebuild_leader_epochs)
-        self._leader_epochs.truncate_from_end(end_offset)
+        self._leader_epochs.truncate_from_end(end_offset + 1)  # one that begins at the end has no record yet
         self._producers.remove_stray_snapshots({s.base_offset for s in self._segments}, end_offset)
         self._rebuild_producer_state(log_start_offset, end_offset)
         self._past_damage(self._segments.active.find_newest_timestamp)  # which appends go on from
