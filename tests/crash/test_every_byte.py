@@ -22,7 +22,7 @@ from core.records.batches import iter_batches, iter_whole_batches
 from core.records.record import Record
 from tests.support.logs import NOW, PARTITION, append, make_batch, open_log
 
-STEP = int(os.environ.get("PLOG_EVERY_BYTE_STEP", "5"))
+STEP = int(os.environ.get("PLOG_EVERY_BYTE_STEP", "7"))
 """`scripts/torture --every-byte` leaves none out."""
 
 UNDETECTABLE_HEADER_BYTES = {*range(8), *range(12, 16)}

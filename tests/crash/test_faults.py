@@ -191,7 +191,7 @@ def count_operations(directory: Path) -> int:
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EACCES])
 def test_a_fault_at_every_operation(tmp_path: Path, code: int, caplog: pytest.LogCaptureFixture) -> None:
     total = count_operations(tmp_path / "none")
-    step = 3 if code == errno.EIO else 11
+    step = 5 if code == errno.EIO else 11
     for number in range(0, total, step):
         disk = FailingDisk(code)
         disk.fails_from = number
