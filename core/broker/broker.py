@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from core.log.file_names import LOCK
 from core.log.log_config import LogConfig, stored_topic_values
 from core.log.log_loader import LogSettings
 from core.log.log_manager import LogManager, find_partitions
+from core.log.log_segment import LogSegment
 from core.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from core.log.partition_log import PartitionLog
 from core.log.retention import delete_old_segments
@@ -326,25 +327,35 @@ class Broker:
         crash soon after this one must not cost the same again.
         """
         if not self.log_manager.had_clean_shutdown and not self.is_read_only:
-            self._flush_next([log for log in self.log_manager.logs.values() if log.unflushed_messages])
+            logs = [log for log in self.log_manager.logs.values() if log.unflushed_messages]
+            self._flush_next(iter([(log, s) for log in logs for s in log.unflushed_segments(log.log_end_offset)]))
 
-    def _flush_next(self, logs: list[PartitionLog]) -> None:
-        while logs and not logs[-1].unflushed_messages:
-            logs.pop()
-        if not logs:
+    def _flush_next(self, recovered: Iterator[tuple[PartitionLog, LogSegment]]) -> None:
+        served = self.log_manager.logs
+        following = next((found for found in recovered if served.get(found[0].partition) is found[0]), None)
+        if following is None:
             self.log_manager.checkpoint_recovery_points(self.run_in_background)
             return
-        log = logs[-1]
-        segment = log.unflushed_segments(log.log_end_offset)[0]
-        end_offset = log.end_offset_of(segment)
+        log, segment = following
+        offset = log.end_offset_of(segment)
+        failures: list[OSError] = []
+
+        def sync() -> None:
+            try:
+                segment.sync()
+            except OSError as error:
+                failures.append(error)
 
         def then() -> None:
-            log.mark_flushed(end_offset)
+            if failures:
+                self.replicas.on_flush_failed(log, failures[0])
+            else:
+                log.mark_flushed(offset)
             if self._is_due("recovered", _NOTE_RECOVERED_EVERY_MS):
                 self.log_manager.checkpoint_recovery_points(self.run_in_background)
-            self._flush_next(logs)
+            self._flush_next(recovered)
 
-        self.run_flush(segment.sync, then)
+        self.run_flush(sync, then)
 
     # --- from time to time
 

@@ -33,7 +33,7 @@ class ReplicaManager:
     def __init__(self, log_manager: LogManager, run_flush: RunInBackground, schedule: Schedule, clock: Clock) -> None:
         self.partitions: dict[TopicPartition, Partition] = {}
         self._log_manager = log_manager
-        self._flusher = Flusher(run_flush, schedule, clock, self._on_flushed, self._on_flush_failed)
+        self._flusher = Flusher(run_flush, schedule, clock, self._on_flushed, self.on_flush_failed)
         self.on_damage: Callable[[PartitionLog, CorruptRecordError], None] | None = None
         """Told of damage that a reader met and that was not known."""
         self._waiting: _Waiting = {}
@@ -146,7 +146,7 @@ class ReplicaManager:
             if log.config.plog_visible_after_flush:
                 self.notify([log.partition])
 
-    def _on_flush_failed(self, log: PartitionLog, error: OSError) -> None:
+    def on_flush_failed(self, log: PartitionLog, error: OSError) -> None:
         """What the disk lost of it is not known: the partition must be opened, and checked, anew."""
         partition = self.partitions.get(log.partition)
         if partition is not None and partition.log is log:

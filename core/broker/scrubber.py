@@ -7,12 +7,14 @@ read ran into by itself is looked at here, too.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator
 
 from core.common.background import RunInBackground
 from core.common.clock import Clock
 from core.common.errors import CorruptRecordError
+from core.index.offset_index import OffsetPosition
 from core.log.damage import Gap
 from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog
@@ -43,7 +45,7 @@ class Scrubber:
         self._segments: Iterator[tuple[PartitionLog, LogSegment]] = iter(())
         self._current: tuple[PartitionLog, LogSegment, _Read] | None = None
         self._is_reading = False
-        self._examined: set[tuple[str, int]] = set()
+        self._examining: set[tuple[str, int]] = set()  # path and position
 
     def step(self) -> None:
         """Reads a second's worth on; to be called every second."""
@@ -54,10 +56,10 @@ class Scrubber:
         if self._current is None:
             return
         log, segment, read = self._current
-        end_offset = log.end_offset_of(segment)
+        end = log.end_of(segment)
 
         def work() -> None:
-            read.on(segment, self._bytes_per_second, end_offset)
+            read.on(segment, self._bytes_per_second, end)
 
         def then() -> None:
             self._is_reading = False
@@ -86,18 +88,35 @@ class Scrubber:
         """Finds out how far the damage goes that a reader met."""
         segment = next((s for s in log.segments if str(s.records.path) == error.path), None)
         where = error.path, error.position
-        if segment is None or error.position < 0 or where in self._examined:
+        if segment is None or error.position < 0 or where in self._examining:
             return
-        self._examined.add(where)
-        end_offset = log.end_offset_of(segment)
+        self._examining.add(where)
+        end = log.end_of(segment)
         found: list[Gap] = []
-        self._run_in_background(
-            lambda: found.append(segment.find_gap(error.position, end_offset)), lambda: self._note(log, found[0])
-        )
+
+        def work() -> None:
+            with _reading(segment):
+                found.append(segment.find_gap(error.position, end))
+
+        def then() -> None:
+            self._examining.discard(where)
+            for gap in found:
+                self._note(log, gap)
+
+        self._run_in_background(work, then)
 
     def _note(self, log: PartitionLog, gap: Gap) -> None:
         log.note_damage(gap)
         self._on_damage(log)
+
+
+@contextlib.contextmanager
+def _reading(segment: LogSegment) -> Iterator[None]:
+    """Where the disk refuses, the log says so: the reading ends there, and not those that come after it."""
+    try:
+        yield
+    except OSError as error:
+        _log.error("could not read %s: %s", segment.records.path, error.strerror)
 
 
 class _Read:
@@ -109,26 +128,27 @@ class _Read:
         self.is_at_end = False
         self.gap: Gap | None = None
 
-    def on(self, segment: LogSegment, size_bytes: int, end_offset: int) -> None:
+    def on(self, segment: LogSegment, size_bytes: int, end: OffsetPosition) -> None:
+        """The next `size_bytes`, or the rest up to `end`, or up to what is damaged, or to where the disk refuses."""
+        self.is_at_end = True
+        with _reading(segment):
+            self._read(segment, size_bytes, end)
+            self.is_at_end = self.position >= end.position
+
+    def _read(self, segment: LogSegment, size_bytes: int, end: OffsetPosition) -> None:
         start = self.position
         known = next((gap for gap in segment.gaps if gap.position <= start < gap.end_position), None)
         if known is not None:
             self.position = start = known.end_position
             self.last_offset = known.end_offset - 1
         try:
-            for batch in segment.checked_batches(start, self.last_offset, end_offset):
+            for batch in segment.checked_batches(start, self.last_offset, end):
                 self.position = batch.position + batch.size_bytes
                 self.last_offset = batch.last_offset
                 if self.position - start >= size_bytes:
-                    break
-            self.is_at_end = self.position >= segment.size_bytes
+                    return
         except CorruptRecordError as error:
-            if any(gap.position == error.position for gap in segment.gaps):  # known: the next step passes over it
-                self.position = error.position
-                return
-            self.gap = segment.find_gap(error.position, end_offset)
-            self.position, self.last_offset = self.gap.end_position, self.gap.end_offset - 1
-            self.is_at_end = self.position >= segment.size_bytes
-        except OSError as error:
-            _log.error("could not read %s: %s", segment.records.path, error.strerror)
-            self.is_at_end = True
+            self.position = error.position
+            if not any(gap.position == error.position for gap in segment.gaps):  # one that is known is next passed over
+                self.gap = segment.find_gap(error.position, end)
+                self.position, self.last_offset = self.gap.end_position, self.gap.end_offset - 1

@@ -84,7 +84,11 @@ class AbstractIndex:
             file.close()
 
     def sync(self) -> None:
-        """Returns when the file, as it is, is on the disk. Safe from any thread once the index is sealed."""
+        """Returns when the file, as it is, is on the disk; where there is none any more, nothing needs to be. Safe from
+        any thread once the index is sealed.
+        """
+        if not self.path.exists():
+            return
         file = self._filesystem.open_append(self.path)
         try:
             file.sync()

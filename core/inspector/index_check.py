@@ -6,6 +6,7 @@ Entries and batches come in the same order, so that one pass with a finger on ea
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +26,7 @@ _MOST_STRETCH = 3
 """A restart begins to count bytes anew, which stretches one gap to twice its width; three times is damage."""
 
 
-class _IndexCheck:
+class _IndexCheck(ABC):
     """What both kinds share: the file's entries, and complaints about them."""
 
     ENTRY: struct.Struct
@@ -76,8 +77,8 @@ class _IndexCheck:
             message = f"{self._left_out} more entries are wrong"
             yield Finding(Severity.WARNING, self.MISMATCH, str(self._path), message)
 
-    def _entry_text(self, number: int) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def _entry_text(self, number: int) -> str: ...
 
 
 class OffsetIndexCheck(_IndexCheck):

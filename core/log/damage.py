@@ -14,6 +14,7 @@ from typing import NamedTuple
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import File
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
+from core.index.offset_index import OffsetPosition
 from core.log.file_records import FileRecords
 from core.records.batches import CURRENT_MAGIC, Batch, entry_size
 from core.records.record_batch import HEADER_SIZE, MAGIC_POSITION, RecordBatch
@@ -38,18 +39,18 @@ class Gap(NamedTuple):
 
 
 def checked_batches(
-    records: FileRecords, base_offset: int, position: int, last_offset: int, end_offset: int
+    records: FileRecords, base_offset: int, position: int, last_offset: int, end: OffsetPosition
 ) -> Iterator[Batch]:
-    """A segment's batches from `position` on, in order; CorruptRecordError at the first that is damaged: its checksum
-    is wrong, or its offsets, which are in no checksum, do not fit between `last_offset`, that of the batch before, and
-    `end_offset`. Safe from any thread once nothing is appended there.
+    """A segment's batches from `position` to `end`, in order; CorruptRecordError at the first that is damaged: its
+    checksum is wrong, or its offsets, which are in no checksum, do not fit between `last_offset`, that of the batch
+    before, and the end's. Safe from any thread: what is appended lies behind the end.
     """
-    for batch in records.iter_batches(position):
+    for batch in records.iter_batches(position, end.position):
         batch.ensure_valid()
         if batch.last_offset <= last_offset:
             raise batch.corrupt(f"batch ends at offset {batch.last_offset}, the one before at {last_offset}")
         if isinstance(batch, RecordBatch):
-            _ensure_plausible(records, base_offset, batch, last_offset, end_offset)
+            _ensure_plausible(records, base_offset, batch, last_offset, end.offset)
         yield batch
         last_offset = batch.last_offset
 
@@ -77,22 +78,23 @@ def _find_base_offset_behind(records: FileRecords, batch: RecordBatch) -> int | 
         return None
 
 
-def measure_gap(records: FileRecords, base_offset: int, position: int, start_offset: int, end_offset: int) -> Gap:
-    """The damage that begins at `position` of the segment, up to the next sound batch, or else to the segment's end.
+def measure_gap(records: FileRecords, base_offset: int, position: int, start_offset: int, end: OffsetPosition) -> Gap:
+    """The damage that begins at `position` of the segment, up to the next sound batch, or else to the segment's `end`.
 
     A batch whose frame leads to a sound one is damaged alone, whatever its value may look like.
     """
-    file, end = records.file, records.size_bytes
+    file = records.file
     following = None
     with contextlib.suppress(CorruptRecordError):
-        frame_end = position + records.read_header(position).size_bytes
-        following = find_batch(file, frame_end, min(frame_end + _FRAME_PROBE_BYTES, end), start_offset, end_offset)
+        frame_end = position + records.read_header(position, end.position).size_bytes
+        probe_end = min(frame_end + _FRAME_PROBE_BYTES, end.position)
+        following = find_batch(file, frame_end, probe_end, start_offset, end.offset)
         if following is not None and following.position != frame_end:
             following = None
     if following is None:
-        following = find_batch(file, position + 1, end, start_offset, end_offset)
+        following = find_batch(file, position + 1, end.position, start_offset, end.offset)
     if following is None:
-        return Gap(start_offset, end_offset, base_offset, position, end)
+        return Gap(start_offset, end.offset, base_offset, position, end.position)
     return Gap(start_offset, following.base_offset, base_offset, position, following.position)
 
 

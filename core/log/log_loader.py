@@ -22,6 +22,7 @@ from core.common.clock import Clock
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
+from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
 from core.log.damage import Gap, find_batches
 from core.log.file_names import (
@@ -194,7 +195,8 @@ class _Loader:
                 segment = next((s for s in self._segments if str(s.records.path) == error.path), None)
                 if segment is None or any(gap.position == error.position for gap in segment.gaps):
                     raise
-                gap = segment.find_gap(error.position, self._end_of(segment, self._log_end_offset))
+                end = OffsetPosition(self._end_of(segment, self._log_end_offset), segment.size_bytes)
+                gap = segment.find_gap(error.position, end)
                 note_damage(self._damage, segment, gap, self._partition)
             else:
                 return

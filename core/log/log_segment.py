@@ -82,6 +82,7 @@ class LogSegment:
         self.gaps: list[Gap] = []
         self._is_new = False
         self._is_sealed = False
+        self._is_removed = False
         self._changes = 0  # appends and the like, and how many of them are on the disk
         self._synced_changes = 0
         self._last_batch = (base_offset, 0)  # base offset and position of a batch near the end: where tails begin
@@ -210,7 +211,7 @@ class LogSegment:
         self.offset_index.reset()
         since_entry = 0
         with contextlib.suppress(CorruptRecordError):
-            for batch in self.checked_batches(0, self.base_offset - 1, LONG_MAX):
+            for batch in self.checked_batches(0, self.base_offset - 1, OffsetPosition(LONG_MAX, self.size_bytes)):
                 if since_entry > self.config.index_interval_bytes:
                     self.offset_index.append(batch.last_offset, batch.position)
                     since_entry = 0
@@ -317,9 +318,10 @@ class LogSegment:
         self._last_batch = (self.base_offset, 0)
         self.gaps = []
         last_offset, position = self.base_offset - 1, 0
+        end = OffsetPosition(end_offset, self.size_bytes)
         while True:
             try:
-                for batch in self.checked_batches(position, last_offset, end_offset):
+                for batch in self.checked_batches(position, last_offset, end):
                     if isinstance(batch, RecordBatch):
                         on_batch(batch)
                     last_offset = batch.last_offset
@@ -327,7 +329,7 @@ class LogSegment:
             except CorruptRecordError as error:
                 if last_offset + 1 >= recovery_point:
                     return error
-                gap = measure_gap(self.records, self.base_offset, error.position, last_offset + 1, end_offset)
+                gap = measure_gap(self.records, self.base_offset, error.position, last_offset + 1, end)
                 if gap.end_offset == LONG_MAX == recovery_point:  # the log's end, and nobody knows where it was safe
                     return error
                 if gap.end_offset > recovery_point:  # it goes on where nothing was safe: the log ends with it
@@ -340,14 +342,13 @@ class LogSegment:
             else:
                 return None
 
-    def checked_batches(self, position: int, last_offset: int, end_offset: int) -> Iterator[Batch]:
+    def checked_batches(self, position: int, last_offset: int, end: OffsetPosition) -> Iterator[Batch]:
         """As of `damage.checked_batches`."""
-        return checked_batches(self.records, self.base_offset, position, last_offset, end_offset)
+        return checked_batches(self.records, self.base_offset, position, last_offset, end)
 
-    def find_gap(self, position: int, end_offset: int) -> Gap:
-        """How far the damage at that position goes. Safe from any thread once nothing is appended at the position.
-
-        `end_offset`: where the segment's offsets end.
+    def find_gap(self, position: int, end: OffsetPosition) -> Gap:
+        """How far the damage at that position goes, which is before `end`, the segment's when the damage was met. Safe
+        from any thread.
         """
         start_offset = self.base_offset
         with contextlib.suppress(CorruptRecordError):
@@ -356,7 +357,7 @@ class LogSegment:
                 if batch.position >= position:
                     break
                 start_offset = batch.next_offset
-        return measure_gap(self.records, self.base_offset, position, start_offset, end_offset)
+        return measure_gap(self.records, self.base_offset, position, start_offset, end)
 
     def truncate_position(self, position: int) -> int:
         """Cuts the file at a position that starts a batch; the indexes must be cut by `truncate_indexes`. Bytes cut."""
@@ -414,7 +415,7 @@ class LogSegment:
     def sync(self) -> None:
         """Returns when the batches, and the indexes of a sealed segment, are on the disk. Safe from any thread."""
         changes, is_sealed = self._changes, self._is_sealed
-        if changes == self._synced_changes:
+        if changes == self._synced_changes or self._is_removed:
             return
         self.records.file.sync()
         if is_sealed:
@@ -426,7 +427,7 @@ class LogSegment:
             self._filesystem.sync_directory(self.directory.parent)
             self._is_new = False
         self._synced_changes = changes
-        if is_sealed:
+        if is_sealed and not self._is_removed:
             self._share_files()
 
     def _share_files(self) -> None:
@@ -434,6 +435,11 @@ class LogSegment:
         self.records.on_use = lambda: self._open_files.use(self)
         if self.records.is_open:
             self._open_files.use(self)
+
+    def on_removed(self) -> None:
+        """The log holds it no more; its files go."""
+        self._is_removed = True
+        self._open_files.forget(self)
 
     def release_files(self) -> None:
         """Closes what can be opened again."""

@@ -23,6 +23,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
+from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
 from core.log.damage import Gap
 from core.log.file_names import DELETED_SUFFIX
@@ -369,6 +370,10 @@ class PartitionLog:
         following = self.segments.higher(segment.base_offset)
         return self.log_end_offset if following is None else following.base_offset
 
+    def end_of(self, segment: LogSegment) -> OffsetPosition:
+        """Where the segment ends now."""
+        return OffsetPosition(self.end_offset_of(segment), segment.size_bytes)
+
     def delete_oldest(self, segments: list[LogSegment]) -> list[Path]:
         """Takes the first segments out; the log starts behind them. Their files are renamed to `.deleted` and given to
         the caller, to be deleted later: a reader that knows only the name may still be opening them.
@@ -379,8 +384,7 @@ class PartitionLog:
             self.roll()
         start = self.end_offset_of(segments[-1])
         for segment in segments:
-            self.segments.remove(segment)
-            self._open_files.forget(segment)
+            self._take_out(segment)
         self._forget_damage()
         if start > self.log_start_offset:
             self.log_start_offset = start
@@ -400,11 +404,14 @@ class PartitionLog:
         self._filesystem.rename(path, renamed)
         return renamed
 
+    def _take_out(self, segment: LogSegment) -> None:
+        self.segments.remove(segment)
+        segment.on_removed()
+
     def _delete_segments(self, segments: Iterable[LogSegment]) -> None:
         """Takes the segments out and their files away. A read that was answered already keeps its file open."""
         for segment in segments:
-            self.segments.remove(segment)
-            self._open_files.forget(segment)
+            self._take_out(segment)
             for path in segment.paths:
                 self._filesystem.unlink(path)
 

@@ -13,6 +13,7 @@ from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError
 from core.log.checkpoint_file import read_offset_checkpoint
+from core.log.log_segment import LogSegment
 from core.log.meta_properties import read_meta_properties
 from core.protocol.api import LIST_OFFSETS
 from core.protocol.schema.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -170,6 +171,47 @@ def test_what_was_recovered_need_not_be_recovered_again(tmp_path: Path) -> None:
     flushing.run()
     assert second.replicas.find("t", 0).log.recovery_point == 2
     assert list(read_offset_checkpoint(tmp_path / "recovery-point-offset-checkpoint").values()) == [2]
+    second.close()
+
+
+def test_what_was_recovered_behind_a_roll_is_flushed_once(tmp_path: Path) -> None:
+    """The recovery point is where a segment begins: the one that ends there is done."""
+    first = open_broker(tmp_path)
+    add_topic(first, retention_ms="-1", internal_segment_bytes="100")
+    produce_values(first, b"a", b"b", b"c")
+    log = first.replicas.find("t", 0).log
+    assert log.recovery_point == log.segments.active.base_offset == 2, "rolling flushed the others"
+    first.log_manager.checkpoint_recovery_points()
+    crash(first)
+    second = open_broker(tmp_path)
+    second.run_flush = flushing = Background()
+    second.flush_recovered()
+    for _ in range(3):
+        if flushing.waiting:
+            flushing.run()
+    assert flushing.waiting == []
+    assert second.replicas.find("t", 0).log.recovery_point == 3
+    second.close()
+
+
+def test_what_was_recovered_where_the_disk_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = open_broker(tmp_path)
+    for topic in ("t", "other"):
+        add_topic(first, topic)
+        produce_values(first, b"a", topic=topic)
+    crash(first)
+    second = open_broker(tmp_path)
+    sync = LogSegment.sync
+
+    def refuse(segment: LogSegment) -> None:
+        if "/t-0/" in str(segment.records.path):
+            raise OSError(5, "Input/output error")
+        sync(segment)
+
+    monkeypatch.setattr(LogSegment, "sync", refuse)
+    second.flush_recovered()
+    assert second.replicas.find("other", 0).log.recovery_point == 1
+    assert fetch(second, 0).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     second.close()
 
 

@@ -243,6 +243,23 @@ class FailingSync(FileSystem):
         return UnsyncedFile(path, fd)
 
 
+def test_a_segment_that_retention_takes_away_meanwhile(broker: Broker, flusher: Background) -> None:
+    add_topic(broker, flush_messages="3", internal_segment_bytes="100", retention_ms="1000")
+    log = log_of(broker)
+    produce_values(broker, b"a")
+    produce_values(broker, b"b")
+    waiting = Waiting(broker, b"c")
+    first = log.segments.first
+    assert first.base_offset == 0
+    log.delete_oldest([first])
+    while flusher.waiting:
+        flusher.run()
+    assert log.recovery_point == 3
+    assert waiting.answer == (0, 2)
+    assert not first.offset_index.path.exists()
+    assert broker.replicas.find("t", 0).log is log, "online"
+
+
 def test_a_partition_that_cannot_be_flushed_goes_offline_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from core.broker.broker import Broker
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
+from core.log.log_segment import LogSegment
 from core.protocol.api import DESCRIBE_CONFIGS
 from core.protocol.schema.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tests.support.broker import Background, add_topic, ask, fetch, open_broker, produce_values, values_of
@@ -98,6 +99,61 @@ def test_it_waits_for_its_reading(tmp_path: Path) -> None:
     while background.waiting:
         background.run()
     broker.run_in_background = lambda work, then=None: (work(), then() if then else None)  # type: ignore[assignment,func-returns-value]
+    broker.close()
+
+
+def test_what_is_appended_meanwhile_is_no_damage(tmp_path: Path) -> None:
+    """The segment grows between the turn that asks for a read and the thread that does it."""
+    clock = ManualClock(NOW)
+    broker = six_batches(tmp_path, clock)
+    now, broker.run_in_background = broker.run_in_background, Background()
+    background = broker.run_in_background
+    clock.advance(DAY_MS)
+    broker.housekeep()
+    produce_values(broker, b"later")
+    while background.waiting:
+        background.run()
+        broker.housekeep()
+    assert damaged_offsets(broker) is None
+    assert values_of(fetch(broker, 5)) == [b"value 5", b"later"]
+    broker.run_in_background = now
+    broker.close()
+
+
+def test_a_gap_that_a_reader_meets_ends_where_the_log_did(tmp_path: Path) -> None:
+    broker = six_batches(tmp_path, ManualClock(NOW))
+    damage(tmp_path, 5, where=16)
+    now, broker.run_in_background = broker.run_in_background, Background()
+    log = broker.replicas.find("t", 0).log
+    log.segments.active._last_batch = (0, 0)  # as of a log that was just opened
+    assert fetch(broker, 5).error_code == ErrorCode.CORRUPT_MESSAGE
+    produce_values(broker, b"later")
+    broker.run_in_background.run()
+    assert damaged_offsets(broker) == "0:5-5"
+    assert values_of(fetch(broker, 6)) == [b"later"]
+    broker.run_in_background = now
+    broker.close()
+
+
+def test_a_disk_that_refuses_does_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock(NOW)
+    broker = six_batches(tmp_path, clock)
+    damage(tmp_path, 3)
+
+    def refuse(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    clock.advance(DAY_MS)
+    with monkeypatch.context() as patch:
+        patch.setattr(LogSegment, "find_gap", refuse)
+        broker.housekeep()
+    assert "could not read" in caplog.text
+    clock.advance(DAY_MS)
+    for _ in range(3):
+        broker.housekeep()
+    assert damaged_offsets(broker) == "0:3-3"
     broker.close()
 
 
