@@ -3,7 +3,8 @@
     .venv/bin/python -m benchmarks.durability [--rounds 9]
 
 - acknowledgements a second with `flush.messages=1`: 32 clients that each wait for their answer before they send again,
-  beside one such client (one flush for each append), and beside a loop of write and fdatasync; plog and Kafka in turns
+  beside one such client (one flush for each append), and beside a loop of write and fdatasync; plog, Kafka, and plog on
+  disks with slower syncs in turns
 - megabytes a second produced by librdkafka with and without `flush.ms=1000`, in turns
 - gigabytes by CPU second that recovery reads, from the page cache, in batches of 16 KB; seconds from the start of
   `plog serve` to ready after a kill with 500 MB unflushed, and with 1,000 partitions cleanly closed
@@ -23,7 +24,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from benchmarks.broker import produce_librdkafka
-from benchmarks.peers import KafkaPeer, Peer, PlogPeer, resident_bytes
+from benchmarks.peers import KafkaPeer, Peer, PlogPeer, SlowDiskPeer, resident_bytes
 from core.common.clock import SystemClock
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
@@ -173,11 +174,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as temporary:
         directory = Path(temporary)
         peers: list[Peer] = [PlogPeer(directory), KafkaPeer(directory)]
+        slow_disks = [SlowDiskPeer(directory, milliseconds) for milliseconds in (1, 5)]
         try:
-            group_commit(peers, directory, arguments.rounds)
+            group_commit([*peers, *slow_disks], directory, arguments.rounds)
             flusher_cost(peers, arguments.rounds)
         finally:
-            for peer in peers:
+            for peer in [*peers, *slow_disks]:
                 peer.stop()
         subprocess.run(["sync"], check=True)
         recovery(directory, arguments.rounds)

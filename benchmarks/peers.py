@@ -48,6 +48,15 @@ class FloorPeer(PlogPeer):
     command = (sys.executable, "-m", "benchmarks.floor")
 
 
+class SlowDiskPeer(PlogPeer):
+    """On a disk whose syncs take so much longer (`benchmarks.slow_disk`)."""
+
+    def __init__(self, directory: Path, milliseconds: int) -> None:
+        self.name = f"plog, {milliseconds} ms added to a sync"
+        self.command = (sys.executable, "-m", "benchmarks.slow_disk", str(milliseconds))
+        super().__init__(directory)
+
+
 class KafkaPeer:
     """Kafka 4.3.1, broker and controller in one process, with the heap and the collector of its own start script."""
 

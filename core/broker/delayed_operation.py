@@ -38,15 +38,17 @@ class DelayedOperation(ABC):
         """Gives the answer with what there is, if it was not given."""
         if self._is_over:
             return
+        on_complete = self.on_complete
         self.cancel()
-        if self.on_complete is not None:
-            self.on_complete(self.response())
+        if on_complete is not None:
+            on_complete(self.response())
 
     def cancel(self) -> None:
         """Nobody waits for the answer any more."""
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
+        self.on_complete = self._timer = None  # they hold the operation: no work for the garbage collector
         self.forget()
 
     @abstractmethod

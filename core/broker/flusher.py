@@ -1,7 +1,8 @@
 """Group commit: one flush at a time, in the background; whatever asks while it runs shares the next.
 
-A flush syncs the files of every log that asked since the last one began. Clients that were all answered by one flush
-ask again one after the other: the next one waits for as many, a millisecond at most, so that they share it again.
+A flush syncs the files of every log that asked since the last one began. Clients that were answered by one flush ask
+again one after the other: the next one waits for them, for as long as the last one took or a millisecond, so that they
+share it again, and with those that asked meanwhile.
 
 Who waits for a flush (an acknowledgement under `flush.messages`, a consumer under `plog.visible.after.flush`) is told
 in the broker's own task.
@@ -18,7 +19,7 @@ from core.common.clock import Clock
 from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog, sync_segments
 
-_GATHER_MS = 1
+_LEAST_GATHER_MS = 1
 
 
 class _Sync(NamedTuple):
@@ -52,7 +53,9 @@ class Flusher:
         self._asked: dict[PartitionLog, None] = {}
         self._due: dict[PartitionLog, tuple[int, TimerHandle]] = {}  # by when, ms, and the timer for it
         self._asks = 0
-        self._last_asks = 1
+        self._answered = 0  # how many asked for the flush that is done now
+        self._expected_asks = 1
+        self._started_ms = self._gather_ms = 0
         self._is_flushing = False
         self._gathering: TimerHandle | None = None
 
@@ -82,16 +85,17 @@ class Flusher:
             due[1].cancel()
 
     def _start_when_shared(self) -> None:
-        if self._asks >= self._last_asks:
+        if self._asks >= self._expected_asks:
             self._start()
         elif self._gathering is None:
-            self._gathering = self._schedule(_GATHER_MS, self._start)
+            self._gathering = self._schedule(self._gather_ms, self._start)
 
     def _start(self) -> None:
         if self._gathering is not None:
             self._gathering.cancel()
             self._gathering = None
-        self._last_asks, self._asks = self._asks, 0
+        self._answered, self._asks = self._asks, 0
+        self._started_ms = self._clock.now_ms()
         syncs = [_Sync(log, log.log_end_offset, log.unflushed_segments(log.log_end_offset)) for log in self._asked]
         for log in self._asked:
             self._cancel_timer(log)
@@ -110,6 +114,8 @@ class Flusher:
 
     def _finish(self, syncs: list[_Sync], failures: dict[PartitionLog, OSError]) -> None:
         self._is_flushing = False
+        self._expected_asks = self._answered + self._asks
+        self._gather_ms = max(self._clock.now_ms() - self._started_ms, _LEAST_GATHER_MS)
         for log, offset, _ in syncs:
             if log in failures:
                 self._on_failed(log, failures[log])

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from core.broker.broker import Broker
 from core.broker.broker_config import Endpoint
 from core.broker.connection import Connection, ReceiveBuffers
+from core.broker.timing_wheel import TimingWheel
 from core.common.errors import AccessError
 
 _log = logging.getLogger("plog.server")
@@ -43,7 +44,7 @@ class SocketServer:
         self._listener = self._bind()
         port = self._listener.getsockname()[1]
         self.endpoint = Endpoint(self._listen.host or "0.0.0.0", port)  # noqa: S104 - what --listen :PORT asks for
-        self._broker.schedule = lambda delay_ms, function: loop.call_later(delay_ms / 1000, function)
+        self._broker.schedule = TimingWheel(loop).schedule
         self._broker.run_in_background = lambda work, then=None: self._submit(self._background, work, then)
         self._broker.run_flush = lambda work, then=None: self._submit(self._flushing, work, then)
         self._broker.announce(self.endpoint)

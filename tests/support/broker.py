@@ -51,9 +51,10 @@ class Timers:
     def delays(self) -> list[int]:
         return [delay_ms for delay_ms, _ in self._due]
 
-    def fire(self) -> None:
-        """Everything that is waited for comes due."""
-        due, self._due = self._due, []
+    def fire(self, within_ms: int = 1 << 62) -> None:
+        """Everything comes due that is waited for no longer than that."""
+        due = [entry for entry in self._due if entry[0] <= within_ms]
+        self._due = [entry for entry in self._due if entry[0] > within_ms]
         for _, function in due:
             function()
 

@@ -107,10 +107,10 @@ class DelayedProduce(DelayedOperation):
         self._broker.replicas.unwatch(self, self._watched)
 
     def is_satisfied(self) -> bool:
-        return all(
-            waiting.partition.log.recovery_point >= waiting.offset or self._find_error(waiting.partition)
-            for waiting in self._unflushed
-        )
+        for partition, offset, _ in self._unflushed:
+            if partition.log.recovery_point < offset and self._find_error(partition) is None:
+                return False
+        return True
 
     def response(self) -> ProduceResponse:
         for partition, offset, response in self._unflushed:

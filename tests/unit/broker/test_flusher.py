@@ -77,7 +77,7 @@ def test_an_acknowledgement_waits_for_the_flush(broker: Broker, flusher: Backgro
     assert not flusher.waiting
 
 
-def test_what_waits_while_a_flush_runs_shares_the_next_one(broker: Broker, flusher: Background) -> None:
+def test_what_waits_while_a_flush_runs_shares_the_next_one(broker: Broker, flusher: Background, timers: Timers) -> None:
     add_topic(broker, flush_messages="1")
     add_topic(broker, "other", flush_messages="1")
     first = Waiting(broker, b"a")
@@ -86,12 +86,30 @@ def test_what_waits_while_a_flush_runs_shares_the_next_one(broker: Broker, flush
     flusher.run()
     assert first.answer == (0, 0)
     assert [w.answer for w in later] == [None, None, None]
+    assert not flusher.waiting, "the first client may ask again, and share it"
+    timers.fire(within_ms=1)
     flusher.run()
     assert [w.answer for w in later] == [(0, 1), (0, 2), (0, 0)]
     assert not flusher.waiting
 
 
-def test_a_flush_after_some_messages(broker: Broker, flusher: Background) -> None:
+def test_a_flush_waits_for_whom_the_last_one_answered(broker: Broker, flusher: Background, timers: Timers) -> None:
+    add_topic(broker, flush_messages="1")
+    waiting = [Waiting(broker, b"a"), Waiting(broker, b"b")]
+    flusher.run()
+    assert waiting[0].answer is not None
+    waiting[0] = Waiting(broker, b"a")
+    assert len(flusher.waiting) == 1, "all are there: no timer is waited for"
+    flusher.run()
+    assert [w.answer is None for w in waiting] == [False, False]
+    waiting[0] = Waiting(broker, b"a")
+    assert not flusher.waiting
+    waiting[1] = Waiting(broker, b"b")
+    assert len(flusher.waiting) == 1
+    assert timers.delays == [1000, 1000], "what is left of them: the requests' own"
+
+
+def test_a_flush_after_some_messages(broker: Broker, flusher: Background, timers: Timers) -> None:
     add_topic(broker, flush_messages="3")
     produce_values(broker, b"a", b"b")
     assert not flusher.waiting
@@ -99,6 +117,7 @@ def test_a_flush_after_some_messages(broker: Broker, flusher: Background) -> Non
     fourth = Waiting(broker, b"d")  # with the third three are unflushed still: no fourth may be lost
     flusher.run()
     assert (third.answer, fourth.answer) == ((0, 2), None)
+    timers.fire(within_ms=1)
     flusher.run()
     assert fourth.answer == (0, 3)
 
@@ -203,6 +222,7 @@ def test_consumers_see_what_is_flushed(
     timers.fire()
     while flusher.waiting:
         flusher.run()
+        timers.fire(within_ms=1)
     assert values_of(fetch(broker, 0)) == [b"a", b"b"]
     assert end_offset(broker) == 2
 
@@ -243,7 +263,7 @@ class FailingSync(FileSystem):
         return UnsyncedFile(path, fd)
 
 
-def test_a_segment_that_retention_takes_away_meanwhile(broker: Broker, flusher: Background) -> None:
+def test_a_segment_that_retention_takes_away_meanwhile(broker: Broker, flusher: Background, timers: Timers) -> None:
     add_topic(broker, flush_messages="3", internal_segment_bytes="100", retention_ms="1000")
     log = log_of(broker)
     produce_values(broker, b"a")
@@ -254,6 +274,7 @@ def test_a_segment_that_retention_takes_away_meanwhile(broker: Broker, flusher: 
     log.delete_oldest([first])
     while flusher.waiting:
         flusher.run()
+        timers.fire(within_ms=1)
     assert log.recovery_point == 3
     assert waiting.answer == (0, 2)
     assert not first.offset_index.path.exists()
