@@ -30,14 +30,14 @@ def main(arguments: list[str]) -> int:
     first_answers: dict[tuple[int, int], bytes] = {}
     handle = RequestDispatcher.handle
 
-    def handle_least(self: RequestDispatcher, frame: memoryview, local_host: str = "") -> Answer:
+    def handle_least(self: RequestDispatcher, frame: memoryview, local_host: str = "", client_host: str = "") -> Answer:
         key, version, correlation_id = read_request_start(frame)
         if key != PRODUCE.key:
-            return handle(self, frame, local_host)
+            return handle(self, frame, local_host, client_host)
         asked = version, len(self._broker.image.topics)
         first = first_answers.get(asked)
         if first is None:
-            pieces = handle(self, frame, local_host)
+            pieces = handle(self, frame, local_host, client_host)
             assert isinstance(pieces, list)
             first_answers[asked] = b"".join(pieces)  # type: ignore[arg-type]  # no answer to Produce has a region
             return pieces

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from core.broker.broker_config import BrokerConfig, Endpoint
-from core.broker.delayed_operation import Schedule, TimerHandle
+from core.broker.group_log import GroupLog
 from core.broker.replica_manager import ReplicaManager
 from core.broker.request_dispatcher import SERVED_APIS, AnyApi, RequestDispatcher
 from core.broker.scrubber import Scrubber
@@ -23,11 +23,13 @@ from core.cluster.metadata_image import MetadataImage, TopicImage
 from core.cluster.metadata_log import MetadataLog, read_metadata_image
 from core.common.background import RunInBackground, run_now
 from core.common.clock import Clock, SystemClock
+from core.common.deferred import Schedule, TimerHandle
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, CorruptRecordError, KafkaError
 from core.common.filesystem import FileSystem, access_error
 from core.common.shadow_filesystem import ShadowFileSystem, link_tree
 from core.common.topic_partition import TopicPartition, random_uuid, uuid_text
+from core.coordinator.group_coordinator import GroupCoordinator
 from core.log.directory_lock import DirectoryLock
 from core.log.file_names import LOCK
 from core.log.log_config import LogConfig, stored_topic_values
@@ -143,6 +145,7 @@ class Broker:
         )
         self.replicas.on_damage = self._scrubber.examine
         self._open_logs()
+        self.group_log = GroupLog(self)
 
     def _open_logs(self) -> None:
         is_new = not self.image.has_known_topics
@@ -231,6 +234,10 @@ class Broker:
         values = self.config.topic_defaults() | stored_topic_values(self.image.topic_configs(topic))
         return LogConfig.from_values(values)
 
+    @property
+    def groups(self) -> GroupCoordinator:
+        return self.group_log.coordinator
+
     # --- where clients find it
 
     def announce(self, endpoint: Endpoint) -> None:
@@ -279,6 +286,7 @@ class Broker:
         self.ensure_writable()
         delay_ms = self._log_config(name).file_delete_delay_ms if name in self.image.topics else 0
         topic = self.controller.delete_topic(name)
+        self.groups.on_topic_deleted(name)
         for partition in self.replicas.remove_topic(topic):
             try:
                 renamed = self.log_manager.remove(partition)
@@ -369,6 +377,8 @@ class Broker:
             self.log_manager.checkpoint_recovery_points(self.run_in_background)
         if self._is_due("log starts", config.integer("log.flush.start.offset.checkpoint.interval.ms")):
             self.checkpoint_log_starts()
+        if self._is_due("offsets", config.integer("offsets.retention.check.interval.ms")):
+            self.groups.expire()
         if self._is_due("retention", config.integer("log.retention.check.interval.ms")):
             self.apply_retention()
         self._scrubber.step()

@@ -126,6 +126,45 @@ BROKER_CONFIG = ConfigDef(
             at_least(1),
         ),
         ConfigKey(
+            "group.min.session.timeout.ms", _T.INT, 6000, "The shortest session timeout that a member may ask for, ms."
+        ),
+        ConfigKey("group.max.session.timeout.ms", _T.INT, 1800000, "The longest one, ms."),
+        ConfigKey(
+            "group.initial.rebalance.delay.ms",
+            _T.INT,
+            3000,
+            "How long an empty group waits for more members after the last one that came, ms.",
+            at_least(0),
+        ),
+        ConfigKey("group.max.size", _T.INT, _INT_MAX, "The most members that a group may have.", at_least(1)),
+        ConfigKey(
+            "offset.metadata.max.bytes", _T.INT, 4096, "The longest metadata that may be committed with an offset."
+        ),
+        ConfigKey(
+            "offsets.retention.minutes",
+            _T.INT,
+            10080,
+            "How long offsets are kept that no member of their group needs.",
+            at_least(1),
+        ),
+        ConfigKey(
+            "offsets.retention.check.interval.ms",
+            _T.LONG,
+            600000,
+            "How often such offsets are looked for, ms.",
+            at_least(1),
+        ),
+        ConfigKey(
+            "offsets.commit.timeout.ms",
+            _T.INT,
+            5000,
+            "How long the commit of offsets may wait for the disk, ms.",
+            at_least(1),
+        ),
+        ConfigKey("offsets.topic.num.partitions", _T.INT, 50, "Partitions of __consumer_offsets.", at_least(1)),
+        ConfigKey("offsets.topic.replication.factor", _T.SHORT, 3, "Its replicas, at most one a broker.", at_least(1)),
+        ConfigKey("offsets.topic.segment.bytes", _T.INT, 104857600, "Its segment.bytes.", at_least(1)),
+        ConfigKey(
             "log.retention.check.interval.ms",
             _T.LONG,
             300000,

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-
-class TimerHandle(Protocol):
-    def cancel(self) -> None: ...
-
-
-Schedule = Callable[[int, Callable[[], None]], TimerHandle]
-"""Calls the function after so many ms, in the broker's own task, unless the handle is cancelled before."""
+from core.common.deferred import Schedule, TimerHandle
 
 
 class DelayedOperation(ABC):

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from core.broker.delayed_operation import Schedule, TimerHandle
 from core.common.background import RunInBackground
 from core.common.clock import Clock
+from core.common.deferred import Schedule, TimerHandle
 from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog, sync_segments
 

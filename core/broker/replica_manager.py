@@ -6,12 +6,13 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from core.broker.delayed_operation import DelayedOperation, Schedule
+from core.broker.delayed_operation import DelayedOperation
 from core.broker.flusher import Flusher
 from core.cluster.metadata_image import TopicImage
 from core.cluster.partition import Partition
 from core.common.background import RunInBackground
 from core.common.clock import Clock
+from core.common.deferred import Schedule
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.filesystem import access_error
@@ -92,14 +93,16 @@ class ReplicaManager:
 
     # --- writing
 
-    def append(self, partition: Partition, batch: RecordBatch, *, required_acks: int) -> AppendResult:
-        """Appends a client's batch; the caller calls `notify` when its request is done.
+    def append(
+        self, partition: Partition, batch: RecordBatch, *, required_acks: int, from_client: bool = True
+    ) -> AppendResult:
+        """Appends a batch, a client's or one of the broker's own; the caller calls `notify` when its request is done.
 
         KafkaError as of `Partition.append`, and KAFKA_STORAGE_ERROR where the disk refuses, or holds damage where the
         batch is to go.
         """
         try:
-            result = partition.append(batch, required_acks=required_acks)
+            result = partition.append(batch, required_acks=required_acks, from_client=from_client)
             if partition.log.config.is_flushed_while_appending:
                 self.flush_as_configured(partition.log)
             return result

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from core.coordinator.classic_group import ClientInfo
+
 
 class RequestContext(NamedTuple):
-    """`local_host`: the address of ours that the client reached, empty where there is no socket."""
+    """`local_host` is the address of ours that the client reached, `client_host` its own; empty where there is no
+    socket.
+    """
 
     api_version: int
     client_id: str | None
     local_host: str = ""
+    client_host: str = ""
+
+    @property
+    def client(self) -> ClientInfo:
+        return ClientInfo(self.client_id or "", f"/{self.client_host}")

@@ -15,33 +15,54 @@ from core.broker.handlers import (
     api_versions,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
     describe_configs,
+    describe_groups,
     fetch,
     find_coordinator,
+    heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
     produce,
+    sync_group,
 )
 from core.broker.request_context import RequestContext
+from core.common.deferred import Deferred
 from core.common.errors import MalformedMessageError
 from core.protocol.api import (
     API_VERSIONS,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
+    DELETE_GROUPS,
     DELETE_RECORDS,
     DELETE_TOPICS,
     DESCRIBE_CONFIGS,
+    DESCRIBE_GROUPS,
     FETCH,
     FIND_COORDINATOR,
+    HEARTBEAT,
     INCREMENTAL_ALTER_CONFIGS,
     INIT_PRODUCER_ID,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
     LIST_OFFSETS,
     METADATA,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
     PRODUCE,
+    SYNC_GROUP,
     Api,
 )
 from core.protocol.frame import Endpoint, read_request_start
@@ -72,6 +93,16 @@ _HANDLERS: dict[int, tuple[AnyApi, Handler]] = {
         (DESCRIBE_CONFIGS, describe_configs.handle),
         (CREATE_PARTITIONS, create_partitions.handle),
         (INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs.handle),
+        (OFFSET_COMMIT, offset_commit.handle),
+        (OFFSET_FETCH, offset_fetch.handle),
+        (JOIN_GROUP, join_group.handle),
+        (HEARTBEAT, heartbeat.handle),
+        (LEAVE_GROUP, leave_group.handle),
+        (SYNC_GROUP, sync_group.handle),
+        (DESCRIBE_GROUPS, describe_groups.handle),
+        (LIST_GROUPS, list_groups.handle),
+        (DELETE_GROUPS, delete_groups.handle),
+        (OFFSET_DELETE, offset_delete.handle),
     )
 }
 
@@ -81,7 +112,7 @@ SERVED_APIS: list[AnyApi] = [api for api, _ in _HANDLERS.values()]
 class PendingAnswer:
     """An answer that comes later: `on_ready` gets its pieces, unless it is cancelled before."""
 
-    def __init__(self, operation: DelayedOperation, encode: Callable[[Any], list[Piece]]) -> None:
+    def __init__(self, operation: DelayedOperation | Deferred[Any], encode: Callable[[Any], list[Piece]]) -> None:
         self._operation = operation
         self._encode = encode
         self.on_ready: Callable[[list[Piece]], None] | None = None
@@ -110,7 +141,7 @@ class RequestDispatcher:
         self._broker = broker
         self._routes: dict[tuple[int, int], tuple[Handler, Endpoint[Any, Any]]] = {}
 
-    def handle(self, frame: memoryview, local_host: str = "") -> Answer:
+    def handle(self, frame: memoryview, local_host: str = "", client_host: str = "") -> Answer:
         """Answers one request, a frame without its size; `frame` may be overwritten when this returns.
 
         MalformedMessageError: bytes that are no request, an API or a version that is not served; the connection is then
@@ -125,10 +156,10 @@ class RequestDispatcher:
             raise MalformedMessageError(f"request of {len(frame)} bytes to API {key}")
         handler, endpoint = route
         header, request = endpoint.decode_request(frame)
-        response = handler(self._broker, request, RequestContext(version, header.client_id, local_host))
+        response = handler(self._broker, request, RequestContext(version, header.client_id, local_host, client_host))
         if response is None:
             return None
-        if isinstance(response, DelayedOperation):
+        if isinstance(response, DelayedOperation | Deferred):
             return PendingAnswer(response, lambda message: endpoint.encode_response(correlation_id, message))
         return endpoint.encode_response(correlation_id, response)
 

@@ -49,6 +49,7 @@ class SocketServer:
         self._broker.run_flush = lambda work, then=None: self._submit(self._flushing, work, then)
         self._broker.announce(self.endpoint)
         self._broker.flush_recovered()
+        self._broker.group_log.load_all()
         loop.add_reader(self._listener.fileno(), self._accept)
         loop.call_later(_HOUSEKEEPING_SECONDS, self._housekeep)
 

@@ -27,8 +27,8 @@ class Partition:
             log.flush()
         log.update_high_watermark(log.log_end_offset)
 
-    def append(self, batch: RecordBatch, *, required_acks: int) -> AppendResult:
-        """Appends a client's batch, and makes it visible unless it must be flushed before.
+    def append(self, batch: RecordBatch, *, required_acks: int, from_client: bool = True) -> AppendResult:
+        """Appends a batch, and makes it visible unless it must be flushed before.
 
         KafkaError and OSError as of `PartitionLog`.
         """
@@ -40,7 +40,7 @@ class Partition:
                 f"{self._isr_size} replicas of {log.partition} are in sync, "
                 f"min.insync.replicas is {config.min_insync_replicas}",
             )
-        result = log.append_as_leader(batch, self.leader_epoch)
+        result = log.append_as_leader(batch, self.leader_epoch, from_client=from_client)
         if not config.plog_visible_after_flush:
             log.update_high_watermark(log.log_end_offset)
         return result

@@ -9,19 +9,29 @@ from core.protocol.message import VersionRange, schema_of
 from core.protocol.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from core.protocol.schema.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from core.protocol.schema.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from core.protocol.schema.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from core.protocol.schema.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from core.protocol.schema.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from core.protocol.schema.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from core.protocol.schema.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from core.protocol.schema.fetch import FetchRequest, FetchResponse
 from core.protocol.schema.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from core.protocol.schema.heartbeat import HeartbeatRequest, HeartbeatResponse
 from core.protocol.schema.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
 from core.protocol.schema.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupResponse
+from core.protocol.schema.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from core.protocol.schema.list_groups import ListGroupsRequest, ListGroupsResponse
 from core.protocol.schema.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from core.protocol.schema.metadata import MetadataRequest, MetadataResponse
+from core.protocol.schema.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from core.protocol.schema.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from core.protocol.schema.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from core.protocol.schema.produce import ProduceRequest, ProduceResponse
+from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupResponse
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")
@@ -55,7 +65,15 @@ PRODUCE = Api(0, "Produce", ProduceRequest, ProduceResponse)
 FETCH = Api(1, "Fetch", FetchRequest, FetchResponse)
 LIST_OFFSETS = Api(2, "ListOffsets", ListOffsetsRequest, ListOffsetsResponse)
 METADATA = Api(3, "Metadata", MetadataRequest, MetadataResponse)
+OFFSET_COMMIT = Api(8, "OffsetCommit", OffsetCommitRequest, OffsetCommitResponse)
+OFFSET_FETCH = Api(9, "OffsetFetch", OffsetFetchRequest, OffsetFetchResponse)
 FIND_COORDINATOR = Api(10, "FindCoordinator", FindCoordinatorRequest, FindCoordinatorResponse)
+JOIN_GROUP = Api(11, "JoinGroup", JoinGroupRequest, JoinGroupResponse)
+HEARTBEAT = Api(12, "Heartbeat", HeartbeatRequest, HeartbeatResponse)
+LEAVE_GROUP = Api(13, "LeaveGroup", LeaveGroupRequest, LeaveGroupResponse)
+SYNC_GROUP = Api(14, "SyncGroup", SyncGroupRequest, SyncGroupResponse)
+DESCRIBE_GROUPS = Api(15, "DescribeGroups", DescribeGroupsRequest, DescribeGroupsResponse)
+LIST_GROUPS = Api(16, "ListGroups", ListGroupsRequest, ListGroupsResponse)
 API_VERSIONS = Api(API_VERSIONS_KEY, "ApiVersions", ApiVersionsRequest, ApiVersionsResponse)
 CREATE_TOPICS = Api(19, "CreateTopics", CreateTopicsRequest, CreateTopicsResponse)
 DELETE_TOPICS = Api(20, "DeleteTopics", DeleteTopicsRequest, DeleteTopicsResponse)
@@ -63,6 +81,8 @@ DELETE_RECORDS = Api(21, "DeleteRecords", DeleteRecordsRequest, DeleteRecordsRes
 INIT_PRODUCER_ID = Api(22, "InitProducerId", InitProducerIdRequest, InitProducerIdResponse)
 DESCRIBE_CONFIGS = Api(32, "DescribeConfigs", DescribeConfigsRequest, DescribeConfigsResponse)
 CREATE_PARTITIONS = Api(37, "CreatePartitions", CreatePartitionsRequest, CreatePartitionsResponse)
+DELETE_GROUPS = Api(42, "DeleteGroups", DeleteGroupsRequest, DeleteGroupsResponse)
 INCREMENTAL_ALTER_CONFIGS = Api(
     44, "IncrementalAlterConfigs", IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 )
+OFFSET_DELETE = Api(47, "OffsetDelete", OffsetDeleteRequest, OffsetDeleteResponse)

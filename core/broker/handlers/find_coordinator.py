@@ -1,7 +1,6 @@
-"""FindCoordinator: no group and no transactional id has a coordinator here.
+"""FindCoordinator: this broker coordinates every group; no transactional id has a coordinator here.
 
-The API is served all the same: librdkafka holds a broker without it for one of 2014, and leaves batches that should be
-LZ4 uncompressed. Who only assigns partitions never needs the answer.
+The first group that is looked for makes __consumer_offsets.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from core.broker.request_context import RequestContext
 from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
 from core.protocol.schema.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
@@ -19,23 +19,38 @@ if TYPE_CHECKING:
 _log = logging.getLogger("plog.broker")
 
 _FIRST_BATCHED_VERSION = 4
-_KEY_TYPES = ("group", "transactional id", "share group")
-_NO_COORDINATOR = "this broker has no coordinator: assign partitions instead of subscribing"
+_GROUP, _TRANSACTIONAL_ID, _SHARE_GROUP = range(3)
+_NO_COORDINATOR = "this broker coordinates groups only, neither transactions nor share groups"
 
 
 def handle(broker: Broker, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
-    """COORDINATOR_NOT_AVAILABLE for every key, INVALID_REQUEST where they are of no known type."""
+    """COORDINATOR_NOT_AVAILABLE for what has none here, INVALID_REQUEST where the keys are of no known type."""
     is_batched = context.api_version >= _FIRST_BATCHED_VERSION
     keys = request.coordinator_keys if is_batched else [request.key]
-    if request.key_type in range(len(_KEY_TYPES)):
-        code, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, _NO_COORDINATOR
-        _log.debug("%s looks for the coordinator of %s %s", context.client_id, _KEY_TYPES[request.key_type], keys)
-    else:
-        code, message = ErrorCode.INVALID_REQUEST, f"unknown key type {request.key_type}"
+    found = _find(broker, request.key_type, context)
     if is_batched:
         return FindCoordinatorResponse(
             coordinators=[
-                Coordinator(key, node_id=-1, host="", port=-1, error_code=code, error_message=message) for key in keys
+                Coordinator(key, found.node_id, found.host, found.port, found.error_code, found.error_message)
+                for key in keys
             ]
         )
+    return found
+
+
+def _find(broker: Broker, key_type: int, context: RequestContext) -> FindCoordinatorResponse:
+    if key_type in (_TRANSACTIONAL_ID, _SHARE_GROUP):
+        return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, _NO_COORDINATOR)
+    if key_type != _GROUP:
+        return _none(ErrorCode.INVALID_REQUEST, f"unknown key type {key_type}")
+    try:
+        broker.group_log.ensure_topic()
+    except (KafkaError, OSError) as error:
+        _log.error("__consumer_offsets could not be made: %s", error)
+        return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, "__consumer_offsets could not be made")
+    endpoint = broker.advertised_endpoint(context.local_host)
+    return FindCoordinatorResponse(node_id=broker.node_id, host=endpoint.host, port=endpoint.port)
+
+
+def _none(code: ErrorCode, message: str) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(error_code=code, error_message=message, node_id=-1, host="", port=-1)

@@ -5,9 +5,10 @@ The answer waits for the disk where `flush.messages` says so.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
-from core.broker.delayed_operation import DelayedOperation
+from core.broker.delayed_flush import DelayedFlush, Unflushed
 from core.broker.request_context import RequestContext
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
@@ -36,20 +37,10 @@ class UnacknowledgedError(Exception):
     """A request with acks=0 failed: there is no answer, so that closing the connection must tell the client."""
 
 
-class _Unflushed(NamedTuple):
-    """A record that may not be acknowledged before the partition is flushed up to `offset`, and what it is told."""
-
-    partition: Partition
-    offset: int
-    response: PartitionProduceResponse
-
-
-def handle(
-    broker: Broker, request: ProduceRequest, context: RequestContext
-) -> ProduceResponse | DelayedOperation | None:
+def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> ProduceResponse | DelayedFlush | None:
     """None where acks is 0 and all went well; UnacknowledgedError where something did not."""
     appended: list[TopicPartition] = []
-    unflushed: list[_Unflushed] = []
+    unflushed: list[Unflushed] = []
     responses = []
     has_failed = False
     for topic_data in request.topic_data:
@@ -68,7 +59,7 @@ def handle(
                 )
                 partitions.append(response)
                 if partition.log.config.is_flushed_while_appending and partition.must_flush(result.last_offset + 1):
-                    unflushed.append(_Unflushed(partition, result.last_offset + 1, response))
+                    unflushed.append(Unflushed(partition, result.last_offset + 1, partial(_refuse, response)))
                 appended.append(partition.log.partition)
             except KafkaError as error:
                 has_failed = True
@@ -80,53 +71,11 @@ def handle(
             raise UnacknowledgedError
         return None
     answer = ProduceResponse(responses)
-    if unflushed:
-        delayed = DelayedProduce(broker, answer, unflushed)
-        if not delayed.is_satisfied():
-            delayed.wait(request.timeout_ms)
-            return delayed
-        return delayed.response()
-    return answer
+    return DelayedFlush(broker, answer, unflushed).answer(request.timeout_ms) if unflushed else answer
 
 
-class DelayedProduce(DelayedOperation):
-    """A produce that is acknowledged when its records are on the disk, or refused when its time is up."""
-
-    def __init__(self, broker: Broker, response: ProduceResponse, unflushed: list[_Unflushed]) -> None:
-        super().__init__()
-        self._broker = broker
-        self._response = response
-        self._unflushed = unflushed
-        self._watched = [waiting.partition.log.partition for waiting in unflushed]
-
-    def wait(self, timeout_ms: int) -> None:
-        self._broker.replicas.watch(self, self._watched, for_flush=True)
-        self.start_timer(self._broker.schedule, timeout_ms)
-
-    def forget(self) -> None:
-        self._broker.replicas.unwatch(self, self._watched)
-
-    def is_satisfied(self) -> bool:
-        for partition, offset, _ in self._unflushed:
-            if partition.log.recovery_point < offset and self._find_error(partition) is None:
-                return False
-        return True
-
-    def response(self) -> ProduceResponse:
-        for partition, offset, response in self._unflushed:
-            if partition.log.recovery_point < offset:
-                response.error_code = self._find_error(partition) or ErrorCode.REQUEST_TIMED_OUT
-                response.base_offset = -1
-        return self._response
-
-    def _find_error(self, partition: Partition) -> ErrorCode | None:
-        """Why the partition is not served any more; None while it is."""
-        name = partition.log.partition
-        try:
-            self._broker.replicas.find(name.topic, name.partition)
-        except KafkaError as error:
-            return error.code
-        return None
+def _refuse(response: PartitionProduceResponse, code: ErrorCode) -> None:
+    response.error_code, response.base_offset = code, -1
 
 
 def _find(broker: Broker, topic: str | None, number: int, acks: int) -> Partition:

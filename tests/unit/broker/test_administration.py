@@ -323,12 +323,20 @@ def test_changes_that_are_refused(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_nobody_coordinates_here(broker: Broker, version: int) -> None:
+def test_this_broker_coordinates_every_group(broker: Broker, version: int) -> None:
     request = FindCoordinatorRequest(key="g") if version < 4 else FindCoordinatorRequest(coordinator_keys=["g", "h"])
     answer = ask(broker, FIND_COORDINATOR, request, version)
-    codes = [answer.error_code] if version < 4 else [c.error_code for c in answer.coordinators]
-    assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(codes)
-    assert len(codes) == (1 if version < 4 else 2)
+    found = [answer] if version < 4 else answer.coordinators
+    assert [(c.error_code, c.node_id) for c in found] == [(0, broker.node_id)] * (1 if version < 4 else 2)
+    assert len(broker.image.topics["__consumer_offsets"].partitions) == 50
+    assert broker.image.topic_configs("__consumer_offsets")["cleanup.policy"] == "compact"
+
+
+@pytest.mark.parametrize("key_type", [1, 2])
+def test_nobody_coordinates_transactions_or_share_groups(broker: Broker, key_type: int) -> None:
+    answer = ask(broker, FIND_COORDINATOR, FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"]))
+    assert [c.error_code for c in answer.coordinators] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert broker.image.topics == {}
 
 
 def test_a_coordinator_of_an_unknown_kind(broker: Broker) -> None:

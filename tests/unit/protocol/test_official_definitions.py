@@ -2,49 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 import re
 from typing import Any
 
 import pytest
 
+from core.protocol import schema as schema_package
 from core.protocol.message import Field, VersionRange, schema_of
-from core.protocol.schema import (
-    api_versions,
-    control_records,
-    create_partitions,
-    create_topics,
-    delete_topics,
-    describe_configs,
-    fetch,
-    find_coordinator,
-    header,
-    incremental_alter_configs,
-    init_producer_id,
-    list_offsets,
-    metadata,
-    metadata_records,
-    produce,
-)
+from core.protocol.schema import group_records, metadata_records
 from tests.support.oracle import message_definition, requires_kafka
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
 CLIENTS = [
-    api_versions,
-    control_records,
-    create_partitions,
-    create_topics,
-    delete_topics,
-    describe_configs,
-    fetch,
-    find_coordinator,
-    header,
-    incremental_alter_configs,
-    init_producer_id,
-    list_offsets,
-    metadata,
-    produce,
+    module
+    for _, name, _ in pkgutil.iter_modules(schema_package.__path__, f"{schema_package.__name__}.")
+    if (module := importlib.import_module(name)) not in (group_records, metadata_records)
 ]
 FILE_NAMES = {"ZkMigrationStateRecord": "ZkMigrationRecord"}
 
@@ -61,6 +37,7 @@ def messages(module: Any) -> list[type]:
 CASES = [
     *((cls, "kafka-clients", "common/message") for module in CLIENTS for cls in messages(module)),
     *((cls, "kafka-metadata", "common/metadata") for cls in messages(metadata_records)),
+    *((cls, "kafka-group-coordinator", "common/message") for cls in messages(group_records)),
 ]
 
 

@@ -1,0 +1,57 @@
+"""DescribeGroups: state and members of classic groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.broker.request_context import RequestContext
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.coordinator.classic_group import GroupState
+from core.protocol.schema.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+_FIRST_VERSION_WITH_NOT_FOUND = 6
+_OPERATIONS = sum(1 << code for code in (3, 6, 8))
+"""Read, delete, describe: bits by org.apache.kafka.common.acl.AclOperation; without an authorizer all are allowed."""
+
+
+def handle(broker: Broker, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    groups = [_describe(broker, group_id, context.api_version) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = _OPERATIONS
+    return DescribeGroupsResponse(groups=groups)
+
+
+def _describe(broker: Broker, group_id: str, version: int) -> DescribedGroup:
+    """Before version 6 a group that is not there is `Dead`, which is no error."""
+    try:
+        group = broker.groups.describe(group_id)
+    except KafkaError as error:
+        is_missing = error.code == ErrorCode.GROUP_ID_NOT_FOUND
+        state = GroupState.DEAD if is_missing else ""
+        code = ErrorCode.NONE if is_missing and version < _FIRST_VERSION_WITH_NOT_FOUND else error.code
+        return DescribedGroup(code, str(error), group_id, state)
+    is_stable = group.state == GroupState.STABLE
+    protocol = (group.protocol_name or "") if is_stable else ""
+    members = [
+        DescribedGroupMember(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            member.metadata(protocol) if is_stable else b"",
+            member.assignment if is_stable else b"",
+        )
+        for member in group.members.values()
+    ]
+    return DescribedGroup(0, None, group_id, group.state, group.protocol_type, protocol, members)

@@ -1,0 +1,24 @@
+"""LeaveGroup: members that go tell so, and the others need not wait for their session to end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.broker.request_context import RequestContext
+from core.common.errors import KafkaError
+from core.protocol.schema.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+_FIRST_VERSION_WITH_SEVERAL = 3
+
+
+def handle(broker: Broker, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+    has_several = context.api_version >= _FIRST_VERSION_WITH_SEVERAL
+    members = request.members if has_several else [MemberIdentity(request.member_id)]
+    try:
+        left = broker.groups.leave(request.group_id, members)
+    except KafkaError as error:
+        return LeaveGroupResponse(error_code=error.code)
+    return LeaveGroupResponse(members=left) if has_several else LeaveGroupResponse(error_code=left[0].error_code)

@@ -1,0 +1,27 @@
+"""ListGroups: which groups there are, filtered by state and type as asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.broker.request_context import RequestContext
+from core.common.error_code import ErrorCode
+from core.protocol.schema.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+_TYPE = "classic"
+
+
+def handle(broker: Broker, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    broker.group_log.load_all()
+    states = {state.lower() for state in request.states_filter}
+    types = {type_.lower() for type_ in request.types_filter}
+    groups = [
+        ListedGroup(group.group_id, group.protocol_type, group.state, _TYPE)
+        for group in broker.groups.groups.values()
+        if (not states or group.state.lower() in states) and (not types or _TYPE in types)
+    ]
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if broker.group_log.is_loading else ErrorCode.NONE
+    return ListGroupsResponse(error_code=code, groups=groups)

@@ -1,0 +1,681 @@
+"""A group of the classic protocol: members join, their leader assigns, everybody keeps heartbeating.
+
+    Empty -> PreparingRebalance -> CompletingRebalance -> Stable
+               members join          the leader assigns
+
+A member that joins anew, leaves, or falls silent sends the group back to PreparingRebalance, from which it goes on when
+all members have asked to join again, or the longest of their rebalance timeouts is over. What members say to each other
+is opaque. Sources: org.apache.kafka.coordinator.group.classic.ClassicGroup, GroupMetadataManager; KIP-62 (timeouts),
+KIP-345 (static members), KIP-394 (members need an id), KIP-814 (a static leader skips the assignment).
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from core.common.deferred import Deferred, TimerHandle
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError, MalformedMessageError
+from core.coordinator.group_environment import GroupEnvironment
+from core.coordinator.group_records import GroupRecord, group_metadata_record
+from core.protocol.message_codec import codec
+from core.protocol.schema.consumer_protocol import ConsumerProtocolSubscription
+from core.protocol.schema.group_records import GroupMetadataValue, MemberMetadata
+from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupResponse
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+NO_GENERATION = -1
+
+_NEW_MEMBER_TIMEOUT_MS = 5 * 60_000
+"""How long a member may wait for its first answer to JoinGroup: until then it does not know its id."""
+_INT16 = struct.Struct(">h")
+
+
+class GroupState(StrEnum):
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class ClientInfo(NamedTuple):
+    """Who asks: the client's id, and its address as Kafka writes it, `/127.0.0.1`."""
+
+    client_id: str
+    client_host: str
+
+
+@dataclass(slots=True)
+class Member:
+    """A member as it said of itself; `protocols` (name, metadata) in the order of its preference."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: list[tuple[str, bytes]]
+    assignment: bytes = b""
+    is_new: bool = False
+    awaiting_join: Deferred[JoinGroupResponse] | None = None
+    awaiting_sync: Deferred[SyncGroupResponse] | None = None
+    deadline_ms: int = 0  # by when it must have been heard of
+    timer_due_ms: int = 0
+    timer: TimerHandle | None = field(default=None, repr=False)
+
+    @property
+    def is_static(self) -> bool:
+        return self.group_instance_id is not None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+    def answer_join(self, response: JoinGroupResponse) -> None:
+        waiting, self.awaiting_join = self.awaiting_join, None
+        if waiting is not None:
+            waiting.complete_with(response)
+
+    def answer_sync(self, response: SyncGroupResponse) -> None:
+        waiting, self.awaiting_sync = self.awaiting_sync, None
+        if waiting is not None:
+            waiting.complete_with(response)
+
+
+def join_error(code: ErrorCode, member_id: str = "") -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=code, member_id=member_id)
+
+
+class ClassicGroup:
+    """Owned by one task.
+
+    I1 every static member's id is the one that its instance id is mapped to
+    I2 the leader is a member, and there is one where there are members
+    I3 only members that the group waits for in CompletingRebalance are in `_pending_syncs`
+    """
+
+    def __init__(self, group_id: str, environment: GroupEnvironment) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.state_timestamp_ms = environment.now_ms()
+        self.generation_id = 0
+        self.protocol_type = ""
+        self.protocol_name: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self._environment = environment
+        self._static_members: dict[str, str] = {}
+        self._pending_joins: dict[str, TimerHandle] = {}
+        self._pending_syncs: set[str] = set()
+        self._rebalance_timer: TimerHandle | None = None
+        self._sync_timer: TimerHandle | None = None
+        self._is_in_initial_delay = False
+        self._was_joined_since = False  # whether somebody joined since the initial delay began anew
+
+    # --- to and from the log
+
+    def load(self, value: GroupMetadataValue) -> None:
+        """Becomes what a record says. Its members have a session timeout to be heard of again."""
+        self.protocol_type = value.protocol_type
+        self.generation_id = value.generation
+        self.protocol_name = value.protocol
+        self.leader_id = value.leader
+        self.members = {}
+        self._static_members = {}
+        for said in value.members:
+            protocols = [(value.protocol or "", said.subscription)]
+            rebalance_timeout_ms = said.session_timeout if said.rebalance_timeout < 0 else said.rebalance_timeout
+            member = Member(
+                said.member_id,
+                said.group_instance_id,
+                said.client_id,
+                said.client_host,
+                rebalance_timeout_ms,
+                said.session_timeout,
+                protocols,
+                said.assignment,
+            )
+            self.members[member.member_id] = member
+            if member.group_instance_id is not None:
+                self._static_members[member.group_instance_id] = member.member_id
+        self.state = GroupState.STABLE if self.members else GroupState.EMPTY
+        if value.current_state_timestamp >= 0:
+            self.state_timestamp_ms = value.current_state_timestamp
+
+    def begin(self) -> None:
+        """All is loaded: time runs for the members."""
+        for member in self.members.values():
+            self._expect_heartbeat(member)
+
+    def record(self) -> GroupRecord:
+        """What `load` reads."""
+        members = [
+            MemberMetadata(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                member.rebalance_timeout_ms,
+                member.session_timeout_ms,
+                member.metadata(self.protocol_name),
+                member.assignment,
+            )
+            for member in self.members.values()
+        ]
+        value = GroupMetadataValue(
+            self.protocol_type,
+            self.generation_id,
+            self.protocol_name,
+            self.leader_id,
+            self.state_timestamp_ms,
+            members,
+        )
+        return group_metadata_record(self.group_id, value)
+
+    def _enter(self, state: GroupState) -> None:
+        self.state = state
+        self.state_timestamp_ms = self._environment.now_ms()
+
+    # --- JoinGroup
+
+    def join(
+        self,
+        request: JoinGroupRequest,
+        client: ClientInfo,
+        *,
+        requires_known_member_id: bool,
+        can_skip_assignment: bool,
+        answer: Deferred[JoinGroupResponse],
+    ) -> None:
+        """Gives the member its answer, now or when the rebalance that it causes is over. KafkaError where it may not
+        join.
+        """
+        member_id, instance_id = request.member_id, request.group_instance_id
+        self._ensure_room_for(member_id)
+        if not self._supports(request):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if not member_id:
+            self._join_unknown(
+                request,
+                client,
+                requires_known_member_id=requires_known_member_id,
+                can_skip_assignment=can_skip_assignment,
+                answer=answer,
+            )
+            return
+        if member_id in self._pending_joins:
+            self._pending_joins.pop(member_id).cancel()
+            self._add(request, self._new_member(request, client, member_id), answer)
+            return
+        member = self._validated(member_id, instance_id)
+        is_unchanged = member.protocols == _protocols(request)
+        if self.state == GroupState.COMPLETING_REBALANCE and is_unchanged:
+            # it asks again: the answer was lost
+            answer.complete_with(self._join_response(member))
+        elif self.state == GroupState.STABLE and is_unchanged and member_id != self.leader_id:
+            answer.complete_with(self._join_response(member))
+        else:
+            member.protocols = _protocols(request)
+            member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
+            member.session_timeout_ms = request.session_timeout_ms
+            member.answer_join(join_error(ErrorCode.UNKNOWN_MEMBER_ID))  # of the same request before
+            member.awaiting_join = answer
+            self._rebalance()
+
+    def _join_unknown(
+        self,
+        request: JoinGroupRequest,
+        client: ClientInfo,
+        *,
+        requires_known_member_id: bool,
+        can_skip_assignment: bool,
+        answer: Deferred[JoinGroupResponse],
+    ) -> None:
+        instance_id = request.group_instance_id
+        new_id = f"{instance_id if instance_id is not None else client.client_id}-{uuid.uuid4()}"
+        if instance_id is not None and instance_id in self._static_members:
+            self._replace_static_member(request, client, new_id, answer, can_skip_assignment=can_skip_assignment)
+        elif instance_id is None and requires_known_member_id:
+            self._pending_joins[new_id] = self._environment.schedule(
+                request.session_timeout_ms, lambda: self._drop_pending(new_id)
+            )
+            answer.complete_with(join_error(ErrorCode.MEMBER_ID_REQUIRED, new_id))
+        else:
+            self._add(request, self._new_member(request, client, new_id), answer)
+
+    def _ensure_room_for(self, member_id: str) -> None:
+        size = len(self.members) + len(self._pending_joins)
+        is_known = member_id in self.members or member_id in self._pending_joins
+        if size >= self._environment.config.group_max_size and not is_known:
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+
+    def _supports(self, request: JoinGroupRequest) -> bool:
+        """Whether the members could agree with this one on a protocol."""
+        if not self.members:
+            return bool(request.protocol_type and request.protocols)
+        if request.protocol_type != self.protocol_type:
+            return False
+        common = self._common_protocols()
+        return any(protocol.name in common for protocol in request.protocols)
+
+    def _new_member(self, request: JoinGroupRequest, client: ClientInfo, member_id: str) -> Member:
+        return Member(
+            member_id,
+            request.group_instance_id,
+            client.client_id,
+            client.client_host,
+            _rebalance_timeout_ms(request),
+            request.session_timeout_ms,
+            _protocols(request),
+            is_new=True,
+        )
+
+    def _add(self, request: JoinGroupRequest, member: Member, answer: Deferred[JoinGroupResponse]) -> None:
+        if not self.members:
+            self.protocol_type = request.protocol_type
+        self.members[member.member_id] = member
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        if member.group_instance_id is not None:
+            self._static_members[member.group_instance_id] = member.member_id
+        member.awaiting_join = answer
+        self._was_joined_since = True
+        self._expect_heartbeat(member, _NEW_MEMBER_TIMEOUT_MS)
+        self._rebalance()
+
+    def _replace_static_member(
+        self,
+        request: JoinGroupRequest,
+        client: ClientInfo,
+        new_id: str,
+        answer: Deferred[JoinGroupResponse],
+        *,
+        can_skip_assignment: bool,
+    ) -> None:
+        """A static member that started anew takes its own place; where nothing changed for the others they need not
+        notice.
+        """
+        assert request.group_instance_id is not None
+        old = self.members[self._static_members[request.group_instance_id]]
+        old_leader_id = self.leader_id
+        was_leader = old.member_id == old_leader_id
+        member = self._new_member(request, client, new_id)
+        member.assignment = old.assignment
+        self._exchange(old, member)
+        is_stable = self.state == GroupState.STABLE and self._select_protocol() == self.protocol_name
+        if is_stable:
+            try:
+                self._environment.write(self.group_id, [self.record()])
+            except KafkaError:
+                self._exchange(member, old)
+                raise
+        _stop_timer(old)
+        old.answer_join(join_error(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
+        old.answer_sync(SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
+        self._pending_syncs.discard(old.member_id)
+        if not is_stable:
+            member.awaiting_join = answer
+            self._expect_heartbeat(member, _NEW_MEMBER_TIMEOUT_MS)
+            self._rebalance()
+            return
+        member.is_new = False
+        self._expect_heartbeat(member)
+        response = self._join_response(member)
+        if can_skip_assignment:
+            response.skip_assignment = was_leader
+        else:  # who is told that another one leads does not assign
+            response.leader, response.members = old_leader_id or "", []
+        answer.complete_with(response)
+
+    def _exchange(self, old: Member, new: Member) -> None:
+        """Two members of one instance id."""
+        assert new.group_instance_id is not None
+        del self.members[old.member_id]
+        self.members[new.member_id] = new
+        self._static_members[new.group_instance_id] = new.member_id
+        if self.leader_id == old.member_id:
+            self.leader_id = new.member_id
+
+    def _join_response(self, member: Member) -> JoinGroupResponse:
+        members = []
+        if member.member_id == self.leader_id:
+            members = [
+                JoinGroupResponseMember(m.member_id, m.group_instance_id, m.metadata(self.protocol_name))
+                for m in self.members.values()
+            ]
+        return JoinGroupResponse(
+            generation_id=self.generation_id,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=self.leader_id or "",
+            member_id=member.member_id,
+            members=members,
+        )
+
+    # --- the rebalance
+
+    def _rebalance(self) -> None:
+        """Somebody joined, changed, or went: everybody must join anew."""
+        if self.state == GroupState.PREPARING_REBALANCE:
+            if not self._is_in_initial_delay:
+                self._complete_join_if_all_are_here()
+            return
+        if self.state == GroupState.COMPLETING_REBALANCE:
+            self._answer_syncs(ErrorCode.REBALANCE_IN_PROGRESS)
+        self._forget_pending_syncs()
+        is_first = self.state == GroupState.EMPTY
+        self._enter(GroupState.PREPARING_REBALANCE)
+        if is_first:
+            self._delay_first_rebalance(self._rebalance_timeout_ms())
+        else:
+            self._is_in_initial_delay = False
+            self._complete_join_after(self._rebalance_timeout_ms())
+            self._complete_join_if_all_are_here()
+
+    def _delay_first_rebalance(self, left_ms: int) -> None:
+        """An empty group waits for more members to come: `group.initial.rebalance.delay.ms` from the last one on."""
+        delay_ms = min(self._environment.config.group_initial_rebalance_delay_ms, left_ms)
+        self._is_in_initial_delay, self._was_joined_since = True, False
+
+        def end() -> None:
+            if self._was_joined_since and left_ms > delay_ms:
+                self._delay_first_rebalance(left_ms - delay_ms)
+            else:
+                self._is_in_initial_delay = False
+                self._complete_join()
+
+        self._cancel_rebalance_timer()
+        self._rebalance_timer = self._environment.schedule(delay_ms, end)
+
+    def _complete_join_after(self, delay_ms: int) -> None:
+        self._cancel_rebalance_timer()
+        self._rebalance_timer = self._environment.schedule(delay_ms, self._complete_join)
+
+    def _complete_join_if_all_are_here(self) -> None:
+        if not self._pending_joins and all(member.awaiting_join is not None for member in self.members.values()):
+            self._complete_join()
+
+    def _complete_join(self) -> None:
+        """Who has not asked to join by now is out, but for static members; the others are the next generation."""
+        self._cancel_rebalance_timer()
+        for member in [m for m in self.members.values() if m.awaiting_join is None and not m.is_static]:
+            self._remove(member)
+        joined = [member for member in self.members.values() if member.awaiting_join is not None]
+        if self.members and not joined:
+            self._complete_join_after(self._rebalance_timeout_ms())
+            return
+        if joined and self.members[self.leader_id or ""].awaiting_join is None:
+            self.leader_id = joined[0].member_id
+        self.generation_id += 1
+        if not self.members:
+            self.protocol_name = None
+            self._enter(GroupState.EMPTY)
+            self._write_or_go_on()
+            return
+        self.protocol_name = self._select_protocol()
+        self._enter(GroupState.COMPLETING_REBALANCE)
+        self._pending_syncs = set(self.members)
+        self._sync_timer = self._environment.schedule(self._rebalance_timeout_ms(), self._drop_pending_syncs)
+        for member in joined:
+            member.is_new = False
+            self._expect_heartbeat(member)
+            member.answer_join(self._join_response(member))
+
+    def _write_or_go_on(self) -> None:
+        """An empty group may be forgotten: nobody waits for the write."""
+        try:
+            self._environment.write(self.group_id, [self.record()])
+        except KafkaError:
+            return
+
+    def _common_protocols(self) -> set[str]:
+        """Those that every member speaks."""
+        spoken = Counter(name for member in self.members.values() for name in {name for name, _ in member.protocols})
+        return {name for name, count in spoken.items() if count == len(self.members)}
+
+    def _select_protocol(self) -> str | None:
+        """Each member votes for the first of its protocols that all have in common."""
+        common = self._common_protocols()
+        votes = Counter(
+            next(name for name, _ in member.protocols if name in common) for member in self.members.values() if common
+        )
+        return votes.most_common(1)[0][0] if votes else None
+
+    def _rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    # --- SyncGroup
+
+    def sync(self, request: SyncGroupRequest, answer: Deferred[SyncGroupResponse]) -> None:
+        """Gives the member its assignment, now or when the leader has handed it in. KafkaError where it has none."""
+        member = self._validated(request.member_id, request.group_instance_id)
+        self._ensure_generation(request.generation_id)
+        is_other_type = request.protocol_type is not None and request.protocol_type != self.protocol_type
+        is_other_name = request.protocol_name is not None and request.protocol_name != self.protocol_name
+        if is_other_type or is_other_name:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if self.state == GroupState.EMPTY:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if self.state == GroupState.PREPARING_REBALANCE:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        self._pending_syncs.discard(member.member_id)
+        if not self._pending_syncs:
+            self._stop_waiting_for_syncs()
+        if self.state == GroupState.STABLE:
+            self._expect_heartbeat(member)
+            answer.complete_with(self._sync_response(member))
+            return
+        member.answer_sync(SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))  # of the same request before
+        member.awaiting_sync = answer
+        if member.member_id == self.leader_id:
+            self._assign({a.member_id: a.assignment for a in request.assignments})
+
+    def _assign(self, assignments: dict[str, bytes]) -> None:
+        """The leader's word: written, then told."""
+        for member in self.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+        self._enter(GroupState.STABLE)
+        try:
+            self._environment.write(self.group_id, [self.record()])
+        except KafkaError as error:
+            self._enter(GroupState.COMPLETING_REBALANCE)
+            for member in self.members.values():
+                member.assignment = b""
+            self._answer_syncs(error.code)
+            self._rebalance()
+            return
+        for member in self.members.values():
+            if member.awaiting_sync is not None:
+                self._expect_heartbeat(member)
+                member.answer_sync(self._sync_response(member))
+
+    def _sync_response(self, member: Member) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            protocol_type=self.protocol_type, protocol_name=self.protocol_name, assignment=member.assignment
+        )
+
+    def _answer_syncs(self, code: ErrorCode) -> None:
+        for member in self.members.values():
+            if member.awaiting_sync is not None:
+                self._expect_heartbeat(member)
+                member.answer_sync(SyncGroupResponse(error_code=code))
+
+    def _drop_pending_syncs(self) -> None:
+        """Whoever did not ask for its assignment in time is out."""
+        self._sync_timer = None
+        silent = [self.members[member_id] for member_id in self._pending_syncs if member_id in self.members]
+        if self.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not silent:
+            return
+        for member in silent:
+            self._remove(member)
+        self._rebalance()
+
+    def _forget_pending_syncs(self) -> None:
+        self._pending_syncs.clear()
+        self._stop_waiting_for_syncs()
+
+    def _stop_waiting_for_syncs(self) -> None:
+        if self._sync_timer is not None:
+            self._sync_timer.cancel()
+            self._sync_timer = None
+
+    # --- Heartbeat and LeaveGroup
+
+    def heartbeat(self, member_id: str, instance_id: str | None, generation_id: int) -> None:
+        """KafkaError where the member is none, or must join anew."""
+        member = self._validated(member_id, instance_id)
+        self._ensure_generation(generation_id)
+        if self.state == GroupState.EMPTY:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        self._expect_heartbeat(member)
+        if self.state == GroupState.PREPARING_REBALANCE:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def leave(self, member_id: str, instance_id: str | None) -> str:
+        """The id of the member that left; KafkaError where there is none such. An instance id alone is enough."""
+        if instance_id is None and member_id in self._pending_joins:
+            self._drop_pending(member_id)
+            return member_id
+        if instance_id is not None and not member_id:
+            member_id = self._static_members.get(instance_id, "")
+        member = self._validated(member_id, instance_id)
+        self._remove(member)
+        self._after_removal()
+        return member.member_id
+
+    def _drop_pending(self, member_id: str) -> None:
+        timer = self._pending_joins.pop(member_id, None)
+        if timer is not None:
+            timer.cancel()
+            if self.state == GroupState.PREPARING_REBALANCE:
+                self._rebalance()
+
+    def _expect_heartbeat(self, member: Member, timeout_ms: int | None = None) -> None:
+        timeout_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
+        member.deadline_ms = self._environment.now_ms() + timeout_ms
+        if member.timer is None or member.timer_due_ms > member.deadline_ms:
+            _stop_timer(member)
+            self._watch(member, timeout_ms)
+
+    def _watch(self, member: Member, delay_ms: int) -> None:
+        def check() -> None:
+            member.timer = None
+            if self.members.get(member.member_id) is not member:
+                return
+            left_ms = member.deadline_ms - self._environment.now_ms()
+            is_waiting = member.awaiting_sync is not None or (member.awaiting_join is not None and not member.is_new)
+            if left_ms > 0:
+                self._watch(member, left_ms)
+            elif is_waiting:
+                self._watch(member, member.session_timeout_ms)
+            else:
+                self._remove(member)
+                self._after_removal()
+
+        member.timer_due_ms = self._environment.now_ms() + delay_ms
+        member.timer = self._environment.schedule(delay_ms, check)
+
+    def _remove(self, member: Member) -> None:
+        _stop_timer(member)
+        del self.members[member.member_id]
+        self._pending_syncs.discard(member.member_id)
+        if member.group_instance_id is not None:
+            self._static_members.pop(member.group_instance_id, None)
+        if member.member_id == self.leader_id:
+            self.leader_id = next(iter(self.members), None)
+        member.answer_join(join_error(ErrorCode.UNKNOWN_MEMBER_ID))
+        member.answer_sync(SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+
+    def _after_removal(self) -> None:
+        if self.state != GroupState.EMPTY:
+            self._rebalance()
+
+    # --- what holds for all of them
+
+    def _validated(self, member_id: str, instance_id: str | None) -> Member:
+        """KafkaError(FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID) unless the member is known under these ids."""
+        if instance_id is not None:
+            known_id = self._static_members.get(instance_id)
+            if known_id is None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            if known_id != member_id:
+                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return member
+
+    def _ensure_generation(self, generation_id: int) -> None:
+        if generation_id != self.generation_id:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
+    def ensure_may_commit(self, member_id: str, instance_id: str | None, generation_id: int) -> None:
+        """KafkaError unless it is a member of this generation, or somebody outside while the group is empty."""
+        if generation_id < 0 and self.state == GroupState.EMPTY:
+            return
+        if generation_id < 0 and not member_id and instance_id is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        member = self._validated(member_id, instance_id)
+        self._ensure_generation(generation_id)
+        if self.state == GroupState.COMPLETING_REBALANCE:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        self._expect_heartbeat(member)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member reads the topic, or may: where that can't be told it is said to."""
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return bool(self.members)
+        for member in self.members.values():
+            topics = subscribed_topics(member.metadata(self.protocol_name) or member.protocols[0][1])
+            if topics is None or topic in topics:
+                return True
+        return False
+
+    def close(self) -> None:
+        """The group is deleted."""
+        self.state = GroupState.DEAD
+        self._cancel_rebalance_timer()
+        self._forget_pending_syncs()
+        for timer in self._pending_joins.values():
+            timer.cancel()
+        for member in self.members.values():
+            _stop_timer(member)
+
+    def _cancel_rebalance_timer(self) -> None:
+        if self._rebalance_timer is not None:
+            self._rebalance_timer.cancel()
+            self._rebalance_timer = None
+
+
+def subscribed_topics(metadata: bytes) -> list[str] | None:
+    """What a consumer's metadata says that it reads; None where it is no consumer's."""
+    try:
+        (version,) = _INT16.unpack_from(metadata)
+        subscription, _ = codec(ConsumerProtocolSubscription, min(max(version, 0), 3)).decode(
+            memoryview(metadata), _INT16.size
+        )
+    except (struct.error, MalformedMessageError):
+        return None
+    return subscription.topics
+
+
+def _protocols(request: JoinGroupRequest) -> list[tuple[str, bytes]]:
+    return [(protocol.name, protocol.metadata) for protocol in request.protocols]
+
+
+def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+    """Version 0 has none of its own."""
+    return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
+
+
+def _stop_timer(member: Member) -> None:
+    if member.timer is not None:
+        member.timer.cancel()
+        member.timer = None

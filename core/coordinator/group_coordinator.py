@@ -1,0 +1,325 @@
+"""All groups of a broker: who is in them, and how far they have read.
+
+What is acknowledged stands in __consumer_offsets first: every change is appended there through the environment, and
+`replay` makes the same state of the same records. Source:
+org.apache.kafka.coordinator.group.{GroupCoordinatorShard,GroupMetadataManager,OffsetMetadataManager}.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from core.common.deferred import Deferred
+from core.common.error_code import ErrorCode
+from core.common.errors import CorruptRecordError, KafkaError
+from core.common.topic_partition import TopicPartition
+from core.coordinator.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClientInfo, GroupState, join_error
+from core.coordinator.group_environment import GroupEnvironment
+from core.coordinator.group_records import (
+    CommittedOffset,
+    GroupRecord,
+    committed_offset,
+    group_tombstone,
+    offset_commit_record,
+    offset_tombstone,
+    read_record,
+)
+from core.protocol.schema.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from core.protocol.schema.heartbeat import HeartbeatRequest
+from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupResponse
+from core.protocol.schema.leave_group import MemberIdentity, MemberResponse
+from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupResponse
+from core.records.record_batch import NO_PRODUCER_ID
+
+_log = logging.getLogger("plog.groups")
+
+_MINUTE_MS = 60_000
+_FIRST_JOIN_VERSION_THAT_NEEDS_AN_ID = 4
+_FIRST_JOIN_VERSION_THAT_SKIPS = 9
+
+Offsets = dict[TopicPartition, CommittedOffset]
+
+
+class OffsetCommit(NamedTuple):
+    """A wish to keep offsets: a member's, or (generation -1) somebody's from outside."""
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    generation_id: int
+    offsets: Offsets
+
+
+class GroupCoordinator:
+    """Owned by one task.
+
+    I1 there is a group for every group id that has offsets
+    """
+
+    def __init__(self, environment: GroupEnvironment) -> None:
+        self.groups: dict[str, ClassicGroup] = {}
+        self._environment = environment
+        self._offsets: dict[str, Offsets] = {}
+        self._pending: dict[int, list[tuple[str, TopicPartition, CommittedOffset | None]]] = defaultdict(list)
+
+    # --- what the log says
+
+    def replay(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -> str:
+        """Takes up a record of __consumer_offsets, and gives the group that it is of, "" where that is not known.
+
+        `producer_id`: that of the transaction which it belongs to, whose end is still to come.
+        """
+        try:
+            read = read_record(key, value)
+        except CorruptRecordError as error:
+            _log.error("a record of __consumer_offsets is passed over: %s", error)
+            return ""
+        if read is None:
+            return ""
+        read_key, read_value = read
+        if isinstance(read_key, OffsetCommitKey):
+            partition = TopicPartition(read_key.topic, read_key.partition)
+            committed = committed_offset(read_value) if isinstance(read_value, OffsetCommitValue) else None
+            if producer_id >= 0:
+                self._pending[producer_id].append((read_key.group, partition, committed))
+            else:
+                self._take_up(read_key.group, partition, committed)
+            return read_key.group
+        if isinstance(read_key, GroupMetadataKey):
+            if isinstance(read_value, GroupMetadataValue):
+                self._group(read_key.group).load(read_value)
+            else:
+                self._forget(read_key.group)
+            return read_key.group
+        return ""
+
+    def replay_end_of_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        for group_id, partition, committed in self._pending.pop(producer_id, ()):
+            if is_commit:
+                self._take_up(group_id, partition, committed)
+
+    def begin(self, group_ids: Iterable[str]) -> None:
+        """All that the log says of these groups is known: time runs for their members."""
+        for group_id in group_ids:
+            if group_id in self.groups:
+                self.groups[group_id].begin()
+
+    def _group(self, group_id: str) -> ClassicGroup:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = ClassicGroup(group_id, self._environment)
+        return group
+
+    def _take_up(self, group_id: str, partition: TopicPartition, committed: CommittedOffset | None) -> None:
+        offsets = self._offsets.setdefault(group_id, {})
+        if committed is None:
+            offsets.pop(partition, None)
+        else:
+            offsets[partition] = committed
+            self._group(group_id)
+        if not offsets:
+            del self._offsets[group_id]
+
+    def _forget(self, group_id: str) -> None:
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            group.close()
+        if group_id in self._offsets:  # I1: it goes on as one that only has offsets
+            self._group(group_id)
+
+    # --- members
+
+    def join(
+        self, request: JoinGroupRequest, client: ClientInfo, version: int
+    ) -> JoinGroupResponse | Deferred[JoinGroupResponse]:
+        answer = Deferred(join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id))
+        is_new = request.group_id not in self.groups
+        try:
+            self._ensure_serves(request.group_id)
+            config = self._environment.config
+            longest = config.group_max_session_timeout_ms
+            if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= longest:
+                raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+            if is_new and request.member_id:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            self._group(request.group_id).join(
+                request,
+                client,
+                requires_known_member_id=version >= _FIRST_JOIN_VERSION_THAT_NEEDS_AN_ID,
+                can_skip_assignment=version >= _FIRST_JOIN_VERSION_THAT_SKIPS,
+                answer=answer,
+            )
+        except KafkaError as error:
+            if is_new:
+                self.groups.pop(request.group_id, None)
+            member_id = "" if error.code == ErrorCode.GROUP_MAX_SIZE_REACHED else request.member_id
+            return join_error(error.code, member_id)
+        return answer if answer.value is None else answer.value
+
+    def sync(self, request: SyncGroupRequest) -> SyncGroupResponse | Deferred[SyncGroupResponse]:
+        answer = Deferred(SyncGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        try:
+            self._member_group(request.group_id).sync(request, answer)
+        except KafkaError as error:
+            return SyncGroupResponse(error_code=error.code)
+        return answer if answer.value is None else answer.value
+
+    def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
+        try:
+            group = self._member_group(request.group_id)
+            group.heartbeat(request.member_id, request.group_instance_id, request.generation_id)
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    def leave(self, group_id: str, members: Iterable[MemberIdentity]) -> list[MemberResponse]:
+        """An answer for each of the members; KafkaError where there is no such group."""
+        group = self._member_group(group_id)
+        responses = []
+        for member in members:
+            response = MemberResponse(member.member_id, member.group_instance_id)
+            try:
+                response.member_id = group.leave(member.member_id, member.group_instance_id)
+            except KafkaError as error:
+                response.error_code = error.code
+            responses.append(response)
+        return responses
+
+    def _ensure_serves(self, group_id: str) -> None:
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        self._environment.ensure_loaded(group_id)
+
+    def _member_group(self, group_id: str) -> ClassicGroup:
+        """KafkaError(UNKNOWN_MEMBER_ID) where there is none, and so no member of it."""
+        self._ensure_serves(group_id)
+        group = self.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return group
+
+    # --- offsets
+
+    def commit(self, commit: OffsetCommit) -> dict[TopicPartition, ErrorCode]:
+        """What became of each partition's offset. KafkaError where none is taken."""
+        self._environment.ensure_loaded(commit.group_id)  # Kafka takes offsets of the group "" from outside
+        group = self.groups.get(commit.group_id)
+        if group is not None:
+            group.ensure_may_commit(commit.member_id, commit.group_instance_id, commit.generation_id)
+        elif commit.generation_id >= 0:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        longest = self._environment.config.offset_metadata_max_bytes
+        kept = {p: c for p, c in commit.offsets.items() if len(c.metadata) <= longest}
+        if kept:
+            self._environment.write(
+                commit.group_id, [offset_commit_record(commit.group_id, p, c) for p, c in kept.items()]
+            )
+        for partition, committed in kept.items():
+            self._take_up(commit.group_id, partition, committed)
+        return {p: ErrorCode.NONE if p in kept else ErrorCode.OFFSET_METADATA_TOO_LARGE for p in commit.offsets}
+
+    def offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+        """All that the group committed; nothing where there is no such group. KafkaError while it is being loaded."""
+        self._environment.ensure_loaded(group_id)
+        return self._offsets.get(group_id, {})
+
+    def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
+        """Whether a transaction that is still open wrote an offset of the partition."""
+        return any((group_id, partition) == written[:2] for pending in self._pending.values() for written in pending)
+
+    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+        """Forgets how far the group has read of partitions that no member reads. KafkaError where nothing may be."""
+        group = self._existing(group_id)
+        if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        results = {}
+        records = []
+        for partition in partitions:
+            is_read = bool(group.members) and group.is_subscribed_to(partition.topic)
+            results[partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
+            if not is_read and partition in self._offsets.get(group_id, {}):
+                records.append(partition)
+        self._remove_offsets(group_id, records)
+        return results
+
+    def _remove_offsets(self, group_id: str, partitions: list[TopicPartition]) -> None:
+        if partitions:
+            self._environment.write(group_id, [offset_tombstone(group_id, partition) for partition in partitions])
+            for partition in partitions:
+                self._take_up(group_id, partition, None)
+
+    # --- groups as a whole
+
+    def _existing(self, group_id: str) -> ClassicGroup:
+        """KafkaError(GROUP_ID_NOT_FOUND) where there is none."""
+        self._environment.ensure_loaded(group_id)
+        group = self.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        return group
+
+    def describe(self, group_id: str) -> ClassicGroup:
+        """KafkaError where there is no such group."""
+        return self._existing(group_id)
+
+    def delete(self, group_id: str) -> None:
+        """The group and its offsets. KafkaError where there is none, or where it has members."""
+        group = self._existing(group_id)
+        if group.state != GroupState.EMPTY:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        partitions = list(self._offsets.get(group_id, {}))
+        records: list[GroupRecord] = [offset_tombstone(group_id, partition) for partition in partitions]
+        self._environment.write(group_id, [*records, group_tombstone(group_id)])
+        self._offsets.pop(group_id, None)
+        self._forget(group_id)
+
+    def on_topic_deleted(self, topic: str) -> None:
+        """Offsets of its partitions mean nothing any more."""
+        for group_id, offsets in list(self._offsets.items()):
+            self._try_to_remove(group_id, [partition for partition in offsets if partition.topic == topic])
+
+    def expire(self) -> None:
+        """Forgets offsets that nobody needed for `offsets.retention.minutes`, and empty groups that have none left.
+
+        Of a group with members: those of topics that none reads, since they were committed. Of an empty one: all, since
+        the last member went. Of one that never had members: each since it was committed.
+        """
+        now_ms = self._environment.now_ms()
+        for group_id, group in list(self.groups.items()):
+            offsets = self._offsets.get(group_id, {})
+            expired = [p for p, committed in offsets.items() if self._is_expired(group, p, committed, now_ms)]
+            self._try_to_remove(group_id, expired)
+            if group.state == GroupState.EMPTY and group_id not in self._offsets:
+                try:
+                    self._environment.write(group_id, [group_tombstone(group_id)])
+                except KafkaError as error:
+                    _log.warning("group %s: %s", group_id, error)
+                else:
+                    self._forget(group_id)
+
+    def _is_expired(
+        self, group: ClassicGroup, partition: TopicPartition, committed: CommittedOffset, now_ms: int
+    ) -> bool:
+        if committed.expire_timestamp != -1:
+            return now_ms >= committed.expire_timestamp
+        since_ms = committed.commit_timestamp
+        if group.members:
+            if group.is_subscribed_to(partition.topic):
+                return False
+        elif group.protocol_type:
+            since_ms = max(since_ms, group.state_timestamp_ms)
+        return now_ms - since_ms >= self._environment.config.offsets_retention_minutes * _MINUTE_MS
+
+    def _try_to_remove(self, group_id: str, partitions: list[TopicPartition]) -> None:
+        try:
+            self._remove_offsets(group_id, partitions)
+        except KafkaError as error:
+            _log.warning("offsets of group %s stay: %s", group_id, error)

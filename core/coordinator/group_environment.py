@@ -1,0 +1,40 @@
+"""What groups need of the world: settings, time, timers, and the log that keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from core.common.deferred import TimerHandle
+from core.coordinator.group_records import GroupRecord
+
+
+@dataclass(frozen=True)
+class GroupConfig:
+    """Settings of the broker, by Kafka's names."""
+
+    group_min_session_timeout_ms: int = 6000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 3000
+    group_max_size: int = 0x7FFFFFFF
+    offset_metadata_max_bytes: int = 4096
+    offsets_retention_minutes: int = 10080
+
+
+class GroupEnvironment(Protocol):
+    """Given by the broker."""
+
+    config: GroupConfig
+
+    def now_ms(self) -> int: ...
+
+    def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
+        """As of `core.common.deferred.Schedule`."""
+        ...
+
+    def ensure_loaded(self, group_id: str) -> None:
+        """KafkaError(COORDINATOR_LOAD_IN_PROGRESS) while what is known of the group is still being read."""
+
+    def write(self, group_id: str, records: list[GroupRecord]) -> None:
+        """Appends to the group's partition of __consumer_offsets; KafkaError where that can't be, nothing written."""

@@ -1,0 +1,127 @@
+"""The records of __consumer_offsets as values: what one says, and how one is written.
+
+The messages stand in `protocol.schema.group_records`; here are their frames, and the versions that plog writes, which
+are those that Kafka 4.3 writes. Source: org.apache.kafka.coordinator.group.GroupCoordinatorRecordHelpers.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+from core.common.errors import CorruptRecordError, MalformedMessageError
+from core.common.topic_partition import TopicPartition
+from core.protocol.message import schema_of
+from core.protocol.message_codec import codec
+from core.protocol.schema import group_records as schema
+
+_INT16 = struct.Struct(">h")
+_OFFSET_COMMIT_VERSION = 4
+_GROUP_METADATA_VERSION = 3
+_NO_TOPIC_ID = bytes(16)
+
+Message = Any  # an instance of one of the classes of `protocol.schema.group_records`
+
+_TYPES: dict[int, tuple[type[Message], type[Message]]] = {
+    schema_of(key).api_key: (key, value)
+    for key, value in (
+        (schema.OffsetCommitKey, schema.OffsetCommitValue),
+        (schema.GroupMetadataKey, schema.GroupMetadataValue),
+        (schema.ConsumerGroupMetadataKey, schema.ConsumerGroupMetadataValue),
+        (schema.ConsumerGroupPartitionMetadataKey, schema.ConsumerGroupPartitionMetadataValue),
+        (schema.ConsumerGroupMemberMetadataKey, schema.ConsumerGroupMemberMetadataValue),
+        (schema.ConsumerGroupTargetAssignmentMetadataKey, schema.ConsumerGroupTargetAssignmentMetadataValue),
+        (schema.ConsumerGroupTargetAssignmentMemberKey, schema.ConsumerGroupTargetAssignmentMemberValue),
+        (schema.ConsumerGroupCurrentMemberAssignmentKey, schema.ConsumerGroupCurrentMemberAssignmentValue),
+        (schema.ConsumerGroupRegularExpressionKey, schema.ConsumerGroupRegularExpressionValue),
+    )
+}
+
+
+class GroupRecord(NamedTuple):
+    """Key and value of a record as bytes; a null value deletes what the key names."""
+
+    key: bytes
+    value: bytes | None
+
+
+class CommittedOffset(NamedTuple):
+    """How far a group has read of a partition: the next offset to read. Times in ms; -1 where there is none."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp: int
+    expire_timestamp: int = -1
+    topic_id: bytes = _NO_TOPIC_ID
+
+
+def read_record(key: bytes, value: bytes | None) -> tuple[Message, Message | None] | None:
+    """The messages in a record's key and value; None for a type that is not known here. CorruptRecordError where the
+    bytes do not hold what the type says.
+    """
+    try:
+        (type_,) = _INT16.unpack_from(key)
+        classes = _TYPES.get(type_ or schema_of(schema.OffsetCommitKey).api_key)
+        if classes is None:
+            return None
+        key_class, value_class = classes
+        read_key, _ = codec(key_class, 0).decode(memoryview(key), _INT16.size)
+        if value is None:
+            return read_key, None
+        (version,) = _INT16.unpack_from(value)
+        if version not in schema_of(value_class).valid:
+            raise CorruptRecordError(f"{value_class.__name__} of unknown version {version}")
+        read_value, _ = codec(value_class, version).decode(memoryview(value), _INT16.size)
+    except (struct.error, MalformedMessageError) as error:
+        raise CorruptRecordError(f"no record of a group: {error}") from error
+    return read_key, read_value
+
+
+def offset_commit_record(group_id: str, partition: TopicPartition, committed: CommittedOffset) -> GroupRecord:
+    value = schema.OffsetCommitValue(
+        committed.offset,
+        committed.leader_epoch,
+        committed.metadata,
+        committed.commit_timestamp,
+        topic_id=committed.topic_id,
+    )
+    version = _OFFSET_COMMIT_VERSION
+    if committed.expire_timestamp != -1:  # only the oldest frame has a place for it
+        value.expire_timestamp, version = committed.expire_timestamp, 1
+    return GroupRecord(_offset_key(group_id, partition), _value(value, version))
+
+
+def offset_tombstone(group_id: str, partition: TopicPartition) -> GroupRecord:
+    return GroupRecord(_offset_key(group_id, partition), None)
+
+
+def group_metadata_record(group_id: str, value: schema.GroupMetadataValue) -> GroupRecord:
+    return GroupRecord(_key(schema.GroupMetadataKey(group_id)), _value(value, _GROUP_METADATA_VERSION))
+
+
+def group_tombstone(group_id: str) -> GroupRecord:
+    return GroupRecord(_key(schema.GroupMetadataKey(group_id)), None)
+
+
+def committed_offset(value: schema.OffsetCommitValue) -> CommittedOffset:
+    return CommittedOffset(
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+        value.topic_id,
+    )
+
+
+def _offset_key(group_id: str, partition: TopicPartition) -> bytes:
+    return _key(schema.OffsetCommitKey(group_id, partition.topic, partition.partition))
+
+
+def _key(message: Message) -> bytes:
+    return _INT16.pack(schema_of(type(message)).api_key) + codec(type(message), 0).encode(message)
+
+
+def _value(message: Message, version: int) -> bytes:
+    return _INT16.pack(version) + codec(type(message), version).encode(message)

@@ -1,0 +1,41 @@
+"""ConsumerGroupHeartbeat (API 68): joins, keeps and leaves a consumer group (KIP-848)."""
+
+from __future__ import annotations
+
+from core.protocol.message import array, int16, int32, message, string, struct, struct_of, uuid
+
+
+@struct
+class TopicPartitions:
+    topic_id: bytes = uuid()
+    partitions: list[int] = array("int32")
+
+
+@message(api_key=68, valid="0-1", flexible="0+")
+class ConsumerGroupHeartbeatRequest:
+    group_id: str = string()
+    member_id: str = string()
+    member_epoch: int = int32()
+    instance_id: str | None = string("0+", None, nullable="0+")
+    rack_id: str | None = string("0+", None, nullable="0+")
+    rebalance_timeout_ms: int = int32("0+", -1)
+    subscribed_topic_names: list[str] | None = array("string", null_default=True, nullable="0+")
+    subscribed_topic_regex: str | None = string("1+", None, nullable="1+")
+    server_assignor: str | None = string("0+", None, nullable="0+")
+    topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, null_default=True, nullable="0+")
+
+
+@struct
+class Assignment:
+    topic_partitions: list[TopicPartitions] = array(TopicPartitions)
+
+
+@message(api_key=68, valid="0-1", flexible="0+")
+class ConsumerGroupHeartbeatResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string("0+", None, nullable="0+")
+    member_id: str | None = string("0+", None, nullable="0+")
+    member_epoch: int = int32()
+    heartbeat_interval_ms: int = int32()
+    assignment: Assignment | None = struct_of(Assignment, null_default=True, nullable="0+")

@@ -1,0 +1,36 @@
+"""What consumers tell each other through a classic group, opaque to the broker: subscriptions and assignments.
+
+Each is an int16 version, then the message (KIP-429, KIP-792;
+org.apache.kafka.clients.consumer.internals.ConsumerProtocol).
+"""
+
+from __future__ import annotations
+
+from core.protocol.message import array, binary, int32, message, string, struct
+
+
+@struct
+class TopicPartition:
+    topic: str = string("1+")
+    partitions: list[int] = array("int32", "1+")
+
+
+@message(valid="0-3", flexible="none")
+class ConsumerProtocolSubscription:
+    topics: list[str] = array("string")
+    user_data: bytes | None = binary("0+", None, nullable="0+")
+    owned_partitions: list[TopicPartition] = array(TopicPartition, "1+", ignorable=True)
+    generation_id: int = int32("2+", -1, ignorable=True)
+    rack_id: str | None = string("3+", None, nullable="3+", ignorable=True)
+
+
+@struct
+class AssignedPartitions:
+    topic: str = string()
+    partitions: list[int] = array("int32")
+
+
+@message(valid="0-3", flexible="none")
+class ConsumerProtocolAssignment:
+    assigned_partitions: list[AssignedPartitions] = array(AssignedPartitions)
+    user_data: bytes | None = binary("0+", None, nullable="0+")
