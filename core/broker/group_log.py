@@ -151,7 +151,7 @@ class GroupLog:
         number = self._number_of(group_id)
         if number is not None and not self._is_loaded.get(number):
             self._load(number)
-            if not self._is_loaded[number]:
+            if not self._is_loaded.get(number):
                 raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def _load(self, number: int) -> None:
@@ -165,15 +165,21 @@ class GroupLog:
         log = partition.log
         ends = [(segment, log.end_of(segment)) for segment in log.segments]
         found: list[_Read] = []
+        is_whole = False
 
         def work() -> None:
-            for segment, end in ends:
-                try:
+            nonlocal is_whole
+            try:
+                for segment, end in ends:
                     found.extend(_records(segment, end, log.log_start_offset))
-                except OSError as error:
-                    _log.error("groups could not be read from %s: %s", segment.records.path, error.strerror)
+                is_whole = True
+            except OSError as error:
+                _log.error("groups could not be read from %s: %s", log.directory, error.strerror)
 
         def then() -> None:
+            if not is_whole:  # the next one who asks tries again
+                del self._is_loaded[number]
+                return
             group_ids = set()
             for read in found:
                 if not read.key:

@@ -17,6 +17,9 @@ from core.common.errors import KafkaError
 ZERO_UUID = bytes(16)
 """No topic id: what partitions of old formats and sessions without ids carry."""
 
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""What brokers write themselves (org.apache.kafka.common.internals.Topic)."""
+
 _METADATA_TOPIC_ID = bytes(15) + b"\x01"
 _RESERVED_UUIDS = frozenset({ZERO_UUID, _METADATA_TOPIC_ID, bytes(15) + b"\x02"})
 _MAX_TOPIC_NAME_LENGTH = 249

@@ -8,7 +8,7 @@ The functions are straight-line Python made from the declaration: neighbouring f
 - flexible versions: the length or count is an unsigned varint of n + 1, 0 is null; every struct ends with tagged
   fields:
   uvarint count, then per field uvarint tag, uvarint size, bytes
-- a nullable struct starts with an int8: -1 null, 1 present (in a tagged field and elsewhere alike)
+- a nullable struct starts with an int8: -1 null, 1 present; as a tagged field with an unsigned varint: 0 and 1
 
 A request refuses to be encoded with a field set that its version does not have, unless the field is ignorable: what a
 client asks for must not get lost. A response leaves such fields out.
@@ -226,10 +226,11 @@ class _Source:
         call = f"{target}, p = decode_{schema_of(field.element).name}(b, p, end)"
         if self.version not in field.nullable:
             return [pad + call]
+        null = 0 if self._is_tagged(field) else -1
         return [
             f"{pad}n, = {self._struct('b')}.unpack_from(b, p)",
             f"{pad}p += 1",
-            f"{pad}if n < 0: {target} = None",
+            f"{pad}if n <= {null}: {target} = None",
             f"{pad}else: {call}",
         ]
 
@@ -378,8 +379,9 @@ class _Source:
             call = f"encode_{schema_of(field.element).name}({value}, a)"
             if self.version not in field.nullable:
                 return [pad + call]
+            absent = b"\x00" if self._is_tagged(field) else b"\xff"
             return [
-                f"{pad}if {value} is None: a(b'\\xff')",
+                f"{pad}if {value} is None: a({absent!r})",
                 f"{pad}else:",
                 f"{pad}    a(b'\\x01')",
                 f"{pad}    {call}",

@@ -11,7 +11,7 @@ from core.cluster.controller import NewTopic
 from core.cluster.metadata_image import NO_LEADER, TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.topic_partition import ZERO_UUID, TopicPartition
+from core.common.topic_partition import INTERNAL_TOPICS, ZERO_UUID, TopicPartition
 from core.protocol.schema.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -23,8 +23,6 @@ from core.protocol.schema.metadata import (
 
 if TYPE_CHECKING:
     from core.broker.broker import Broker
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 _NOT_ASKED = -(1 << 31)
 # Bits are numbers of org.apache.kafka.common.acl.AclOperation; without an authorizer every operation is allowed.

@@ -13,7 +13,7 @@ from core.broker.request_context import RequestContext
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.protocol.schema.produce import (
     LeaderIdAndEpoch,
     PartitionProduceData,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _FIRST_VERSION_WITH_IDS = 13
 _FIRST_VERSION_WITH_ZSTD = 7
+_ADMIN_CLIENT_ID = "__admin_client"
 
 
 class UnacknowledgedError(Exception):
@@ -51,7 +52,7 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
         partitions = []
         for data in topic_data.partition_data:
             try:
-                partition = _find(broker, name, data.index, request.acks)
+                partition = _find(broker, name, data.index, request.acks, context)
                 batch = _read_one_batch(data, context.api_version)
                 result = broker.replicas.append(partition, batch, required_acks=request.acks)
                 response = PartitionProduceResponse(
@@ -78,11 +79,13 @@ def _refuse(response: PartitionProduceResponse, code: ErrorCode) -> None:
     response.error_code, response.base_offset = code, -1
 
 
-def _find(broker: Broker, topic: str | None, number: int, acks: int) -> Partition:
+def _find(broker: Broker, topic: str | None, number: int, acks: int, context: RequestContext) -> Partition:
     if acks not in (-1, 0, 1):
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    if topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT_ID:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by brokers only")
     if broker.is_read_only:
         broker.ensure_writable()
     return broker.replicas.find(topic, number)

@@ -118,7 +118,7 @@ class ConsumerGroupMemberMetadataValue:
     rebalance_timeout_ms: int = int32("0+", -1)
     server_assignor: str | None = string(nullable="0+")
     classic_member_metadata: ClassicMemberMetadata | None = struct_of(
-        ClassicMemberMetadata, null_default=True, nullable="0+", tagged="0+", tag=0
+        ClassicMemberMetadata, nullable="0+", tagged="0+", tag=0
     )
 
 
@@ -160,7 +160,7 @@ class ConsumerGroupCurrentMemberAssignmentKey:
 class TopicPartitions:
     topic_id: bytes = uuid()
     partitions: list[int] = array("int32")
-    assignment_epochs: list[int] | None = array("int32", null_default=True, nullable="0+", tagged="0+", tag=0)
+    assignment_epochs: list[int] | None = array("int32", nullable="0+", tagged="0+", tag=0)
 
 
 @message(api_key=8, valid="0", flexible="0+")

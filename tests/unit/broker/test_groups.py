@@ -1,0 +1,376 @@
+"""Groups as clients see them: every API in every version, and __consumer_offsets behind them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.broker.broker import Broker
+from core.broker.group_log import java_hash, partition_of
+from core.broker.request_dispatcher import PendingAnswer
+from core.common.clock import ManualClock
+from core.common.error_code import ErrorCode
+from core.common.topic_partition import TopicPartition
+from core.log.log_segment import LogSegment
+from core.protocol.api import (
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    SYNC_GROUP,
+)
+from core.protocol.schema.delete_groups import DeleteGroupsRequest
+from core.protocol.schema.describe_groups import DescribeGroupsRequest
+from core.protocol.schema.heartbeat import HeartbeatRequest
+from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from core.protocol.schema.leave_group import LeaveGroupRequest, MemberIdentity
+from core.protocol.schema.list_groups import ListGroupsRequest
+from core.protocol.schema.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from core.protocol.schema.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from core.protocol.schema.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.support.broker import Background, Timers, add_topic, ask, decode, open_broker, produce, send
+from tests.support.logs import NOW, make_batch
+
+ID = bytes(16)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    """With a topic `t` of two partitions."""
+    broker = open_broker(tmp_path / "data", ManualClock(NOW), offsets_topic_num_partitions="3")
+    add_topic(broker, partitions=2)
+    return broker
+
+
+def commit_request(
+    broker: Broker, version: int, group: str = "g", offset: int = 5, partition: int = 0
+) -> OffsetCommitRequest:
+    data = OffsetCommitRequestPartition(partition, offset, 1 if version >= 6 else -1, "said")
+    topic_id = broker.image.topics["t"].topic_id if version >= 10 else ID
+    topic = OffsetCommitRequestTopic("t" if version < 10 else "", topic_id, [data])
+    return OffsetCommitRequest(group, topics=[topic])
+
+
+def commit(broker: Broker, group: str = "g", offset: int = 5, partition: int = 0, version: int = 9) -> int:
+    answer = ask(broker, OFFSET_COMMIT, commit_request(broker, version, group, offset, partition), version)
+    return answer.topics[0].partitions[0].error_code
+
+
+def committed(broker: Broker, group: str = "g", partition: int = 0) -> tuple[int, int]:
+    """Error and offset."""
+    topics = [OffsetFetchRequestTopics("t", partition_indexes=[partition])]
+    answer = ask(broker, OFFSET_FETCH, OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)]), 9)
+    found = answer.groups[0]
+    return found.error_code, found.topics[0].partitions[0].committed_offset
+
+
+def join(broker: Broker, timers: Timers, version: int, group: str = "g") -> JoinGroupResponse:
+    """The place of a group's only member."""
+    request = JoinGroupRequest(group, 10_000, 10_000, "", None, "consumer", [JoinGroupRequestProtocol("range", b"m")])
+    if version >= 4:
+        required = ask(broker, JOIN_GROUP, request, version)
+        assert required.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        request.member_id = required.member_id
+    pending = send(broker, JOIN_GROUP, request, version)
+    assert isinstance(pending, PendingAnswer)
+    answers: list[JoinGroupResponse] = []
+    pending.on_ready = lambda pieces: answers.append(decode(JOIN_GROUP, pieces, version))
+    timers.fire(within_ms=3000)
+    return answers[0]
+
+
+@pytest.fixture
+def timers(broker: Broker) -> Timers:
+    broker.schedule = timers = Timers()
+    return timers
+
+
+# --- every version
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_a_member_through_its_life(broker: Broker, timers: Timers, version: int) -> None:
+    """JoinGroup, SyncGroup, Heartbeat, DescribeGroups, ListGroups and LeaveGroup, each in its own versions."""
+    joined = join(broker, timers, version)
+    assert (joined.error_code, joined.generation_id, joined.leader) == (0, 1, joined.member_id)
+    assert [m.metadata for m in joined.members] == [b"m"]
+    sync = SyncGroupRequest("g", 1, joined.member_id)
+    sync.assignments = [SyncGroupRequestAssignment(joined.member_id, b"all of it")]
+    assert ask(broker, SYNC_GROUP, sync, min(version, 5)).assignment == b"all of it"
+    alive = HeartbeatRequest("g", 1, joined.member_id)
+    assert ask(broker, HEARTBEAT, alive, min(version, 4)).error_code == 0
+    described = ask(broker, DESCRIBE_GROUPS, DescribeGroupsRequest(["g"]), min(version, 6)).groups[0]
+    assert (described.group_state, described.protocol_type, described.protocol_data) == ("Stable", "consumer", "range")
+    assert [(m.member_id, m.member_assignment) for m in described.members] == [(joined.member_id, b"all of it")]
+    listed = ask(broker, LIST_GROUPS, ListGroupsRequest(), min(version, 5)).groups
+    assert [(g.group_id, g.protocol_type) for g in listed] == [("g", "consumer")]
+    if version < 3:
+        assert ask(broker, LEAVE_GROUP, LeaveGroupRequest("g", joined.member_id), version).error_code == 0
+    else:
+        leave = LeaveGroupRequest("g", members=[MemberIdentity(joined.member_id), MemberIdentity("nobody")])
+        left = ask(broker, LEAVE_GROUP, leave, min(version, 5))
+        assert [m.error_code for m in left.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID]
+    assert ask(broker, HEARTBEAT, alive).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_commit(broker: Broker, version: int) -> None:
+    assert commit(broker, version=version) == 0
+    assert committed(broker) == (0, 5)
+    assert broker.groups.offsets("g")[TopicPartition("t", 0)].leader_epoch == (1 if version >= 6 else -1)
+
+
+@pytest.mark.parametrize("version", range(1, 11))
+def test_fetch(broker: Broker, version: int) -> None:
+    commit(broker)
+    topic_id = broker.image.topics["t"].topic_id
+    if version < 8:
+        request = OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0, 1])])
+        topic = ask(broker, OFFSET_FETCH, request, version).topics[0]
+        found = [(p.committed_offset, p.metadata) for p in topic.partitions]
+    else:
+        asked = OffsetFetchRequestTopics("t" if version < 10 else "", topic_id if version >= 10 else ID, [0, 1])
+        groups = [OffsetFetchRequestGroup(name, topics=[asked]) for name in ("g", "other")]
+        mine, other = ask(broker, OFFSET_FETCH, OffsetFetchRequest(groups=groups), version).groups
+        assert [p.committed_offset for p in other.topics[0].partitions] == [-1, -1]
+        found = [(p.committed_offset, p.metadata) for p in mine.topics[0].partitions]
+    assert found == [(5, "said"), (-1, "")]
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_fetch_all_that_was_committed(broker: Broker, version: int) -> None:
+    commit(broker, partition=1)
+    if version < 8:
+        topics = ask(broker, OFFSET_FETCH, OffsetFetchRequest("g", None), version).topics
+        assert [(t.name, [p.partition_index for p in t.partitions]) for t in topics] == [("t", [1])]
+    else:
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)])
+        (topic,) = ask(broker, OFFSET_FETCH, request, version).groups[0].topics
+        assert [(p.partition_index, p.committed_offset) for p in topic.partitions] == [(1, 5)]
+        assert topic.topic_id == (broker.image.topics["t"].topic_id if version >= 10 else ID)
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_delete(broker: Broker, version: int) -> None:
+    commit(broker)
+    results = ask(broker, DELETE_GROUPS, DeleteGroupsRequest(["g", "other"]), version).results
+    assert [(r.group_id, r.error_code) for r in results] == [("g", 0), ("other", ErrorCode.GROUP_ID_NOT_FOUND)]
+    assert committed(broker) == (0, -1)
+
+
+def test_delete_offsets(broker: Broker) -> None:
+    commit(broker)
+    partitions = [OffsetDeleteRequestPartition(0), OffsetDeleteRequestPartition(9)]
+    request = OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("t", partitions)])
+    answer = ask(broker, OFFSET_DELETE, request)
+    codes = [p.error_code for p in answer.topics[0].partitions]
+    assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert committed(broker) == (0, -1)
+    request.group_id = "other"
+    assert ask(broker, OFFSET_DELETE, request).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+# --- what is not there
+
+
+def test_topics_that_are_not_there(broker: Broker) -> None:
+    request = commit_request(broker, 9)
+    request.topics[0].name = "nope"
+    answer = ask(broker, OFFSET_COMMIT, request, 9)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert commit(broker, partition=7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    request = commit_request(broker, 10)
+    request.topics[0].topic_id = b"x" * 16
+    answer = ask(broker, OFFSET_COMMIT, request, 10)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    topics = [OffsetFetchRequestTopics("", b"x" * 16, [0])]
+    fetched = ask(broker, OFFSET_FETCH, OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=topics)]), 10)
+    assert fetched.groups[0].topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_a_group_that_is_not_there(broker: Broker, version: int) -> None:
+    described = ask(broker, DESCRIBE_GROUPS, DescribeGroupsRequest(["nope"]), version).groups[0]
+    if version < 6:
+        assert (described.error_code, described.group_state) == (0, "Dead")
+    else:
+        assert described.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert described.error_message == "Group nope not found."
+
+
+def test_groups_are_listed_by_state_and_type(broker: Broker, timers: Timers) -> None:
+    commit(broker, "idle")
+    join(broker, timers, 5)
+
+    def listed(states: list[str], types: list[str]) -> list[str]:
+        return [g.group_id for g in ask(broker, LIST_GROUPS, ListGroupsRequest(states, types)).groups]
+
+    assert listed([], []) == ["idle", "g"]
+    assert listed(["Empty"], []) == ["idle"]
+    assert listed(["completingrebalance"], ["Classic"]) == ["g"]
+    assert listed([], ["consumer"]) == []
+
+
+# --- behind them
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", 0), ("a", 97), ("hello", 99162322), ("polygenelubricants", -(1 << 31)), ("\N{GRINNING FACE}", 1772899)],
+)
+def test_the_hash_is_javas(text: str, expected: int) -> None:
+    assert java_hash(text) == expected
+    assert 0 <= partition_of(text, 50) < 50
+
+
+def test_a_restart_keeps_offsets_and_members(tmp_path: Path, broker: Broker, timers: Timers) -> None:
+    joined = join(broker, timers, 5)
+    ask(broker, SYNC_GROUP, SyncGroupRequest("g", 1, joined.member_id))
+    for number in range(20):
+        assert commit(broker, f"group {number}", offset=number) == 0
+    broker.close()
+    again = open_broker(tmp_path / "data", ManualClock(NOW))
+    assert [committed(again, f"group {number}") for number in range(20)] == [(0, number) for number in range(20)]
+    assert ask(again, HEARTBEAT, HeartbeatRequest("g", 1, joined.member_id)).error_code == 0
+    again.close()
+
+
+def test_groups_that_are_being_read_ask_for_patience(tmp_path: Path, broker: Broker) -> None:
+    commit(broker)
+    broker.close()
+    again = open_broker(tmp_path / "data", ManualClock(NOW))
+    again.run_in_background = reading = Background()
+    again.group_log.load_all()
+    assert committed(again)[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert commit(again) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert ask(again, LIST_GROUPS, ListGroupsRequest()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    while reading.waiting:
+        reading.run()
+    assert committed(again) == (0, 5)
+    assert ask(again, LIST_GROUPS, ListGroupsRequest()).error_code == 0
+    again.close()
+
+
+def test_what_can_be_read_is_read_past_damage(tmp_path: Path, broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    for offset in (1, 2, 3):
+        commit(broker, offset=offset, partition=0)
+        commit(broker, offset=offset, partition=1)
+    broker.close()
+    (path,) = (p for p in (tmp_path / "data").glob("__consumer_offsets-*/*.log") if p.stat().st_size)
+    data = bytearray(path.read_bytes())
+    data[-10] ^= 1
+    path.write_bytes(data)
+    again = open_broker(tmp_path / "data", ManualClock(NOW))
+    assert (committed(again, partition=0), committed(again, partition=1)) == ((0, 3), (0, 2))
+    assert "can't be read" in caplog.text
+    again.close()
+
+
+def test_a_disk_that_refuses_while_groups_are_read(
+    tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit(broker)
+    broker.close()
+    again = open_broker(tmp_path / "data", ManualClock(NOW))
+
+    def refuse(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogSegment, "checked_batches", refuse)
+        assert committed(again)[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "nothing is said that may be wrong"
+    assert "Input/output error" in caplog.text
+    assert committed(again) == (0, 5), "asked again, when the disk gives it"
+    again.close()
+
+
+def test_a_partition_that_is_offline(broker: Broker) -> None:
+    commit(broker)
+    kept = broker.group_log.partition("g")
+    broker.replicas.on_flush_failed(kept.log, OSError(5, "Input/output error"))
+    assert commit(broker) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert committed(broker) == (0, 5), "what is known is told"
+
+
+def test_commits_wait_for_the_disk_where_that_is_asked_for(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path / "data", ManualClock(NOW), log_flush_interval_messages="1")
+    add_topic(broker, flush_messages="100")
+    broker.run_flush = flushing = Background()
+    pending = send(broker, OFFSET_COMMIT, commit_request(broker, 9), 9)
+    assert isinstance(pending, PendingAnswer)
+    answers: list[int] = []
+    pending.on_ready = lambda pieces: answers.append(
+        decode(OFFSET_COMMIT, pieces, 9).topics[0].partitions[0].error_code
+    )
+    assert answers == []
+    flushing.run()
+    assert answers == [0]
+    broker.close()
+
+
+def test_a_broker_that_only_reads_keeps_groups_in_memory(tmp_path: Path, broker: Broker) -> None:
+    commit(broker, "before", offset=7)
+    broker.close()
+    reader = Broker(tmp_path / "data", broker.config, clock=ManualClock(NOW), is_read_only=True)
+    assert committed(reader, "before") == (0, 7)
+    assert commit(reader, offset=9) == 0
+    assert committed(reader) == (0, 9)
+    results = ask(reader, DELETE_GROUPS, DeleteGroupsRequest(["before"])).results
+    assert results[0].error_code == ErrorCode.POLICY_VIOLATION
+    reader.close()
+    again = open_broker(tmp_path / "data", ManualClock(NOW))
+    assert (committed(again, "before"), committed(again)) == ((0, 7), (0, -1))
+    again.close()
+
+
+def test_offsets_of_a_deleted_topic_go(broker: Broker) -> None:
+    commit(broker)
+    broker.delete_topic("t")
+    assert broker.groups.offsets("g") == {}
+
+
+def test_a_topic_made_again_begins_anew(broker: Broker) -> None:
+    """By the id of the topic, where only the name is the same."""
+    commit(broker)
+    old = broker.groups.offsets("g")[TopicPartition("t", 0)]
+    broker.delete_topic("t")
+    add_topic(broker, partitions=2)
+    broker.groups._take_up("g", TopicPartition("t", 0), old)
+    topics = [OffsetFetchRequestTopics("", broker.image.topics["t"].topic_id, [0])]
+    fetched = ask(broker, OFFSET_FETCH, OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=topics)]), 10)
+    assert fetched.groups[0].topics[0].partitions[0].committed_offset == -1
+
+
+def test_clients_may_not_produce_to_it(broker: Broker) -> None:
+    commit(broker)
+    assert produce(broker, make_batch(b"x"), "__consumer_offsets").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_offsets_expire(broker: Broker) -> None:
+    commit(broker)
+    clock = broker.clock
+    assert isinstance(clock, ManualClock)
+    clock.advance(10080 * 60_000)
+    broker.housekeep()
+    assert committed(broker) == (0, -1)
+    assert broker.groups.groups == {}
