@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 GROUPS_TOPIC = "__consumer_offsets"
 
+_INT_MIN = -(1 << 31)
+
 _log = logging.getLogger("plog.groups")
 
 
@@ -48,7 +50,9 @@ def java_hash(text: str) -> int:
 
 
 def partition_of(group_id: str, partitions: int) -> int:
-    return (java_hash(group_id) & 0x7FFFFFFF) % partitions
+    """org.apache.kafka.common.utils.Utils.abs of the hash: the one number that has no positive is 0."""
+    value = java_hash(group_id)
+    return 0 if value == _INT_MIN else abs(value) % partitions
 
 
 class _Read(NamedTuple):

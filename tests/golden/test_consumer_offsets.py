@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from core.broker.group_log import partition_of
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.coordinator.group_records import read_record
@@ -70,6 +71,7 @@ def test_every_record_says_what_kafka_says_of_it(folder: str) -> None:
             theirs = said[record.offset]
             assert record.key[:2] == int(theirs.key["type"]).to_bytes(2)
             assert message_to_json(key, 0) == theirs.key["data"]
+            assert partition_of(getattr(key, "group", None) or key.group_id, len(FOLDERS)) == int(folder[-1])
             assert record.key[2:] == codec(type(key), 0).encode(key)
             seen += 1
             if record.value is None:

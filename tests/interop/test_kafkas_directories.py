@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from tests.support.kafka_server import KafkaServer
@@ -26,6 +26,8 @@ class Seen(NamedTuple):
     watermarks: dict[tuple[str, int], tuple[int, int]]
     records: dict[tuple[str, int], list[tuple[Any, ...]]]
     """(offset, leader epoch, timestamp with its type, key, value, headers)."""
+    groups: dict[str, dict[tuple[str, int], tuple[int, str]]]
+    """(offset, metadata) that each has committed."""
 
 
 def admin(address: str) -> AdminClient:
@@ -68,7 +70,33 @@ def look(address: str) -> Seen:
             )
         )  # fmt: skip
     consumer.close()
-    return Seen(configs, watermarks, records)
+    return Seen(configs, watermarks, records, look_at_groups(client))
+
+
+def look_at_groups(client: AdminClient) -> dict[str, dict[tuple[str, int], tuple[int, str]]]:
+    listed = client.list_consumer_groups().result(20)
+    assert not listed.errors
+    found: dict[str, dict[tuple[str, int], tuple[int, str]]] = {}
+    for group in listed.valid:
+        asked = ConsumerGroupTopicPartitions(group.group_id)
+        offsets = client.list_consumer_group_offsets([asked])[group.group_id].result(20).topic_partitions or ()
+        found[group.group_id] = {(p.topic, p.partition): (p.offset, p.metadata or "") for p in offsets}
+    return found
+
+
+def commit(address: str, group: str, topic: str) -> None:
+    """As a member of the group, and, of another, from outside."""
+    consumer = Consumer(
+        {"bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    )
+    consumer.subscribe([topic])
+    message = consumer.poll(30)
+    assert message is not None
+    consumer.commit(message, asynchronous=False)
+    consumer.close()
+    outside = Consumer({"bootstrap.servers": address, "group.id": f"{group} from outside"})
+    outside.commit(offsets=[TopicPartition(topic, 0, 42, "said")], asynchronous=False)
+    outside.close()
 
 
 def work(address: str, prefix: str) -> None:
@@ -98,6 +126,7 @@ def work(address: str, prefix: str) -> None:
                 value = None if topic == "compacted" and n % 4 == 0 else b"%b %d" % (codec.encode(), n)
                 producer.produce(f"{prefix}-{topic}", value, key=b"k%d" % (n % 7), headers=headers)
         assert producer.flush(30) == 0
+    commit(address, f"{prefix}-group", f"{prefix}-many")
     trimmed = TopicPartition(f"{prefix}-trimmed", 0, 123)
     for future in client.delete_records([trimmed]).values():
         future.result(20)
@@ -123,6 +152,8 @@ def test_kafka_serves_what_plog_wrote_and_plog_what_kafka_made_of_it(tmp_path: P
         assert producer.flush(20) == 0
         written = look(plog.address)
     assert written.watermarks["plog-trimmed", 0] == (123, 500)
+    assert written.groups["plog-group from outside"] == {("plog-many", 0): (42, "said")}
+    assert len(written.groups["plog-group"]) == 1
     with KafkaServer(data_dir) as kafka:
         assert look(kafka.address) == written
         refused = call_plog("topic", "create", "t", "--data-dir", str(data_dir), "--lock-timeout", "0")

@@ -1,0 +1,259 @@
+"""Consumer groups of the world's clients on `plog serve`: one group, read by one library after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.oracle import requires_kafka, run_tool
+from tests.support.server import Server
+
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+PARTITIONS = 4
+RECORDS = 400
+
+ReadAsMember = Callable[[str, str, str, int], list[bytes]]
+"""(address, topic, group, count): joins the group, reads so many records, commits just those, and leaves."""
+
+
+def read_confluent(address: str, topic: str, group: str, count: int) -> list[bytes]:
+    consumer = Consumer(
+        {"bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
+         "enable.auto.offset.store": False}
+    )  # fmt: skip
+    consumer.subscribe([topic])
+    values: list[bytes] = []
+    while len(values) < count:
+        message = consumer.poll(30)
+        assert message is not None
+        assert message.error() is None
+        values.append(value_of(message))
+        consumer.store_offsets(message)
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    return values
+
+
+def value_of(message: Message) -> bytes:
+    value = message.value()
+    assert isinstance(value, bytes)
+    return value
+
+
+def read_kafka_python(address: str, topic: str, group: str, count: int) -> list[bytes]:
+    from kafka import KafkaConsumer
+    from kafka.structs import OffsetAndMetadata
+    from kafka.structs import TopicPartition as Partition
+
+    consumer = KafkaConsumer(
+        topic, bootstrap_servers=address, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False
+    )
+    values: list[bytes] = []
+    offsets = {}
+    while len(values) < count:
+        found = consumer.poll(30_000, max_records=count - len(values))
+        assert found
+        for records in found.values():
+            for record in records:
+                values.append(record.value)
+                offsets[Partition(record.topic, record.partition)] = OffsetAndMetadata(record.offset + 1, "", -1)
+    consumer.commit(offsets)
+    consumer.close()
+    return values
+
+
+def read_aiokafka(address: str, topic: str, group: str, count: int) -> list[bytes]:
+    from aiokafka import AIOKafkaConsumer
+    from aiokafka.structs import TopicPartition as Partition
+
+    async def read() -> list[bytes]:
+        consumer = AIOKafkaConsumer(
+            topic, bootstrap_servers=address, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False
+        )
+        await consumer.start()
+        values: list[bytes] = []
+        offsets = {}
+        while len(values) < count:
+            record = await asyncio.wait_for(consumer.getone(), 30)
+            values.append(record.value)
+            offsets[Partition(record.topic, record.partition)] = record.offset + 1
+        await consumer.commit(offsets)
+        await consumer.stop()
+        return values
+
+    return asyncio.run(read())
+
+
+def read_java(address: str, topic: str, group: str, count: int) -> list[bytes]:
+    done = run_tool(
+        CONSOLE_CONSUMER, "--bootstrap-server", address, "--topic", topic, "--group", group, "--max-messages",
+        str(count), "--timeout-ms", "30000", "--command-property", "auto.offset.reset=earliest",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+MEMBERS: dict[str, ReadAsMember] = {
+    "confluent": read_confluent,
+    "kafka-python": read_kafka_python,
+    "aiokafka": read_aiokafka,
+}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with Server(tmp_path / "data", "--set", "group.initial.rebalance.delay.ms=100") as server:
+        yield server
+
+
+def fill(address: str, topic: str, partitions: int = PARTITIONS) -> set[bytes]:
+    """The values of what is in the topic then."""
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
+    producer = Producer({"bootstrap.servers": address})
+    values = {b"value %d" % number for number in range(RECORDS)}
+    for number, value in enumerate(sorted(values)):
+        producer.produce(topic, value, partition=number % partitions)
+    assert producer.flush(20) == 0
+    return values
+
+
+def committed(address: str, group: str, topic: str) -> dict[int, int]:
+    asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, n) for n in range(PARTITIONS)])
+    admin = AdminClient({"bootstrap.servers": address})
+    result = admin.list_consumer_group_offsets([asked])[group].result(20)
+    assert result.topic_partitions is not None
+    return {p.partition: p.offset for p in result.topic_partitions}
+
+
+def test_each_client_goes_on_where_another_stopped(server: Server) -> None:
+    """With a kill of the broker between them."""
+    left = fill(server.address, "t")
+    for read in MEMBERS.values():
+        values = read(server.address, "t", "g", RECORDS // len(MEMBERS))
+        assert len(set(values)) == len(values)
+        assert set(values) <= left, "nothing is read twice"
+        left -= set(values)
+        server.kill()
+        server.start()
+        assert sum(max(offset, 0) for offset in committed(server.address, "g", "t").values()) == RECORDS - len(left)
+    assert set(read_confluent(server.address, "t", "g", len(left))) == left
+
+
+def test_members_of_one_group_share_the_partitions(server: Server) -> None:
+    """One joins after the other; then one goes, without a word."""
+    fill(server.address, "t")
+    settings = {
+        "bootstrap.servers": server.address, "group.id": "g", "session.timeout.ms": 6000, "heartbeat.interval.ms": 200,
+        "auto.offset.reset": "earliest",
+    }  # fmt: skip
+    members = [Consumer({**settings, "client.id": f"member-{n}"}) for n in range(3)]
+    running: list[Consumer] = []
+
+    def wait_for(sizes: list[int]) -> None:
+        deadline = time.monotonic() + 40
+        while True:
+            for member in running:
+                member.poll(0.05)
+            held = [[p.partition for p in member.assignment()] for member in running]
+            if sorted(map(len, held)) == sizes and sorted(p for of_one in held for p in of_one) == list(range(4)):
+                return
+            assert time.monotonic() < deadline, held
+
+    for member, sizes in zip(members, ([4], [2, 2], [1, 1, 2]), strict=True):
+        member.subscribe(["t"])
+        running.append(member)
+        wait_for(sizes)
+    running.pop().close()
+    wait_for([2, 2])
+    admin = AdminClient({"bootstrap.servers": server.address})
+    group = admin.describe_consumer_groups(["g"])["g"].result(20)
+    assert group.state is not None
+    assert (group.state.name, len(group.members or ())) == ("STABLE", 2)
+    for member in running:
+        member.close()
+
+
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "roundrobin"])
+def test_members_of_different_libraries_or_strategies(server: Server, strategy: str) -> None:
+    values = fill(server.address, "t")
+    got: list[bytes] = []
+    lock = threading.Lock()
+    done = threading.Event()
+
+    def run() -> None:
+        consumer = Consumer(
+            {"bootstrap.servers": server.address, "group.id": "g", "auto.offset.reset": "earliest",
+             "partition.assignment.strategy": strategy, "heartbeat.interval.ms": 200}
+        )  # fmt: skip
+        consumer.subscribe(["t"])
+        while not done.is_set():
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                with lock:
+                    got.append(value_of(message))
+                    if set(got) == values:
+                        done.set()
+        consumer.close()
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    assert done.wait(40)
+    for thread in threads:
+        thread.join(20)
+
+
+@requires_kafka
+@pytest.mark.java
+def test_java_reads_on_and_its_tool_sees_the_group(server: Server) -> None:
+    left = fill(server.address, "t")
+    left -= set(read_java(server.address, "t", "g", RECORDS // 2))
+    assert len(left) == RECORDS // 2
+    left -= set(read_confluent(server.address, "t", "g", RECORDS // 4))
+    assert len(left) == RECORDS // 4
+
+    def tool(*options: str) -> str:
+        done = run_tool(GROUP_COMMAND, "--bootstrap-server", server.address, *options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.decode()
+
+    assert tool("--list").split() == ["g"]
+    described = tool("--describe", "--group", "g")
+    lags = [int(row.split()[5]) for row in described.splitlines() if re.match(r"g +t ", row)]
+    assert (len(lags), sum(lags)) == (PARTITIONS, RECORDS // 4)
+    assert " Empty " in tool("--describe", "--group", "g", "--state")
+    tool("--reset-offsets", "--group", "g", "--topic", "t:1", "--to-offset", "3", "--execute")
+    assert committed(server.address, "g", "t")[1] == 3
+    tool("--delete-offsets", "--group", "g", "--topic", "t:1")
+    assert committed(server.address, "g", "t")[1] == -1001
+    assert "successful" in tool("--delete", "--group", "g")
+    assert tool("--list").split() == []
+
+
+@requires_kafka
+@pytest.mark.java
+def test_kafkas_tool_reads_what_groups_wrote(server: Server) -> None:
+    fill(server.address, "t")
+    read_confluent(server.address, "t", "g", 10)
+    server.stop()
+    found = b""
+    for path in sorted(server.data_dir.glob("__consumer_offsets-*/*.log")):
+        if path.stat().st_size:
+            done = run_tool(
+                "org.apache.kafka.tools.DumpLogSegments", "--files", str(path), "--offsets-decoder", "--deep-iteration"
+            )
+            assert done.returncode == 0, done.stderr
+            found += done.stdout
+    assert b'"group":"g","topic":"t"' in found
+    assert b'"subscription":{"topics":["t"]' in found
+    assert b'"assignment":{"assignedPartitions":[{"topic":"t","partitions":[0,1,2,3]}]' in found
