@@ -22,6 +22,7 @@ COMMANDS = {
     "topic": ("cli.commands.topic", "Create, list, describe, alter and delete topics."),
     "produce": ("cli.commands.produce", "Write records from stdin or files to a topic."),
     "consume": ("cli.commands.consume", "Read records of topics to stdout."),
+    "group": ("cli.commands.group", "Consumer groups: who is in them, and how far they have read."),
     "dump-segment": ("cli.commands.dump_segment", "Print what is in a segment, index, snapshot or checkpoint."),
     "verify": ("cli.commands.verify", "Check files, partitions or data directories for damage."),
     "spark-replay": ("cli.commands.spark_replay", "Replay offsets of topics with Spark, exactly once."),

@@ -14,6 +14,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError
 from core.protocol.api import API_VERSIONS, Api
 from core.protocol.frame import SIZE, decode_response, encode_request
+from core.protocol.message import MAX_VERSION
 from core.protocol.schema.api_versions import ApiVersionsRequest
 
 Req = TypeVar("Req")
@@ -104,10 +105,10 @@ class ClientConnection:
                 return {a.api_key: (a.min_version, a.max_version) for a in response.api_keys}
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the broker and plog share no version of ApiVersions")
 
-    def version_of(self, api: Api[Any, Any]) -> int:
+    def version_of(self, api: Api[Any, Any], *, at_most: int = MAX_VERSION) -> int:
         """The newest version that both speak; KafkaError(UNSUPPORTED_VERSION) where there is none."""
         low, high = self._versions.get(api.key, (1, 0))
-        version = min(high, api.versions.last)
+        version = min(high, api.versions.last, at_most)
         if version < max(low, api.versions.first):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
@@ -115,16 +116,24 @@ class ClientConnection:
             )
         return version
 
-    def call(self, api: Api[Req, Res], request: Req) -> Res:
-        """Sends and waits for the answer; nothing else may be under way."""
+    def speaks(self, api: Api[Any, Any]) -> bool:
+        """Whether there is a version that both speak."""
+        try:
+            self.version_of(api)
+        except KafkaError:
+            return False
+        return True
+
+    def call(self, api: Api[Req, Res], request: Req, *, at_most: int = MAX_VERSION) -> Res:
+        """Sends, in that version at most, and waits for the answer; nothing else may be under way."""
         assert not self._expected
-        self.send(api, request)
+        self.send(api, request, at_most=at_most)
         response: Res = self.receive()
         return response
 
-    def send(self, api: Api[Req, Any], request: Req) -> None:
+    def send(self, api: Api[Req, Any], request: Req, *, at_most: int = MAX_VERSION) -> None:
         """Sends without waiting; `receive` gives the answers in the same order."""
-        self._send(api, self.version_of(api), request)
+        self._send(api, self.version_of(api, at_most=at_most), request)
 
     def _send(self, api: Api[Req, Any], version: int, request: Req) -> None:
         self._correlation_id += 1

@@ -96,6 +96,11 @@ class KafkaClient:
             connection = self._connections[node_id] = ClientConnection(self._connect(*address))
         return connection
 
+    @property
+    def node_ids(self) -> list[int]:
+        """The brokers as of the last refresh."""
+        return list(self._brokers)
+
     def controller_connection(self) -> ClientConnection:
         """Where requests that change metadata go; brokers of a KRaft cluster forward them."""
         return self.any_connection()

@@ -1,4 +1,6 @@
-"""The APIs that plog speaks: each key with its request and response and, through their schemas, its versions."""
+"""The APIs that plog speaks, as a broker or as a client: each key with its request and response and, through their
+schemas, its versions.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from typing import Generic, TypeVar
 
 from core.protocol.message import VersionRange, schema_of
 from core.protocol.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from core.protocol.schema.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from core.protocol.schema.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from core.protocol.schema.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from core.protocol.schema.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -86,3 +89,4 @@ INCREMENTAL_ALTER_CONFIGS = Api(
     44, "IncrementalAlterConfigs", IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 )
 OFFSET_DELETE = Api(47, "OffsetDelete", OffsetDeleteRequest, OffsetDeleteResponse)
+CONSUMER_GROUP_DESCRIBE = Api(69, "ConsumerGroupDescribe", ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse)

@@ -14,8 +14,15 @@ from cli.main import COMMANDS
 from tests.support.server import PLOG, Server, run_plog
 
 ROOT = Path(__file__).resolve().parents[2]
-TOPIC_COMMANDS = ["create", "list", "describe", "alter", "delete"]
-WITH_EXAMPLE = [[c] for c in COMMANDS if c != "topic"] + [["topic", c] for c in TOPIC_COMMANDS] + [[]]
+SUBCOMMANDS = {
+    "topic": ["create", "list", "describe", "alter", "delete-records", "delete"],
+    "group": ["list", "describe", "reset-offsets", "delete", "delete-offsets"],
+}
+WITH_EXAMPLE = [
+    *([c] for c in COMMANDS if c not in SUBCOMMANDS),
+    *([c, s] for c, subcommands in SUBCOMMANDS.items() for s in subcommands),
+    [],
+]
 
 
 def example_of(command: list[str]) -> str:
@@ -37,7 +44,7 @@ def test_help_has_an_example_of_the_command(command: list[str]) -> None:
     assert " ".join(["plog", *command]) in example_of(command)
 
 
-@pytest.mark.parametrize("command", [[], ["topic"]])
+@pytest.mark.parametrize("command", [[], ["topic"], ["group"]])
 def test_a_group_without_a_command_shows_its_help(command: list[str]) -> None:
     done = run_plog(*command)
     assert done.returncode == 2

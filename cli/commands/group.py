@@ -1,0 +1,266 @@
+"""`plog group list | describe | reset-offsets | delete | delete-offsets`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import BootstrapServerOption, DataDirOption, LockTimeoutOption, say
+from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.session import open_client
+
+if TYPE_CHECKING:
+    from core.client.group_admin import GroupAdmin, GroupDescription
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    help="List and describe consumer groups; move and delete the offsets that they committed.",
+)
+
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Which group.")]
+GroupsArgument = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Which groups.")]
+TopicsOption = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="TOPIC[:N,N..]", help="A topic, or these partitions of it; may be repeated."),
+]
+
+
+@app.command("list")
+def list_(
+    state: Annotated[
+        list[str] | None, typer.Option("--state", metavar="STATE", help="Only those in this state; may be repeated.")
+    ] = None,
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+    lock_timeout: LockTimeoutOption = 10.0,
+) -> None:
+    """List the groups.
+
+    \b
+    Example:
+      plog group list --state stable
+    """
+    from core.client.group_admin import GroupAdmin
+
+    wanted = {name.lower() for name in state or ()}
+    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+        rows: list[Row] = [
+            {"group": g.group_id, "state": g.state, "type": g.type.lower(), "protocol_type": g.protocol_type}
+            for g in GroupAdmin(client).list_groups()
+            if not wanted or g.state.lower() in wanted
+        ]
+    write_rows(rows, ["group", "state", "type", "protocol_type"], output)
+
+
+@app.command()
+def describe(
+    groups: GroupsArgument,
+    members: Annotated[bool, typer.Option("--members", help="Who is in it, and what each reads.")] = False,
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+    lock_timeout: LockTimeoutOption = 10.0,
+) -> None:
+    """Show how far groups have read, and how far they are behind; or who is in them.
+
+    \b
+    Example:
+      plog group describe etl --output json
+    """
+    from cli.group_offsets import offset_rows
+    from core.client.group_admin import GroupAdmin
+
+    rows: list[Row] = []
+    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+        admin = GroupAdmin(client)
+        for group_id in groups:
+            group = admin.describe(group_id)
+            say(_headline(group))
+            rows += _member_rows(group) if members else offset_rows(client, group, admin.offsets(group_id))
+    columns = _MEMBER_COLUMNS if members else _OFFSET_COLUMNS
+    present = [column for column in columns if any(row.get(column) is not None for row in rows)]
+    write_rows(rows, present if output is OutputFormat.table else columns, output)
+
+
+_OFFSET_COLUMNS = [
+    "group",
+    "topic",
+    "partition",
+    "offset",
+    "end_offset",
+    "lag",
+    "metadata",
+    "member_id",
+    "client_id",
+    "host",
+]
+_MEMBER_COLUMNS = ["group", "member_id", "instance_id", "client_id", "host", "partitions"]
+
+
+def _headline(group: GroupDescription) -> str:
+    protocol = f", {group.protocol}" if group.protocol else ""
+    return (
+        f"{group.group_id}: {group.state}, {group.type}{protocol}, {len(group.members)} members, "
+        f"coordinator {group.coordinator}"
+    )
+
+
+def _member_rows(group: GroupDescription) -> list[Row]:
+    return [
+        {
+            "group": group.group_id,
+            "member_id": member.member_id,
+            "instance_id": member.group_instance_id,
+            "client_id": member.client_id,
+            "host": member.client_host,
+            "partitions": None if member.partitions is None else sorted(map(str, member.partitions)),
+        }
+        for member in group.members
+    ]
+
+
+@app.command("reset-offsets")
+def reset_offsets(
+    group: GroupArgument,
+    topics: TopicsOption = None,
+    all_topics: Annotated[bool, typer.Option("--all-topics", help="All that the group committed offsets of.")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last record.")] = False,
+    to_current: Annotated[
+        bool, typer.Option("--to-current", help="To where it is; the end where it is nowhere.")
+    ] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="OFFSET", help="To this offset.")] = None,
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", metavar="N", help="So many records on; back where it is negative.")
+    ] = None,
+    to_datetime: Annotated[
+        str | None,
+        typer.Option("--to-datetime", metavar="TIME", help="To the first record that is as new as that or newer."),
+    ] = None,
+    by_duration: Annotated[
+        str | None, typer.Option("--by-duration", metavar="PnDTnHnMnS", help="The same, so long before now.")
+    ] = None,
+    from_file: Annotated[
+        Path | None, typer.Option("--from-file", metavar="CSV", help="To what lines of topic,partition,offset say.")
+    ] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; else only what would be done is shown.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show it, as without --execute.")] = False,
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+    lock_timeout: LockTimeoutOption = 10.0,
+) -> None:
+    """Move the offsets of a group that nobody reads with just now. Shows what it would do; does it with --execute.
+
+    \b
+    Example:
+      plog group reset-offsets etl --topic flights --to-datetime 2013-01-15T00:00:00Z
+    """
+    from cli.group_offsets import Reset, find_partitions, new_offsets, read_offsets_file
+    from core.client.group_admin import GroupAdmin
+    from core.common.errors import UsageError
+
+    if execute and dry_run:
+        raise UsageError("--execute and --dry-run contradict each other")
+    reset = Reset.of(
+        to_earliest=to_earliest or None,
+        to_latest=to_latest or None,
+        to_current=to_current or None,
+        to_offset=to_offset,
+        shift_by=shift_by,
+        to_datetime=to_datetime,
+        by_duration=by_duration,
+        from_file=None if from_file is None else read_offsets_file(from_file),
+    )
+    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+        admin = GroupAdmin(client)
+        committed = admin.offsets(group)
+        if execute:
+            _ensure_inactive(admin, group)
+        partitions = find_partitions(client, committed, topics or (), reset, all_topics=all_topics)
+        targets = new_offsets(client, committed, partitions, reset)
+        if execute:
+            admin.commit(group, targets)
+    rows: list[Row] = [
+        {
+            "group": group,
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "offset": committed[partition].offset if partition in committed else None,
+            "new_offset": offset,
+        }
+        for partition, offset in sorted(targets.items())
+    ]
+    write_rows(rows, ["group", "topic", "partition", "offset", "new_offset"], output)
+    if not execute:
+        say("nothing was changed: --execute does it")
+
+
+def _ensure_inactive(admin: GroupAdmin, group_id: str) -> None:
+    from core.common.error_code import ErrorCode
+    from core.common.errors import KafkaError
+
+    try:
+        group = admin.describe(group_id)
+    except KafkaError as error:
+        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            return
+        raise
+    if group.members:
+        raise KafkaError(
+            ErrorCode.NON_EMPTY_GROUP,
+            f"group {group_id} is {group.state}, with {len(group.members)} members",
+            hint="offsets can be moved when its consumers have stopped",
+        )
+
+
+@app.command()
+def delete(
+    groups: GroupsArgument,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+    lock_timeout: LockTimeoutOption = 10.0,
+) -> None:
+    """Delete groups that have no members, and the offsets that they committed.
+
+    \b
+    Example:
+      plog group delete etl
+    """
+    from core.client.group_admin import GroupAdmin
+
+    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+        for group_id in groups:
+            GroupAdmin(client).delete(group_id)
+            say(f"deleted group {group_id}")
+
+
+@app.command("delete-offsets")
+def delete_offsets(
+    group: GroupArgument,
+    topics: TopicsOption = None,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+    lock_timeout: LockTimeoutOption = 10.0,
+) -> None:
+    """Forget how far a group has read of topics that none of its members reads.
+
+    \b
+    Example:
+      plog group delete-offsets etl --topic flights:0,1
+    """
+    from cli.group_offsets import parse_topics
+    from core.client.group_admin import GroupAdmin
+    from core.common.errors import UsageError
+
+    if not topics:
+        raise UsageError("no --topic is given", hint="for example --topic flights, or --topic flights:0,1")
+    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+        partitions = parse_topics(client, topics)
+        GroupAdmin(client).delete_offsets(group, partitions)
+    say(f"group {group} forgot its offsets of {len(partitions)} partitions")

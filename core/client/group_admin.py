@@ -1,0 +1,299 @@
+"""What the command line asks of a cluster about groups: who is in them, and how far they have read."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from core.client.client_connection import ClientConnection
+from core.client.kafka_client import RETRIABLE, KafkaClient
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError, MalformedMessageError
+from core.common.topic_partition import TopicPartition
+from core.protocol.api import (
+    CONSUMER_GROUP_DESCRIBE,
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    FIND_COORDINATOR,
+    LIST_GROUPS,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+)
+from core.protocol.message_codec import codec
+from core.protocol.schema.consumer_group_describe import ConsumerGroupDescribeRequest
+from core.protocol.schema.consumer_protocol import ConsumerProtocolAssignment
+from core.protocol.schema.delete_groups import DeleteGroupsRequest
+from core.protocol.schema.describe_groups import DescribeGroupsRequest
+from core.protocol.schema.find_coordinator import FindCoordinatorRequest
+from core.protocol.schema.list_groups import ListGroupsRequest
+from core.protocol.schema.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from core.protocol.schema.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from core.protocol.schema.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+
+_GROUP_KEY_TYPE = 0
+_FIRST_BATCHED_FIND_VERSION = 4
+_FIRST_FETCH_VERSION_OF_SEVERAL = 8
+_LAST_VERSION_BY_NAME = 9
+"""Of OffsetCommit and OffsetFetch: from the next one on topics go by id."""
+
+_RETRY_SECONDS = 0.1
+_TIMEOUT_SECONDS = 10.0
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """`type` and `state` are empty where the broker is too old to say them."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """`partitions` is None where the assignment is not a consumer's."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    partitions: tuple[TopicPartition, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """`protocol` is what assigns the partitions, `coordinator` the broker's node id; `epoch` -1 for classic groups."""
+
+    group_id: str
+    type: str
+    state: str
+    protocol_type: str
+    protocol: str
+    coordinator: int
+    epoch: int
+    members: tuple[GroupMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class GroupAdmin:
+    """Owned by one task. Every method raises KafkaError with the broker's code where it is refused."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+        self._coordinator_id = -1  # the one that was asked last
+
+    def list_groups(self) -> list[ListedGroup]:
+        """Those of every broker, by id."""
+        self._client.refresh([])
+        groups = []
+        for node_id in self._client.node_ids:
+            response = _patiently(
+                lambda node_id=node_id: _checked(  # type: ignore[misc]
+                    self._client.connection_to(node_id).call(LIST_GROUPS, ListGroupsRequest())
+                )
+            )
+            groups += [ListedGroup(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in response.groups]
+        return sorted(groups, key=lambda group: group.group_id)
+
+    def describe(self, group_id: str) -> GroupDescription:
+        """KafkaError(GROUP_ID_NOT_FOUND) where there is none."""
+        return self._at_coordinator(group_id, lambda connection: self._describe(connection, group_id))
+
+    def _describe(self, connection: ClientConnection, group_id: str) -> GroupDescription:
+        if connection.speaks(CONSUMER_GROUP_DESCRIBE):
+            try:
+                return self._describe_consumer_group(connection, group_id)
+            except KafkaError as error:
+                if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:  # which a classic group is as well
+                    raise
+        (group,) = connection.call(DESCRIBE_GROUPS, DescribeGroupsRequest([group_id])).groups
+        _ensure_success(group.error_code, group_id, group.error_message)
+        if group.group_state == "Dead":
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        members = [
+            GroupMember(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                _assigned(member.member_assignment) if group.protocol_type == "consumer" else None,
+            )
+            for member in group.members
+        ]
+        return GroupDescription(
+            group_id,
+            "classic",
+            group.group_state,
+            group.protocol_type,
+            group.protocol_data,
+            self._coordinator_id,
+            -1,
+            tuple(members),
+        )
+
+    def _describe_consumer_group(self, connection: ClientConnection, group_id: str) -> GroupDescription:
+        (group,) = connection.call(CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest([group_id])).groups
+        _ensure_success(group.error_code, group_id, group.error_message)
+        members = [
+            GroupMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                tuple(
+                    TopicPartition(topic.topic_name, number)
+                    for topic in member.assignment.topic_partitions
+                    for number in topic.partitions
+                ),
+            )
+            for member in group.members
+        ]
+        return GroupDescription(
+            group_id,
+            "consumer",
+            group.group_state,
+            "consumer",
+            group.assignor_name,
+            self._coordinator_id,
+            group.group_epoch,
+            tuple(members),
+        )
+
+    def offsets(self, group_id: str) -> dict[TopicPartition, GroupOffset]:
+        """All that the group committed; nothing where there is no such group."""
+
+        def fetch(connection: ClientConnection) -> dict[TopicPartition, GroupOffset]:
+            version = connection.version_of(OFFSET_FETCH, at_most=_LAST_VERSION_BY_NAME)
+            has_several = version >= _FIRST_FETCH_VERSION_OF_SEVERAL
+            groups = [OffsetFetchRequestGroup(group_id, topics=None)]
+            request = OffsetFetchRequest(groups=groups) if has_several else OffsetFetchRequest(group_id, None)
+            answer = connection.call(OFFSET_FETCH, request, at_most=version)
+            group = answer.groups[0] if has_several else answer
+            _ensure_success(group.error_code, group_id)
+            return {
+                TopicPartition(topic.name, p.partition_index): GroupOffset(
+                    p.committed_offset, p.committed_leader_epoch, p.metadata or ""
+                )
+                for topic in group.topics
+                for p in topic.partitions
+                if p.committed_offset >= 0
+            }
+
+        return self._at_coordinator(group_id, fetch)
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """From outside: only while the group has no members."""
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for partition, offset in offsets.items():
+            data = OffsetCommitRequestPartition(partition.partition, offset, committed_metadata="")
+            topics.setdefault(partition.topic, []).append(data)
+        request = OffsetCommitRequest(
+            group_id, topics=[OffsetCommitRequestTopic(name, partitions=found) for name, found in topics.items()]
+        )
+
+        def commit(connection: ClientConnection) -> None:
+            answer = connection.call(OFFSET_COMMIT, request, at_most=_LAST_VERSION_BY_NAME)
+            for topic in answer.topics:
+                for p in topic.partitions:
+                    _ensure_success(p.error_code, f"{topic.name}-{p.partition_index}")
+
+        self._at_coordinator(group_id, commit)
+
+    def delete(self, group_id: str) -> None:
+        """The group and its offsets; only while it has no members."""
+
+        def delete(connection: ClientConnection) -> None:
+            for result in connection.call(DELETE_GROUPS, DeleteGroupsRequest([group_id])).results:
+                _ensure_success(result.error_code, group_id)
+
+        self._at_coordinator(group_id, delete)
+
+    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> None:
+        topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
+        for partition in partitions:
+            topics.setdefault(partition.topic, []).append(OffsetDeleteRequestPartition(partition.partition))
+        request = OffsetDeleteRequest(group_id, [OffsetDeleteRequestTopic(*found) for found in topics.items()])
+
+        def delete(connection: ClientConnection) -> None:
+            answer = connection.call(OFFSET_DELETE, request)
+            _ensure_success(answer.error_code, group_id)
+            for topic in answer.topics:
+                for p in topic.partitions:
+                    _ensure_success(p.error_code, f"{topic.name}-{p.partition_index}")
+
+        self._at_coordinator(group_id, delete)
+
+    # --- where groups are kept
+
+    def _at_coordinator(self, group_id: str, work: Callable[[ClientConnection], Result]) -> Result:
+        """Again, for a while, where the coordinator moves, loads or is being made."""
+        return _patiently(lambda: work(self._find_coordinator(group_id)))
+
+    def _find_coordinator(self, group_id: str) -> ClientConnection:
+        connection = self._client.any_connection()
+        if connection.version_of(FIND_COORDINATOR) >= _FIRST_BATCHED_FIND_VERSION:
+            request = FindCoordinatorRequest(key_type=_GROUP_KEY_TYPE, coordinator_keys=[group_id])
+            (found,) = connection.call(FIND_COORDINATOR, request).coordinators
+            code, message, node_id = found.error_code, found.error_message, found.node_id
+        else:
+            old = connection.call(FIND_COORDINATOR, FindCoordinatorRequest(group_id))
+            code, message, node_id = old.error_code, old.error_message, old.node_id
+        _ensure_success(code, group_id, message)
+        self._coordinator_id = node_id
+        if node_id not in self._client.node_ids:
+            self._client.refresh([])
+        return self._client.connection_to(node_id)
+
+
+def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
+    """What a consumer was given; nothing where that can't be read."""
+    try:
+        (version,) = struct.unpack_from(">h", assignment)
+        message, _ = codec(ConsumerProtocolAssignment, min(max(version, 0), 3)).decode(memoryview(assignment), 2)
+    except (struct.error, MalformedMessageError):
+        return ()
+    return tuple(TopicPartition(t.topic, number) for t in message.assigned_partitions for number in t.partitions)
+
+
+def _patiently(work: Callable[[], Result]) -> Result:
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    while True:
+        try:
+            return work()
+        except KafkaError as error:
+            if error.code not in RETRIABLE or time.monotonic() > deadline:
+                raise
+        time.sleep(_RETRY_SECONDS)
+
+
+def _checked(response: Result) -> Result:
+    """KafkaError where the whole answer is one."""
+    _ensure_success(response.error_code, "groups")  # type: ignore[attr-defined]
+    return response
+
+
+def _ensure_success(code: int, what: str, message: str | None = None) -> None:
+    if code:
+        error = ErrorCode.of(code)
+        raise KafkaError(error, message or f"{what}: {error.text}")

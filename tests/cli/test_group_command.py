@@ -1,0 +1,157 @@
+"""`plog group`, against a server and embedded: the same answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+
+from tests.cli.conftest import ok
+from tests.support.server import Server, call_plog
+
+HOUR_MS = 3_600_000
+EARLY = 1_700_000_000_000
+
+
+@pytest.fixture
+def topic(where: list[str]) -> Iterator[list[str]]:
+    """`t`, of two partitions, with ten records an hour apart in each; the options that name the log."""
+    ok("topic", "create", "t", "--partitions", "2", "--set", "retention.ms=-1", *where)
+    for partition in ("0", "1"):
+        lines = [json.dumps({"value": str(n), "timestamp": EARLY + n * HOUR_MS}) for n in range(10)]
+        ok("produce", "t", "--partition", partition, "--format", "envelope", *where, stdin="\n".join(lines).encode())
+    yield where
+    call_plog("group", "delete", "g", *where)
+
+
+def reset(where: list[str], *options: str, group: str = "g") -> dict[str, int]:
+    """The new offsets by partition; without --execute as well as with it."""
+    shown = ok("group", "reset-offsets", group, *options, "--output", "json", *where)
+    done = ok("group", "reset-offsets", group, *options, "--output", "json", "--execute", *where)
+    assert done == shown
+    return {f"{row['topic']}-{row['partition']}": row["new_offset"] for row in json.loads(done)}
+
+
+def described(where: list[str], *options: str) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = json.loads(ok("group", "describe", "g", "--output", "json", *options, *where))
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        (["--to-earliest"], [0, 0]),
+        (["--to-latest"], [10, 10]),
+        (["--to-offset", "7"], [7, 7]),
+        (["--to-offset", "70"], [10, 10]),
+        (["--to-current"], [5, 10]),
+        (["--shift-by", "3", "--topic", "t:0"], [8]),
+        (["--shift-by", "-30", "--topic", "t:0"], [0]),
+        (["--to-datetime", str(EARLY + 3 * HOUR_MS - 1)], [3, 3]),
+        (["--to-datetime", "2099-01-01T00:00:00Z"], [10, 10]),
+        (["--by-duration", "PT1H"], [10, 10]),
+        (["--by-duration", "P36500D"], [0, 0]),
+    ],
+    ids=lambda value: " ".join(map(str, value)),
+)
+def test_reset_offsets(topic: list[str], mode: list[str], expected: list[int]) -> None:
+    assert reset(topic, "--topic", "t:0", "--to-offset", "5") == {"t-0": 5}
+    scope = [] if "--topic" in mode else ["--topic", "t"]
+    assert list(reset(topic, *scope, *mode).values()) == expected
+
+
+def test_reset_offsets_from_a_file(topic: list[str], tmp_path: Path) -> None:
+    """Of Kafka's tool's form, or of what `--output csv` writes."""
+    path = tmp_path / "offsets.csv"
+    path.write_text("t,0,4\nt,1,6\n")
+    assert reset(topic, "--from-file", str(path)) == {"t-0": 4, "t-1": 6}
+    path.write_bytes(ok("group", "reset-offsets", "g", "--all-topics", "--shift-by", "1", "--output", "csv", *topic))
+    assert reset(topic, "--from-file", str(path)) == {"t-0": 5, "t-1": 7}
+    assert reset(topic, "--from-file", str(path), "--topic", "t:1") == {"t-1": 7}
+
+
+def test_nothing_changes_without_execute(topic: list[str]) -> None:
+    done = call_plog("group", "reset-offsets", "g", "--topic", "t", "--to-latest", *topic)
+    assert b"nothing was changed: --execute does it" in done.stderr
+    assert ok("group", "list", "--output", "json", *topic) == b"[]\n"
+
+
+def test_a_groups_life(topic: list[str]) -> None:
+    reset(topic, "--topic", "t", "--to-offset", "4")
+    assert json.loads(ok("group", "list", "--output", "json", *topic)) == [
+        {"group": "g", "state": "Empty", "type": "classic", "protocol_type": ""}
+    ]
+    assert ok("group", "list", "--state", "stable", "--output", "json", *topic) == b"[]\n"
+    rows = described(topic)
+    assert [(r["partition"], r["offset"], r["end_offset"], r["lag"]) for r in rows] == [(0, 4, 10, 6), (1, 4, 10, 6)]
+    assert described(topic, "--members") == []
+    ok("group", "delete-offsets", "g", "--topic", "t:0", *topic)
+    assert [r["partition"] for r in described(topic)] == [1]
+    ok("group", "delete", "g", *topic)
+    missing = call_plog("group", "describe", "g", *topic)
+    assert (missing.returncode, missing.stdout) == (1, b"")
+    assert b"error: GROUP_ID_NOT_FOUND: Group g not found." in missing.stderr
+
+
+def test_a_group_in_use(tmp_path: Path) -> None:
+    with Server(tmp_path / "data", "--set", "group.initial.rebalance.delay.ms=0") as server:
+        where = ["--bootstrap-server", server.address]
+        ok("topic", "create", "t", "--partitions", "2", *where)
+        ok("produce", "t", "--partition", "0", *where, stdin=b"a\nb\n")
+        consumer = Consumer(
+            {"bootstrap.servers": server.address, "group.id": "g", "client.id": "etl", "auto.offset.reset": "earliest",
+             "group.instance.id": "one", "enable.auto.commit": False}
+        )  # fmt: skip
+        consumer.subscribe(["t"])
+        message = consumer.poll(30)
+        assert message is not None
+        consumer.commit(message, asynchronous=False)
+        (member,) = described(where, "--members")
+        assert (member["client_id"], member["instance_id"], member["host"]) == ("etl", "one", "/127.0.0.1")
+        assert member["partitions"] == ["t-0", "t-1"]
+        rows = described(where)
+        assert [(r["offset"], r["lag"], r["client_id"]) for r in rows] == [(1, 1, "etl"), (None, None, "etl")]
+        for command in (
+            ["reset-offsets", "g", "--topic", "t", "--to-latest", "--execute"],
+            ["delete", "g"],
+            ["delete-offsets", "g", "--topic", "t"],
+        ):
+            refused = call_plog("group", *command, *where)
+            assert refused.returncode == 1
+            assert b"error: " in refused.stderr
+        assert [r["offset"] for r in described(where)] == [1, None]
+        consumer.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--to-latest"], b"which topics is said by --topic or --all-topics"),
+        (["--topic", "t"], b"where to is said by one option, none is given"),
+        (["--topic", "t", "--to-latest", "--to-earliest"], b"--to-earliest and --to-latest"),
+        (["--topic", "t:9", "--to-latest"], b"topic t has no partition '9', only 0 to 1"),
+        (["--topic", "t:x", "--to-latest"], b"topic t has no partition 'x', only 0 to 1"),
+        (["--topic", "t", "--by-duration", "2 hours"], b"expected PnDTnHnMnS"),
+        (["--topic", "t", "--to-datetime", "noon"], b"'noon' is no time"),
+        (["--topic", "t", "--shift-by", "1"], b"the group committed no offset of t-0, t-1"),
+        (["--topic", "t", "--to-latest", "--execute", "--dry-run"], b"contradict each other"),
+    ],
+)
+def test_bad_input(topic: list[str], options: list[str], message: bytes) -> None:
+    done = call_plog("group", "reset-offsets", "g", *options, *topic)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stdout == b""
+
+
+def test_a_file_of_offsets_that_is_none(topic: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "offsets.csv"
+    path.write_text("t,0,4\nt,one,6\n")
+    done = call_plog("group", "reset-offsets", "g", "--from-file", str(path), *topic)
+    assert done.returncode == 2
+    assert b"offsets.csv:2: 't,one,6' is not topic,partition,offset" in done.stderr
+    done = call_plog("group", "reset-offsets", "g", "--from-file", str(tmp_path / "none"), *topic)
+    assert done.returncode == 3
