@@ -71,12 +71,22 @@ class Controller:
     def __init__(self, log: MetadataLog, node_id: int, directory_id: bytes) -> None:
         self._log = log
         self._node_id = node_id
-        self._directory_id = directory_id
+        self.directory_id = directory_id
         self.broker_epoch = -1
 
     @property
     def image(self) -> MetadataImage:
         return self._log.image
+
+    @property
+    def end_offset(self) -> int:
+        """Of the metadata log."""
+        return self._log.end_offset
+
+    @property
+    def epoch(self) -> int:
+        """In which the metadata log is written now."""
+        return self._log.epoch
 
     # --- the broker itself
 
@@ -101,7 +111,7 @@ class Controller:
                     features=features,
                     rack=rack,
                     fenced=False,
-                    log_dirs=[self._directory_id],
+                    log_dirs=[self.directory_id],
                 )
             ]
         )
@@ -167,7 +177,7 @@ class Controller:
             leader=self._node_id if is_here else NO_LEADER,
             leader_epoch=leader_epoch or 0,
             partition_epoch=0,
-            directories=[self._directory_id if is_here else bytes(16)],
+            directories=[self.directory_id if is_here else bytes(16)],
         )
 
     def create_topic(
@@ -261,7 +271,7 @@ class Controller:
                 leader=replicas[0],
                 leader_epoch=0,
                 partition_epoch=0,
-                directories=[self._directory_id] * len(replicas),
+                directories=[self.directory_id] * len(replicas),
             )
             for number, replicas in sorted(assignments.items())
         ]

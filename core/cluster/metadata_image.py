@@ -42,6 +42,8 @@ class PartitionRegistration:
     leader_epoch: int
     partition_epoch: int
     directories: tuple[bytes, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, record: PartitionRecord) -> PartitionRegistration:
@@ -52,6 +54,8 @@ class PartitionRegistration:
             record.leader_epoch,
             record.partition_epoch,
             tuple(record.directories),
+            tuple(record.adding_replicas),
+            tuple(record.removing_replicas),
         )
 
     def changed_by(self, record: PartitionChangeRecord) -> PartitionRegistration:
@@ -65,6 +69,10 @@ class PartitionRegistration:
             leader_epoch=self.leader_epoch + leads_anew,
             partition_epoch=self.partition_epoch + 1,
             directories=self.directories if record.directories is None else tuple(record.directories),
+            adding_replicas=self.adding_replicas if record.adding_replicas is None else tuple(record.adding_replicas),
+            removing_replicas=(
+                self.removing_replicas if record.removing_replicas is None else tuple(record.removing_replicas)
+            ),
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from core.protocol.message import VersionRange, schema_of
+from core.protocol.schema.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from core.protocol.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from core.protocol.schema.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from core.protocol.schema.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
@@ -15,8 +16,17 @@ from core.protocol.schema.create_topics import CreateTopicsRequest, CreateTopics
 from core.protocol.schema.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from core.protocol.schema.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from core.protocol.schema.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from core.protocol.schema.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from core.protocol.schema.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from core.protocol.schema.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from core.protocol.schema.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from core.protocol.schema.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from core.protocol.schema.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from core.protocol.schema.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from core.protocol.schema.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from core.protocol.schema.fetch import FetchRequest, FetchResponse
 from core.protocol.schema.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from core.protocol.schema.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -27,12 +37,18 @@ from core.protocol.schema.incremental_alter_configs import (
 from core.protocol.schema.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupResponse
 from core.protocol.schema.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from core.protocol.schema.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from core.protocol.schema.list_groups import ListGroupsRequest, ListGroupsResponse
 from core.protocol.schema.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from core.protocol.schema.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from core.protocol.schema.metadata import MetadataRequest, MetadataResponse
 from core.protocol.schema.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from core.protocol.schema.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from core.protocol.schema.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from core.protocol.schema.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from core.protocol.schema.produce import ProduceRequest, ProduceResponse
 from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -82,11 +98,25 @@ CREATE_TOPICS = Api(19, "CreateTopics", CreateTopicsRequest, CreateTopicsRespons
 DELETE_TOPICS = Api(20, "DeleteTopics", DeleteTopicsRequest, DeleteTopicsResponse)
 DELETE_RECORDS = Api(21, "DeleteRecords", DeleteRecordsRequest, DeleteRecordsResponse)
 INIT_PRODUCER_ID = Api(22, "InitProducerId", InitProducerIdRequest, InitProducerIdResponse)
+OFFSET_FOR_LEADER_EPOCH = Api(23, "OffsetForLeaderEpoch", OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse)
 DESCRIBE_CONFIGS = Api(32, "DescribeConfigs", DescribeConfigsRequest, DescribeConfigsResponse)
+ALTER_CONFIGS = Api(33, "AlterConfigs", AlterConfigsRequest, AlterConfigsResponse)
+DESCRIBE_LOG_DIRS = Api(35, "DescribeLogDirs", DescribeLogDirsRequest, DescribeLogDirsResponse)
 CREATE_PARTITIONS = Api(37, "CreatePartitions", CreatePartitionsRequest, CreatePartitionsResponse)
 DELETE_GROUPS = Api(42, "DeleteGroups", DeleteGroupsRequest, DeleteGroupsResponse)
+ELECT_LEADERS = Api(43, "ElectLeaders", ElectLeadersRequest, ElectLeadersResponse)
 INCREMENTAL_ALTER_CONFIGS = Api(
     44, "IncrementalAlterConfigs", IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 )
+LIST_PARTITION_REASSIGNMENTS = Api(
+    46, "ListPartitionReassignments", ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
+)
 OFFSET_DELETE = Api(47, "OffsetDelete", OffsetDeleteRequest, OffsetDeleteResponse)
+DESCRIBE_QUORUM = Api(55, "DescribeQuorum", DescribeQuorumRequest, DescribeQuorumResponse)
+DESCRIBE_CLUSTER = Api(60, "DescribeCluster", DescribeClusterRequest, DescribeClusterResponse)
+DESCRIBE_PRODUCERS = Api(61, "DescribeProducers", DescribeProducersRequest, DescribeProducersResponse)
 CONSUMER_GROUP_DESCRIBE = Api(69, "ConsumerGroupDescribe", ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse)
+LIST_CONFIG_RESOURCES = Api(74, "ListConfigResources", ListConfigResourcesRequest, ListConfigResourcesResponse)
+DESCRIBE_TOPIC_PARTITIONS = Api(
+    75, "DescribeTopicPartitions", DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
+)

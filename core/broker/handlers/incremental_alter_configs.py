@@ -39,17 +39,21 @@ def handle(
 
 
 def _alter(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> None:
-    if resource.resource_type != TOPIC_RESOURCE:
+    ensure_topic_resource(resource.resource_type, [config.name for config in resource.configs])
+    present = broker.image.topic_configs(resource.resource_name)
+    overrides = {config.name: _new_value(broker, config, present.get(config.name)) for config in resource.configs}
+    broker.set_topic_configs(resource.resource_name, overrides, validate_only=validate_only)
+
+
+def ensure_topic_resource(resource_type: int, names: list[str]) -> None:
+    """KafkaError for another resource, and where a key is named twice."""
+    if resource_type != TOPIC_RESOURCE:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             "only topics are configured while the broker runs; use server.properties or --set",
         )
-    names = [config.name for config in resource.configs]
     if len(set(names)) < len(names):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    present = broker.image.topic_configs(resource.resource_name)
-    overrides = {config.name: _new_value(broker, config, present.get(config.name)) for config in resource.configs}
-    broker.set_topic_configs(resource.resource_name, overrides, validate_only=validate_only)
 
 
 def _new_value(broker: Broker, config: AlterableConfig, present: str | None) -> str | None:

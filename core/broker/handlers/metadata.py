@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _NOT_ASKED = -(1 << 31)
 # Bits are numbers of org.apache.kafka.common.acl.AclOperation; without an authorizer every operation is allowed.
-_TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
-_CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
 def handle(broker: Broker, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
@@ -44,7 +44,7 @@ def handle(broker: Broker, request: MetadataRequest, context: RequestContext) ->
         controller_id=broker.node_id,
         topics=topics,
         cluster_authorized_operations=(
-            _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
         ),
     )
 
@@ -104,5 +104,5 @@ def _describe(broker: Broker, topic: TopicImage, request: MetadataRequest) -> Me
         topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=partitions,
-        topic_authorized_operations=_TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED,
+        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.protocol.message import array, int16, int32, message, string, struct, uint16
+from core.protocol.message import array, int16, int32, int64, message, string, struct, uint16, uuid
 
 
 @struct
@@ -22,6 +22,33 @@ class DescribeQuorumRequest:
 
 
 @struct
+class ReplicaState:
+    replica_id: int = int32()
+    replica_directory_id: bytes = uuid("2+")
+    log_end_offset: int = int64()
+    last_fetch_timestamp: int = int64("1+", -1, ignorable=True)
+    last_caught_up_timestamp: int = int64("1+", -1, ignorable=True)
+
+
+@struct
+class DescribedPartition:
+    partition_index: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string("2+", nullable="2+", ignorable=True)
+    leader_id: int = int32()
+    leader_epoch: int = int32()
+    high_watermark: int = int64()
+    current_voters: list[ReplicaState] = array(ReplicaState)
+    observers: list[ReplicaState] = array(ReplicaState)
+
+
+@struct
+class DescribedTopic:
+    topic_name: str = string()
+    partitions: list[DescribedPartition] = array(DescribedPartition)
+
+
+@struct
 class Listener:
     name: str = string("2+")
     host: str = string("2+")
@@ -38,5 +65,5 @@ class Node:
 class DescribeQuorumResponse:
     error_code: int = int16()
     error_message: str | None = string("2+", nullable="2+", ignorable=True)
-    topics: list[TopicData] = array(TopicData)
+    topics: list[DescribedTopic] = array(DescribedTopic)
     nodes: list[Node] = array(Node, "2+")

@@ -1,0 +1,43 @@
+"""DescribeLogDirs: the data directory, what lies in it, and how full its disk is."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from core.broker.request_context import RequestContext
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+
+def handle(broker: Broker, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+    served = broker.replicas.partitions
+    if request.topics is None:
+        wanted = list(served)
+    else:
+        asked = [TopicPartition(topic.topic, number) for topic in request.topics for number in topic.partitions]
+        wanted = [partition for partition in asked if partition in served]
+    topics: dict[str, list[DescribeLogDirsPartition]] = {}
+    for partition in sorted(wanted):
+        size = served[partition].log.size_bytes
+        topics.setdefault(partition.topic, []).append(DescribeLogDirsPartition(partition.partition, size))
+    usage = shutil.disk_usage(broker.directory)
+    return DescribeLogDirsResponse(
+        results=[
+            DescribeLogDirsResult(
+                log_dir=str(broker.directory.absolute()),
+                topics=[DescribeLogDirsTopic(*found) for found in topics.items()],
+                total_bytes=usage.total,
+                usable_bytes=usage.free,
+            )
+        ]
+    )

@@ -1,0 +1,48 @@
+"""DescribeProducers: the idempotent and transactional producers that a partition knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.broker.request_context import RequestContext
+from core.common.errors import KafkaError
+from core.protocol.schema.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+
+def handle(broker: Broker, request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(topic.name, [_describe(broker, topic.name, number) for number in topic.partition_indexes])
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe(broker: Broker, topic: str, number: int) -> PartitionResponse:
+    try:
+        partition = broker.replicas.find(topic, number)
+    except KafkaError as error:
+        return PartitionResponse(number, error.code, error.message)
+    return PartitionResponse(
+        number,
+        active_producers=[
+            ProducerState(
+                state.producer_id,
+                state.producer_epoch,
+                state.last_sequence,
+                state.last_timestamp,
+                state.coordinator_epoch,
+                -1 if state.current_txn_first_offset is None else state.current_txn_first_offset,
+            )
+            for state in partition.log.producers.producers.values()
+        ],
+    )

@@ -1,0 +1,78 @@
+"""DescribeTopicPartitions: topics in the order of their names, so many partitions at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.broker.handlers.metadata import TOPIC_OPERATIONS
+from core.broker.request_context import RequestContext
+from core.cluster.metadata_image import NO_LEADER, TopicImage
+from core.common.error_code import ErrorCode
+from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
+from core.protocol.schema.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+_MOST_PARTITIONS = 2000
+"""max.request.partition.size.limit of Kafka."""
+
+
+def handle(
+    broker: Broker, request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    """`next_cursor` says where to go on, where there is more."""
+    names = sorted({topic.name for topic in request.topics}) or sorted(broker.image.topics)
+    first = request.cursor or Cursor("", 0)
+    left = max(min(request.response_partition_limit, _MOST_PARTITIONS), 1)
+    topics = []
+    for name in (name for name in names if name >= first.topic_name):
+        topic = broker.image.topics.get(name)
+        if topic is None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            topics.append(DescribeTopicPartitionsResponseTopic(code, name, is_internal=name in INTERNAL_TOPICS))
+            continue
+        numbers = sorted(topic.partitions)
+        if name == first.topic_name:
+            numbers = [number for number in numbers if number >= first.partition_index]
+        if numbers and not left:
+            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, numbers[0]))
+        topics.append(_describe(broker, topic, numbers[:left]))
+        if len(numbers) > left:
+            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, numbers[left]))
+        left -= len(numbers)
+    return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _describe(broker: Broker, topic: TopicImage, numbers: list[int]) -> DescribeTopicPartitionsResponseTopic:
+    partitions = []
+    for number in numbers:
+        registration = topic.partitions[number]
+        is_served = TopicPartition(topic.name, number) in broker.replicas.partitions
+        partitions.append(
+            DescribeTopicPartitionsResponsePartition(
+                ErrorCode.NONE if is_served else ErrorCode.LEADER_NOT_AVAILABLE,
+                number,
+                registration.leader if is_served else NO_LEADER,
+                registration.leader_epoch,
+                list(registration.replicas),
+                list(registration.isr),
+                [],
+                [],
+                [] if is_served else list(registration.replicas),
+            )
+        )
+    return DescribeTopicPartitionsResponseTopic(
+        ErrorCode.NONE,
+        topic.name,
+        topic.topic_id,
+        topic.name in INTERNAL_TOPICS,
+        partitions,
+        TOPIC_OPERATIONS,
+    )

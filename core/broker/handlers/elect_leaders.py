@@ -1,0 +1,51 @@
+"""ElectLeaders: with one broker every partition that can be led is led, by the replica that is preferred."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.broker.request_context import RequestContext
+from core.common.error_code import ErrorCode
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+    TopicPartitions,
+)
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+_PREFERRED, _UNCLEAN = 0, 1
+
+
+def handle(broker: Broker, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+    """Of all partitions (none is named) those that need no election are left out, as Kafka does."""
+    if request.election_type not in (_PREFERRED, _UNCLEAN):
+        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+    is_of_all = request.topic_partitions is None
+    asked = request.topic_partitions
+    if asked is None:
+        asked = [TopicPartitions(topic.name, sorted(topic.partitions)) for topic in broker.image.topics.values()]
+    results = []
+    for topic in asked:
+        found = [_elect(broker, TopicPartition(topic.topic, number), request) for number in topic.partitions]
+        told = [result for result in found if not (is_of_all and result.error_code == ErrorCode.ELECTION_NOT_NEEDED)]
+        if told:
+            results.append(ReplicaElectionResult(topic.topic, told))
+    return ElectLeadersResponse(replica_election_results=results)
+
+
+def _elect(broker: Broker, partition: TopicPartition, request: ElectLeadersRequest) -> PartitionResult:
+    topic = broker.image.topics.get(partition.topic)
+    if topic is None or partition.partition not in topic.partitions:
+        code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {partition}"
+    elif partition in broker.replicas.partitions:
+        code, message = ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.ELECTION_NOT_NEEDED.text
+    elif request.election_type == _PREFERRED:
+        code, message = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE.text
+    else:
+        code, message = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE.text
+    return PartitionResult(partition.partition, code, message)

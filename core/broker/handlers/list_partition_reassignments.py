@@ -1,0 +1,39 @@
+"""ListPartitionReassignments: those that the metadata tells of; this broker begins none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.broker.request_context import RequestContext
+from core.protocol.schema.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, request: ListPartitionReassignmentsRequest, context: RequestContext
+) -> ListPartitionReassignmentsResponse:
+    asked = request.topics
+    if asked is None:
+        asked = [ListPartitionReassignmentsTopics(t.name, sorted(t.partitions)) for t in broker.image.topics.values()]
+    topics = []
+    for wanted in asked:
+        topic = broker.image.topics.get(wanted.name)
+        partitions = topic.partitions if topic is not None else {}
+        ongoing = [
+            OngoingPartitionReassignment(
+                number, list(found.replicas), list(found.adding_replicas), list(found.removing_replicas)
+            )
+            for number in wanted.partition_indexes
+            if (found := partitions.get(number)) is not None and (found.adding_replicas or found.removing_replicas)
+        ]
+        if ongoing:
+            topics.append(OngoingTopicReassignment(wanted.name, ongoing))
+    return ListPartitionReassignmentsResponse(topics=topics)
