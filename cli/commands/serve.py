@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -39,7 +40,7 @@ def serve(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A broker setting; may be repeated.")
     ] = None,
     ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="Keep the data in a temporary directory, deleted at the end.")
+        bool, typer.Option("--ephemeral", help="For tests: the data is deleted at the end, and groups wait for nobody.")
     ] = False,
     read_only: Annotated[
         bool,
@@ -63,7 +64,7 @@ def serve(
 
     _start_logging()
     _raise_open_files_limit()
-    broker_config = _broker_config(config, settings or [], advertise)
+    broker_config = _broker_config(config, settings or [], advertise, is_ephemeral=ephemeral)
     where = parse_endpoint(listen) if listen else broker_config.listener or Endpoint("127.0.0.1", DEFAULT_PORT)
     if ephemeral and read_only:
         raise UsageError("--ephemeral begins with nothing, and --read-only adds nothing: use one of them")
@@ -93,15 +94,17 @@ def _start_logging() -> None:
     logging.getLogger("asyncio").setLevel(logging.WARNING)
 
 
-def _broker_config(config: Path | None, settings: list[str], advertise: str | None) -> BrokerConfig:
-    from core.broker.broker_config import BrokerConfig
+def _broker_config(
+    config: Path | None, settings: list[str], advertise: str | None, *, is_ephemeral: bool
+) -> BrokerConfig:
+    from core.broker.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
     from core.common.errors import AccessError
     from core.common.properties_file import parse_properties
 
-    properties: dict[str, str] = {}
+    properties = dict(EPHEMERAL_SETTINGS) if is_ephemeral else {}
     if config is not None:
         try:
-            properties = parse_properties(config.read_text())
+            properties |= parse_properties(config.read_text())
         except OSError as error:
             raise AccessError(
                 f"could not read {config}: {(error.strerror or '').lower()}", where=str(config)
@@ -140,6 +143,8 @@ async def _run(broker: Broker, listen: Endpoint, ready_file: Path | None) -> Non
 
     server = SocketServer(broker, listen)
     await server.start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, server.stop)
     if ready_file is not None:
         beside = ready_file.with_name(ready_file.name + ".tmp")
         beside.write_text(f"{server.endpoint}\n")

@@ -24,6 +24,8 @@ _T = ConfigType
 _INT_MAX = 0x7FFFFFFF
 
 DEFAULT_PORT = 9092
+EPHEMERAL_SETTINGS: Mapping[str, str] = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "4"}
+"""What a broker for tests has instead of Kafka's defaults: nobody waits for more members, and few folders are made."""
 
 
 def _topic_default_keys() -> list[ConfigKey]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import signal
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -172,10 +171,7 @@ class SocketServer:
         self._stopped.set()
 
     async def run(self) -> None:
-        """Serves until SIGTERM, SIGINT or `stop`; then closes connections, not the broker."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
+        """Serves until `stop`; then closes connections, not the broker."""
         try:
             await self._stopped.wait()
         finally:

@@ -1,0 +1,97 @@
+"""A Kafka for other people's tests: `plog.testing`, its pytest fixtures, and `plog serve --ephemeral`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from core.common.errors import AccessError, KafkaError
+from plog.testing import RunningBroker, running_broker, running_server
+
+
+def work(broker: RunningBroker) -> None:
+    """Produces to a topic that is made by that, and reads it in a group."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce("orders", b"one")
+    assert producer.flush(20) == 0
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["orders"])
+    message = consumer.poll(20)
+    consumer.close()
+    assert message is not None
+    assert message.value() == b"one"
+
+
+@pytest.mark.parametrize("start", [running_broker, running_server])
+def test_a_broker_for_a_test(start: type[RunningBroker]) -> None:
+    with start() as broker:  # type: ignore[attr-defined]  # both give a context manager
+        work(broker)
+        directory = broker.data_dir
+        assert (directory / "orders-0").is_dir()
+    assert not directory.exists()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("plog-")]
+
+
+def test_two_at_once(tmp_path: Path) -> None:
+    with running_broker() as first, running_broker(tmp_path / "data", num_partitions="3") as second:
+        first.create_topic("t", 2, retention_ms="-1")
+        for broker in (first, second):
+            work(broker)
+        assert (second.data_dir / "orders-2").is_dir()
+    assert (tmp_path / "data" / "orders-2").is_dir(), "a directory of one's own stays"
+
+
+def test_one_that_does_not_start(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker:
+        with pytest.raises(AccessError, match="in use"), running_broker(tmp_path):
+            pass
+        with pytest.raises(RuntimeError, match="in use"), running_server(tmp_path):
+            pass
+        with pytest.raises(KafkaError):
+            broker.create_topic("..")
+    with pytest.raises(KafkaError), running_broker(num_partitions="many"):
+        pass
+
+
+SOMEBODYS_TESTS = """
+import pytest
+from confluent_kafka import Producer
+
+def write(broker):
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce("t", b"x")
+    assert producer.flush(20) == 0
+
+def test_in_process(plog_broker):
+    write(plog_broker)
+
+@pytest.mark.plog(num_partitions="2")
+def test_as_a_process(plog_server):
+    write(plog_server)
+    assert (plog_server.data_dir / "t-1").is_dir()
+
+def test_that_fails(plog_broker):
+    write(plog_broker)
+    assert False
+"""
+
+
+def test_the_pytest_fixtures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "test_somebodys.py").write_text(SOMEBODYS_TESTS)
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-p", "no:cacheprovider", "test_somebodys.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100,
+    )  # fmt: skip
+    assert "1 failed, 2 passed" in done.stdout, done.stdout
+    (kept,) = (tmp_path / "tmp").iterdir()
+    assert f"the broker's data is kept in {kept}/data" in done.stdout
+    assert (kept / "data" / "t-0").is_dir()
