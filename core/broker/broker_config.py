@@ -138,6 +138,21 @@ BROKER_CONFIG = ConfigDef(
             "How long an empty group waits for more members after the last one that came, ms.",
             at_least(0),
         ),
+        ConfigKey(
+            "group.consumer.session.timeout.ms",
+            _T.INT,
+            45000,
+            "How long a member of a consumer group (KIP-848) may be silent, ms.",
+            at_least(1),
+        ),
+        ConfigKey(
+            "group.consumer.heartbeat.interval.ms",
+            _T.INT,
+            5000,
+            "How often such members are told to speak, ms.",
+            at_least(1),
+        ),
+        ConfigKey("group.consumer.max.size", _T.INT, _INT_MAX, "The most members of such a group.", at_least(1)),
         ConfigKey("group.max.size", _T.INT, _INT_MAX, "The most members that a group may have.", at_least(1)),
         ConfigKey(
             "offset.metadata.max.bytes", _T.INT, 4096, "The longest metadata that may be committed with an offset."

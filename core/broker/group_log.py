@@ -10,10 +10,11 @@ A broker that only reads keeps its groups in memory: they live as long as it doe
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from core.cluster.controller import NewTopic
+from core.cluster.metadata_image import TopicImage
 from core.cluster.partition import Partition
 from core.common.deferred import TimerHandle
 from core.common.error_code import ErrorCode
@@ -77,9 +78,20 @@ class GroupLog:
             group_max_size=integer("group.max.size"),
             offset_metadata_max_bytes=integer("offset.metadata.max.bytes"),
             offsets_retention_minutes=integer("offsets.retention.minutes"),
+            group_consumer_session_timeout_ms=integer("group.consumer.session.timeout.ms"),
+            group_consumer_heartbeat_interval_ms=integer("group.consumer.heartbeat.interval.ms"),
+            group_consumer_max_size=integer("group.consumer.max.size"),
         )
         self.coordinator = GroupCoordinator(self)
         self._is_loaded: dict[int, bool] = {}  # by partition; False while it is being read
+
+    @property
+    def topics(self) -> Mapping[str, TopicImage]:
+        return self._broker.image.topics
+
+    @property
+    def metadata_version(self) -> int:
+        return self._broker.controller.end_offset
 
     def now_ms(self) -> int:
         return self._broker.clock.now_ms()

@@ -14,6 +14,8 @@ from core.broker.delayed_operation import DelayedOperation
 from core.broker.handlers import (
     alter_configs,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
     delete_groups,
@@ -52,6 +54,8 @@ from core.common.errors import MalformedMessageError
 from core.protocol.api import (
     ALTER_CONFIGS,
     API_VERSIONS,
+    CONSUMER_GROUP_DESCRIBE,
+    CONSUMER_GROUP_HEARTBEAT,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
     DELETE_GROUPS,
@@ -113,6 +117,8 @@ _HANDLERS: dict[int, tuple[AnyApi, Handler]] = {
         (DESCRIBE_CONFIGS, describe_configs.handle),
         (CREATE_PARTITIONS, create_partitions.handle),
         (INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs.handle),
+        (CONSUMER_GROUP_HEARTBEAT, consumer_group_heartbeat.handle),
+        (CONSUMER_GROUP_DESCRIBE, consumer_group_describe.handle),
         (OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch.handle),
         (ALTER_CONFIGS, alter_configs.handle),
         (DESCRIBE_LOG_DIRS, describe_log_dirs.handle),

@@ -47,7 +47,10 @@ from core.protocol.schema.metadata_records import (
 METADATA_VERSION = 30
 """`metadata.version` of the records written here: Kafka 4.3's."""
 
-SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {"metadata.version": (7, METADATA_VERSION)}
+SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
+    "metadata.version": (7, METADATA_VERSION),
+    "group.version": (0, 1),
+}
 """Feature -> (lowest, highest level) that this broker can work at; a feature is added when plog has it."""
 
 PRODUCER_ID_BLOCK_SIZE = 1000
@@ -96,7 +99,7 @@ class Controller:
         """
         records: list[MetadataRecord] = []
         if not self.image.features:
-            records.append(FeatureLevelRecord("metadata.version", METADATA_VERSION))
+            records += [FeatureLevelRecord(name, highest) for name, (_, highest) in SUPPORTED_FEATURES.items()]
         if records:
             self._log.append(records)
         self.broker_epoch = self._log.end_offset

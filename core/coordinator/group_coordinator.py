@@ -17,17 +17,24 @@ from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.coordinator.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClientInfo, GroupState, join_error
+from core.coordinator.consumer_group import JOIN_EPOCH, ConsumerGroup, ensure_valid_heartbeat
 from core.coordinator.group_environment import GroupEnvironment
 from core.coordinator.group_records import (
     CommittedOffset,
     GroupRecord,
+    Message,
     committed_offset,
     group_tombstone,
     offset_commit_record,
     offset_tombstone,
     read_record,
 )
+from core.protocol.schema.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from core.protocol.schema.group_records import (
+    ConsumerGroupMetadataKey,
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
@@ -46,6 +53,7 @@ _FIRST_JOIN_VERSION_THAT_NEEDS_AN_ID = 4
 _FIRST_JOIN_VERSION_THAT_SKIPS = 9
 
 Offsets = dict[TopicPartition, CommittedOffset]
+Group = ClassicGroup | ConsumerGroup
 
 
 class OffsetCommit(NamedTuple):
@@ -65,7 +73,7 @@ class GroupCoordinator:
     """
 
     def __init__(self, environment: GroupEnvironment) -> None:
-        self.groups: dict[str, ClassicGroup] = {}
+        self.groups: dict[str, Group] = {}
         self._environment = environment
         self._offsets: dict[str, Offsets] = {}
         self._pending: dict[int, list[tuple[str, TopicPartition, CommittedOffset | None]]] = defaultdict(list)
@@ -95,11 +103,22 @@ class GroupCoordinator:
             return read_key.group
         if isinstance(read_key, GroupMetadataKey):
             if isinstance(read_value, GroupMetadataValue):
-                self._group(read_key.group).load(read_value)
-            else:
+                self._classic_group(read_key.group).load(read_value)
+            elif isinstance(self.groups.get(read_key.group), ClassicGroup):
                 self._forget(read_key.group)
             return read_key.group
-        return ""
+        return self._replay_of_consumer_group(read_key, read_value)
+
+    def _replay_of_consumer_group(self, key: Message, value: Message | None) -> str:
+        group_id = str(key.group_id)
+        if value is not None:
+            self._consumer_group(group_id).replay(key, value)
+        elif isinstance(group := self.groups.get(group_id), ConsumerGroup):
+            if isinstance(key, ConsumerGroupMetadataKey):
+                self._forget(group_id)
+            else:
+                group.replay(key, None)
+        return group_id
 
     def replay_end_of_transaction(self, producer_id: int, *, is_commit: bool) -> None:
         for group_id, partition, committed in self._pending.pop(producer_id, ()):
@@ -112,10 +131,18 @@ class GroupCoordinator:
             if group_id in self.groups:
                 self.groups[group_id].begin()
 
-    def _group(self, group_id: str) -> ClassicGroup:
+    def _classic_group(self, group_id: str) -> ClassicGroup:
+        """The group, made where there is none, or where one of the other protocol is over."""
         group = self.groups.get(group_id)
-        if group is None:
+        if not isinstance(group, ClassicGroup):
             group = self.groups[group_id] = ClassicGroup(group_id, self._environment)
+        return group
+
+    def _consumer_group(self, group_id: str) -> ConsumerGroup:
+        """Likewise."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            group = self.groups[group_id] = ConsumerGroup(group_id, self._environment)
         return group
 
     def _take_up(self, group_id: str, partition: TopicPartition, committed: CommittedOffset | None) -> None:
@@ -124,7 +151,8 @@ class GroupCoordinator:
             offsets.pop(partition, None)
         else:
             offsets[partition] = committed
-            self._group(group_id)
+            if group_id not in self.groups:
+                self._classic_group(group_id)
         if not offsets:
             del self._offsets[group_id]
 
@@ -133,9 +161,9 @@ class GroupCoordinator:
         if group is not None:
             group.close()
         if group_id in self._offsets:  # I1: it goes on as one that only has offsets
-            self._group(group_id)
+            self._classic_group(group_id)
 
-    # --- members
+    # --- members of classic groups
 
     def join(
         self, request: JoinGroupRequest, client: ClientInfo, version: int
@@ -150,7 +178,7 @@ class GroupCoordinator:
                 raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
             if is_new and request.member_id:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-            self._group(request.group_id).join(
+            self._group_to_join(request.group_id).join(
                 request,
                 client,
                 requires_known_member_id=version >= _FIRST_JOIN_VERSION_THAT_NEEDS_AN_ID,
@@ -163,6 +191,15 @@ class GroupCoordinator:
             member_id = "" if error.code == ErrorCode.GROUP_MAX_SIZE_REACHED else request.member_id
             return join_error(error.code, member_id)
         return answer if answer.value is None else answer.value
+
+    def _group_to_join(self, group_id: str) -> ClassicGroup:
+        """KafkaError(INCONSISTENT_GROUP_PROTOCOL) where members of the other protocol are in it."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            if group.members:
+                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            self._environment.write(group_id, group.tombstones())
+        return self._classic_group(group_id)
 
     def sync(self, request: SyncGroupRequest) -> SyncGroupResponse | Deferred[SyncGroupResponse]:
         answer = Deferred(SyncGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -202,9 +239,37 @@ class GroupCoordinator:
         """KafkaError(UNKNOWN_MEMBER_ID) where there is none, and so no member of it."""
         self._ensure_serves(group_id)
         group = self.groups.get(group_id)
-        if group is None:
+        if not isinstance(group, ClassicGroup):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return group
+
+    # --- members of consumer groups
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, client: ClientInfo, version: int
+    ) -> ConsumerGroupHeartbeatResponse:
+        is_new = request.group_id not in self.groups
+        try:
+            ensure_valid_heartbeat(request, version)
+            self._ensure_serves(request.group_id)
+            return self._group_of_heartbeat(request).heartbeat(request, client)
+        except KafkaError as error:
+            if is_new:
+                self.groups.pop(request.group_id, None)
+            return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=str(error))
+
+    def _group_of_heartbeat(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
+        group_id, is_joining = request.group_id, request.member_epoch == JOIN_EPOCH
+        group = self.groups.get(group_id)
+        if group is None and not is_joining:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+        if isinstance(group, ClassicGroup):
+            if not is_joining or group.members:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+            if group.protocol_type:  # it was more than offsets
+                self._environment.write(group_id, [group_tombstone(group_id)])
+            group.close()
+        return self._consumer_group(group_id)
 
     # --- offsets
 
@@ -226,9 +291,16 @@ class GroupCoordinator:
             self._take_up(commit.group_id, partition, committed)
         return {p: ErrorCode.NONE if p in kept else ErrorCode.OFFSET_METADATA_TOO_LARGE for p in commit.offsets}
 
-    def offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
-        """All that the group committed; nothing where there is no such group. KafkaError while it is being loaded."""
+    def offsets(
+        self, group_id: str, member_id: str | None = None, member_epoch: int = -1
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        """All that the group committed; nothing where there is no such group. KafkaError while it is being loaded, and
+        where a member of a consumer group asks who is none, or has another epoch.
+        """
         self._environment.ensure_loaded(group_id)
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup) and (member_id is not None or member_epoch >= 0):
+            group.ensure_member(member_id or "", member_epoch)
         return self._offsets.get(group_id, {})
 
     def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
@@ -258,7 +330,7 @@ class GroupCoordinator:
 
     # --- groups as a whole
 
-    def _existing(self, group_id: str) -> ClassicGroup:
+    def _existing(self, group_id: str) -> Group:
         """KafkaError(GROUP_ID_NOT_FOUND) where there is none."""
         self._environment.ensure_loaded(group_id)
         group = self.groups.get(group_id)
@@ -267,8 +339,18 @@ class GroupCoordinator:
         return group
 
     def describe(self, group_id: str) -> ClassicGroup:
-        """KafkaError where there is no such group."""
-        return self._existing(group_id)
+        """KafkaError where there is no such group, or it is of the other protocol."""
+        group = self._existing(group_id)
+        if not isinstance(group, ClassicGroup):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
+        return group
+
+    def describe_consumer_group(self, group_id: str) -> ConsumerGroup:
+        """Likewise."""
+        group = self._existing(group_id)
+        if not isinstance(group, ConsumerGroup):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        return group
 
     def delete(self, group_id: str) -> None:
         """The group and its offsets. KafkaError where there is none, or where it has members."""
@@ -277,7 +359,7 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         partitions = list(self._offsets.get(group_id, {}))
         records: list[GroupRecord] = [offset_tombstone(group_id, partition) for partition in partitions]
-        self._environment.write(group_id, [*records, group_tombstone(group_id)])
+        self._environment.write(group_id, [*records, *_tombstones(group)])
         self._offsets.pop(group_id, None)
         self._forget(group_id)
 
@@ -299,22 +381,20 @@ class GroupCoordinator:
             self._try_to_remove(group_id, expired)
             if group.state == GroupState.EMPTY and group_id not in self._offsets:
                 try:
-                    self._environment.write(group_id, [group_tombstone(group_id)])
+                    self._environment.write(group_id, _tombstones(group))
                 except KafkaError as error:
                     _log.warning("group %s: %s", group_id, error)
                 else:
                     self._forget(group_id)
 
-    def _is_expired(
-        self, group: ClassicGroup, partition: TopicPartition, committed: CommittedOffset, now_ms: int
-    ) -> bool:
+    def _is_expired(self, group: Group, partition: TopicPartition, committed: CommittedOffset, now_ms: int) -> bool:
         if committed.expire_timestamp != -1:
             return now_ms >= committed.expire_timestamp
         since_ms = committed.commit_timestamp
         if group.members:
             if group.is_subscribed_to(partition.topic):
                 return False
-        elif group.protocol_type:
+        elif isinstance(group, ClassicGroup) and group.protocol_type:
             since_ms = max(since_ms, group.state_timestamp_ms)
         return now_ms - since_ms >= self._environment.config.offsets_retention_minutes * _MINUTE_MS
 
@@ -323,3 +403,8 @@ class GroupCoordinator:
             self._remove_offsets(group_id, partitions)
         except KafkaError as error:
             _log.warning("offsets of group %s stay: %s", group_id, error)
+
+
+def _tombstones(group: Group) -> list[GroupRecord]:
+    """What deletes a group without members."""
+    return group.tombstones() if isinstance(group, ConsumerGroup) else [group_tombstone(group.group_id)]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from core.cluster.metadata_image import TopicImage
 from core.common.deferred import TimerHandle
 from core.coordinator.group_records import GroupRecord
 
@@ -20,12 +21,25 @@ class GroupConfig:
     group_max_size: int = 0x7FFFFFFF
     offset_metadata_max_bytes: int = 4096
     offsets_retention_minutes: int = 10080
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_heartbeat_interval_ms: int = 5000
+    group_consumer_max_size: int = 0x7FFFFFFF
 
 
 class GroupEnvironment(Protocol):
     """Given by the broker."""
 
     config: GroupConfig
+
+    @property
+    def topics(self) -> Mapping[str, TopicImage]:
+        """The cluster's topics by name."""
+        ...
+
+    @property
+    def metadata_version(self) -> int:
+        """Another one whenever the topics may be others."""
+        ...
 
     def now_ms(self) -> int: ...
 

@@ -104,6 +104,11 @@ def group_tombstone(group_id: str) -> GroupRecord:
     return GroupRecord(_key(schema.GroupMetadataKey(group_id)), None)
 
 
+def consumer_group_record(key: Message, value: Message | None = None) -> GroupRecord:
+    """Of the consumer protocol's records, all of which are written in version 0; without a value one that deletes."""
+    return GroupRecord(_key(key), None if value is None else _value(value, 0))
+
+
 def committed_offset(value: schema.OffsetCommitValue) -> CommittedOffset:
     return CommittedOffset(
         value.offset,

@@ -11,6 +11,10 @@ from core.protocol.message import VersionRange, schema_of
 from core.protocol.schema.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from core.protocol.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from core.protocol.schema.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from core.protocol.schema.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from core.protocol.schema.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from core.protocol.schema.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from core.protocol.schema.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -115,6 +119,9 @@ OFFSET_DELETE = Api(47, "OffsetDelete", OffsetDeleteRequest, OffsetDeleteRespons
 DESCRIBE_QUORUM = Api(55, "DescribeQuorum", DescribeQuorumRequest, DescribeQuorumResponse)
 DESCRIBE_CLUSTER = Api(60, "DescribeCluster", DescribeClusterRequest, DescribeClusterResponse)
 DESCRIBE_PRODUCERS = Api(61, "DescribeProducers", DescribeProducersRequest, DescribeProducersResponse)
+CONSUMER_GROUP_HEARTBEAT = Api(
+    68, "ConsumerGroupHeartbeat", ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+)
 CONSUMER_GROUP_DESCRIBE = Api(69, "ConsumerGroupDescribe", ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse)
 LIST_CONFIG_RESOURCES = Api(74, "ListConfigResources", ListConfigResourcesRequest, ListConfigResourcesResponse)
 DESCRIBE_TOPIC_PARTITIONS = Api(

@@ -25,10 +25,10 @@ ReadAsMember = Callable[[str, str, str, int], list[bytes]]
 """(address, topic, group, count): joins the group, reads so many records, commits just those, and leaves."""
 
 
-def read_confluent(address: str, topic: str, group: str, count: int) -> list[bytes]:
+def read_confluent(address: str, topic: str, group: str, count: int, protocol: str = "classic") -> list[bytes]:
     consumer = Consumer(
         {"bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
-         "enable.auto.offset.store": False}
+         "enable.auto.offset.store": False, "group.protocol": protocol}
     )  # fmt: skip
     consumer.subscribe([topic])
     values: list[bytes] = []
@@ -93,10 +93,11 @@ def read_aiokafka(address: str, topic: str, group: str, count: int) -> list[byte
     return asyncio.run(read())
 
 
-def read_java(address: str, topic: str, group: str, count: int) -> list[bytes]:
+def read_java(address: str, topic: str, group: str, count: int, protocol: str = "classic") -> list[bytes]:
     done = run_tool(
         CONSOLE_CONSUMER, "--bootstrap-server", address, "--topic", topic, "--group", group, "--max-messages",
         str(count), "--timeout-ms", "30000", "--command-property", "auto.offset.reset=earliest",
+        "--command-property", f"group.protocol={protocol}",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -111,7 +112,8 @@ MEMBERS: dict[str, ReadAsMember] = {
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    with Server(tmp_path / "data", "--set", "group.initial.rebalance.delay.ms=100") as server:
+    settings = ("group.initial.rebalance.delay.ms=100", "group.consumer.heartbeat.interval.ms=200")
+    with Server(tmp_path / "data", *(option for setting in settings for option in ("--set", setting))) as server:
         yield server
 
 
@@ -149,13 +151,13 @@ def test_each_client_goes_on_where_another_stopped(server: Server) -> None:
     assert set(read_confluent(server.address, "t", "g", len(left))) == left
 
 
-def test_members_of_one_group_share_the_partitions(server: Server) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_of_one_group_share_the_partitions(server: Server, protocol: str) -> None:
     """One joins after the other; then one goes, without a word."""
     fill(server.address, "t")
-    settings = {
-        "bootstrap.servers": server.address, "group.id": "g", "session.timeout.ms": 6000, "heartbeat.interval.ms": 200,
-        "auto.offset.reset": "earliest",
-    }  # fmt: skip
+    settings = {"bootstrap.servers": server.address, "group.id": "g", "auto.offset.reset": "earliest"}
+    classic = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
+    settings |= {"group.protocol": "consumer"} if protocol == "consumer" else classic
     members = [Consumer({**settings, "client.id": f"member-{n}"}) for n in range(3)]
     running: list[Consumer] = []
 
@@ -176,9 +178,15 @@ def test_members_of_one_group_share_the_partitions(server: Server) -> None:
     running.pop().close()
     wait_for([2, 2])
     admin = AdminClient({"bootstrap.servers": server.address})
-    group = admin.describe_consumer_groups(["g"])["g"].result(20)
-    assert group.state is not None
-    assert (group.state.name, len(group.members or ())) == ("STABLE", 2)
+    deadline = time.monotonic() + 20
+    while True:  # the broker hears of it with the next heartbeats
+        group = admin.describe_consumer_groups(["g"])["g"].result(20)
+        assert group.state is not None
+        if (group.state.name, len(group.members or ())) == ("STABLE", 2):
+            break
+        assert time.monotonic() < deadline, group.state
+        for member in running:
+            member.poll(0.05)
     for member in running:
         member.close()
 
@@ -242,9 +250,32 @@ def test_java_reads_on_and_its_tool_sees_the_group(server: Server) -> None:
 
 @requires_kafka
 @pytest.mark.java
+def test_the_consumer_protocol(server: Server) -> None:
+    """KIP-848: Java and librdkafka read on where the other stopped, with a kill of the broker between them."""
+    left = fill(server.address, "t")
+    for read in (read_java, read_confluent, read_java):
+        values = set(read(server.address, "t", "g", RECORDS // 4, "consumer"))
+        assert values <= left
+        left -= values
+        server.kill()
+        server.start()
+    assert len(left) == RECORDS // 4
+    described = run_tool(GROUP_COMMAND, "--bootstrap-server", server.address, "--describe", "--group", "g", "--state")
+    assert b"uniform" in described.stdout, described.stdout + described.stderr
+    assert b"Empty" in described.stdout
+    done = run_tool(
+        CONSOLE_CONSUMER, "--bootstrap-server", server.address, "--include", "[st]", "--group", "g", "--max-messages",
+        str(len(left)), "--timeout-ms", "30000", "--command-property", "group.protocol=consumer",
+    )  # fmt: skip
+    assert set(done.stdout.splitlines()) == left, done.stderr
+
+
+@requires_kafka
+@pytest.mark.java
 def test_kafkas_tool_reads_what_groups_wrote(server: Server) -> None:
     fill(server.address, "t")
     read_confluent(server.address, "t", "g", 10)
+    read_confluent(server.address, "t", "modern", 10, "consumer")
     server.stop()
     found = b""
     for path in sorted(server.data_dir.glob("__consumer_offsets-*/*.log")):
@@ -255,5 +286,8 @@ def test_kafkas_tool_reads_what_groups_wrote(server: Server) -> None:
             assert done.returncode == 0, done.stderr
             found += done.stdout
     assert b'"group":"g","topic":"t"' in found
+    for type_ in (3, 5, 6, 7, 8):
+        assert b'{"type":"%d","data":{"groupId":"modern"' % type_ in found
+    assert b"nvalid" not in found.replace(b"isvalid: true", b"").replace(b"isValid: true", b"")
     assert b'"subscription":{"topics":["t"]' in found
     assert b'"assignment":{"assignedPartitions":[{"topic":"t","partitions":[0,1,2,3]}]' in found

@@ -94,6 +94,15 @@ def commit(address: str, group: str, topic: str) -> None:
     assert message is not None
     consumer.commit(message, asynchronous=False)
     consumer.close()
+    modern = Consumer(
+        {"bootstrap.servers": address, "group.id": f"{group} of the consumer protocol", "group.protocol": "consumer",
+         "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    )  # fmt: skip
+    modern.subscribe([topic])
+    message = modern.poll(30)
+    assert message is not None
+    modern.commit(message, asynchronous=False)
+    modern.close()
     outside = Consumer({"bootstrap.servers": address, "group.id": f"{group} from outside"})
     outside.commit(offsets=[TopicPartition(topic, 0, 42, "said")], asynchronous=False)
     outside.close()

@@ -6,6 +6,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 
+from core.cluster.metadata_image import TopicImage
 from core.common.clock import ManualClock
 from core.common.deferred import Deferred
 from core.common.error_code import ErrorCode
@@ -42,6 +43,8 @@ class GroupWorld:
         self.written: list[GroupRecord] = []
         self.is_loading = False
         self.refuses = False
+        self.topics: dict[str, TopicImage] = {}
+        self.metadata_version = 0
         self._timers: list[tuple[int, int, _Timer]] = []
         self._numbers = itertools.count()
 

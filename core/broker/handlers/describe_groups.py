@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from core.broker.broker import Broker
 
 _FIRST_VERSION_WITH_NOT_FOUND = 6
-_OPERATIONS = sum(1 << code for code in (3, 6, 8))
+GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8))
 """Read, delete, describe: bits by org.apache.kafka.common.acl.AclOperation; without an authorizer all are allowed."""
 
 
@@ -28,7 +28,7 @@ def handle(broker: Broker, request: DescribeGroupsRequest, context: RequestConte
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
-                group.authorized_operations = _OPERATIONS
+                group.authorized_operations = GROUP_OPERATIONS
     return DescribeGroupsResponse(groups=groups)
 
 

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from core.broker.request_context import RequestContext
 from core.common.error_code import ErrorCode
+from core.coordinator.consumer_group import ConsumerGroup
 from core.protocol.schema.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
     from core.broker.broker import Broker
 
-_TYPE = "classic"
+_CLASSIC, _CONSUMER = "classic", "consumer"
 
 
 def handle(broker: Broker, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
@@ -19,9 +20,10 @@ def handle(broker: Broker, request: ListGroupsRequest, context: RequestContext) 
     states = {state.lower() for state in request.states_filter}
     types = {type_.lower() for type_ in request.types_filter}
     groups = [
-        ListedGroup(group.group_id, group.protocol_type, group.state, _TYPE)
+        ListedGroup(group.group_id, group.protocol_type, group.state, type_)
         for group in broker.groups.groups.values()
-        if (not states or group.state.lower() in states) and (not types or _TYPE in types)
+        if (not states or group.state.lower() in states)
+        and ((type_ := _CONSUMER if isinstance(group, ConsumerGroup) else _CLASSIC) in types or not types)
     ]
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if broker.group_log.is_loading else ErrorCode.NONE
     return ListGroupsResponse(error_code=code, groups=groups)

@@ -62,7 +62,7 @@ def _fetch(
 ) -> OffsetFetchResponseGroup:
     by_id = version >= _FIRST_VERSION_WITH_IDS
     try:
-        offsets = broker.groups.offsets(request.group_id)
+        offsets = broker.groups.offsets(request.group_id, request.member_id, request.member_epoch)
     except KafkaError as error:
         return OffsetFetchResponseGroup(request.group_id, _refused(request.topics or (), error.code), error.code)
     asked = _everything(broker, offsets, by_id=by_id) if request.topics is None else request.topics

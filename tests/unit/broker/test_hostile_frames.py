@@ -48,7 +48,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     data_dir = tmp_path_factory.mktemp("hostile") / "data"
     # else each thread reserves 64 MB of addresses that it does not use
     environment = {"MALLOC_ARENA_MAX": "1"}
-    with Server(data_dir, "--set", "auto.create.topics.enable=false", environment=environment) as running:
+    settings = ["auto.create.topics.enable=false"]
+    # a bent Fetch may ask to wait for days; what is sent behind it is not looked at meanwhile
+    settings.append("connections.max.idle.ms=5000")
+    options = [option for setting in settings for option in ("--set", setting)]
+    with Server(data_dir, *options, environment=environment) as running:
         for settings in (
             ["t"],
             ["compacted", "--set", "cleanup.policy=compact", "--set", "max.message.bytes=20000000"],

@@ -1,0 +1,87 @@
+"""Who reads which partitions: the assignors that a consumer group has on the broker (KIP-848).
+
+`range` gives each member neighbouring partitions of every topic, so that topics with as many partitions are read
+together; `uniform` gives everybody as many as the others, and moves as few as it can. Sources:
+org.apache.kafka.coordinator.group.assignor.{RangeAssignor,UniformAssignor}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+Partitions = dict[bytes, frozenset[int]]
+"""Numbers of partitions by topic id; no topic without any."""
+
+
+class MemberSpec(NamedTuple):
+    """What an assignor knows of a member; `instance_id` is "" for a dynamic one."""
+
+    instance_id: str
+    topics: frozenset[bytes]
+    assigned: Partitions
+
+
+Assignor = Callable[[Mapping[str, MemberSpec], Mapping[bytes, int]], dict[str, Partitions]]
+"""(members by id, number of partitions by topic id) -> partitions by member id, every member in it."""
+
+
+def assign_range(members: Mapping[str, MemberSpec], topics: Mapping[bytes, int]) -> dict[str, Partitions]:
+    """In the order of instance ids and member ids, so that a member which comes back gets what it had."""
+    order = sorted(
+        members, key=lambda member_id: (not members[member_id].instance_id, members[member_id].instance_id, member_id)
+    )
+    result: dict[str, Partitions] = {member_id: {} for member_id in members}
+    for topic_id, count in topics.items():
+        readers = [member_id for member_id in order if topic_id in members[member_id].topics]
+        start = 0
+        for number, member_id in enumerate(readers):
+            size = count // len(readers) + (number < count % len(readers))
+            if size:
+                result[member_id][topic_id] = frozenset(range(start, start + size))
+            start += size
+    return result
+
+
+def assign_uniform(members: Mapping[str, MemberSpec], topics: Mapping[bytes, int]) -> dict[str, Partitions]:
+    """Everybody keeps what it may keep; what is left goes to who has least, and then from who has most to who has
+    least, as long as they differ by more than one.
+    """
+    held: dict[str, set[tuple[bytes, int]]] = {member_id: set() for member_id in members}
+    free = {(topic_id, number) for topic_id, count in topics.items() for number in range(count)}
+    for member_id, spec in sorted(members.items()):
+        kept = {(t, n) for t, numbers in spec.assigned.items() if t in spec.topics for n in numbers} & free
+        held[member_id] = kept
+        free -= kept
+    readers = {topic_id: [m for m, spec in sorted(members.items()) if topic_id in spec.topics] for topic_id in topics}
+    for topic_id, number in sorted(free):
+        if readers[topic_id]:
+            least = min(readers[topic_id], key=lambda member_id: len(held[member_id]))
+            held[least].add((topic_id, number))
+    _even_out(held, readers)
+    return {member_id: _by_topic(partitions) for member_id, partitions in held.items()}
+
+
+def _even_out(held: dict[str, set[tuple[bytes, int]]], readers: Mapping[bytes, list[str]]) -> None:
+    moved = True
+    while moved:
+        moved = False
+        for giver in sorted(held, key=lambda member_id: -len(held[member_id])):
+            for topic_id, number in sorted(held[giver], reverse=True):
+                taker = min(readers[topic_id], key=lambda member_id: len(held[member_id]))
+                if len(held[giver]) - len(held[taker]) <= 1:
+                    continue
+                held[giver].discard((topic_id, number))
+                held[taker].add((topic_id, number))
+                moved = True
+
+
+def _by_topic(partitions: set[tuple[bytes, int]]) -> Partitions:
+    topics: dict[bytes, set[int]] = {}
+    for topic_id, number in partitions:
+        topics.setdefault(topic_id, set()).add(number)
+    return {topic_id: frozenset(numbers) for topic_id, numbers in sorted(topics.items())}
+
+
+ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
+"""The first is the one that a group has whose members ask for none."""

@@ -1,0 +1,679 @@
+"""A group of the consumer protocol (KIP-848): the broker assigns, and each member moves to its target by itself.
+
+Whatever changes what members should read (one comes or goes, subscribes to other topics, a topic grows) raises the
+group's epoch; the assignor then makes a target assignment of that epoch. A member is told at its heartbeats: first what
+it must give up (UNREVOKED_PARTITIONS, until it says that it has), then, with the target's epoch, what it gets; what
+another member still holds it gets later (UNRELEASED_PARTITIONS). Nobody waits for anybody else. Sources:
+org.apache.kafka.coordinator.group.modern.consumer.{ConsumerGroup,CurrentAssignmentBuilder}, GroupMetadataManager.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from core.common.deferred import TimerHandle
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.topic_partition import INTERNAL_TOPICS
+from core.coordinator.assignors import ASSIGNORS, MemberSpec, Partitions
+from core.coordinator.classic_group import ClientInfo
+from core.coordinator.group_environment import GroupEnvironment
+from core.coordinator.group_records import GroupRecord, Message, consumer_group_record, read_record
+from core.protocol.schema import group_records as schema
+from core.protocol.schema.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+STATIC_LEAVE_EPOCH = -2
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+class _SaidPartitions(Protocol):
+    """How messages and records name partitions of a topic."""
+
+    topic_id: bytes
+    partitions: list[int]
+
+
+class MemberState(IntEnum):
+    """As the records hold it."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+
+
+class Subscription(NamedTuple):
+    """What a member said of itself that the assignment depends on, or that is kept."""
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topic_names: tuple[str, ...] = ()
+    topic_regex: str | None = None
+    server_assignor: str | None = None
+
+
+class ConsumerMember(NamedTuple):
+    """As the records say. `revoking` is what it must give up before it gets an epoch and more."""
+
+    member_id: str
+    subscription: Subscription = Subscription()
+    epoch: int = JOIN_EPOCH
+    previous_epoch: int = JOIN_EPOCH
+    state: MemberState = MemberState.STABLE
+    assigned: Partitions = {}  # noqa: RUF012 - never changed in place
+    revoking: Partitions = {}  # noqa: RUF012
+
+    @property
+    def held(self) -> set[tuple[bytes, int]]:
+        """What it reads, or may still read."""
+        return {(t, n) for part in (self.assigned, self.revoking) for t, numbers in part.items() for n in numbers}
+
+
+class _Session:
+    """A member's time: by when it must be heard of, and by when it must have given up what it must."""
+
+    __slots__ = ("deadline_ms", "revocation", "timer")
+
+    def __init__(self) -> None:
+        self.deadline_ms = 0
+        self.timer: TimerHandle | None = None
+        self.revocation: TimerHandle | None = None
+
+    def close(self) -> None:
+        for timer in (self.timer, self.revocation):
+            if timer is not None:
+                timer.cancel()
+        self.timer = self.revocation = None
+
+
+class ConsumerGroup:
+    """Owned by one task. Every change is made of records: they are written, then taken up by `replay`.
+
+    I1 no partition is held (assigned, or being revoked) by two members
+    """
+
+    protocol_type = CONSUMER_PROTOCOL_TYPE
+
+    def __init__(self, group_id: str, environment: GroupEnvironment) -> None:
+        self.group_id = group_id
+        self.epoch = 0
+        self.assignment_epoch = 0
+        self.members: dict[str, ConsumerMember] = {}
+        self.targets: dict[str, Partitions] = {}
+        self._environment = environment
+        self._metadata_hash = 0
+        self._static: dict[str, str] = {}
+        self._regexes: dict[str, frozenset[str]] = {}
+        self._sessions: dict[str, _Session] = {}
+        self._checked_version = -1  # of the metadata that the topics were last compared with
+
+    # --- what it is like
+
+    @property
+    def state(self) -> str:
+        """By Kafka's names."""
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.assignment_epoch:
+            return "Assigning"
+        is_done = all(m.state is MemberState.STABLE and m.epoch == self.assignment_epoch for m in self.members.values())
+        return "Stable" if is_done else "Reconciling"
+
+    @property
+    def assignor(self) -> str:
+        return _preferred_assignor(self.members.values())
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return any(topic in _topic_names(member.subscription, self._regexes) for member in self.members.values())
+
+    def ensure_member(self, member_id: str, epoch: int) -> None:
+        """KafkaError(UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH) unless it is one, of that epoch."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if epoch != member.epoch:
+            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+
+    def ensure_may_commit(self, member_id: str, instance_id: str | None, epoch: int) -> None:  # noqa: ARG002
+        """KafkaError unless it is a member, of its epoch, or somebody outside while the group is empty."""
+        if epoch < 0 and not self.members:
+            return
+        self.ensure_member(member_id, epoch)
+
+    # --- ConsumerGroupHeartbeat
+
+    def heartbeat(self, request: ConsumerGroupHeartbeatRequest, client: ClientInfo) -> ConsumerGroupHeartbeatResponse:
+        """KafkaError where the member is none, is fenced, or nothing can be written: nothing has changed then."""
+        if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
+            return self._leave(request)
+        records: list[GroupRecord] = []
+        member, replaced = self._find(request)
+        updated = member._replace(subscription=_updated(member.subscription, request, client))
+        if self._is_settled(member, updated):
+            self._expect(member)
+            return self._answer(member, request, member.assigned)
+        others = [m for m in self.members.values() if m.member_id not in (updated.member_id, replaced)]
+        targets = dict(self.targets)
+        if replaced is not None:
+            records += self._tombstones(replaced)
+            targets[updated.member_id] = targets.pop(replaced, {})
+            records.append(self._target_record(updated.member_id, targets[updated.member_id]))
+        is_new = updated.member_id not in self.members
+        if is_new or updated.subscription != member.subscription:
+            records.append(self._member_record(updated))
+        regexes = self._resolved_regexes(updated.subscription, records)
+        epoch, assignment_epoch = self.epoch, self.assignment_epoch
+        topics = self._topics([*others, updated], regexes)
+        metadata_hash = _hash_of(topics)
+        has_new_wishes = _wishes(updated.subscription) != _wishes(member.subscription)
+        if (is_new and replaced is None) or has_new_wishes or metadata_hash != self._metadata_hash:
+            epoch += 1
+            records.append(self._epoch_record(epoch, metadata_hash))
+        if epoch > assignment_epoch:
+            assignment_epoch = epoch
+            targets = self._assign([*others, updated], topics, regexes, targets, records)
+            records.append(self._assignment_epoch_record(epoch))
+        held_by_others = set().union(*(m.held for m in others)) if others else set()
+        owned = None if request.topic_partitions is None else _partitions(request.topic_partitions)
+        reconciled = _reconcile(updated, targets.get(updated.member_id, {}), assignment_epoch, held_by_others, owned)
+        if is_new or reconciled != updated:
+            records.append(self._current_record(reconciled))
+        self._write_and_take_up(records)
+        self._expect(reconciled)
+        return self._answer(reconciled, request, member.assigned)
+
+    def _is_settled(self, member: ConsumerMember, updated: ConsumerMember) -> bool:
+        """Whether the heartbeat is one of the many that change nothing: the others need not be looked at."""
+        return (
+            self.members.get(member.member_id) is member
+            and updated.subscription == member.subscription
+            and member.state is MemberState.STABLE
+            and member.epoch == self.assignment_epoch == self.epoch
+            and self._checked_version == self._environment.metadata_version
+        )
+
+    def _answer(
+        self, member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, had: Partitions
+    ) -> ConsumerGroupHeartbeatResponse:
+        """With the assignment where it is another now, or where the member asks by saying all of itself."""
+        says_all = request.rebalance_timeout_ms != -1 and request.topic_partitions is not None
+        says_topics = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+        wants_all = request.member_epoch == JOIN_EPOCH or (says_all and says_topics)
+        return ConsumerGroupHeartbeatResponse(
+            member_id=member.member_id,
+            member_epoch=member.epoch,
+            heartbeat_interval_ms=self._environment.config.group_consumer_heartbeat_interval_ms,
+            assignment=_assignment(member) if wants_all or member.assigned != had else None,
+        )
+
+    def _find(self, request: ConsumerGroupHeartbeatRequest) -> tuple[ConsumerMember, str | None]:
+        """The member that speaks, made where it joins; and the id of the static one whose place it takes."""
+        member_id = request.member_id or str(uuid.uuid4())
+        member = self.members.get(member_id)
+        is_joining = request.member_epoch == JOIN_EPOCH
+        known_id = self._static.get(request.instance_id) if request.instance_id is not None else None
+        if known_id is not None and known_id != member_id:
+            if not is_joining:
+                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
+            known = self.members[known_id]
+            if known.epoch != STATIC_LEAVE_EPOCH:
+                raise KafkaError(
+                    ErrorCode.UNRELEASED_INSTANCE_ID,
+                    f"Static member {known_id} with instance id {request.instance_id} was not released by its owner.",
+                )
+            return known._replace(member_id=member_id, epoch=JOIN_EPOCH), known_id
+        if member is None:
+            if not is_joining:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
+                )
+            if len(self.members) >= self._environment.config.group_consumer_max_size:
+                raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+            return ConsumerMember(member_id), None
+        if member.epoch == STATIC_LEAVE_EPOCH and is_joining:
+            return member._replace(epoch=JOIN_EPOCH), None
+        _ensure_epoch(member, request)
+        return member, None
+
+    def _leave(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+        member_id = request.member_id
+        if request.instance_id is not None:
+            known_id = self._static.get(request.instance_id)
+            if known_id is None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            if known_id != member_id:
+                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if request.member_epoch == STATIC_LEAVE_EPOCH and request.instance_id is not None:
+            left = member._replace(
+                epoch=STATIC_LEAVE_EPOCH, previous_epoch=member.epoch, state=MemberState.STABLE, revoking={}
+            )
+            self._write_and_take_up([self._current_record(left)])
+        else:
+            self._remove(member_id)
+        return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=request.member_epoch)
+
+    def _remove(self, member_id: str) -> None:
+        self._write_and_take_up([*self._tombstones(member_id), self._epoch_record(self.epoch + 1, self._metadata_hash)])
+
+    def _resolved_regexes(self, subscription: Subscription, records: list[GroupRecord]) -> dict[str, frozenset[str]]:
+        """Topics by regular expression; looked up again when there are other topics."""
+        version = self._environment.metadata_version
+        regexes = dict(self._regexes)
+        asked = subscription.topic_regex
+        stale = set(regexes) if version != self._checked_version else set()
+        for text in stale | ({asked} if asked and asked not in regexes else set()):
+            found = self._matching(text)
+            if found != regexes.get(text):
+                regexes[text] = found
+                records.append(self._regex_record(text, found))
+        return regexes
+
+    def _matching(self, text: str) -> frozenset[str]:
+        try:
+            pattern = re.compile(text)
+        except re.error as error:
+            raise KafkaError(
+                ErrorCode.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex {text!r} is not valid: {error}"
+            ) from None
+        names = self._environment.topics
+        return frozenset(name for name in names if name not in INTERNAL_TOPICS and pattern.fullmatch(name))
+
+    def _topics(self, members: Iterable[ConsumerMember], regexes: Mapping[str, frozenset[str]]) -> dict[bytes, int]:
+        """Numbers of partitions, by id, of the topics that are subscribed to and there."""
+        known = self._environment.topics
+        names = set().union(*(_topic_names(member.subscription, regexes) for member in members))
+        return {known[name].topic_id: len(known[name].partitions) for name in sorted(names) if name in known}
+
+    def _assign(
+        self,
+        members: Sequence[ConsumerMember],
+        topics: Mapping[bytes, int],
+        regexes: Mapping[str, frozenset[str]],
+        targets: dict[str, Partitions],
+        records: list[GroupRecord],
+    ) -> dict[str, Partitions]:
+        """The new target; a record for each member whose own is another now."""
+        known = self._environment.topics
+        specs = {
+            member.member_id: MemberSpec(
+                member.subscription.instance_id or "",
+                frozenset(known[n].topic_id for n in _topic_names(member.subscription, regexes) if n in known),
+                targets.get(member.member_id, {}),
+            )
+            for member in members
+        }
+        assigned = ASSIGNORS[_preferred_assignor(members)](specs, topics)
+        for member_id, partitions in assigned.items():
+            if partitions != targets.get(member_id):
+                records.append(self._target_record(member_id, partitions))
+        return assigned
+
+    # --- time
+
+    def _expect(self, member: ConsumerMember) -> None:
+        """A session has begun anew, and the time to give up what must be given up."""
+        session = self._sessions.setdefault(member.member_id, _Session())
+        timeout_ms = self._environment.config.group_consumer_session_timeout_ms
+        session.deadline_ms = self._environment.now_ms() + timeout_ms
+        if session.timer is None:
+            self._watch(member.member_id, session, timeout_ms)
+        if member.state is not MemberState.UNREVOKED_PARTITIONS:
+            if session.revocation is not None:
+                session.revocation.cancel()
+                session.revocation = None
+        elif session.revocation is None:
+            epoch = member.epoch
+            session.revocation = self._environment.schedule(
+                max(member.subscription.rebalance_timeout_ms, 0), lambda: self._end_revocation(member.member_id, epoch)
+            )
+
+    def _watch(self, member_id: str, session: _Session, delay_ms: int) -> None:
+        def check() -> None:
+            session.timer = None
+            left_ms = session.deadline_ms - self._environment.now_ms()
+            if self._sessions.get(member_id) is not session:
+                return
+            if left_ms > 0:
+                self._watch(member_id, session, left_ms)
+            else:
+                self._fence(member_id)
+
+        session.timer = self._environment.schedule(delay_ms, check)
+
+    def _end_revocation(self, member_id: str, epoch: int) -> None:
+        member = self.members.get(member_id)
+        if member is not None and member.epoch == epoch and member.state is MemberState.UNREVOKED_PARTITIONS:
+            self._sessions[member_id].revocation = None
+            self._fence(member_id)
+
+    def _fence(self, member_id: str) -> None:
+        """Its time is up. Where that can't be written it is tried again a session later."""
+        try:
+            self._remove(member_id)
+        except KafkaError:
+            session = self._sessions[member_id]
+            if session.timer is None:
+                self._watch(member_id, session, self._environment.config.group_consumer_session_timeout_ms)
+
+    def begin(self) -> None:
+        """All is loaded: time runs for the members."""
+        for member in self.members.values():
+            self._expect(member)
+
+    def close(self) -> None:
+        """The group is deleted."""
+        for session in self._sessions.values():
+            session.close()
+
+    # --- records
+
+    def _write_and_take_up(self, records: list[GroupRecord]) -> None:
+        if records:
+            self._environment.write(self.group_id, records)
+        self._checked_version = self._environment.metadata_version
+        for record in records:
+            read = read_record(*record)
+            assert read is not None
+            self.replay(*read)
+
+    def tombstones(self) -> list[GroupRecord]:
+        """What deletes the group, which has no members."""
+        records = [
+            consumer_group_record(schema.ConsumerGroupRegularExpressionKey(self.group_id, text))
+            for text in self._regexes
+        ]
+        return [
+            *records,
+            consumer_group_record(schema.ConsumerGroupTargetAssignmentMetadataKey(self.group_id)),
+            consumer_group_record(schema.ConsumerGroupMetadataKey(self.group_id)),
+        ]
+
+    def _tombstones(self, member_id: str) -> list[GroupRecord]:
+        return [
+            consumer_group_record(schema.ConsumerGroupCurrentMemberAssignmentKey(self.group_id, member_id)),
+            consumer_group_record(schema.ConsumerGroupTargetAssignmentMemberKey(self.group_id, member_id)),
+            consumer_group_record(schema.ConsumerGroupMemberMetadataKey(self.group_id, member_id)),
+        ]
+
+    def _member_record(self, member: ConsumerMember) -> GroupRecord:
+        said = member.subscription
+        return consumer_group_record(
+            schema.ConsumerGroupMemberMetadataKey(self.group_id, member.member_id),
+            schema.ConsumerGroupMemberMetadataValue(
+                said.instance_id,
+                said.rack_id,
+                said.client_id,
+                said.client_host,
+                sorted(said.topic_names),
+                said.topic_regex,
+                said.rebalance_timeout_ms,
+                said.server_assignor,
+                None,
+            ),
+        )
+
+    def _epoch_record(self, epoch: int, metadata_hash: int) -> GroupRecord:
+        return consumer_group_record(
+            schema.ConsumerGroupMetadataKey(self.group_id), schema.ConsumerGroupMetadataValue(epoch, metadata_hash)
+        )
+
+    def _assignment_epoch_record(self, epoch: int) -> GroupRecord:
+        return consumer_group_record(
+            schema.ConsumerGroupTargetAssignmentMetadataKey(self.group_id),
+            schema.ConsumerGroupTargetAssignmentMetadataValue(epoch, self._environment.now_ms()),
+        )
+
+    def _target_record(self, member_id: str, partitions: Partitions) -> GroupRecord:
+        return consumer_group_record(
+            schema.ConsumerGroupTargetAssignmentMemberKey(self.group_id, member_id),
+            schema.ConsumerGroupTargetAssignmentMemberValue(
+                [schema.TopicPartition(topic_id, sorted(numbers)) for topic_id, numbers in partitions.items()]
+            ),
+        )
+
+    def _current_record(self, member: ConsumerMember) -> GroupRecord:
+        return consumer_group_record(
+            schema.ConsumerGroupCurrentMemberAssignmentKey(self.group_id, member.member_id),
+            schema.ConsumerGroupCurrentMemberAssignmentValue(
+                member.epoch,
+                member.previous_epoch,
+                member.state,
+                [schema.TopicPartitions(topic_id, sorted(numbers)) for topic_id, numbers in member.assigned.items()],
+                [schema.TopicPartitions(topic_id, sorted(numbers)) for topic_id, numbers in member.revoking.items()],
+            ),
+        )
+
+    def _regex_record(self, text: str, topics: frozenset[str]) -> GroupRecord:
+        return consumer_group_record(
+            schema.ConsumerGroupRegularExpressionKey(self.group_id, text),
+            schema.ConsumerGroupRegularExpressionValue(
+                sorted(topics), self._environment.metadata_version, self._environment.now_ms()
+            ),
+        )
+
+    def replay(self, key: Message, value: Message | None) -> None:
+        """Takes up what a record says; one that deletes has no value."""
+        match key:
+            case schema.ConsumerGroupMetadataKey():
+                if value is not None:
+                    self.epoch, self._metadata_hash = value.epoch, value.metadata_hash
+            case schema.ConsumerGroupTargetAssignmentMetadataKey():
+                self.assignment_epoch = 0 if value is None else value.assignment_epoch
+            case schema.ConsumerGroupMemberMetadataKey():
+                self._replay_member(key.member_id, value)
+            case schema.ConsumerGroupTargetAssignmentMemberKey():
+                self.targets.pop(key.member_id, None)
+                if value is not None:
+                    self.targets[key.member_id] = _partitions(value.topic_partitions)
+            case schema.ConsumerGroupCurrentMemberAssignmentKey():
+                self._replay_assignment(key.member_id, value)
+            case schema.ConsumerGroupRegularExpressionKey():
+                self._regexes.pop(key.regular_expression, None)
+                if value is not None:
+                    self._regexes[key.regular_expression] = frozenset(value.topics)
+
+    def _replay_member(self, member_id: str, value: schema.ConsumerGroupMemberMetadataValue | None) -> None:
+        member = self.members.pop(member_id, ConsumerMember(member_id))
+        instance_id = member.subscription.instance_id
+        if instance_id is not None and self._static.get(instance_id) == member_id:
+            del self._static[instance_id]
+        if value is None:
+            session = self._sessions.pop(member_id, None)
+            if session is not None:
+                session.close()
+            self._forget_unused_regexes()
+            return
+        subscription = Subscription(
+            value.instance_id,
+            value.rack_id,
+            value.client_id,
+            value.client_host,
+            value.rebalance_timeout_ms,
+            tuple(value.subscribed_topic_names),
+            value.subscribed_topic_regex,
+            value.server_assignor,
+        )
+        self.members[member_id] = member._replace(subscription=subscription)
+        if value.instance_id is not None:
+            self._static[value.instance_id] = member_id
+
+    def _forget_unused_regexes(self) -> None:
+        used = {member.subscription.topic_regex for member in self.members.values()}
+        self._regexes = {text: topics for text, topics in self._regexes.items() if text in used}
+
+    def _replay_assignment(
+        self, member_id: str, value: schema.ConsumerGroupCurrentMemberAssignmentValue | None
+    ) -> None:
+        member = self.members.get(member_id, ConsumerMember(member_id))
+        if value is None:
+            if member_id in self.members:
+                self.members[member_id] = ConsumerMember(member_id, member.subscription)
+            return
+        self.members[member_id] = member._replace(
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            state=MemberState(value.state),
+            assigned=_partitions(value.assigned_partitions),
+            revoking=_partitions(value.partitions_pending_revocation),
+        )
+
+
+def ensure_valid_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
+    """KafkaError(INVALID_REQUEST, UNSUPPORTED_ASSIGNOR) for what no member may say."""
+    epoch, is_joining = request.member_epoch, request.member_epoch == JOIN_EPOCH
+    has_topics = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+    problems = (
+        (not request.member_id and (version > 0 or not is_joining), "MemberId can't be empty."),
+        (request.instance_id == "", "InstanceId can't be empty."),
+        (request.rack_id == "", "RackId can't be empty."),
+        (epoch < STATIC_LEAVE_EPOCH, f"MemberEpoch is {epoch}, but must be greater than or equal to -2."),
+        (epoch == STATIC_LEAVE_EPOCH and request.instance_id is None, "InstanceId can't be null."),
+        (is_joining and request.rebalance_timeout_ms == -1, "RebalanceTimeoutMs must be provided in first request."),
+        (is_joining and request.topic_partitions != [], "TopicPartitions must be empty when (re-)joining."),
+        (
+            is_joining and not has_topics,
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+        ),
+    )
+    for is_so, message in problems:
+        if is_so:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(ASSIGNORS)}.",
+        )
+
+
+def _reconcile(
+    member: ConsumerMember,
+    target: Partitions,
+    target_epoch: int,
+    held_by_others: set[tuple[bytes, int]],
+    owned: Partitions | None,
+) -> ConsumerMember:
+    """The member's next step to its target; `owned` is what it says that it has, where it does."""
+    if member.state is MemberState.STABLE and member.epoch == target_epoch:
+        return member
+    if member.state is MemberState.UNREVOKED_PARTITIONS and (owned is None or _overlap(owned, member.revoking)):
+        return member
+    kept = _common(member.assigned, target)
+    revoking = _without(member.assigned, target)
+    if revoking and (owned is None or _overlap(owned, revoking)):
+        return member._replace(state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=revoking)
+    wanted = {(t, n) for t, numbers in target.items() for n in numbers}
+    free = wanted - held_by_others
+    assigned: dict[bytes, set[int]] = {}
+    for topic_id, number in sorted(free):
+        assigned.setdefault(topic_id, set()).add(number)
+    return member._replace(
+        epoch=target_epoch,
+        previous_epoch=member.epoch if member.epoch != target_epoch else member.previous_epoch,
+        state=MemberState.STABLE if free == wanted else MemberState.UNRELEASED_PARTITIONS,
+        assigned={topic_id: frozenset(numbers) for topic_id, numbers in assigned.items()},
+        revoking={},
+    )
+
+
+def _ensure_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> None:
+    """KafkaError(FENCED_MEMBER_EPOCH) for another epoch than its own; but the one before is good as long as it owns no
+    more than it may: the answer with the new one may have been lost.
+    """
+    received = request.member_epoch
+    if received == member.epoch:
+        return
+    if received < member.epoch and received == member.previous_epoch:
+        owned = _partitions(request.topic_partitions or ())
+        if request.topic_partitions is not None and not _without(owned, member.assigned):
+            return
+    raise KafkaError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a {'greater' if received > member.epoch else 'smaller'} member epoch "
+        f"({received}) than the one known by the group coordinator ({member.epoch}). The member must abandon all its "
+        "partitions and rejoin.",
+    )
+
+
+def _updated(known: Subscription, request: ConsumerGroupHeartbeatRequest, client: ClientInfo) -> Subscription:
+    """What is not said stays."""
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    return Subscription(
+        known.instance_id if request.instance_id is None else request.instance_id,
+        known.rack_id if request.rack_id is None else request.rack_id,
+        client.client_id,
+        client.client_host,
+        known.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms,
+        known.topic_names if names is None else tuple(sorted(set(names))),
+        known.topic_regex if regex is None else regex,
+        known.server_assignor if request.server_assignor is None else request.server_assignor,
+    )
+
+
+def _wishes(subscription: Subscription) -> tuple[object, ...]:
+    """What the assignment depends on."""
+    return (
+        subscription.instance_id, subscription.rack_id, subscription.topic_names, subscription.topic_regex,
+        subscription.server_assignor,
+    )  # fmt: skip
+
+
+def _preferred_assignor(members: Iterable[ConsumerMember]) -> str:
+    """What most members ask for."""
+    asked = Counter(m.subscription.server_assignor for m in members if m.subscription.server_assignor)
+    return asked.most_common(1)[0][0] if asked else next(iter(ASSIGNORS))
+
+
+def _topic_names(subscription: Subscription, regexes: Mapping[str, frozenset[str]]) -> set[str]:
+    names = set(subscription.topic_names)
+    if subscription.topic_regex:
+        names |= regexes.get(subscription.topic_regex, frozenset())
+    return names
+
+
+def _hash_of(topics: Mapping[bytes, int]) -> int:
+    """An int64 that changes when topics come, go or grow; 0 where there are none."""
+    if not topics:
+        return 0
+    text = b"".join(topic_id + count.to_bytes(4) for topic_id, count in sorted(topics.items()))
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), signed=True)
+
+
+def _partitions(said: Iterable[_SaidPartitions]) -> Partitions:
+    return {topic.topic_id: frozenset(topic.partitions) for topic in said if topic.partitions}
+
+
+def _assignment(member: ConsumerMember) -> Assignment:
+    return Assignment([TopicPartitions(t, sorted(numbers)) for t, numbers in sorted(member.assigned.items())])
+
+
+def _common(left: Partitions, right: Partitions) -> Partitions:
+    found = {topic_id: numbers & right.get(topic_id, frozenset()) for topic_id, numbers in left.items()}
+    return {topic_id: numbers for topic_id, numbers in found.items() if numbers}
+
+
+def _without(left: Partitions, right: Partitions) -> Partitions:
+    found = {topic_id: numbers - right.get(topic_id, frozenset()) for topic_id, numbers in left.items()}
+    return {topic_id: numbers for topic_id, numbers in found.items() if numbers}
+
+
+def _overlap(left: Partitions, right: Partitions) -> bool:
+    return bool(_common(left, right))

@@ -1,0 +1,417 @@
+"""Groups of the consumer protocol (KIP-848): epochs, targets, and how members get there, with the clock in hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.cluster.metadata_image import PartitionRegistration, TopicImage
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.topic_partition import TopicPartition
+from core.coordinator.consumer_group import ConsumerGroup
+from core.coordinator.group_coordinator import GroupCoordinator, OffsetCommit
+from core.coordinator.group_records import CommittedOffset
+from core.protocol.schema.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from tests.support.groups import CLIENT, Client, GroupWorld
+from tests.support.logs import NOW
+
+SESSION_MS, REBALANCE_MS = 45_000, 30_000
+Owned = dict[str, list[int]]
+
+
+@pytest.fixture
+def world() -> GroupWorld:
+    world = GroupWorld(group_initial_rebalance_delay_ms=0)
+    set_topic(world, "t", 4)
+    return world
+
+
+def set_topic(world: GroupWorld, name: str, partitions: int) -> None:
+    registration = PartitionRegistration((1,), (1,), 1, 0, 0)
+    topic_id = name.encode().ljust(16, b"\1")
+    world.topics[name] = TopicImage(name, topic_id, dict.fromkeys(range(partitions), registration))
+    world.metadata_version += 1
+
+
+class Member:
+    """As a client is: it keeps its epoch, and what it owns; `step` does what the coordinator asks of it."""
+
+    def __init__(self, world: GroupWorld, coordinator: GroupCoordinator, name: str, **fields: Any) -> None:
+        self._world = world
+        self.coordinator = coordinator
+        self.name = name
+        self.epoch = 0
+        self.owned: Owned = {}
+        self._fields = {"subscribed_topic_names": ["t"], **fields}
+
+    def send(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
+        request = ConsumerGroupHeartbeatRequest("g", self.name, self.epoch)
+        if self.epoch == 0:
+            request.rebalance_timeout_ms, request.topic_partitions = REBALANCE_MS, []
+        for name, value in {**(self._fields if self.epoch == 0 else {}), **fields}.items():
+            setattr(request, name, value)
+        return self.coordinator.consumer_heartbeat(request, CLIENT, 1)
+
+    def step(self, **fields: Any) -> int:
+        """One heartbeat; what it is told to have, it has, and says so."""
+        if self.epoch > 0:
+            fields.setdefault("topic_partitions", self._said())
+        answer = self.send(**fields)
+        if answer.error_code == 0:
+            self.epoch = answer.member_epoch
+            if answer.assignment is not None:
+                names = {topic.topic_id: name for name, topic in self._world.topics.items()}
+                self.owned = {names[p.topic_id]: p.partitions for p in answer.assignment.topic_partitions}
+        return answer.error_code
+
+    def _said(self) -> list[TopicPartitions]:
+        return [TopicPartitions(self._world.topics[name].topic_id, numbers) for name, numbers in self.owned.items()]
+
+
+def group_of(coordinator: GroupCoordinator) -> ConsumerGroup:
+    group = coordinator.groups["g"]
+    assert isinstance(group, ConsumerGroup)
+    held = [p for member in group.members.values() for p in member.held]
+    assert len(held) == len(set(held)), "I1: nothing is held by two"
+    return group
+
+
+def settle(coordinator: GroupCoordinator, *members: Member) -> None:
+    for _ in range(6):
+        for member in members:
+            assert member.step() == 0
+            group_of(coordinator)
+    assert group_of(coordinator).state == "Stable"
+
+
+@pytest.fixture
+def coordinator(world: GroupWorld) -> GroupCoordinator:
+    return GroupCoordinator(world)
+
+
+def replayed(world: GroupWorld) -> GroupCoordinator:
+    again = GroupCoordinator(world)
+    for key, value in world.written:
+        assert again.replay(key, value) == "g"
+    return again
+
+
+def assert_a_restart_changes_nothing(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    again = replayed(world)
+    assert again.groups.keys() == coordinator.groups.keys()
+    if "g" in coordinator.groups:
+        ours, theirs = group_of(coordinator), group_of(again)
+        assert (ours.epoch, ours.assignment_epoch) == (theirs.epoch, theirs.assignment_epoch)
+        assert (ours.members, ours.targets) == (theirs.members, theirs.targets)
+
+
+# --- joining and moving
+
+
+def test_the_first_member_gets_all(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    member = Member(world, coordinator, "a")
+    assert member.step() == 0
+    assert (member.epoch, member.owned) == (1, {"t": [0, 1, 2, 3]})
+    group = group_of(coordinator)
+    assert (group.state, group.epoch, group.assignor) == ("Stable", 1, "uniform")
+    written = len(world.written)
+    quiet = member.send()
+    assert (quiet.member_epoch, quiet.assignment, quiet.heartbeat_interval_ms) == (1, None, 5000)
+    assert len(world.written) == written, "a heartbeat that changes nothing writes nothing"
+    assert_a_restart_changes_nothing(world, coordinator)
+
+
+def test_partitions_go_over_one_step_after_the_other(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    first, second = Member(world, coordinator, "a"), Member(world, coordinator, "b")
+    first.step()
+    second.step()
+    group = group_of(coordinator)
+    assert (second.epoch, second.owned, group.state) == (2, {}, "Reconciling"), "the other still holds them"
+    first.step(topic_partitions=None)
+    assert (first.epoch, first.owned) == (1, {"t": [0, 1]}), "told to give two up"
+    second.step()
+    assert second.owned == {}
+    first.step(topic_partitions=[TopicPartitions(world.topics["t"].topic_id, [0, 1, 2, 3])])
+    assert first.epoch == 1, "it says that it has them still"
+    second.step()
+    assert second.owned == {}
+    first.step()
+    assert first.epoch == 2
+    second.step()
+    assert second.owned == {"t": [2, 3]}
+    assert group_of(coordinator).state == "Stable"
+    assert_a_restart_changes_nothing(world, coordinator)
+
+
+def test_who_does_not_give_up_in_time_is_out(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    first, second = Member(world, coordinator, "a"), Member(world, coordinator, "b")
+    first.step()
+    second.step()
+    for _ in range(REBALANCE_MS // 5000):
+        assert group_of(coordinator).members.keys() == {"a", "b"}
+        answer = first.send()
+        second.step()
+        world.advance(5000)
+    assert answer.error_code == 0
+    assert first.send().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    second.step()
+    assert second.owned == {"t": [0, 1, 2, 3]}
+
+
+def test_a_group_that_comes_and_goes(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    members = [Member(world, coordinator, name) for name in "abc"]
+    for count in (1, 2, 3):
+        settle(coordinator, *members[:count])
+    assert sorted(len(member.owned["t"]) for member in members) == [1, 1, 2]
+    assert members[0].send(member_epoch=-1).member_epoch == -1
+    settle(coordinator, *members[1:])
+    assert sorted(len(member.owned["t"]) for member in members[1:]) == [2, 2]
+    assert_a_restart_changes_nothing(world, coordinator)
+    for member in members[1:]:
+        member.send(member_epoch=-1)
+    assert group_of(coordinator).state == "Empty"
+    assert world.timers == 0
+
+
+def test_other_topics(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    set_topic(world, "u", 2)
+    first, second = Member(world, coordinator, "a"), Member(world, coordinator, "b", subscribed_topic_names=["t", "u"])
+    settle(coordinator, first, second)
+    assert second.owned.keys() == {"t", "u"} or second.owned.keys() == {"u"}
+    first.step(subscribed_topic_names=["u"])
+    settle(coordinator, first, second)
+    assert set(first.owned) <= {"u"}
+    assert second.owned["t"] == [0, 1, 2, 3]
+
+
+def test_a_topic_that_grows_or_goes(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    member = Member(world, coordinator, "a", subscribed_topic_names=["t", "later"])
+    settle(coordinator, member)
+    set_topic(world, "t", 6)
+    set_topic(world, "later", 1)
+    settle(coordinator, member)
+    assert (member.epoch, member.owned) == (2, {"t": [0, 1, 2, 3, 4, 5], "later": [0]})
+    assert_a_restart_changes_nothing(world, coordinator)
+
+
+def test_a_restart_is_no_change_of_topics(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    member = Member(world, coordinator, "a")
+    settle(coordinator, member)
+    member.coordinator = again = replayed(world)
+    again.begin(["g"])
+    settle(again, member)
+    assert member.epoch == 1
+    world.advance(SESSION_MS)
+    assert member.step() == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_regular_expressions(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    set_topic(world, "orders-1", 1)
+    set_topic(world, "__consumer_offsets", 1)
+    member = Member(world, coordinator, "a", subscribed_topic_names=None, subscribed_topic_regex="(orders|__).*")
+    settle(coordinator, member)
+    assert member.owned == {"orders-1": [0]}
+    set_topic(world, "orders-2", 2)
+    settle(coordinator, member)
+    assert member.owned == {"orders-1": [0], "orders-2": [0, 1]}
+    assert_a_restart_changes_nothing(world, coordinator)
+    wrong = Member(world, coordinator, "b", subscribed_topic_names=None, subscribed_topic_regex="(")
+    assert wrong.step() == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert group_of(coordinator).members.keys() == {"a"}
+
+
+def test_the_assignor_that_most_ask_for(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    members = [Member(world, coordinator, name, server_assignor="range") for name in "ab"]
+    settle(coordinator, *members)
+    assert group_of(coordinator).assignor == "range"
+    assert [member.owned for member in members] == [{"t": [0, 1]}, {"t": [2, 3]}]
+    other = Member(world, coordinator, "c", server_assignor="nope")
+    assert other.step() == ErrorCode.UNSUPPORTED_ASSIGNOR
+
+
+# --- epochs
+
+
+def test_epochs_that_are_not_the_members(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    member = Member(world, coordinator, "a")
+    settle(coordinator, member)
+    assert member.send(member_epoch=7).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    set_topic(world, "t", 5)
+    before = member.epoch
+    settle(coordinator, member)
+    assert member.epoch == before + 1
+    old = [TopicPartitions(world.topics["t"].topic_id, [0, 1, 2, 3])]
+    assert member.send(member_epoch=before, topic_partitions=old).error_code == 0, "the answer may have been lost"
+    assert member.send(member_epoch=before).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    more = [TopicPartitions(world.topics["t"].topic_id, [9])]
+    assert member.send(member_epoch=before, topic_partitions=more).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_strangers(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    assert Member(world, coordinator, "a").send(member_epoch=1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    settle(coordinator, Member(world, coordinator, "a"))
+    assert Member(world, coordinator, "b").send(member_epoch=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert Member(world, coordinator, "b").send(member_epoch=-1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_full_group(world: GroupWorld) -> None:
+    world.config = type(world.config)(group_consumer_max_size=1)
+    coordinator = GroupCoordinator(world)
+    settle(coordinator, Member(world, coordinator, "a"))
+    assert Member(world, coordinator, "b").step() == ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"member_id": ""},
+        {"instance_id": ""},
+        {"rack_id": ""},
+        {"member_epoch": -3},
+        {"member_epoch": -2},
+        {"rebalance_timeout_ms": -1},
+        {"topic_partitions": None},
+        {"topic_partitions": [TopicPartitions(bytes(16), [1])]},
+        {"subscribed_topic_names": None},
+    ],
+    ids=str,
+)
+def test_what_no_member_may_say(world: GroupWorld, coordinator: GroupCoordinator, fields: dict[str, Any]) -> None:
+    answer = Member(world, coordinator, "a").send(**fields)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert answer.error_message
+    assert coordinator.groups == {}
+
+
+def test_what_cannot_be_written_has_not_happened(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    first, second = Member(world, coordinator, "a"), Member(world, coordinator, "b")
+    settle(coordinator, first)
+    world.refuses = True
+    assert second.step() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert group_of(coordinator).members.keys() == {"a"}
+    world.advance(SESSION_MS)
+    assert group_of(coordinator).members.keys() == {"a"}, "its end can't be written either"
+    world.refuses = False
+    world.advance(SESSION_MS)
+    assert group_of(coordinator).members == {}
+
+
+# --- sessions
+
+
+def test_a_member_that_falls_silent_is_out(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    first, second = Member(world, coordinator, "a"), Member(world, coordinator, "b")
+    settle(coordinator, first, second)
+    for _ in range(4):
+        world.advance(SESSION_MS // 3)
+        first.step()
+    settle(coordinator, first)
+    assert first.owned == {"t": [0, 1, 2, 3]}
+    assert second.step() == ErrorCode.UNKNOWN_MEMBER_ID
+    assert_a_restart_changes_nothing(world, coordinator)
+
+
+# --- static members
+
+
+def test_a_static_member_that_starts_anew_takes_its_place(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    first = Member(world, coordinator, "a", instance_id="one")
+    second = Member(world, coordinator, "b", instance_id="two")
+    settle(coordinator, first, second)
+    epoch = group_of(coordinator).epoch
+    assert first.send(member_epoch=-2, instance_id="one").member_epoch == -2
+    assert set(group_of(coordinator).members) == {"a", "b"}
+    back = Member(world, coordinator, "a2", instance_id="one")
+    settle(coordinator, back, second)
+    assert back.owned == first.owned
+    assert group_of(coordinator).epoch == epoch, "the other did not notice"
+    assert first.send(instance_id="one").error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert first.send(member_epoch=-1, instance_id="one").error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert_a_restart_changes_nothing(world, coordinator)
+
+
+def test_a_static_place_that_is_in_use(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    settle(coordinator, Member(world, coordinator, "a", instance_id="one"))
+    other = Member(world, coordinator, "b", instance_id="one")
+    assert other.step() == ErrorCode.UNRELEASED_INSTANCE_ID
+
+
+def test_a_static_member_that_does_not_come_back(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    first = Member(world, coordinator, "a", instance_id="one")
+    settle(coordinator, first)
+    first.send(member_epoch=-2, instance_id="one")
+    world.advance(SESSION_MS)
+    assert group_of(coordinator).members == {}
+
+
+# --- offsets, and the other protocol
+
+
+def commit(coordinator: GroupCoordinator, member_id: str, epoch: int) -> None:
+    offsets = {TopicPartition("t", 0): CommittedOffset(5, 0, "", NOW)}
+    coordinator.commit(OffsetCommit("g", member_id, None, epoch, offsets))
+
+
+def test_members_commit_in_their_epoch(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    member = Member(world, coordinator, "a")
+    settle(coordinator, member)
+    commit(coordinator, "a", 1)
+    for member_id, epoch, code in (
+        ("a", 0, ErrorCode.STALE_MEMBER_EPOCH),
+        ("b", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", -1, ErrorCode.UNKNOWN_MEMBER_ID),
+    ):
+        with pytest.raises(KafkaError) as caught:
+            commit(coordinator, member_id, epoch)
+        assert caught.value.code == code
+    assert coordinator.offsets("g", "a", 1) == coordinator.offsets("g") != {}
+    with pytest.raises(KafkaError) as caught:
+        coordinator.offsets("g", "a", 7)
+    assert caught.value.code == ErrorCode.STALE_MEMBER_EPOCH
+    with pytest.raises(KafkaError) as caught:
+        coordinator.delete("g")
+    assert caught.value.code == ErrorCode.NON_EMPTY_GROUP
+    member.send(member_epoch=-1)
+    commit(coordinator, "", -1)
+    coordinator.delete("g")
+    assert coordinator.groups == {}
+    assert_a_restart_changes_nothing(world, coordinator)
+
+
+def test_an_empty_group_may_change_its_protocol(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    classic = Client(world)
+    classic.coordinator = coordinator
+    joined = classic.join()
+    world.advance(1)
+    classic.sync(joined.answered, {joined.answered.member_id: b""})
+    assert Member(world, coordinator, "a").step() == ErrorCode.GROUP_ID_NOT_FOUND, "somebody is in it"
+    classic.leave(joined.answered.member_id)
+    member = Member(world, coordinator, "a")
+    settle(coordinator, member)
+    assert classic.join().answered.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert classic.heartbeat(joined.answered) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert_a_restart_changes_nothing(world, coordinator)
+    commit(coordinator, "a", member.epoch)
+    member.send(member_epoch=-1)
+    back = classic.join()
+    world.advance(1)
+    assert back.answered.error_code == 0
+    assert set(coordinator.offsets("g")) == {TopicPartition("t", 0)}, "its offsets stay"
+    assert type(replayed(world).groups["g"]) is not ConsumerGroup
+
+
+def test_offsets_that_nobody_needs_expire(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    member = Member(world, coordinator, "a")
+    settle(coordinator, member)
+    commit(coordinator, "a", member.epoch)
+    member.send(member_epoch=-1)
+    world.advance(10080 * 60_000)
+    coordinator.expire()
+    assert coordinator.groups == {}
+    assert_a_restart_changes_nothing(world, coordinator)
