@@ -28,8 +28,10 @@ class PlogPeer:
     name = "plog"
     command: Sequence[str | Path] = (PLOG, "serve")
 
-    def __init__(self, directory: Path) -> None:
-        self._server = Server(directory / self.name, command=self.command)
+    def __init__(self, directory: Path, *settings: str) -> None:
+        """`settings` as KEY=VALUE."""
+        options = [option for setting in settings for option in ("--set", setting)]
+        self._server = Server(directory / self.name, *options, command=self.command)
         started = time.monotonic()
         self._server.start()
         self.ready_s = time.monotonic() - started

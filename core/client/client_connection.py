@@ -80,6 +80,9 @@ class SocketTransport:
             received += count
         return buffer
 
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
     def close(self) -> None:
         self._socket.close()
 

@@ -44,7 +44,7 @@ class KafkaServer:
             f"listeners=PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{self._controller_port}\n"
             "controller.listener.names=CONTROLLER\ninter.broker.listener.name=PLAINTEXT\n"
             f"log.dirs={self.data_dir}\noffsets.topic.replication.factor=1\nlog.retention.ms=-1\n"
-            "log.flush.start.offset.checkpoint.interval.ms=200\n"
+            "log.flush.start.offset.checkpoint.interval.ms=200\ngroup.initial.rebalance.delay.ms=0\n"
             "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
         )
 

@@ -1,0 +1,131 @@
+"""How long a large group takes to agree: seconds from the last JoinGroup sent to the last SyncGroup answered.
+
+    .venv/bin/python -m benchmarks.groups [--members 200] [--rounds 5]
+
+Each round and broker: a new group of the classic protocol, all members on connections of their own, in one process that
+sends all requests of a kind before it reads the answers; `group.initial.rebalance.delay.ms` is 0. plog and Kafka in
+turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import select
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers import KafkaPeer, Peer, PlogPeer
+from core.client.client_connection import SocketTransport
+from core.client.group_admin import GroupAdmin
+from core.client.kafka_client import KafkaClient
+from core.protocol.api import JOIN_GROUP, SYNC_GROUP
+from core.protocol.frame import decode_response, encode_request
+from core.protocol.message_codec import codec
+from core.protocol.schema.consumer_protocol import ConsumerProtocolSubscription
+from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+JOIN_VERSION, SYNC_VERSION = 9, 5
+SUBSCRIPTION = b"\0\1" + codec(ConsumerProtocolSubscription, 1).encode(ConsumerProtocolSubscription(["t"]))
+ASSIGNMENT = bytes(50)
+
+
+class Members:
+    """A group's members, each with a connection."""
+
+    def __init__(self, address: str, group: str, count: int) -> None:
+        host, _, port = address.rpartition(":")
+        self._group = group
+        self._transports = [SocketTransport(host, int(port)) for _ in range(count)]
+        self._ids = [""] * count
+
+    def agree(self) -> float:
+        """Seconds from the last JoinGroup to the last SyncGroup answered."""
+        numbers = range(len(self._ids))
+        for number in numbers:
+            self._send_join(number)
+        self._ids = [self._receive(number, JOIN_GROUP, JOIN_VERSION).member_id for number in numbers]
+        for number in numbers:
+            self._send_join(number)
+        started, answers = self._join_until_all_are_in()
+        leader, generation = answers[0].leader, answers[0].generation_id
+        shares = [SyncGroupRequestAssignment(member_id, ASSIGNMENT) for member_id in self._ids]
+        for number, member_id in enumerate(self._ids):
+            request = SyncGroupRequest(self._group, generation, member_id, None, "consumer", "range")
+            request.assignments = shares if member_id == leader else []
+            self._transports[number].send(encode_request(SYNC_GROUP, SYNC_VERSION, 1, "benchmark", request))
+        assert all(self._receive(n, SYNC_GROUP, SYNC_VERSION).assignment == ASSIGNMENT for n in numbers)
+        return time.monotonic() - started
+
+    def _join_until_all_are_in(self) -> tuple[float, list[JoinGroupResponse]]:
+        """When the last JoinGroup was sent, and the answers of the generation that has all members. Those of a smaller
+        generation join again at once, as their next heartbeat would tell them to.
+        """
+        started = time.monotonic()
+        answers: dict[int, JoinGroupResponse] = {}
+        too_small = 0
+        while True:
+            for number in self._readable():
+                answer = self._receive(number, JOIN_GROUP, JOIN_VERSION)
+                assert answer.error_code == 0, answer.error_code
+                answers[number] = answer
+                if answer.members and len(answer.members) < len(self._ids):
+                    too_small = answer.generation_id
+            for number in [n for n, answer in answers.items() if answer.generation_id <= too_small]:
+                del answers[number]
+                self._send_join(number)
+                started = time.monotonic()
+            if len(answers) == len(self._ids):
+                return started, [answers[number] for number in range(len(self._ids))]
+
+    def _readable(self) -> list[int]:
+        sockets = {transport.fileno(): number for number, transport in enumerate(self._transports)}
+        poll = select.poll()
+        for fd in sockets:
+            poll.register(fd, select.POLLIN)
+        return [sockets[fd] for fd, _ in poll.poll()]
+
+    def _send_join(self, number: int) -> None:
+        said = [JoinGroupRequestProtocol("range", SUBSCRIPTION)]
+        request = JoinGroupRequest(self._group, 30_000, 60_000, self._ids[number], None, "consumer", said)
+        self._transports[number].send(encode_request(JOIN_GROUP, JOIN_VERSION, 1, "benchmark", request))
+
+    def _receive(self, number: int, api: Any, version: int) -> Any:
+        return decode_response(api, version, self._transports[number].receive())[1]
+
+    def close(self) -> None:
+        for transport in self._transports:
+            transport.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--members", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    figures: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as temporary:
+        directory = Path(temporary)
+        peers: list[Peer] = [PlogPeer(directory, "group.initial.rebalance.delay.ms=0"), KafkaPeer(directory)]
+        try:
+            for number in range(-1, arguments.rounds):  # the first is for Java's compiler, and is not counted
+                for peer in peers:
+                    host, _, port = peer.address.rpartition(":")
+                    GroupAdmin(KafkaClient([(host, int(port))])).offsets("any")  # makes the topic of groups
+                    members = Members(peer.address, f"group-{number}", arguments.members)
+                    took = members.agree()
+                    members.close()
+                    if number >= 0:
+                        figures.setdefault(peer.name, []).append(took)
+        finally:
+            for peer in peers:
+                peer.stop()
+    for name, found in figures.items():
+        print(f"| {name} | {statistics.median(found):.3f} ({min(found):.3f}-{max(found):.3f}) |")
+
+
+if __name__ == "__main__":
+    main()
