@@ -16,10 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core.cluster.metadata_record import decode_versioned_metadata_record
-from core.common.errors import CorruptRecordError, MalformedMessageError
+from core.common.errors import CorruptRecordError, KafkaError, MalformedMessageError
+from core.coordinator.group_records import read_record
 from core.inspector.batch_walk import is_valid
+from core.log.file_names import CLUSTER_METADATA_TOPIC
 from core.protocol.message_codec import codec
 from core.protocol.message_json import message_to_json
+from core.protocol.schema.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from core.protocol.schema.control_records import (
     KRaftVersionRecord,
     LeaderChangeMessage,
@@ -27,12 +30,13 @@ from core.protocol.schema.control_records import (
     SnapshotHeaderRecord,
     VotersRecord,
 )
+from core.protocol.schema.group_records import GroupMetadataValue
 from core.records.batches import Batch
 from core.records.columns import RecordColumns, decode_columns
 from core.records.compression import CompressionType
 from core.records.control_record import ControlRecordType, control_type, read_end_transaction_marker
 from core.records.legacy_message_set import LegacyRecordBatch
-from core.records.record import Record
+from core.records.record import Record, increment_sequence
 from core.records.record_batch import CODEC_MASK, RecordBatch
 
 _BINARY = pa.binary()
@@ -85,13 +89,13 @@ def timestamp_type(batch: Batch) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LineOptions:
-    """`with_data`: keys and values too. `is_metadata`: values are metadata records, shown as JSON.
+    """`with_data`: keys and values too. `topic`: an internal one, whose records are then shown as JSON.
 
     `first_offset`: leave out the records before it. `limit`: no more records than that, of each call.
     """
 
     with_data: bool = False
-    is_metadata: bool = False
+    topic: str | None = None
     first_offset: int = 0
     limit: int | None = None
 
@@ -103,7 +107,8 @@ def record_lines(batches: Sequence[Batch], options: LineOptions) -> Iterator[byt
     """
     plain: list[Batch] = []
     for batch in batches:
-        if isinstance(batch, RecordBatch) and not batch.is_control and not (options.is_metadata and options.with_data):
+        is_special = options.with_data and options.topic in _DECODERS
+        if isinstance(batch, RecordBatch) and not batch.is_control and not is_special:
             plain.append(batch)
             continue
         yield from _plain_lines(plain, options)
@@ -136,14 +141,14 @@ def _plain_lines(batches: list[Batch], options: LineOptions) -> Iterator[bytes]:
 
 
 def _single_lines(batch: Batch, options: LineOptions) -> list[bytes]:
-    """Of a batch that is none for columns: legacy, control, or metadata."""
+    """Of a batch that is none for columns: legacy, control, or of an internal topic."""
     if isinstance(batch, LegacyRecordBatch):
         lines = [
             (record.offset, _legacy_line(batch, record, message, with_data=options.with_data))
             for record, message in zip(batch.records(), batch.messages(), strict=True)
         ]
     else:
-        say = _control_text if batch.is_control else _metadata_text
+        say = _control_text if batch.is_control else _DECODERS[options.topic or ""]
         lines = [(record.offset, _special_line(batch, record, say(record))) for record in batch.records()]
     return [line for offset, line in lines if offset >= options.first_offset][: options.limit]
 
@@ -273,9 +278,12 @@ def _special_line(batch: RecordBatch, record: Record, text: str) -> bytes:
     key_size = -1 if record.key is None else len(record.key)
     value_size = -1 if record.value is None else len(record.value)
     keys = ",".join(_text(name) for name, _ in record.headers)
+    sequence = batch.base_sequence
+    if sequence >= 0:
+        sequence = increment_sequence(sequence, record.offset - batch.base_offset)
     return (
         f"| offset: {record.offset} {timestamp_type(batch)}: {record.timestamp} keySize: {key_size} "
-        f"valueSize: {value_size} sequence: {batch.base_sequence} headerKeys: [{keys}]{text}\n"
+        f"valueSize: {value_size} sequence: {sequence} headerKeys: [{keys}]{text}\n"
     ).encode()
 
 
@@ -288,6 +296,46 @@ def _metadata_text(record: Record) -> str:
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(message).__name__).upper()
     fields = {"type": name, "version": version, "data": message_to_json(message, version)}
     return f" payload: {json.dumps(fields, separators=(',', ':'), ensure_ascii=False)}"
+
+
+def _group_text(record: Record) -> str:
+    """A record of __consumer_offsets, behind a space; as it is where that can't be told."""
+    try:
+        read = read_record(record.key or b"", record.value)
+    except CorruptRecordError:
+        read = None
+    if read is None:
+        return f" key: {_text(record.key or b'')} payload: {_text(record.value or b'')}"
+    key, value = read
+    type_ = int.from_bytes((record.key or b"")[:2])
+    shown = _json({"type": str(type_), "data": message_to_json(key, 0)})
+    if value is None or record.value is None:
+        return f" key: {shown} payload: <DELETE>"
+    version = int.from_bytes(record.value[:2])
+    data = message_to_json(value, version)
+    if isinstance(value, GroupMetadataValue) and value.protocol_type == "consumer":
+        for member, row in zip(value.members, data["members"], strict=True):
+            row["subscription"] = _opened(ConsumerProtocolSubscription, member.subscription, row["subscription"])
+            row["assignment"] = _opened(ConsumerProtocolAssignment, member.assignment, row["assignment"])
+    return f" key: {shown} payload: {_json({'version': str(version), 'data': data})}"
+
+
+def _opened(class_: type, data: bytes, shown: object) -> object:
+    """What a consumer told the others, with all fields of the newest version; as it was shown where it is none."""
+    version = int.from_bytes(data[:2], signed=True)
+    try:
+        message: object = codec(class_, min(version, _CONSUMER_PROTOCOL_VERSION)).decode(memoryview(data), 2)[0]
+    except (MalformedMessageError, KafkaError):
+        return shown
+    return message_to_json(message, _CONSUMER_PROTOCOL_VERSION)
+
+
+def _json(fields: object) -> str:
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+
+
+_CONSUMER_PROTOCOL_VERSION = 3
+_DECODERS = {CLUSTER_METADATA_TOPIC: _metadata_text, "__consumer_offsets": _group_text}
 
 
 def _control_text(record: Record) -> str:

@@ -15,7 +15,6 @@ from core.inspector.file_kind import FileKind, kind_of
 from core.inspector.findings import Code, Finding, Severity
 from core.inspector.index_dump import Row
 from core.inspector.kafka_text import LineOptions, batch_line, interleave, record_lines, timestamp_type
-from core.log.file_names import CLUSTER_METADATA_TOPIC
 from core.records.batches import Batch
 from core.records.columns import RecordColumns, decode_columns, group_batches
 from core.records.compression import CompressionType
@@ -72,7 +71,7 @@ class SegmentDump:
         self._options = options
         self._left = options.max_records
         self._walk = BatchWalk(path)
-        self._is_metadata = path.resolve().parent.name == f"{CLUSTER_METADATA_TOPIC}-0"
+        self._topic = path.resolve().parent.name.rpartition("-")[0]
 
     # --- what was asked for
 
@@ -140,7 +139,7 @@ class SegmentDump:
     def _text_with_records(self, group: list[Batch]) -> Iterator[bytes]:
         options = LineOptions(
             with_data=self._options.with_data,
-            is_metadata=self._is_metadata,
+            topic=self._topic,
             first_offset=self._options.start_offset,
             limit=self._left,
         )

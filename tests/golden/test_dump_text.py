@@ -10,6 +10,7 @@ from core.inspector.file_dump import find_dumps
 from core.inspector.file_kind import FileKind
 from core.inspector.segment_dump import DumpOptions
 from tests.support.golden import GOLDEN
+from tests.support.logs import append, make_batch, open_log
 
 TEXTS = [path for path in sorted(GOLDEN.glob("*.dump.txt")) if ".corrupt." not in path.name]
 UNREAD_BY_KAFKA = (FileKind.LEADER_EPOCHS, FileKind.PARTITION_METADATA)
@@ -24,8 +25,8 @@ def dump(directory: str, *, with_records: bool) -> bytes:
 @pytest.mark.parametrize("text", TEXTS, ids=lambda p: p.name.removesuffix(".dump.txt"))
 def test_the_text_is_kafkas(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = text.name.removesuffix(".dump.txt")
-    if name == "__cluster_metadata-0":
-        pytest.skip("plog decodes metadata without being told: see the test below")
+    if name.startswith(("__cluster_metadata", "__consumer_offsets")):
+        pytest.skip("plog decodes these without being told: see the tests below")
     monkeypatch.chdir(GOLDEN)
     expected = text.read_bytes()
     assert dump(name, with_records=b"\n| offset" in expected) == expected
@@ -38,6 +39,14 @@ def test_metadata_records_are_decoded_as_kafka_decodes_them(monkeypatch: pytest.
     snapshot = (GOLDEN / "__cluster_metadata-0.dump.txt").read_bytes().partition(b"Dumping __cluster_metadata-0/")[2]
     snapshot = snapshot[snapshot.index(b"Dumping __cluster_metadata-0/00000000000000000275-0000000001.checkpoint") :]
     assert snapshot[: snapshot.index(b".snapshot\n")] in found
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_groups_records_are_decoded_as_kafka_decodes_them(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with --offsets-decoder, which need not be given."""
+    monkeypatch.chdir(GOLDEN)
+    found = dump(f"__consumer_offsets-{number}", with_records=True)
+    assert (GOLDEN / f"__consumer_offsets-{number}.decoded.txt").read_bytes() in found
 
 
 DAMAGED = {
@@ -56,3 +65,13 @@ def test_a_damaged_log_is_printed_as_kafka_prints_it(name: str, monkeypatch: pyt
     assert found.endswith(DAMAGED[name])
     expected = (GOLDEN / f"{name}.corrupt.dump.txt").read_bytes()
     assert found in expected
+
+
+def test_what_is_no_record_of_a_group_is_shown_as_it_is(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "__consumer_offsets-0")
+    append(log, make_batch(b"value", key=b"no group"))
+    append(log, make_batch(b"\0\3", key=b"\0\2\0\1g"))
+    log.close()
+    found = dump(str(tmp_path / "__consumer_offsets-0"), with_records=True)
+    assert b" key: no group payload: value\n" in found
+    assert b" key: \0\2\0\1g payload: \0\3\n" in found
