@@ -411,7 +411,8 @@ class ClassicGroup:
         if self.members and not joined:
             self._complete_join_after(self._rebalance_timeout_ms())
             return
-        if joined and self.members[self.leader_id or ""].awaiting_join is None:
+        leader = self.members.get(self.leader_id or "")
+        if joined and (leader is None or leader.awaiting_join is None):
             self.leader_id = joined[0].member_id
         self.generation_id += 1
         if not self.members:

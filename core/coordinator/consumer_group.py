@@ -48,11 +48,16 @@ class _SaidPartitions(Protocol):
 
 
 class MemberState(IntEnum):
-    """As the records hold it."""
+    """As the records hold it. UNKNOWN is one that a newer broker wrote: the next heartbeat says which it is."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
     UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+
+    @classmethod
+    def _missing_(cls, value: object) -> MemberState:  # noqa: ARG003
+        return cls.UNKNOWN
 
 
 class Subscription(NamedTuple):
@@ -88,12 +93,13 @@ class ConsumerMember(NamedTuple):
 class _Session:
     """A member's time: by when it must be heard of, and by when it must have given up what it must."""
 
-    __slots__ = ("deadline_ms", "revocation", "timer")
+    __slots__ = ("deadline_ms", "revocation", "revoking", "timer")
 
     def __init__(self) -> None:
         self.deadline_ms = 0
         self.timer: TimerHandle | None = None
         self.revocation: TimerHandle | None = None
+        self.revoking: Partitions = {}
 
     def close(self) -> None:
         for timer in (self.timer, self.revocation):
@@ -336,12 +342,11 @@ class ConsumerGroup:
         session.deadline_ms = self._environment.now_ms() + timeout_ms
         if session.timer is None:
             self._watch(member.member_id, session, timeout_ms)
-        if member.state is not MemberState.UNREVOKED_PARTITIONS:
-            if session.revocation is not None:
-                session.revocation.cancel()
-                session.revocation = None
-        elif session.revocation is None:
-            epoch = member.epoch
+        if session.revocation is not None and session.revoking != member.revoking:
+            session.revocation.cancel()
+            session.revocation = None
+        if member.state is MemberState.UNREVOKED_PARTITIONS and session.revocation is None:
+            epoch, session.revoking = member.epoch, member.revoking
             session.revocation = self._environment.schedule(
                 max(member.subscription.rebalance_timeout_ms, 0), lambda: self._end_revocation(member.member_id, epoch)
             )

@@ -10,7 +10,7 @@ from core.cluster.metadata_image import PartitionRegistration, TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
-from core.coordinator.consumer_group import ConsumerGroup
+from core.coordinator.consumer_group import ConsumerGroup, MemberState
 from core.coordinator.group_coordinator import GroupCoordinator, OffsetCommit
 from core.coordinator.group_records import CommittedOffset
 from core.protocol.schema.consumer_group_heartbeat import (
@@ -162,6 +162,36 @@ def test_who_does_not_give_up_in_time_is_out(world: GroupWorld, coordinator: Gro
     assert first.send().error_code == ErrorCode.UNKNOWN_MEMBER_ID
     second.step()
     assert second.owned == {"t": [0, 1, 2, 3]}
+
+
+def test_who_must_give_up_more_has_the_time_anew(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    set_topic(world, "t", 6)
+    first, others = Member(world, coordinator, "a"), [Member(world, coordinator, name) for name in "bc"]
+    first.step()
+    others[0].step()
+    first.step(topic_partitions=None)
+    world.advance(REBALANCE_MS - 1)
+    others[0].step()
+    others[1].step()
+    first.step()
+    assert (first.epoch, len(first.owned["t"])) == (1, 2), "three are given up; now one more, for the third member"
+    world.advance(REBALANCE_MS - 1)
+    assert "a" in group_of(coordinator).members
+    world.advance(1)
+    assert "a" not in group_of(coordinator).members
+
+
+def test_a_state_that_a_newer_broker_wrote(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    member = Member(world, coordinator, "a")
+    settle(coordinator, member)
+    group = group_of(coordinator)
+    key, value = group._current_record(group.members["a"])
+    assert value is not None
+    coordinator.replay(key, value[:10] + b"\x09" + value[11:])
+    assert group.members["a"].state is MemberState.UNKNOWN
+    assert group.state == "Reconciling"
+    settle(coordinator, member)
+    assert member.owned == {"t": [0, 1, 2, 3]}
 
 
 def test_a_group_that_comes_and_goes(world: GroupWorld, coordinator: GroupCoordinator) -> None:
