@@ -3,9 +3,10 @@
     def test_orders(plog_broker):
         service = Orders(kafka=plog_broker.bootstrap_servers)
 
-`plog_broker` is a broker in the test's own process, there in less than 150 ms; `plog_server` is one in a process of its
-own. Each test gets a fresh one. `@pytest.mark.plog(num_partitions="3")` sets what is a setting of a broker (_ for a
-dot). The broker's directory is kept where the test failed, and its report says where.
+`plog_broker` is a broker in the test's own process, there in a few milliseconds (the first of a run imports it, in some
+200 ms); `plog_server` is one in a process of its own. Each test gets a fresh one.
+`@pytest.mark.plog(num_partitions="3")` sets what is a setting of a broker (_ for a dot). The broker's directory is kept
+where the test failed, and its report says where.
 """
 
 from __future__ import annotations

@@ -245,13 +245,30 @@ def default_instance(cls: type) -> Any:
 
 
 def _declare(cls: type[T], *, api_key: int, valid: VersionRange, flexible: VersionRange) -> type[T]:
-    declared = dataclass(slots=True)(cls)
+    # What dataclass would compile for each of some 300 classes, at every start, is said here once for all of them.
+    cls.__doc__ = cls.__doc__ or cls.__name__
+    cls.__eq__ = _is_equal  # type: ignore[method-assign]  # one for all, as dataclass makes one for each
+    cls.__repr__ = _text  # type: ignore[method-assign]
+    cls.__hash__ = None  # type: ignore[assignment]
+    declared = dataclass(slots=True, eq=False, repr=False)(cls)
     fields = tuple(
         dataclasses.replace(f.metadata["wire"], name=f.name)
         for f in dataclasses.fields(declared)  # type: ignore[arg-type]  # the decorator made it one
     )
     _schemas[declared] = Schema(declared.__name__, fields, api_key, valid, flexible)
     return declared
+
+
+def _is_equal(self: Any, other: Any) -> bool:
+    """As dataclasses are: of the same class, all fields equal."""
+    if type(other) is not type(self):
+        return False
+    return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+
+def _text(self: Any) -> str:
+    fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+    return f"{type(self).__name__}({fields})"
 
 
 _schemas: dict[type, Schema] = {}
