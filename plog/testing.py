@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from core.broker.broker import Broker
     from core.broker.broker_config import BrokerConfig
     from core.broker.socket_server import SocketServer
 
@@ -141,12 +142,10 @@ class _BrokerThread(threading.Thread):
         finally:
             self._is_decided.set()
 
-    async def _serve(self, broker: object) -> None:
-        from core.broker.broker import Broker
+    async def _serve(self, broker: Broker) -> None:
         from core.broker.broker_config import Endpoint
         from core.broker.socket_server import SocketServer
 
-        assert isinstance(broker, Broker)
         server = SocketServer(broker, Endpoint("127.0.0.1", 0))
         await server.start()
         self._loop, self._server = asyncio.get_running_loop(), server

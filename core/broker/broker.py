@@ -286,7 +286,7 @@ class Broker:
         self.ensure_writable()
         delay_ms = self._log_config(name).file_delete_delay_ms if name in self.image.topics else 0
         topic = self.controller.delete_topic(name)
-        self.groups.on_topic_deleted(name)
+        self.group_log.on_topic_deleted(name)
         for partition in self.replicas.remove_topic(topic):
             try:
                 renamed = self.log_manager.remove(partition)
@@ -377,7 +377,7 @@ class Broker:
             self.log_manager.checkpoint_recovery_points(self.run_in_background)
         if self._is_due("log starts", config.integer("log.flush.start.offset.checkpoint.interval.ms")):
             self.checkpoint_log_starts()
-        if self._is_due("offsets", config.integer("offsets.retention.check.interval.ms")):
+        if not self.is_read_only and self._is_due("offsets", config.integer("offsets.retention.check.interval.ms")):
             self.groups.expire()
         if self._is_due("retention", config.integer("log.retention.check.interval.ms")):
             self.apply_retention()

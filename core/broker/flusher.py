@@ -1,8 +1,8 @@
 """Group commit: one flush at a time, in the background; whatever asks while it runs shares the next.
 
 A flush syncs the files of every log that asked since the last one began. Clients that were answered by one flush ask
-again one after the other: the next one waits for them, for as long as the last one took or a millisecond, so that they
-share it again, and with those that asked meanwhile.
+again one after the other: the next one waits for them, for as long as the last one took, within 1 to 20 ms, so that
+they share it again, and with those that asked meanwhile.
 
 Who waits for a flush (an acknowledgement under `flush.messages`, a consumer under `plog.visible.after.flush`) is told
 in the broker's own task.
@@ -19,7 +19,7 @@ from core.common.deferred import Schedule, TimerHandle
 from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog, sync_segments
 
-_LEAST_GATHER_MS = 1
+_LEAST_GATHER_MS, _MOST_GATHER_MS = 1, 20
 
 
 class _Sync(NamedTuple):
@@ -115,7 +115,8 @@ class Flusher:
     def _finish(self, syncs: list[_Sync], failures: dict[PartitionLog, OSError]) -> None:
         self._is_flushing = False
         self._expected_asks = self._answered + self._asks
-        self._gather_ms = max(self._clock.now_ms() - self._started_ms, _LEAST_GATHER_MS)
+        took_ms = self._clock.now_ms() - self._started_ms  # by a clock that may be set
+        self._gather_ms = min(max(took_ms, _LEAST_GATHER_MS), _MOST_GATHER_MS)
         for log, offset, _ in syncs:
             if log in failures:
                 self._on_failed(log, failures[log])

@@ -106,7 +106,7 @@ class GroupLog:
         if GROUPS_TOPIC in self._broker.image.topics or self._broker.is_read_only:
             return
         config = self._broker.config
-        self._broker.create_topic(
+        topic = self._broker.create_topic(
             NewTopic(
                 GROUPS_TOPIC,
                 config.integer("offsets.topic.num.partitions"),
@@ -118,6 +118,7 @@ class GroupLog:
                 },
             )
         )
+        self._is_loaded = dict.fromkeys(topic.partitions, True)  # nothing is in them yet
 
     def _number_of(self, group_id: str) -> int | None:
         topic = self._broker.image.topics.get(GROUPS_TOPIC)
@@ -152,29 +153,44 @@ class GroupLog:
 
     # --- loading
 
-    def load_all(self) -> None:
-        """Begins to read what is not read yet."""
+    def load_all(self) -> ErrorCode | None:
+        """Begins to read what is not read yet; why not all groups are known, where they are not."""
         topic = self._broker.image.topics.get(GROUPS_TOPIC)
-        for number in topic.partitions if topic is not None else ():
+        numbers = topic.partitions if topic is not None else ()
+        for number in numbers:
             self._load(number)
+        return next((code for number in numbers if (code := self._why_not_loaded(number)) is not None), None)
 
-    @property
-    def is_loading(self) -> bool:
-        return not all(self._is_loaded.values())
+    def on_topic_deleted(self, name: str) -> None:
+        """Groups go with the topic that keeps them; of another one they forget how far they have read."""
+        if name == GROUPS_TOPIC:
+            self.coordinator.forget_all()
+            self._is_loaded.clear()
+        else:
+            self.coordinator.on_topic_deleted(name)
 
     def ensure_loaded(self, group_id: str) -> None:
         """As of `GroupEnvironment.ensure_loaded`."""
         number = self._number_of(group_id)
         if number is not None and not self._is_loaded.get(number):
             self._load(number)
-            if not self._is_loaded.get(number):
-                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            code = self._why_not_loaded(number)
+            if code is not None:
+                raise KafkaError(code)
+
+    def _why_not_loaded(self, number: int) -> ErrorCode | None:
+        if self._is_loaded.get(number):
+            return None
+        is_served = TopicPartition(GROUPS_TOPIC, number) in self._broker.replicas.partitions
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_served else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def _load(self, number: int) -> None:
         if number in self._is_loaded:
             return
         partition = self._broker.replicas.partitions.get(TopicPartition(GROUPS_TOPIC, number))
-        if partition is None or partition.log.log_end_offset == partition.log.log_start_offset:
+        if partition is None:
+            return  # offline: what is in it must not be taken for nothing
+        if partition.log.log_end_offset == partition.log.log_start_offset:
             self._is_loaded[number] = True
             return
         self._is_loaded[number] = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from core.coordinator.classic_group import ClientInfo
+from core.coordinator.group_environment import ClientInfo
 
 
 class RequestContext(NamedTuple):

@@ -38,9 +38,15 @@ class TimingWheel:
 
     def _fire(self, number: int) -> None:
         tick = self._ticks.pop(number)
-        while tick:
-            task, _ = tick.popitem()
-            task.function()
+        try:
+            while tick:
+                task = next(iter(tick))
+                task.cancel()
+                task.function()
+        finally:
+            if tick:  # one failed: the others have their turn all the same
+                self._ticks[number] = tick
+                self._loop.call_later(0, self._fire, number)
 
 
 class _Task:

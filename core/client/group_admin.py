@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from core.protocol.api import (
     OFFSET_DELETE,
     OFFSET_FETCH,
 )
-from core.protocol.message_codec import codec
+from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol
 from core.protocol.schema.consumer_group_describe import ConsumerGroupDescribeRequest
 from core.protocol.schema.consumer_protocol import ConsumerProtocolAssignment
 from core.protocol.schema.delete_groups import DeleteGroupsRequest
@@ -137,7 +136,7 @@ class GroupAdmin:
                 member.group_instance_id,
                 member.client_id,
                 member.client_host,
-                _assigned(member.member_assignment) if group.protocol_type == "consumer" else None,
+                _assigned(member.member_assignment) if group.protocol_type == CONSUMER_PROTOCOL_TYPE else None,
             )
             for member in group.members
         ]
@@ -269,9 +268,8 @@ class GroupAdmin:
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
     """What a consumer was given; nothing where that can't be read."""
     try:
-        (version,) = struct.unpack_from(">h", assignment)
-        message, _ = codec(ConsumerProtocolAssignment, min(max(version, 0), 3)).decode(memoryview(assignment), 2)
-    except (struct.error, MalformedMessageError):
+        message = read_consumer_protocol(ConsumerProtocolAssignment, assignment)
+    except MalformedMessageError:
         return ()
     return tuple(TopicPartition(t.topic, number) for t in message.assigned_partitions for number in t.partitions)
 

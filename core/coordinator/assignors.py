@@ -66,7 +66,8 @@ def _even_out(held: dict[str, set[tuple[bytes, int]]], readers: Mapping[bytes, l
     moved = True
     while moved:
         moved = False
-        for giver in sorted(held, key=lambda member_id: -len(held[member_id])):
+        least = min(map(len, held.values()), default=0)
+        for giver in sorted((m for m in held if len(held[m]) > least + 1), key=lambda m: -len(held[m])):
             for topic_id, number in sorted(held[giver], reverse=True):
                 taker = min(readers[topic_id], key=lambda member_id: len(held[member_id]))
                 if len(held[giver]) - len(held[taker]) <= 1:

@@ -11,30 +11,24 @@ KIP-345 (static members), KIP-394 (members need an id), KIP-814 (a static leader
 
 from __future__ import annotations
 
-import struct
 import uuid
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
 
 from core.common.deferred import Deferred, TimerHandle
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
-from core.coordinator.group_environment import GroupEnvironment
+from core.coordinator.group_environment import ClientInfo, GroupEnvironment
 from core.coordinator.group_records import GroupRecord, group_metadata_record
-from core.protocol.message_codec import codec
+from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol
 from core.protocol.schema.consumer_protocol import ConsumerProtocolSubscription
 from core.protocol.schema.group_records import GroupMetadataValue, MemberMetadata
 from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupResponse
 
-CONSUMER_PROTOCOL_TYPE = "consumer"
-NO_GENERATION = -1
-
 _NEW_MEMBER_TIMEOUT_MS = 5 * 60_000
 """How long a member may wait for its first answer to JoinGroup: until then it does not know its id."""
-_INT16 = struct.Struct(">h")
 
 
 class GroupState(StrEnum):
@@ -43,13 +37,6 @@ class GroupState(StrEnum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
-
-
-class ClientInfo(NamedTuple):
-    """Who asks: the client's id, and its address as Kafka writes it, `/127.0.0.1`."""
-
-    client_id: str
-    client_host: str
 
 
 @dataclass(slots=True)
@@ -98,7 +85,7 @@ class ClassicGroup:
 
     I1 every static member's id is the one that its instance id is mapped to
     I2 the leader is a member, and there is one where there are members
-    I3 only members that the group waits for in CompletingRebalance are in `_pending_syncs`
+    I3 in `_pending_syncs` are the members that have not asked for their assignment of this generation yet
     """
 
     def __init__(self, group_id: str, environment: GroupEnvironment) -> None:
@@ -634,7 +621,7 @@ class ClassicGroup:
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return bool(self.members)
         for member in self.members.values():
-            topics = subscribed_topics(member.metadata(self.protocol_name) or member.protocols[0][1])
+            topics = _subscribed_topics(member.metadata(self.protocol_name) or member.protocols[0][1])
             if topics is None or topic in topics:
                 return True
         return False
@@ -655,16 +642,12 @@ class ClassicGroup:
             self._rebalance_timer = None
 
 
-def subscribed_topics(metadata: bytes) -> list[str] | None:
+def _subscribed_topics(metadata: bytes) -> list[str] | None:
     """What a consumer's metadata says that it reads; None where it is no consumer's."""
     try:
-        (version,) = _INT16.unpack_from(metadata)
-        subscription, _ = codec(ConsumerProtocolSubscription, min(max(version, 0), 3)).decode(
-            memoryview(metadata), _INT16.size
-        )
-    except (struct.error, MalformedMessageError):
+        return read_consumer_protocol(ConsumerProtocolSubscription, metadata).topics
+    except MalformedMessageError:
         return None
-    return subscription.topics
 
 
 def _protocols(request: JoinGroupRequest) -> list[tuple[str, bytes]]:

@@ -10,7 +10,6 @@ org.apache.kafka.coordinator.group.modern.consumer.{ConsumerGroup,CurrentAssignm
 from __future__ import annotations
 
 import hashlib
-import re
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,11 +19,12 @@ from typing import NamedTuple, Protocol
 from core.common.deferred import TimerHandle
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.regular_expression import matching
 from core.common.topic_partition import INTERNAL_TOPICS
 from core.coordinator.assignors import ASSIGNORS, MemberSpec, Partitions
-from core.coordinator.classic_group import ClientInfo
-from core.coordinator.group_environment import GroupEnvironment
+from core.coordinator.group_environment import ClientInfo, GroupEnvironment
 from core.coordinator.group_records import GroupRecord, Message, consumer_group_record, read_record
+from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from core.protocol.schema import group_records as schema
 from core.protocol.schema.consumer_group_heartbeat import (
     Assignment,
@@ -36,8 +36,6 @@ from core.protocol.schema.consumer_group_heartbeat import (
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
-
-CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 class _SaidPartitions(Protocol):
@@ -183,9 +181,10 @@ class ConsumerGroup:
         is_new = updated.member_id not in self.members
         if is_new or updated.subscription != member.subscription:
             records.append(self._member_record(updated))
-        regexes = self._resolved_regexes(updated.subscription, records)
+        members = [*others, updated]
+        regexes = self._resolved_regexes(members, records)
         epoch, assignment_epoch = self.epoch, self.assignment_epoch
-        topics = self._topics([*others, updated], regexes)
+        topics = self._topics(members, regexes)
         metadata_hash = _hash_of(topics)
         has_new_wishes = _wishes(updated.subscription) != _wishes(member.subscription)
         if (is_new and replaced is None) or has_new_wishes or metadata_hash != self._metadata_hash:
@@ -193,7 +192,7 @@ class ConsumerGroup:
             records.append(self._epoch_record(epoch, metadata_hash))
         if epoch > assignment_epoch:
             assignment_epoch = epoch
-            targets = self._assign([*others, updated], topics, regexes, targets, records)
+            targets = self._assign(members, topics, regexes, targets, records)
             records.append(self._assignment_epoch_record(epoch))
         held_by_others = set().union(*(m.held for m in others)) if others else set()
         owned = None if request.topic_partitions is None else _partitions(request.topic_partitions)
@@ -201,6 +200,7 @@ class ConsumerGroup:
         if is_new or reconciled != updated:
             records.append(self._current_record(reconciled))
         self._write_and_take_up(records)
+        self._checked_version = self._environment.metadata_version
         self._expect(reconciled)
         return self._answer(reconciled, request, member.assigned)
 
@@ -278,30 +278,37 @@ class ConsumerGroup:
         return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=request.member_epoch)
 
     def _remove(self, member_id: str) -> None:
-        self._write_and_take_up([*self._tombstones(member_id), self._epoch_record(self.epoch + 1, self._metadata_hash)])
+        others = [member for member in self.members.values() if member.member_id != member_id]
+        records = [*self._tombstones(member_id), *self._unused_regex_tombstones(others)]
+        self._write_and_take_up([*records, self._epoch_record(self.epoch + 1, self._metadata_hash)])
 
-    def _resolved_regexes(self, subscription: Subscription, records: list[GroupRecord]) -> dict[str, frozenset[str]]:
-        """Topics by regular expression; looked up again when there are other topics."""
-        version = self._environment.metadata_version
-        regexes = dict(self._regexes)
-        asked = subscription.topic_regex
-        stale = set(regexes) if version != self._checked_version else set()
-        for text in stale | ({asked} if asked and asked not in regexes else set()):
-            found = self._matching(text)
-            if found != regexes.get(text):
-                regexes[text] = found
-                records.append(self._regex_record(text, found))
+    def _resolved_regexes(
+        self, members: Iterable[ConsumerMember], records: list[GroupRecord]
+    ) -> dict[str, frozenset[str]]:
+        """Topics by the regular expressions of the members; looked up again when there may be other topics."""
+        is_checked = self._environment.metadata_version == self._checked_version
+        records += self._unused_regex_tombstones(members)
+        regexes: dict[str, frozenset[str]] = {}
+        for text in sorted(_regexes_of(members)):
+            known = self._regexes.get(text)
+            regexes[text] = known if known is not None and is_checked else self._matching(text)
+            if regexes[text] != known:
+                records.append(self._regex_record(text, regexes[text]))
         return regexes
+
+    def _unused_regex_tombstones(self, members: Iterable[ConsumerMember]) -> list[GroupRecord]:
+        return [
+            consumer_group_record(schema.ConsumerGroupRegularExpressionKey(self.group_id, text))
+            for text in sorted(self._regexes.keys() - _regexes_of(members))
+        ]
 
     def _matching(self, text: str) -> frozenset[str]:
         try:
-            pattern = re.compile(text)
-        except re.error as error:
+            return frozenset(matching(text, [name for name in self._environment.topics if name not in INTERNAL_TOPICS]))
+        except ValueError as error:
             raise KafkaError(
                 ErrorCode.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex {text!r} is not valid: {error}"
             ) from None
-        names = self._environment.topics
-        return frozenset(name for name in names if name not in INTERNAL_TOPICS and pattern.fullmatch(name))
 
     def _topics(self, members: Iterable[ConsumerMember], regexes: Mapping[str, frozenset[str]]) -> dict[bytes, int]:
         """Numbers of partitions, by id, of the topics that are subscribed to and there."""
@@ -394,7 +401,6 @@ class ConsumerGroup:
     def _write_and_take_up(self, records: list[GroupRecord]) -> None:
         if records:
             self._environment.write(self.group_id, records)
-        self._checked_version = self._environment.metadata_version
         for record in records:
             read = read_record(*record)
             assert read is not None
@@ -402,12 +408,8 @@ class ConsumerGroup:
 
     def tombstones(self) -> list[GroupRecord]:
         """What deletes the group, which has no members."""
-        records = [
-            consumer_group_record(schema.ConsumerGroupRegularExpressionKey(self.group_id, text))
-            for text in self._regexes
-        ]
         return [
-            *records,
+            *self._unused_regex_tombstones(()),
             consumer_group_record(schema.ConsumerGroupTargetAssignmentMetadataKey(self.group_id)),
             consumer_group_record(schema.ConsumerGroupMetadataKey(self.group_id)),
         ]
@@ -505,7 +507,6 @@ class ConsumerGroup:
             session = self._sessions.pop(member_id, None)
             if session is not None:
                 session.close()
-            self._forget_unused_regexes()
             return
         subscription = Subscription(
             value.instance_id,
@@ -520,10 +521,6 @@ class ConsumerGroup:
         self.members[member_id] = member._replace(subscription=subscription)
         if value.instance_id is not None:
             self._static[value.instance_id] = member_id
-
-    def _forget_unused_regexes(self) -> None:
-        used = {member.subscription.topic_regex for member in self.members.values()}
-        self._regexes = {text: topics for text, topics in self._regexes.items() if text in used}
 
     def _replay_assignment(
         self, member_id: str, value: schema.ConsumerGroupCurrentMemberAssignmentValue | None
@@ -645,6 +642,10 @@ def _preferred_assignor(members: Iterable[ConsumerMember]) -> str:
     """What most members ask for."""
     asked = Counter(m.subscription.server_assignor for m in members if m.subscription.server_assignor)
     return asked.most_common(1)[0][0] if asked else next(iter(ASSIGNORS))
+
+
+def _regexes_of(members: Iterable[ConsumerMember]) -> set[str]:
+    return {member.subscription.topic_regex for member in members if member.subscription.topic_regex}
 
 
 def _topic_names(subscription: Subscription, regexes: Mapping[str, frozenset[str]]) -> set[str]:

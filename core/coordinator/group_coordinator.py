@@ -16,9 +16,9 @@ from core.common.deferred import Deferred
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition
-from core.coordinator.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClientInfo, GroupState, join_error
+from core.coordinator.classic_group import ClassicGroup, GroupState, join_error
 from core.coordinator.consumer_group import JOIN_EPOCH, ConsumerGroup, ensure_valid_heartbeat
-from core.coordinator.group_environment import GroupEnvironment
+from core.coordinator.group_environment import ClientInfo, GroupEnvironment
 from core.coordinator.group_records import (
     CommittedOffset,
     GroupRecord,
@@ -29,6 +29,7 @@ from core.coordinator.group_records import (
     offset_tombstone,
     read_record,
 )
+from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from core.protocol.schema.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -169,9 +170,10 @@ class GroupCoordinator:
         self, request: JoinGroupRequest, client: ClientInfo, version: int
     ) -> JoinGroupResponse | Deferred[JoinGroupResponse]:
         answer = Deferred(join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id))
-        is_new = request.group_id not in self.groups
+        is_new = False
         try:
             self._ensure_serves(request.group_id)
+            is_new = request.group_id not in self.groups
             config = self._environment.config
             longest = config.group_max_session_timeout_ms
             if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= longest:
@@ -248,10 +250,11 @@ class GroupCoordinator:
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, client: ClientInfo, version: int
     ) -> ConsumerGroupHeartbeatResponse:
-        is_new = request.group_id not in self.groups
+        is_new = False
         try:
             ensure_valid_heartbeat(request, version)
             self._ensure_serves(request.group_id)
+            is_new = request.group_id not in self.groups
             return self._group_of_heartbeat(request).heartbeat(request, client)
         except KafkaError as error:
             if is_new:
@@ -362,6 +365,14 @@ class GroupCoordinator:
         self._environment.write(group_id, [*records, *_tombstones(group)])
         self._offsets.pop(group_id, None)
         self._forget(group_id)
+
+    def forget_all(self) -> None:
+        """What kept them is gone. Members find that they are none, and join anew."""
+        for group in self.groups.values():
+            group.close()
+        self.groups.clear()
+        self._offsets.clear()
+        self._pending.clear()
 
     def on_topic_deleted(self, topic: str) -> None:
         """Offsets of its partitions mean nothing any more."""

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from core.cluster.metadata_image import TopicImage
 from core.common.deferred import TimerHandle
 from core.coordinator.group_records import GroupRecord
+
+
+class ClientInfo(NamedTuple):
+    """Who asks: the client's id, and its address as Kafka writes it, `/127.0.0.1`."""
+
+    client_id: str
+    client_host: str
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,9 @@ class GroupEnvironment(Protocol):
         ...
 
     def ensure_loaded(self, group_id: str) -> None:
-        """KafkaError(COORDINATOR_LOAD_IN_PROGRESS) while what is known of the group is still being read."""
+        """KafkaError: COORDINATOR_LOAD_IN_PROGRESS while what is known of the group is still being read,
+        COORDINATOR_NOT_AVAILABLE where it can't be.
+        """
 
     def write(self, group_id: str, records: list[GroupRecord]) -> None:
         """Appends to the group's partition of __consumer_offsets; KafkaError where that can't be, nothing written."""

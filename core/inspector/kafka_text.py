@@ -16,10 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core.cluster.metadata_record import decode_versioned_metadata_record
-from core.common.errors import CorruptRecordError, KafkaError, MalformedMessageError
+from core.common.errors import CorruptRecordError, MalformedMessageError
 from core.coordinator.group_records import read_record
 from core.inspector.batch_walk import is_valid
 from core.log.file_names import CLUSTER_METADATA_TOPIC
+from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol
+from core.protocol.message import schema_of
 from core.protocol.message_codec import codec
 from core.protocol.message_json import message_to_json
 from core.protocol.schema.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
@@ -313,7 +315,7 @@ def _group_text(record: Record) -> str:
         return f" key: {shown} payload: <DELETE>"
     version = int.from_bytes(record.value[:2])
     data = message_to_json(value, version)
-    if isinstance(value, GroupMetadataValue) and value.protocol_type == "consumer":
+    if isinstance(value, GroupMetadataValue) and value.protocol_type == CONSUMER_PROTOCOL_TYPE:
         for member, row in zip(value.members, data["members"], strict=True):
             row["subscription"] = _opened(ConsumerProtocolSubscription, member.subscription, row["subscription"])
             row["assignment"] = _opened(ConsumerProtocolAssignment, member.assignment, row["assignment"])
@@ -322,19 +324,17 @@ def _group_text(record: Record) -> str:
 
 def _opened(class_: type, data: bytes, shown: object) -> object:
     """What a consumer told the others, with all fields of the newest version; as it was shown where it is none."""
-    version = int.from_bytes(data[:2], signed=True)
     try:
-        message: object = codec(class_, min(version, _CONSUMER_PROTOCOL_VERSION)).decode(memoryview(data), 2)[0]
-    except (MalformedMessageError, KafkaError):
+        message: object = read_consumer_protocol(class_, data)
+    except MalformedMessageError:
         return shown
-    return message_to_json(message, _CONSUMER_PROTOCOL_VERSION)
+    return message_to_json(message, schema_of(class_).valid.last)
 
 
 def _json(fields: object) -> str:
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
 
 
-_CONSUMER_PROTOCOL_VERSION = 3
 _DECODERS = {CLUSTER_METADATA_TOPIC: _metadata_text, "__consumer_offsets": _group_text}
 
 

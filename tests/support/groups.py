@@ -11,9 +11,8 @@ from core.common.clock import ManualClock
 from core.common.deferred import Deferred
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.coordinator.classic_group import ClientInfo
 from core.coordinator.group_coordinator import GroupCoordinator
-from core.coordinator.group_environment import GroupConfig
+from core.coordinator.group_environment import ClientInfo, GroupConfig
 from core.coordinator.group_records import GroupRecord
 from core.protocol.schema.heartbeat import HeartbeatRequest
 from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse

@@ -61,12 +61,17 @@ class KafkaServer:
             time.sleep(0.2)  # it says nowhere that it is ready
 
     def _answers(self) -> bool:
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
+        """Also for each partition: for a moment after a start Kafka is the leader of none."""
+        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka.admin import AdminClient, OffsetSpec
 
         try:
             socket.create_connection(("127.0.0.1", self._port), 1).close()
-            AdminClient({"bootstrap.servers": self.address, "log_level": 0}).list_topics(timeout=2)
+            client = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+            topics = client.list_topics(timeout=2).topics
+            asked = {TopicPartition(n, p): OffsetSpec.latest() for n, topic in topics.items() for p in topic.partitions}
+            for answer in client.list_offsets(asked, request_timeout=2).values() if asked else ():
+                answer.result()
         except (KafkaException, OSError):
             return False
         return True

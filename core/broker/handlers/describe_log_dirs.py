@@ -6,6 +6,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from core.broker.request_context import RequestContext
+from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -30,14 +31,12 @@ def handle(broker: Broker, request: DescribeLogDirsRequest, context: RequestCont
     for partition in sorted(wanted):
         size = served[partition].log.size_bytes
         topics.setdefault(partition.topic, []).append(DescribeLogDirsPartition(partition.partition, size))
-    usage = shutil.disk_usage(broker.directory)
-    return DescribeLogDirsResponse(
-        results=[
-            DescribeLogDirsResult(
-                log_dir=str(broker.directory.absolute()),
-                topics=[DescribeLogDirsTopic(*found) for found in topics.items()],
-                total_bytes=usage.total,
-                usable_bytes=usage.free,
-            )
-        ]
-    )
+    result = DescribeLogDirsResult(log_dir=str(broker.directory.absolute()))
+    try:
+        usage = shutil.disk_usage(broker.directory)
+    except OSError:
+        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    else:
+        result.topics = [DescribeLogDirsTopic(*found) for found in topics.items()]
+        result.total_bytes, result.usable_bytes = usage.total, usage.free
+    return DescribeLogDirsResponse(results=[result])

@@ -16,7 +16,7 @@ _CLASSIC, _CONSUMER = "classic", "consumer"
 
 
 def handle(broker: Broker, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
-    broker.group_log.load_all()
+    code = broker.group_log.load_all() or ErrorCode.NONE
     states = {state.lower() for state in request.states_filter}
     types = {type_.lower() for type_ in request.types_filter}
     groups = [
@@ -25,5 +25,4 @@ def handle(broker: Broker, request: ListGroupsRequest, context: RequestContext) 
         if (not states or group.state.lower() in states)
         and ((type_ := _CONSUMER if isinstance(group, ConsumerGroup) else _CLASSIC) in types or not types)
     ]
-    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if broker.group_log.is_loading else ErrorCode.NONE
     return ListGroupsResponse(error_code=code, groups=groups)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,12 @@ def test_the_data_directory(broker: Broker, version: int) -> None:
     request = DescribeLogDirsRequest([DescribableLogDirTopic("t", [1, 9]), DescribableLogDirTopic("nope", [0])])
     (found,) = ask(broker, DESCRIBE_LOG_DIRS, request, version).results
     assert [(t.name, [p.partition_index for p in t.partitions]) for t in found.topics] == [("t", [1])]
+
+
+def test_a_data_directory_that_is_gone(broker: Broker) -> None:
+    shutil.rmtree(broker.directory)
+    (found,) = ask(broker, DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(None)).results
+    assert (found.error_code, found.log_dir) == (ErrorCode.KAFKA_STORAGE_ERROR, str(broker.directory))
 
 
 @pytest.mark.parametrize("version", range(3))

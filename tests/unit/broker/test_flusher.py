@@ -109,6 +109,18 @@ def test_a_flush_waits_for_whom_the_last_one_answered(broker: Broker, flusher: B
     assert timers.delays == [1000, 1000], "what is left of them: the requests' own"
 
 
+def test_nobody_waits_long_for_others_to_share_a_flush(
+    broker: Broker, clock: ManualClock, flusher: Background, timers: Timers
+) -> None:
+    """However long the last one took: the disk hung, or somebody set the clock."""
+    add_topic(broker, flush_messages="1")
+    Waiting(broker, b"a")
+    Waiting(broker, b"b")
+    clock.advance(3_600_000)
+    flusher.run()
+    assert min(timers.delays) <= 20
+
+
 def test_a_flush_after_some_messages(broker: Broker, flusher: Background, timers: Timers) -> None:
     add_topic(broker, flush_messages="3")
     produce_values(broker, b"a", b"b")

@@ -14,6 +14,7 @@ from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from core.log.log_segment import LogSegment
 from core.protocol.api import (
+    CONSUMER_GROUP_HEARTBEAT,
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
     HEARTBEAT,
@@ -25,6 +26,7 @@ from core.protocol.api import (
     OFFSET_FETCH,
     SYNC_GROUP,
 )
+from core.protocol.schema.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from core.protocol.schema.delete_groups import DeleteGroupsRequest
 from core.protocol.schema.describe_groups import DescribeGroupsRequest
 from core.protocol.schema.heartbeat import HeartbeatRequest
@@ -304,6 +306,44 @@ def test_a_disk_that_refuses_while_groups_are_read(
     again.close()
 
 
+def test_the_first_to_ask_after_a_restart_does_no_harm(tmp_path: Path, broker: Broker, timers: Timers) -> None:
+    """Where there is no loop, its request reads the partition."""
+    joined = join(broker, timers, 5)
+    ask(broker, SYNC_GROUP, SyncGroupRequest("g", 1, joined.member_id))
+    broker.close()
+    for request, api in (
+        (JoinGroupRequest("g", 1, 1, "", None, "consumer", []), JOIN_GROUP),
+        (ConsumerGroupHeartbeatRequest("g", "m", 5), CONSUMER_GROUP_HEARTBEAT),
+    ):
+        again = open_broker(tmp_path / "data", ManualClock(NOW))
+        assert ask(again, api, request).error_code != 0  # type: ignore[arg-type, attr-defined]
+        described = ask(again, DESCRIBE_GROUPS, DescribeGroupsRequest(["g"])).groups[0]
+        assert (described.group_state, len(described.members)) == ("Stable", 1)
+        again.close()
+
+
+def test_a_partition_that_was_never_read_says_nothing(tmp_path: Path, broker: Broker) -> None:
+    """What may be in it must not be taken for nothing: a consumer would begin anew."""
+    commit(broker)
+    broker.close()
+    again = open_broker(tmp_path / "data", ManualClock(NOW))
+    for partition in list(again.replicas.partitions.values()):
+        if partition.log.partition.topic == "__consumer_offsets":
+            again.replicas.on_flush_failed(partition.log, OSError(5, "Input/output error"))
+    assert committed(again)[0] == commit(again) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert ask(again, LIST_GROUPS, ListGroupsRequest()).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    again.close()
+
+
+def test_members_that_were_there_before_the_topic_stay(broker: Broker, timers: Timers) -> None:
+    """Nobody looked for the coordinator: the first write makes the topic, and what it holds then is known."""
+    joined = join(broker, timers, 5)
+    member = next(iter(broker.groups.describe("g").members.values()))
+    ask(broker, SYNC_GROUP, SyncGroupRequest("g", 1, joined.member_id))
+    assert ask(broker, HEARTBEAT, HeartbeatRequest("g", 1, joined.member_id)).error_code == 0
+    assert broker.groups.describe("g").members[joined.member_id] is member
+
+
 def test_a_partition_that_is_offline(broker: Broker) -> None:
     commit(broker)
     kept = broker.group_log.partition("g")
@@ -341,6 +381,28 @@ def test_a_broker_that_only_reads_keeps_groups_in_memory(tmp_path: Path, broker:
     again = open_broker(tmp_path / "data", ManualClock(NOW))
     assert (committed(again, "before"), committed(again)) == ((0, 7), (0, -1))
     again.close()
+
+
+def test_reading_only_forgets_nothing(tmp_path: Path, broker: Broker) -> None:
+    commit(broker)
+    broker.close()
+    clock = ManualClock(NOW + 10 * 10080 * 60_000)
+    reader = Broker(tmp_path / "data", broker.config, clock=clock, is_read_only=True)
+    assert committed(reader) == (0, 5)
+    clock.advance(600_000)
+    reader.housekeep()
+    assert committed(reader) == (0, 5)
+    reader.close()
+
+
+def test_groups_go_with_the_topic_that_keeps_them(broker: Broker, timers: Timers) -> None:
+    join(broker, timers, 5)
+    commit(broker, "other")
+    broker.delete_topic("__consumer_offsets")
+    assert broker.groups.groups == {}
+    assert committed(broker, "other") == (0, -1)
+    assert commit(broker, "other", offset=9) == 0
+    assert committed(broker, "other") == (0, 9)
 
 
 def test_offsets_of_a_deleted_topic_go(broker: Broker) -> None:

@@ -87,6 +87,17 @@ def test_one_that_cancels_another_of_its_tick(loop: ManualLoop, wheel: TimingWhe
     assert len(fired) == 1
 
 
+def test_one_that_fails_holds_up_no_other(loop: ManualLoop, wheel: TimingWheel) -> None:
+    fired: list[str] = []
+    wheel.schedule(200, lambda: fired.append("first"))
+    wheel.schedule(200, lambda: [].pop())
+    wheel.schedule(200, lambda: fired.append("last"))
+    with pytest.raises(IndexError):
+        loop.advance(250)
+    loop.advance(250)
+    assert fired == ["first", "last"]
+
+
 def test_one_that_starts_another(loop: ManualLoop, wheel: TimingWheel) -> None:
     fired: list[str] = []
     wheel.schedule(200, lambda: wheel.schedule(200, lambda: fired.append("again")))

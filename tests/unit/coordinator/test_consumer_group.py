@@ -256,6 +256,64 @@ def test_regular_expressions(world: GroupWorld, coordinator: GroupCoordinator) -
     assert group_of(coordinator).members.keys() == {"a"}
 
 
+def test_a_regular_expression_outlives_the_static_member_that_said_it(
+    world: GroupWorld, coordinator: GroupCoordinator
+) -> None:
+    regex = {"subscribed_topic_names": None, "subscribed_topic_regex": "t"}
+    first = Member(world, coordinator, "a", instance_id="one", **regex)
+    settle(coordinator, first)
+    first.send(member_epoch=-2, instance_id="one")
+    back = Member(world, coordinator, "a2", instance_id="one", **regex)
+    settle(coordinator, back)
+    assert group_of(coordinator).is_subscribed_to("t")
+    assert_a_restart_changes_nothing(world, coordinator)
+    other = Member(world, coordinator, "b")
+    other.step()
+    assert group_of(coordinator).targets["a2"], "it is counted on"
+
+
+def test_a_regular_expression_that_nobody_says_any_more_is_forgotten(
+    world: GroupWorld, coordinator: GroupCoordinator
+) -> None:
+    regex = {"subscribed_topic_names": None, "subscribed_topic_regex": "t"}
+    first, second = Member(world, coordinator, "a", **regex), Member(world, coordinator, "b", **regex)
+    settle(coordinator, first, second)
+    first.step(subscribed_topic_regex="u|t")
+    assert set(group_of(coordinator)._regexes) == set(group_of(replayed(world))._regexes) == {"t", "u|t"}
+    second.send(member_epoch=-1)
+    assert set(group_of(coordinator)._regexes) == set(group_of(replayed(world))._regexes) == {"u|t"}
+
+
+@pytest.mark.parametrize("regex", ["(", "a)(b", "(?=t)", "t\\"])
+def test_a_regular_expression_that_is_none(world: GroupWorld, coordinator: GroupCoordinator, regex: str) -> None:
+    member = Member(world, coordinator, "a", subscribed_topic_names=None, subscribed_topic_regex=regex)
+    assert member.step() == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def test_no_regular_expression_holds_up_the_broker(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    """One that takes for ever where every way is tried."""
+    set_topic(world, "a" * 200, 1)
+    member = Member(world, coordinator, "a", subscribed_topic_names=None, subscribed_topic_regex="(a|a)*(a|a)*b")
+    settle(coordinator, member)
+    assert member.owned == {}
+
+
+def test_new_topics_are_noticed_whoever_leaves_meanwhile(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    regex = {"subscribed_topic_names": None, "subscribed_topic_regex": "t|u"}
+    first = Member(world, coordinator, "a", **regex)
+    second = Member(world, coordinator, "b", instance_id="two", **regex)
+    third = Member(world, coordinator, "c", **regex)
+    settle(coordinator, first, second, third)
+    set_topic(world, "u", 2)
+    third.send(member_epoch=-1)
+    settle(coordinator, first, second)
+    assert sum(len(numbers) for member in (first, second) for numbers in member.owned.values()) == 6
+    set_topic(world, "t", 5)
+    second.send(member_epoch=-2, instance_id="two")
+    first.step()
+    assert sum(len(n) for target in group_of(coordinator).targets.values() for n in target.values()) == 7
+
+
 def test_the_assignor_that_most_ask_for(world: GroupWorld, coordinator: GroupCoordinator) -> None:
     members = [Member(world, coordinator, name, server_assignor="range") for name in "ab"]
     settle(coordinator, *members)

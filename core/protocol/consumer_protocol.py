@@ -1,0 +1,31 @@
+"""What consumers tell each other through a classic group: an int16 version, then a message of
+`schema.consumer_protocol` (org.apache.kafka.clients.consumer.internals.ConsumerProtocol).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TypeVar
+
+from core.common.errors import MalformedMessageError
+from core.protocol.message import schema_of
+from core.protocol.message_codec import codec
+
+M = TypeVar("M")
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+"""The protocol type of groups whose members speak so."""
+
+_VERSION = struct.Struct(">h")
+
+
+def read_consumer_protocol(message_type: type[M], data: bytes) -> M:
+    """The message, of a newer version as of the newest that is known. MalformedMessageError where it is none."""
+    if len(data) < _VERSION.size:
+        raise MalformedMessageError(f"{len(data)} bytes are too few for a {message_type.__name__}")
+    (version,) = _VERSION.unpack_from(data)
+    if version < 0:
+        raise MalformedMessageError(f"{message_type.__name__} of version {version}")
+    version = min(version, schema_of(message_type).valid.last)
+    message, _ = codec(message_type, version).decode(memoryview(data), _VERSION.size)
+    return message
