@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from core.broker.broker_config import BrokerConfig, Endpoint
+from core.broker.fetch_session import FetchSessionCache
 from core.broker.group_log import GroupLog
 from core.broker.replica_manager import ReplicaManager
 from core.broker.request_dispatcher import SERVED_APIS, AnyApi, RequestDispatcher
@@ -146,6 +147,8 @@ class Broker:
         self.replicas.on_damage = self._scrubber.examine
         self._open_logs()
         self.group_log = GroupLog(self)
+        slots = self.config.integer("max.incremental.fetch.session.cache.slots")
+        self.fetch_sessions = FetchSessionCache(slots, self.clock)
 
     def _open_logs(self) -> None:
         is_new = not self.image.has_known_topics

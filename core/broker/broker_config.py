@@ -93,6 +93,13 @@ BROKER_CONFIG = ConfigDef(
             at_least(1024),
         ),
         ConfigKey(
+            "max.incremental.fetch.session.cache.slots",
+            _T.INT,
+            1000,
+            "Fetch sessions (KIP-227) that are kept at most.",
+            at_least(0),
+        ),
+        ConfigKey(
             "producer.id.expiration.ms",
             _T.INT,
             86400000,

@@ -22,7 +22,6 @@ PATH = Path(__file__).parents[2] / "docs" / "protocol.md"
 NOTES = {
     "Produce": "Versions 0 to 2 are advertised, as Kafka does, and refused. One record batch a partition and request. "
     "No transactions yet: a transactional batch is refused, INVALID_TXN_STATE.",
-    "Fetch": "No fetch sessions: every fetch is answered in full, session id 0 (docs/adr/0002).",
     "ListOffsets": "Of tiered storage (-4, -5) there is nothing to tell.",
     "FindCoordinator": "Groups only; transactional ids and share groups have no coordinator here yet.",
     "InitProducerId": "Idempotent producers; a transactional id is answered NOT_COORDINATOR.",

@@ -1,7 +1,7 @@
 """Fetch: batches from the log's files to the socket, or a wait until there are enough.
 
-Answers hold `FileRegion`s, which go out by sendfile: no record byte passes through here. Sessions (KIP-227) are not
-kept: the session id 0 in every answer says so, and clients send whole requests.
+Answers hold `FileRegion`s, which go out by sendfile: no record byte passes through here. A request of a fetch session
+is read as the whole request that it stands for; its answer leaves out what the client knows.
 """
 
 from __future__ import annotations
@@ -27,19 +27,23 @@ from core.records.compression import CompressionType
 
 if TYPE_CHECKING:
     from core.broker.broker import Broker
+    from core.broker.fetch_session import FetchSession
 
 _FIRST_VERSION_WITH_IDS = 13
 _FIRST_VERSION_WITH_ZSTD = 10
-_FINAL_EPOCH = -1
 
 
 def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> FetchResponse | DelayedOperation:
-    if request.session_id != 0 and request.session_epoch != _FINAL_EPOCH:
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    fetch = DelayedFetch(broker, request, context.api_version)
-    response = fetch.response()
+    try:
+        session = broker.fetch_sessions.find(request, uses_topic_ids=context.api_version >= _FIRST_VERSION_WITH_IDS)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    if session is not None:
+        request.topics = session.topics()
+    fetch = DelayedFetch(broker, request, context.api_version, session)
+    response = fetch.read()
     if fetch.is_enough(response) or request.max_wait_ms <= 0:
-        return response
+        return fetch.answer(response)
     fetch.wait()
     return fetch
 
@@ -47,11 +51,14 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Fe
 class DelayedFetch(DelayedOperation):
     """A fetch that is answered when `min_bytes` are there, when something is wrong, or after `max_wait_ms`."""
 
-    def __init__(self, broker: Broker, request: FetchRequest, version: int) -> None:
+    def __init__(self, broker: Broker, request: FetchRequest, version: int, session: FetchSession | None) -> None:
+        """`request`: with all that is wanted, also by the session."""
         super().__init__()
         self._broker = broker
         self._request = request
         self._version = version
+        self._session = session
+        self._session_epoch = session.epoch if session is not None else 0
         self._names: dict[bytes, str | None] = {}
         self._watched: list[TopicPartition] = []
 
@@ -69,7 +76,21 @@ class DelayedFetch(DelayedOperation):
         self._broker.replicas.unwatch(self, self._watched)
 
     def is_satisfied(self) -> bool:
-        return self.is_enough(self.response())
+        return self.is_enough(self.read())
+
+    def response(self) -> FetchResponse:
+        return self.answer(self.read())
+
+    def answer(self, response: FetchResponse) -> FetchResponse:
+        """What was read as the client is told it."""
+        session = self._session
+        if session is not None:
+            response.session_id = session.session_id
+            if session.epoch == self._session_epoch:
+                response.responses = session.without_known(response.responses)
+            else:  # the client went on elsewhere
+                response.error_code, response.responses = ErrorCode.INVALID_FETCH_SESSION_EPOCH, []
+        return response
 
     def is_enough(self, response: FetchResponse) -> bool:
         """Whether the answer need not wait: enough bytes, an error, or nothing that was asked for."""
@@ -81,7 +102,8 @@ class DelayedFetch(DelayedOperation):
                 size += len(data.records or b"")
         return size >= self._request.min_bytes or not response.responses
 
-    def response(self) -> FetchResponse:
+    def read(self) -> FetchResponse:
+        """What there is now, of everything that is wanted."""
         request = self._request
         left = min(request.max_bytes, self._broker.config.integer("fetch.max.bytes"))
         is_first = True

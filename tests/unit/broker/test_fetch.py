@@ -186,14 +186,6 @@ def test_errors_do_not_wait(broker: Broker) -> None:
         assert isinstance(send(broker, FETCH, request, PRODUCE_BY_NAME), list)
 
 
-def test_a_session_that_there_is_not(broker: Broker) -> None:
-    """Whoever asks for one gets id 0, which says that none is kept."""
-    add_topic(broker)
-    assert ask(broker, FETCH, fetch_request(0, session_epoch=0), PRODUCE_BY_NAME).session_id == 0
-    answer = ask(broker, FETCH, fetch_request(0, session_id=7, session_epoch=3), PRODUCE_BY_NAME)
-    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-
-
 def test_a_segment_that_is_deleted_under_an_answer(broker: Broker, tmp_path: Path) -> None:
     """The answer was made before; its bytes still go out."""
     add_topic(broker)

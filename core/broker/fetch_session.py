@@ -1,0 +1,209 @@
+"""Fetch sessions (KIP-227): the broker remembers what a client fetches, and speaks only of what changed.
+
+A client asks for a session with epoch 0, and is given an id. From then on its requests name only partitions that are
+new, changed or forgotten, with epochs that count up; answers hold only partitions that have records, an error or other
+watermarks than the client knows. Where there is no room the id is 0, and the client goes on with whole requests. Epoch
+-1 ends a session, and is what clients without one send.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from core.common.clock import Clock
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.protocol.schema.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_INITIAL_EPOCH = 0
+_FINAL_EPOCH = -1
+_MAX_ID = 0x7FFFFFFF
+_SAFE_MS = 120_000
+"""How long a session is safe from those that want its slot, after its beginning and after its last use."""
+MAX_PARTITIONS = 200_000
+"""Of all sessions together: some 100 MB."""
+
+_Key = tuple[str | bytes, int]  # a topic's name, or from version 13 its id; a partition
+
+
+@dataclass(slots=True)
+class _CachedPartition:
+    """What a client wants of a partition, and what it was told last; -1 where it must be told anew."""
+
+    topic: str
+    topic_id: bytes
+    wanted: FetchPartition
+    high_watermark: int = -1
+    log_start_offset: int = -1
+
+
+class FetchSession:
+    """Owned by its cache."""
+
+    def __init__(self, session_id: int, now_ms: int, *, uses_topic_ids: bool) -> None:
+        self.session_id = session_id
+        self.uses_topic_ids = uses_topic_ids
+        self.epoch = _INITIAL_EPOCH
+        """Of the last request."""
+        self.created_ms = self.last_used_ms = now_ms
+        self._partitions: dict[_Key, _CachedPartition] = {}  # in the order in which they are read
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    @property
+    def next_epoch(self) -> int:
+        return 1 if self.epoch == _MAX_ID else self.epoch + 1
+
+    def update(self, request: FetchRequest) -> None:
+        """Takes over what the request names, and forgets what it forgets."""
+        for topic in request.topics:
+            for wanted in topic.partitions:
+                key = self._topic_key(topic), wanted.partition
+                known = self._partitions.get(key)
+                if known is None:
+                    self._partitions[key] = _CachedPartition(topic.topic, topic.topic_id, wanted)
+                else:
+                    known.wanted = wanted
+        for forgotten in request.forgotten_topics_data:
+            topic_key = forgotten.topic_id if self.uses_topic_ids else forgotten.topic
+            for number in forgotten.partitions:
+                self._partitions.pop((topic_key, number), None)
+
+    def topics(self) -> list[FetchTopic]:
+        """All that the client wants, in the order in which its answer is filled."""
+        topics: list[FetchTopic] = []
+        for cached in self._partitions.values():
+            if not topics or (topics[-1].topic, topics[-1].topic_id) != (cached.topic, cached.topic_id):
+                topics.append(FetchTopic(cached.topic, cached.topic_id, []))
+            topics[-1].partitions.append(cached.wanted)
+        return topics
+
+    def without_known(self, responses: Iterable[FetchableTopicResponse]) -> list[FetchableTopicResponse]:
+        """The answers with the partitions that are news to the client; it counts as told of them. Those that records
+        are sent of come last the next time: none keeps others from their turn.
+        """
+        news = []
+        for topic in responses:
+            key = self._topic_key(topic)
+            partitions = [data for data in topic.partitions if self._is_news((key, data.partition_index), data)]
+            if partitions:
+                news.append(FetchableTopicResponse(topic.topic, topic.topic_id, partitions))
+        return news
+
+    def _is_news(self, key: _Key, data: PartitionData) -> bool:
+        cached = self._partitions[key]
+        was_told = cached.high_watermark, cached.log_start_offset
+        cached.high_watermark = -1 if data.error_code else data.high_watermark
+        cached.log_start_offset = data.log_start_offset
+        if data.records:
+            self._partitions[key] = self._partitions.pop(key)
+        return (
+            bool(data.records or data.error_code)
+            or data.diverging_epoch.epoch >= 0
+            or was_told != (data.high_watermark, data.log_start_offset)
+        )
+
+    def _topic_key(self, topic: FetchTopic | FetchableTopicResponse) -> str | bytes:
+        return topic.topic_id if self.uses_topic_ids else topic.topic
+
+
+class FetchSessionCache:
+    """The sessions of a broker, `slots` at most (`max.incremental.fetch.session.cache.slots`); owned by its task."""
+
+    def __init__(self, slots: int, clock: Clock) -> None:
+        self._slots = slots
+        self._clock = clock
+        self._sessions: dict[int, FetchSession] = {}  # the one that was used last comes last
+        self._cached_partitions = 0
+        self.evictions = 0
+        """Sessions that had to make room."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def cached_partitions(self) -> int:
+        """Of all sessions."""
+        return self._cached_partitions
+
+    def find(self, request: FetchRequest, *, uses_topic_ids: bool) -> FetchSession | None:
+        """The session of a request, brought up to it; None where the request stands alone.
+
+        KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR. The client
+        begins anew then.
+        """
+        if request.session_epoch in (_INITIAL_EPOCH, _FINAL_EPOCH):
+            self._remove(request.session_id)
+            is_new = request.session_epoch == _INITIAL_EPOCH
+            return self._create(request, uses_topic_ids=uses_topic_ids) if is_new else None
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if request.session_epoch != session.next_epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if uses_topic_ids != session.uses_topic_ids:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.epoch = request.session_epoch
+        session.last_used_ms = self._clock.now_ms()
+        self._sessions[session.session_id] = self._sessions.pop(session.session_id)
+        self._cached_partitions -= len(session)
+        session.update(request)
+        self._cached_partitions += len(session)
+        if self._cached_partitions > MAX_PARTITIONS:
+            self._remove(session.session_id)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if len(session) == 0:
+            self._remove(session.session_id)
+            return None
+        return session
+
+    def _create(self, request: FetchRequest, *, uses_topic_ids: bool) -> FetchSession | None:
+        now_ms = self._clock.now_ms()
+        session = FetchSession(self._unused_id(), now_ms, uses_topic_ids=uses_topic_ids)
+        session.update(request)
+        if self._cached_partitions + len(session) > MAX_PARTITIONS or not self._make_room(len(session), now_ms):
+            return None
+        self._sessions[session.session_id] = session
+        self._cached_partitions += len(session)
+        return session
+
+    def _unused_id(self) -> int:
+        session_id = 0
+        while session_id == 0 or session_id in self._sessions:
+            session_id = secrets.randbelow(_MAX_ID) + 1
+        return session_id
+
+    def _make_room(self, size: int, now_ms: int) -> bool:
+        """A slot for a session of `size` partitions, if need be that of one that nobody used for long, or of one that
+        is smaller and has had its time: what saves most stays.
+        """
+        if len(self._sessions) < self._slots:
+            return True
+        if not self._sessions:
+            return False
+        loser = next(iter(self._sessions.values()))
+        if now_ms - loser.last_used_ms <= _SAFE_MS:
+            old = [session for session in self._sessions.values() if now_ms - session.created_ms > _SAFE_MS]
+            loser = min(old, key=len, default=loser)
+            if not old or len(loser) >= size:
+                return False
+        self._remove(loser.session_id)
+        self.evictions += 1
+        return True
+
+    def _remove(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._cached_partitions -= len(session)
