@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from core.broker.request_dispatcher import SERVED_APIS, AnyApi, RequestDispatche
 from core.broker.scrubber import Scrubber
 from core.cluster.controller import Controller, NewTopic
 from core.cluster.found_topics import find_topics
-from core.cluster.metadata_image import MetadataImage, TopicImage
+from core.cluster.metadata_image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, TopicImage
 from core.cluster.metadata_log import MetadataLog, read_metadata_image
 from core.common.background import RunInBackground, run_now
 from core.common.clock import Clock, SystemClock
@@ -123,6 +123,7 @@ class Broker:
         self.node_id = meta.node_id
         self._metadata_log = MetadataLog(self._log_directory, meta.node_id, self.clock, self._filesystem)
         self.controller = Controller(self._metadata_log, meta.node_id, meta.directory_id)
+        self._take_dynamic_configs()
         settings = LogSettings(
             self.clock,
             self._filesystem,
@@ -308,15 +309,31 @@ class Broker:
 
         self.schedule(delay_ms, delete)
 
-    def set_topic_configs(self, name: str, overrides: dict[str, str | None], *, validate_only: bool) -> None:
-        """KafkaError as of `Controller.set_topic_configs`."""
+    def set_configs(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
+        """Sets keys of a resource, or with None removes them, from now on; checked by `ConfigResource.alter`."""
         self.ensure_writable()
-        self.controller.set_topic_configs(name, overrides, validate_only=validate_only)
-        config = self._log_config(name)
+        self.controller.set_configs(resource_type, name, changes)
+        if resource_type == BROKER_RESOURCE:
+            self._take_dynamic_configs()
+            self._configure_logs(self.image.topics)
+        elif resource_type == TOPIC_RESOURCE:
+            self._configure_logs([name])
+
+    def _take_dynamic_configs(self) -> None:
+        configs = self.image.configs
+        self.config = self.config.with_dynamic(
+            configs.get((BROKER_RESOURCE, ""), {}), configs.get((BROKER_RESOURCE, str(self.node_id)), {})
+        )
+
+    def _configure_logs(self, topics: Iterable[str]) -> None:
+        configs = {name: self._log_config(name) for name in topics}
+        expiration_ms = self.config.integer("producer.id.expiration.ms")
         for partition in self.replicas.partitions.values():
-            if partition.log.partition.topic == name:
-                partition.log.config = config
-                self.replicas.flush_as_configured(partition.log)
+            log = partition.log
+            if log.partition.topic in configs:
+                log.config = configs[log.partition.topic]
+                log.producers.expiration_ms = expiration_ms
+                self.replicas.flush_as_configured(log)
 
     # --- producers
 

@@ -6,8 +6,9 @@ Kafka's can be used as it is.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from core.common.config_def import (
     ConfigDef,
@@ -17,8 +18,10 @@ from core.common.config_def import (
     at_least,
     value_text,
 )
-from core.common.errors import UsageError
+from core.common.errors import KafkaError, UsageError
 from core.log.log_config import SERVER_KEYS, TOPIC_CONFIG
+
+_log = logging.getLogger("plog.config")
 
 _T = ConfigType
 _INT_MAX = 0x7FFFFFFF
@@ -48,7 +51,7 @@ def _topic_default_keys() -> list[ConfigKey]:
                     default,
                     f"Default of {topic_key.name} for topics: {topic_key.doc}",
                     None if default is None else topic_key.validator,
-                    is_dynamic=factor == 1,
+                    is_dynamic=factor == 1 and name != "log.flush.scheduler.interval.ms",
                 )
             )
     return keys
@@ -84,7 +87,22 @@ BROKER_CONFIG = ConfigDef(
         ConfigKey(
             "connections.max.idle.ms", _T.LONG, 600000, "After how long an idle connection is closed, ms; -1 is never."
         ),
-        ConfigKey("max.connections", _T.INT, _INT_MAX, "Connections that may be open at once.", at_least(0)),
+        ConfigKey(
+            "max.connections",
+            _T.INT,
+            _INT_MAX,
+            "Connections that may be open at once; more of them wait.",
+            at_least(0),
+            is_dynamic=True,
+        ),
+        ConfigKey(
+            "max.connections.per.ip",
+            _T.INT,
+            _INT_MAX,
+            "Connections that may be open at once from one address; more of them are closed.",
+            at_least(0),
+            is_dynamic=True,
+        ),
         ConfigKey(
             "fetch.max.bytes",
             _T.INT,
@@ -105,6 +123,7 @@ BROKER_CONFIG = ConfigDef(
             86400000,
             "After how long an idle producer's sequences are forgotten, ms.",
             at_least(1),
+            is_dynamic=True,
         ),
         ConfigKey(
             "log.flush.offset.checkpoint.interval.ms",
@@ -159,6 +178,22 @@ BROKER_CONFIG = ConfigDef(
             "How often such members are told to speak, ms.",
             at_least(1),
         ),
+        ConfigKey(
+            "group.consumer.min.session.timeout.ms",
+            _T.INT,
+            45000,
+            "The shortest consumer.session.timeout.ms that a group may be given, ms.",
+            at_least(1),
+        ),
+        ConfigKey("group.consumer.max.session.timeout.ms", _T.INT, 60000, "The longest one, ms.", at_least(1)),
+        ConfigKey(
+            "group.consumer.min.heartbeat.interval.ms",
+            _T.INT,
+            5000,
+            "The shortest consumer.heartbeat.interval.ms that a group may be given, ms.",
+            at_least(1),
+        ),
+        ConfigKey("group.consumer.max.heartbeat.interval.ms", _T.INT, 15000, "The longest one, ms.", at_least(1)),
         ConfigKey("group.consumer.max.size", _T.INT, _INT_MAX, "The most members of such a group.", at_least(1)),
         ConfigKey("group.max.size", _T.INT, _INT_MAX, "The most members that a group may have.", at_least(1)),
         ConfigKey(
@@ -232,17 +267,37 @@ def parse_endpoint(text: str, default_port: int = DEFAULT_PORT) -> Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """Settings by Kafka's names: `settings` those that were given, `unknown` those of them that plog does not know."""
+    """Settings by Kafka's names: `settings` those in force that somebody gave, `unknown` what plog does not know.
+
+    They come from the server's properties (`static`) and, while it runs, from what is set of all brokers
+    (`dynamic_defaults`) and of this one (`dynamic`); the last that says something goes first.
+    """
 
     settings: Mapping[str, Value] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
+    static: Mapping[str, Value] = field(default_factory=dict)
+    dynamic_defaults: Mapping[str, str] = field(default_factory=dict)
+    dynamic: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> BrokerConfig:
         """KafkaError(INVALID_CONFIG) for a value that its key does not allow."""
         known = {name: BROKER_CONFIG[name].parse(text) for name, text in properties.items() if name in BROKER_CONFIG}
         unknown = {name: text for name, text in properties.items() if name not in BROKER_CONFIG}
-        return cls(known, unknown)
+        return cls(known, unknown, known)
+
+    def with_dynamic(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
+        """With these instead of what was set so far while it runs. Of what another version of Kafka wrote only what
+        plog knows and accepts is in force.
+        """
+        settings = dict(self.static)
+        for name, text in [*defaults.items(), *own.items()]:
+            if name in BROKER_CONFIG and BROKER_CONFIG[name].is_dynamic:
+                try:
+                    settings[name] = BROKER_CONFIG[name].parse(text)
+                except KafkaError as error:
+                    _log.warning("a setting of the broker is left out: %s", error)
+        return replace(self, settings=settings, dynamic_defaults=defaults, dynamic=own)
 
     def __getitem__(self, name: str) -> Value:
         return self.settings.get(name, BROKER_CONFIG[name].default)

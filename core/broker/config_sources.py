@@ -24,6 +24,9 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
+    GROUP_CONFIG = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,8 @@ class DescribedConfig:
     source: ConfigSource
     synonyms: tuple[Synonym, ...]
     is_read_only: bool
-    doc: str
+    doc: str | None = None
+    is_sensitive: bool = False
 
 
 def describe_topic_configs(
@@ -72,7 +76,7 @@ def describe_topic_configs(
         if own is not None:
             synonyms.append(Synonym(key.name, own, ConfigSource.TOPIC_CONFIG))
         for name, _ in SERVER_KEYS.get(key.name, ()):
-            synonyms += _broker_synonyms(config, name)
+            synonyms += broker_synonyms(config, name)
         value = value_text(config.topic_default(key.name)) if own is None else own
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
         described.append(
@@ -90,28 +94,62 @@ def _as_parsed(key: ConfigKey, text: str) -> str:
 
 
 def describe_broker_configs(config: BrokerConfig) -> list[DescribedConfig]:
-    described = []
+    """Every key of the broker, and those that it was given and does not know: what they hold is not told."""
+    unknown = {
+        name: source for values, source in _dynamic_layers(config) for name in values if name not in BROKER_CONFIG
+    }
+    described = [
+        DescribedConfig(
+            name,
+            None,
+            ConfigType.UNKNOWN,
+            source,
+            (Synonym(name, None, source),),
+            is_read_only=True,
+            is_sensitive=True,
+        )
+        for name, source in unknown.items()
+    ]
     for key in BROKER_CONFIG:
-        synonyms = _broker_synonyms(config, key.name)
-        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+        synonyms = broker_synonyms(config, key.name)
         described.append(
             DescribedConfig(
                 key.name,
                 value_text(config[key.name]),
                 key.type,
-                source,
+                synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
                 tuple(synonyms),
-                is_read_only=True,
+                is_read_only=not key.is_dynamic,
                 doc=key.doc,
             )
         )
     return described
 
 
-def _broker_synonyms(config: BrokerConfig, name: str) -> list[Synonym]:
-    synonyms = []
-    if name in config.settings:
-        synonyms.append(Synonym(name, value_text(config.settings[name]), ConfigSource.STATIC_BROKER_CONFIG))
+def describe_broker_defaults(config: BrokerConfig) -> list[DescribedConfig]:
+    """What is set of all brokers while they run."""
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    return [
+        DescribedConfig(
+            name, text, BROKER_CONFIG[name].type, source, (Synonym(name, text, source),), is_read_only=False
+        )
+        for name, text in config.dynamic_defaults.items()
+        if name in BROKER_CONFIG
+    ]
+
+
+def _dynamic_layers(config: BrokerConfig) -> list[tuple[Mapping[str, str], ConfigSource]]:
+    return [
+        (config.dynamic_defaults, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (config.dynamic, ConfigSource.DYNAMIC_BROKER_CONFIG),
+    ]
+
+
+def broker_synonyms(config: BrokerConfig, name: str) -> list[Synonym]:
+    """Every place that says something of a key of the broker, the one in force first."""
+    synonyms = [Synonym(name, v[name], source) for v, source in reversed(_dynamic_layers(config)) if name in v]
+    if name in config.static:
+        synonyms.append(Synonym(name, value_text(config.static[name]), ConfigSource.STATIC_BROKER_CONFIG))
     default = BROKER_CONFIG[name].default
     if default is not None:
         synonyms.append(Synonym(name, value_text(default), ConfigSource.DEFAULT_CONFIG))

@@ -86,7 +86,7 @@ class Connection:
         self._max_request_bytes = max_request_bytes
         self._on_close = on_close
         self._local_host: str = sock.getsockname()[0]
-        self._client_host, self._peer = _peer(sock)
+        self.client_host, self._peer = _peer(sock)
         self._partial: bytearray | None = None  # holds a frame of which more is to come, from its size on
         self._received = 0  # bytes of it that are there
         self._aside = bytearray()  # what was received behind a request whose answer waits
@@ -151,7 +151,7 @@ class Connection:
             if frame_end > end or body > end:
                 self._keep_partial(data[start:end])
                 return
-            answer = self._dispatcher.handle(data[body:frame_end], self._local_host, self._client_host)
+            answer = self._dispatcher.handle(data[body:frame_end], self._local_host, self.client_host)
             if answer is not None:
                 self._answer(answer)
             start = frame_end

@@ -13,8 +13,9 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from core.broker.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_setting
 from core.cluster.controller import NewTopic
-from core.cluster.metadata_image import TopicImage
+from core.cluster.metadata_image import GROUP_RESOURCE, TopicImage
 from core.cluster.partition import Partition
 from core.common.deferred import TimerHandle
 from core.common.error_code import ErrorCode
@@ -78,8 +79,6 @@ class GroupLog:
             group_max_size=integer("group.max.size"),
             offset_metadata_max_bytes=integer("offset.metadata.max.bytes"),
             offsets_retention_minutes=integer("offsets.retention.minutes"),
-            group_consumer_session_timeout_ms=integer("group.consumer.session.timeout.ms"),
-            group_consumer_heartbeat_interval_ms=integer("group.consumer.heartbeat.interval.ms"),
             group_consumer_max_size=integer("group.consumer.max.size"),
         )
         self.coordinator = GroupCoordinator(self)
@@ -92,6 +91,16 @@ class GroupLog:
     @property
     def metadata_version(self) -> int:
         return self._broker.controller.end_offset
+
+    def session_timeout_ms(self, group_id: str) -> int:
+        return self._setting(SESSION_TIMEOUT, group_id)
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        return self._setting(HEARTBEAT_INTERVAL, group_id)
+
+    def _setting(self, name: str, group_id: str) -> int:
+        settings = self._broker.image.configs.get((GROUP_RESOURCE, group_id), {})
+        return group_setting(name, settings, self._broker.config)
 
     def now_ms(self) -> int:
         return self._broker.clock.now_ms()

@@ -34,6 +34,7 @@ class SocketServer:
         self._idle_since: dict[Connection, float] = {}
         self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-background")
         self._flushing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-flusher")
+        self._is_full = False
         self._stopped = asyncio.Event()
         self.endpoint = listen
 
@@ -90,8 +91,12 @@ class SocketServer:
         assert self._listener is not None
         loop = asyncio.get_running_loop()
         for _ in range(self._broker.config.integer("socket.listen.backlog.size")):
+            if len(self._connections) >= self._broker.config.integer("max.connections"):
+                loop.remove_reader(self._listener.fileno())
+                self._is_full = True  # who comes now waits in the backlog
+                return
             try:
-                sock, _ = self._listener.accept()
+                sock, (host, *_) = self._listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -101,7 +106,8 @@ class SocketServer:
                 loop.remove_reader(self._listener.fileno())
                 loop.call_later(_ACCEPT_AGAIN_SECONDS, self._accept_again)
                 return
-            if len(self._connections) >= self._broker.config.integer("max.connections"):
+            if not self._may_connect(host):
+                _log.warning("closing a connection of %s: it has max.connections.per.ip", host)
                 sock.close()
                 continue
             sock.setblocking(False)
@@ -113,12 +119,22 @@ class SocketServer:
                     self._broker.dispatcher,
                     self._buffers,
                     self._broker.config.integer("socket.request.max.bytes"),
-                    self._connections.discard,
+                    self._on_closed,
                 )
             except OSError:  # the client is gone already
                 sock.close()
                 continue
             self._connections.add(connection)
+
+    def _may_connect(self, host: str) -> bool:
+        most = self._broker.config.integer("max.connections.per.ip")
+        return most > len(self._connections) or most > sum(c.client_host == host for c in self._connections)
+
+    def _on_closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if self._is_full:
+            self._is_full = False
+            self._accept_again()
 
     def _accept_again(self) -> None:
         if self._listener is not None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from core.cluster.found_topics import FoundTopic
 from core.cluster.metadata_image import (
-    BROKER_RESOURCE,
     NO_LEADER,
     TOPIC_RESOURCE,
     MetadataImage,
@@ -326,25 +325,9 @@ class Controller:
 
     # --- configurations
 
-    def set_topic_configs(self, name: str, overrides: Mapping[str, str | None], *, validate_only: bool = False) -> None:
-        """Sets each key, or with None removes it. KafkaError: no such topic, or values that are not valid together."""
-        self._topic(name)
-        after = dict(self.image.topic_configs(name))
-        for key, value in overrides.items():
-            if value is None:
-                after.pop(key, None)
-            else:
-                after[key] = value
-        parse_topic_configs(after)
-        if not validate_only:
-            self._append_configs(TOPIC_RESOURCE, name, overrides)
-
-    def set_broker_configs(self, name: str, overrides: Mapping[str, str | None]) -> None:
-        """Dynamic settings of one broker, or with an empty name of all; checked by the caller."""
-        self._append_configs(BROKER_RESOURCE, name, overrides)
-
-    def _append_configs(self, resource_type: int, name: str, overrides: Mapping[str, str | None]) -> None:
-        records = [ConfigRecord(resource_type, name, key, value) for key, value in overrides.items()]
+    def set_configs(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
+        """Sets keys of a resource, or with None removes them; checked by the caller."""
+        records = [ConfigRecord(resource_type, name, key, value) for key, value in changes.items()]
         if records:
             self._log.append(records)
 

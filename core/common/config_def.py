@@ -22,6 +22,7 @@ Validator = Callable[[Value], str | None]
 class ConfigType(IntEnum):
     """Numbers as DescribeConfigs reports them."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3

@@ -224,7 +224,7 @@ class ConsumerGroup:
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self._environment.config.group_consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self._environment.heartbeat_interval_ms(self.group_id),
             assignment=_assignment(member) if wants_all or member.assigned != had else None,
         )
 
@@ -345,7 +345,7 @@ class ConsumerGroup:
     def _expect(self, member: ConsumerMember) -> None:
         """A session has begun anew, and the time to give up what must be given up."""
         session = self._sessions.setdefault(member.member_id, _Session())
-        timeout_ms = self._environment.config.group_consumer_session_timeout_ms
+        timeout_ms = self._environment.session_timeout_ms(self.group_id)
         session.deadline_ms = self._environment.now_ms() + timeout_ms
         if session.timer is None:
             self._watch(member.member_id, session, timeout_ms)
@@ -384,7 +384,7 @@ class ConsumerGroup:
         except KafkaError:
             session = self._sessions[member_id]
             if session.timer is None:
-                self._watch(member_id, session, self._environment.config.group_consumer_session_timeout_ms)
+                self._watch(member_id, session, self._environment.session_timeout_ms(self.group_id))
 
     def begin(self) -> None:
         """All is loaded: time runs for the members."""

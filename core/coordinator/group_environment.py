@@ -28,8 +28,6 @@ class GroupConfig:
     group_max_size: int = 0x7FFFFFFF
     offset_metadata_max_bytes: int = 4096
     offsets_retention_minutes: int = 10080
-    group_consumer_session_timeout_ms: int = 45_000
-    group_consumer_heartbeat_interval_ms: int = 5000
     group_consumer_max_size: int = 0x7FFFFFFF
 
 
@@ -46,6 +44,14 @@ class GroupEnvironment(Protocol):
     @property
     def metadata_version(self) -> int:
         """Another one whenever the topics may be others."""
+        ...
+
+    def session_timeout_ms(self, group_id: str) -> int:
+        """How long a member of a consumer group may be silent."""
+        ...
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        """How often such members speak."""
         ...
 
     def now_ms(self) -> int: ...

@@ -29,7 +29,7 @@ class ProducerStateManager:
     def __init__(self, directory: Path, filesystem: FileSystem, *, producer_id_expiration_ms: int) -> None:
         self._directory = directory
         self._filesystem = filesystem
-        self._expiration_ms = producer_id_expiration_ms
+        self.expiration_ms = producer_id_expiration_ms
         self._producers: dict[int, ProducerState] = {}
         self._ongoing: dict[int, LogOffsetMetadata] = {}  # producer id -> first offset, in order of offsets
         self._unreplicated: list[tuple[LogOffsetMetadata, int]] = []  # (first offset, last offset) of ended ones
@@ -105,7 +105,7 @@ class ProducerStateManager:
         expired = [
             p
             for p, state in self._producers.items()
-            if state.current_txn_first_offset is None and now_ms - state.last_timestamp >= self._expiration_ms
+            if state.current_txn_first_offset is None and now_ms - state.last_timestamp >= self.expiration_ms
         ]
         for producer_id in expired:
             del self._producers[producer_id]
@@ -146,7 +146,7 @@ class ProducerStateManager:
                 state = ProducerState.from_snapshot(entry)
                 if state.current_txn_first_offset is not None:
                     self._ongoing[entry.producer_id] = LogOffsetMetadata(state.current_txn_first_offset, -1, -1)
-                elif now_ms - entry.timestamp >= self._expiration_ms:
+                elif now_ms - entry.timestamp >= self.expiration_ms:
                     continue
                 self._producers[entry.producer_id] = state
             self._ongoing = dict(sorted(self._ongoing.items(), key=lambda item: item[1]))

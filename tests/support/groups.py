@@ -47,6 +47,12 @@ class GroupWorld:
         self._timers: list[tuple[int, int, _Timer]] = []
         self._numbers = itertools.count()
 
+    def session_timeout_ms(self, group_id: str) -> int:
+        return 45_000
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        return 5000
+
     def now_ms(self) -> int:
         return self.clock.now_ms()
 

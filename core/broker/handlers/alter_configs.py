@@ -1,11 +1,12 @@
-"""AlterConfigs: replaces all settings of topics; what is not given goes back to its default."""
+"""AlterConfigs: replaces all settings of a resource; what is not given goes back to its default."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.broker.handlers.incremental_alter_configs import ensure_topic_resource
+from core.broker.config_resources import ensure_named_once, find_config_resource
 from core.broker.request_context import RequestContext
+from core.cluster.metadata_image import BROKER_LOGGER_RESOURCE
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.protocol.schema.alter_configs import (
@@ -32,10 +33,13 @@ def handle(broker: Broker, request: AlterConfigsRequest, context: RequestContext
 
 
 def _alter(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> None:
-    ensure_topic_resource(resource.resource_type, [config.name for config in resource.configs])
-    overrides: dict[str, str | None] = dict.fromkeys(broker.image.topic_configs(resource.resource_name))
+    if resource.resource_type == BROKER_LOGGER_RESOURCE:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+    ensure_named_once([config.name for config in resource.configs])
+    configs = find_config_resource(broker, resource.resource_type, resource.resource_name)
+    changes: dict[str, str | None] = dict.fromkeys(configs.overrides())
     for config in resource.configs:
         if config.value is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for: {config.name}")
-        overrides[config.name] = config.value
-    broker.set_topic_configs(resource.resource_name, overrides, validate_only=validate_only)
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
+        changes[config.name] = config.value
+    configs.alter(changes, validate_only=validate_only)

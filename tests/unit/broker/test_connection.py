@@ -247,7 +247,25 @@ def test_without_acks_there_is_no_answer_but_the_end_when_it_failed(broker: Brok
     assert broker.replicas.find("t", 0).log.log_end_offset == 1
 
 
-def test_no_more_connections_than_max_connections(tmp_path: Path) -> None:
+def test_no_more_connections_from_one_address_than_allowed(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path / "data", max_connections_per_ip="2")
+
+    async def talk(server: SocketServer) -> None:
+        clients = [await connect(server) for _ in range(3)]
+        assert await clients[2][0].read() == b""
+        clients[0][1].close()
+        await asyncio.sleep(0.05)
+        reader, writer = await connect(server)
+        writer.write(versions_frame(2))
+        assert await read_correlation_ids(reader, 1) == [2]
+
+    try:
+        serving(broker, talk)
+    finally:
+        broker.close()
+
+
+def test_those_above_max_connections_wait(tmp_path: Path) -> None:
     broker = open_broker(tmp_path / "data", max_connections="2")
 
     async def talk(server: SocketServer) -> None:
@@ -255,11 +273,11 @@ def test_no_more_connections_than_max_connections(tmp_path: Path) -> None:
         for reader, writer in clients[:2]:
             writer.write(versions_frame(1))
             assert await read_correlation_ids(reader, 1) == [1]
-        assert await clients[2][0].read() == b""
-        clients[0][1].close()
-        await asyncio.sleep(0.05)
-        reader, writer = await connect(server)
+        reader, writer = clients[2]
         writer.write(versions_frame(2))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(read_correlation_ids(reader, 1), 0.2)
+        clients[0][1].close()
         assert await read_correlation_ids(reader, 1) == [2]
 
     try:

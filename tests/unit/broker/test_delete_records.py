@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.broker.broker import Broker
+from core.cluster.metadata_image import TOPIC_RESOURCE
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.protocol.api import DELETE_RECORDS
@@ -102,7 +103,7 @@ def test_a_retention_that_changes_is_obeyed(tmp_path: Path) -> None:
     clock.advance(99 * DAY_MS)
     broker.apply_retention()
     assert values_of(fetch(broker, 0)) == [b"a"]
-    broker.set_topic_configs("t", {"retention.ms": "1000"}, validate_only=False)
+    broker.set_configs(TOPIC_RESOURCE, "t", {"retention.ms": "1000"})
     broker.apply_retention()
     assert fetch(broker, 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     broker.close()

@@ -1,0 +1,390 @@
+"""What can be configured while the broker runs: topics, the broker, groups, client metrics, loggers.
+
+Each kind of resource says which keys it has, where their values come from, and what may be set. The settings live in
+the metadata log as Kafka's ConfigRecords do, but for the levels of loggers, which last as long as the process. Refusals
+are in Kafka's words (kafka.server.ConfigAdminManager, org.apache.kafka.controller.ConfigurationControlManager).
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from core.broker.broker_config import BROKER_CONFIG
+from core.broker.config_sources import (
+    ConfigSource,
+    DescribedConfig,
+    Synonym,
+    broker_synonyms,
+    describe_broker_configs,
+    describe_broker_defaults,
+    describe_topic_configs,
+)
+from core.broker.group_configs import GROUP_CONFIG, GROUP_DEFAULTS, ensure_valid_group_configs
+from core.cluster.metadata_image import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+from core.common.config_def import ConfigDef, ConfigKey, ConfigType, value_text
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.regular_expression import matching
+from core.common.topic_partition import ensure_valid_topic_name
+from core.log.log_config import TOPIC_CONFIG, parse_topic_configs
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+_log = logging.getLogger("plog.config")
+
+Overrides = Mapping[str, str | None]
+"""Key -> its new value; None removes it."""
+
+
+class ConfigResource(ABC):
+    """One resource of a kind; it need not exist."""
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        self._broker = broker
+        self._name = name
+
+    @staticmethod
+    @abstractmethod
+    def names(broker: Broker) -> Iterable[str]:
+        """Of the resources of this kind that ListConfigResources tells."""
+
+    @abstractmethod
+    def describe(self) -> list[DescribedConfig]:
+        """KafkaError where there is no such resource."""
+
+    @abstractmethod
+    def overrides(self) -> Mapping[str, str]:
+        """What is set of the resource itself. KafkaError where it can't be configured."""
+
+    @abstractmethod
+    def alter(self, changes: Overrides, *, validate_only: bool) -> None:
+        """KafkaError where what would then be set is not valid; nothing is changed in that case."""
+
+    @abstractmethod
+    def elements(self, key: str, operation: str) -> list[str]:
+        """Of a list that is appended to or subtracted from. KafkaError for a key whose value is none; `operation`
+        is APPEND or SUBTRACT.
+        """
+
+
+class _StoredConfigs(ConfigResource):
+    """A kind whose settings are in the metadata log."""
+
+    resource_type: ClassVar[int]
+
+    @property
+    def _stored(self) -> Mapping[str, str]:
+        return self._broker.image.configs.get((self.resource_type, self._name), {})
+
+    def overrides(self) -> Mapping[str, str]:
+        self._ensure_configurable()
+        return self._stored
+
+    def alter(self, changes: Overrides, *, validate_only: bool) -> None:
+        after = {**self.overrides(), **changes}
+        self._ensure_valid({key: value for key, value in after.items() if value is not None})
+        if not validate_only:
+            self._broker.set_configs(self.resource_type, self._name, changes)
+
+    def elements(self, key: str, operation: str) -> list[str]:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {operation} to key {key} because its type is not LIST.")
+
+    @abstractmethod
+    def _ensure_configurable(self) -> None:
+        """KafkaError where there is no resource of that name."""
+
+    @abstractmethod
+    def _ensure_valid(self, after: Mapping[str, str]) -> None:
+        """KafkaError for settings that may not be, all together."""
+
+
+def _names_of(broker: Broker, resource_type: int) -> Iterable[str]:
+    return [name for type_, name in broker.image.configs if type_ == resource_type]
+
+
+def _split(text: str | None) -> list[str]:
+    return [part for part in (text or "").split(",") if part]
+
+
+class TopicConfigs(_StoredConfigs):
+    resource_type = TOPIC_RESOURCE
+
+    @staticmethod
+    def names(broker: Broker) -> Iterable[str]:
+        return broker.image.topics
+
+    def describe(self) -> list[DescribedConfig]:
+        ensure_valid_topic_name(self._name)
+        if self._name not in self._broker.image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return describe_topic_configs(self._broker.config, self._stored, self._broker.replicas.gaps_of(self._name))
+
+    def elements(self, key: str, operation: str) -> list[str]:
+        if TOPIC_CONFIG[key].type is not ConfigType.LIST:
+            return super().elements(key, operation)
+        present = self._stored.get(key)
+        return _split(value_text(self._broker.config.topic_default(key)) if present is None else present)
+
+    def _ensure_configurable(self) -> None:
+        if not self._name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        if self._name not in self._broker.image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{self._name}' does not exist.")
+
+    def _ensure_valid(self, after: Mapping[str, str]) -> None:
+        parse_topic_configs(after)
+
+
+class BrokerConfigs(_StoredConfigs):
+    """Of this broker, by its id, or of all, by the empty name."""
+
+    resource_type = BROKER_RESOURCE
+
+    @staticmethod
+    def names(broker: Broker) -> Iterable[str]:
+        return [str(broker.node_id)]
+
+    def describe(self) -> list[DescribedConfig]:
+        if self._name == "":
+            return describe_broker_defaults(self._broker.config)
+        expected = f"expected {self._broker.node_id} or empty string, but"
+        _ensure_this_broker(self._broker, self._name, "Broker id", expected)
+        return describe_broker_configs(self._broker.config)
+
+    def elements(self, key: str, operation: str) -> list[str]:
+        if key not in BROKER_CONFIG or BROKER_CONFIG[key].type is not ConfigType.LIST:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"Config value {operation.lower()} is not allowed for config key: {key}"
+            )
+        present = self._stored.get(key)
+        return _split(value_text(self._broker.config[key]) if present is None else present)
+
+    def _ensure_configurable(self) -> None:
+        if self._name != "":
+            _ensure_this_broker(self._broker, self._name, "Node id", f"expected {self._broker.node_id}, but")
+
+    def _ensure_valid(self, after: Mapping[str, str]) -> None:
+        changed = {key: value for key, value in after.items() if value != self._stored.get(key)}
+        fixed = [key for key in changed if key in BROKER_CONFIG and not BROKER_CONFIG[key].is_dynamic]
+        if fixed:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
+            )
+        for key, value in changed.items():
+            if key not in BROKER_CONFIG:
+                _log.warning("%s is not known to plog and changes nothing; it is kept", key)
+                continue
+            try:
+                BROKER_CONFIG[key].parse(value)
+            except KafkaError as error:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
+
+
+def _ensure_this_broker(broker: Broker, name: str, what: str, expected: str) -> None:
+    if not name.removeprefix("-").isdecimal():
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} must be an integer, but it is: {name}")
+    if name != str(broker.node_id):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, {expected} received {name}")
+
+
+class GroupConfigs(_StoredConfigs):
+    """Of a group, whether it exists or not."""
+
+    resource_type = GROUP_RESOURCE
+
+    @staticmethod
+    def names(broker: Broker) -> Iterable[str]:
+        return _names_of(broker, GROUP_RESOURCE)
+
+    def describe(self) -> list[DescribedConfig]:
+        if not self._name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return [
+            _described(
+                key,
+                self._stored.get(key.name),
+                ConfigSource.GROUP_CONFIG,
+                broker_synonyms(self._broker.config, GROUP_DEFAULTS[key.name]),
+            )
+            for key in GROUP_CONFIG
+        ]
+
+    def _ensure_configurable(self) -> None:
+        if not self._name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+
+    def _ensure_valid(self, after: Mapping[str, str]) -> None:
+        ensure_valid_group_configs(after, self._broker.config)
+
+
+_METRICS_INTERVAL_MS = range(100, 3_600_001)
+_CLIENT_ATTRIBUTES = (
+    "client_instance_id", "client_id", "client_software_name", "client_software_version", "client_source_address",
+    "client_source_port",
+)  # fmt: skip
+
+CLIENT_METRICS_CONFIG = ConfigDef(
+    "client metrics",
+    [
+        ConfigKey("interval.ms", ConfigType.INT, 300_000, "How often clients push their metrics, ms."),
+        ConfigKey("match", ConfigType.LIST, [], "Which clients: attribute=regular expression."),
+        ConfigKey("metrics", ConfigType.LIST, [], "Prefixes of the names of the metrics that are wanted."),
+    ],
+)
+"""Subscriptions of KIP-714. As in a Kafka that has no plugin for them, no client is asked."""
+
+
+class ClientMetricsConfigs(_StoredConfigs):
+    resource_type = CLIENT_METRICS_RESOURCE
+
+    @staticmethod
+    def names(broker: Broker) -> Iterable[str]:
+        return _names_of(broker, CLIENT_METRICS_RESOURCE)
+
+    def describe(self) -> list[DescribedConfig]:
+        if not self._name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        return [
+            _described(key, self._stored.get(key.name), ConfigSource.CLIENT_METRICS_CONFIG, [])
+            for key in CLIENT_METRICS_CONFIG
+        ]
+
+    def _ensure_configurable(self) -> None:
+        if not self._name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+
+    def _ensure_valid(self, after: Mapping[str, str]) -> None:
+        for key, value in after.items():
+            if key not in CLIENT_METRICS_CONFIG:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {key}")
+            parsed = CLIENT_METRICS_CONFIG[key].parse(value)
+            if isinstance(parsed, int) and parsed not in _METRICS_INTERVAL_MS:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"Invalid value {value} for interval.ms, interval must be between 100 and 3600000 (1 hour)",
+                )
+            if key == "match" and isinstance(parsed, list):
+                for pattern in parsed:
+                    _ensure_client_pattern(pattern)
+
+
+def _ensure_client_pattern(text: str) -> None:
+    attribute, separator, pattern = text.partition("=")
+    try:
+        if not separator or attribute.strip() not in _CLIENT_ATTRIBUTES:
+            raise ValueError
+        matching(pattern.strip(), [])
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {text}") from None
+
+
+def _described(key: ConfigKey, own: str | None, source: ConfigSource, fallbacks: list[Synonym]) -> DescribedConfig:
+    synonyms = ([Synonym(key.name, own, source)] if own is not None else []) + fallbacks
+    value = synonyms[0].value if synonyms else value_text(key.default)
+    found = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+    return DescribedConfig(key.name, value, key.type, found, tuple(synonyms), is_read_only=False, doc=key.doc)
+
+
+_LEVELS = {
+    "TRACE": 5,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+_ROOT = "root"
+
+
+class BrokerLoggers(ConfigResource):
+    """The levels of this process's loggers (KIP-412); not stored."""
+
+    @staticmethod
+    def names(broker: Broker) -> Iterable[str]:
+        return [str(broker.node_id)]
+
+    def describe(self) -> list[DescribedConfig]:
+        if not self._name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        _ensure_this_broker(self._broker, self._name, "Broker id", f"expected {self._broker.node_id} but")
+        source = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
+        return [
+            DescribedConfig(logger, level, ConfigType.UNKNOWN, source, (), is_read_only=False)
+            for logger, level in self._levels().items()
+        ]
+
+    def overrides(self) -> Mapping[str, str]:
+        if not self._name.isdecimal():
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {self._name}")
+        if self._name != str(self._broker.node_id):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected node id. Expected {self._broker.node_id}, but received {self._name}",
+            )
+        return {}
+
+    def alter(self, changes: Overrides, *, validate_only: bool) -> None:
+        loggers = self._levels()
+        for logger, level in changes.items():
+            if logger not in loggers:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {logger} does not exist!")
+            if level is None and logger == _ROOT:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
+            if level is not None and level.upper() not in _LEVELS:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"Cannot set the log level of {logger} to {level} as it is not a supported log level. "
+                    f"Valid log levels are {', '.join(_LEVELS)}",
+                )
+        if not validate_only:
+            for logger, level in changes.items():
+                _logger(logger).setLevel(logging.NOTSET if level is None else _LEVELS[level.upper()])
+
+    def elements(self, key: str, operation: str) -> list[str]:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{operation} operation is not allowed for the BROKER_LOGGER resource, as for {key}",
+        )
+
+    def _levels(self) -> dict[str, str]:
+        names = [_ROOT, "plog", *sorted(n for n in logging.root.manager.loggerDict if n.startswith("plog."))]
+        texts = {number: text for text, number in _LEVELS.items()}
+        return {name: texts.get(_logger(name).getEffectiveLevel(), "INFO") for name in names}
+
+
+def _logger(name: str) -> logging.Logger:
+    return logging.getLogger(None if name == _ROOT else name)
+
+
+CONFIG_RESOURCES: Mapping[int, type[ConfigResource]] = {
+    TOPIC_RESOURCE: TopicConfigs,
+    BROKER_RESOURCE: BrokerConfigs,
+    BROKER_LOGGER_RESOURCE: BrokerLoggers,
+    CLIENT_METRICS_RESOURCE: ClientMetricsConfigs,
+    GROUP_RESOURCE: GroupConfigs,
+}
+"""By the numbers of org.apache.kafka.common.config.ConfigResource.Type."""
+
+
+def find_config_resource(broker: Broker, resource_type: int, name: str) -> ConfigResource:
+    """KafkaError(INVALID_REQUEST) for a type that there is not."""
+    kind = CONFIG_RESOURCES.get(resource_type)
+    if kind is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+    return kind(broker, name)
+
+
+def ensure_named_once(keys: list[str]) -> None:
+    """KafkaError where a key is named twice."""
+    if len(set(keys)) < len(keys):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")

@@ -1,0 +1,299 @@
+"""Settings of brokers, groups, client metrics and loggers; what is expected is what Kafka 4.3.1 answered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.broker.broker import Broker
+from core.cluster.metadata_image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from core.common.error_code import ErrorCode
+from core.protocol.api import (
+    ALTER_CONFIGS,
+    CONSUMER_GROUP_HEARTBEAT,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_CONFIG_RESOURCES,
+)
+from core.protocol.schema import alter_configs
+from core.protocol.schema.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from core.protocol.schema.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+)
+from core.protocol.schema.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from core.protocol.schema.list_config_resources import ListConfigResourcesRequest
+from tests.support.broker import Timers, add_topic, ask, open_broker
+
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+INVALID_REQUEST, INVALID_CONFIG = ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_CONFIG
+
+Change = tuple[str, int, str | None]
+
+
+def alter(broker: Broker, type_: int, name: str, *changes: Change, validate_only: bool = False) -> tuple[int, str]:
+    resource = AlterConfigsResource(type_, name, [AlterableConfig(*change) for change in changes])
+    answer = ask(broker, INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest([resource], validate_only))
+    return answer.responses[0].error_code, answer.responses[0].error_message or ""
+
+
+def replace(broker: Broker, type_: int, name: str, **settings: str) -> int:
+    configs = [alter_configs.AlterableConfig(key.replace("_", "."), value) for key, value in settings.items()]
+    resource = alter_configs.AlterConfigsResource(type_, name, configs)
+    return ask(broker, ALTER_CONFIGS, alter_configs.AlterConfigsRequest([resource])).responses[0].error_code
+
+
+def describe(broker: Broker, type_: int, name: str) -> dict[str, DescribeConfigsResourceResult]:
+    request = DescribeConfigsRequest([DescribeConfigsResource(type_, name, None)], include_synonyms=True)
+    (result,) = ask(broker, DESCRIBE_CONFIGS, request).results
+    assert result.error_code == 0, result.error_message
+    return {config.name: config for config in result.configs}
+
+
+def found(config: DescribeConfigsResourceResult) -> list[tuple[str, str | None, int]]:
+    return [(synonym.name, synonym.value, synonym.source) for synonym in config.synonyms]
+
+
+REFUSED: list[tuple[int, str, list[Change], int, str]] = [
+    (GROUP, "g", [("consumer.session.timeout.ms", SET, "10")], INVALID_CONFIG,
+     "consumer.session.timeout.ms must be greater than or equal to group.consumer.min.session.timeout.ms"),
+    (GROUP, "g", [("consumer.session.timeout.ms", SET, "100000")], INVALID_CONFIG,
+     "consumer.session.timeout.ms must be less than or equal to group.consumer.max.session.timeout.ms"),
+    (GROUP, "g", [("consumer.session.timeout.ms", SET, "x")], INVALID_CONFIG,
+     "Invalid value x for configuration consumer.session.timeout.ms: Not a number of type INT"),
+    (GROUP, "g", [("consumer.heartbeat.interval.ms", SET, "1")], INVALID_CONFIG,
+     "consumer.heartbeat.interval.ms must be greater than or equal to group.consumer.min.heartbeat.interval.ms"),
+    (GROUP, "g", [("consumer.heartbeat.interval.ms", SET, "20000")], INVALID_CONFIG,
+     "consumer.heartbeat.interval.ms must be less than or equal to group.consumer.max.heartbeat.interval.ms"),
+    (GROUP, "g", [("nope", SET, "1")], INVALID_CONFIG, "Unknown group config name: nope"),
+    (GROUP, "", [("consumer.session.timeout.ms", SET, "50000")], INVALID_REQUEST,
+     "Default group resources are not allowed."),
+    (METRICS, "m", [("interval.ms", SET, "1")], INVALID_REQUEST,
+     "Invalid value 1 for interval.ms, interval must be between 100 and 3600000 (1 hour)"),
+    (METRICS, "m", [("match", SET, "bad=1")], INVALID_CONFIG, "Illegal client matching pattern: bad=1"),
+    (METRICS, "m", [("match", SET, "client_id")], INVALID_CONFIG, "Illegal client matching pattern: client_id"),
+    (METRICS, "m", [("match", SET, "client_id=[")], INVALID_CONFIG, "Illegal client matching pattern: client_id=["),
+    (METRICS, "m", [("nope", SET, "1")], INVALID_REQUEST, "Unknown client metrics configuration: nope"),
+    (METRICS, "", [("interval.ms", SET, "1000")], INVALID_REQUEST, "Subscription name can't be empty"),
+    (METRICS, "m", [("metrics", APPEND, "foo")], INVALID_CONFIG,
+     "Can't APPEND to key metrics because its type is not LIST."),
+    (BROKER, "", [("log.retention.hours", SET, "2")], INVALID_REQUEST,
+     "Cannot update these configs dynamically: [log.retention.hours]"),
+    (BROKER, "1", [("node.id", SET, "7")], INVALID_REQUEST, "Cannot update these configs dynamically: [node.id]"),
+    (BROKER, "2", [("log.retention.ms", SET, "1000")], INVALID_REQUEST,
+     "Unexpected broker id, expected 1, but received 2"),
+    (BROKER, "abc", [("log.retention.ms", SET, "1000")], INVALID_REQUEST,
+     "Node id must be an integer, but it is: abc"),
+    (BROKER, "1", [("log.retention.ms", SET, "x")], INVALID_REQUEST,
+     "Invalid value x for configuration log.retention.ms: Not a number of type LONG"),
+    (BROKER, "1", [("log.segment.bytes", SET, "1")], INVALID_REQUEST,
+     "Invalid value 1 for configuration log.segment.bytes: Value must be at least 1048576"),
+    (BROKER, "1", [("log.retention.ms", SET, None)], INVALID_REQUEST,
+     "Null value not supported for : log.retention.ms"),
+    (BROKER, "1", [("log.retention.ms", 9, "1")], INVALID_REQUEST, "Unknown operations type 9"),
+    (BROKER, "1", [("log.retention.ms", SET, "1"), ("log.retention.ms", SET, "2")], INVALID_REQUEST,
+     "Error due to duplicate config keys"),
+    (BROKER, "1", [("log.retention.ms", APPEND, "1")], INVALID_CONFIG,
+     "Config value append is not allowed for config key: log.retention.ms"),
+    (LOGGER, "1", [("nope.logger", SET, "INFO")], INVALID_CONFIG, "Logger nope.logger does not exist!"),
+    (LOGGER, "1", [("root", DELETE, None)], INVALID_REQUEST,
+     "Removing the log level of the root logger is not allowed"),
+    (LOGGER, "2", [("root", SET, "INFO")], INVALID_REQUEST, "Unexpected node id. Expected 1, but received 2"),
+    (LOGGER, "", [("root", SET, "INFO")], INVALID_REQUEST, "Node id must be an integer, but it is: "),
+    (TOPIC, "nope", [("retention.ms", SET, "1")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+     "The topic 'nope' does not exist."),
+    (TOPIC, "", [("retention.ms", SET, "1")], INVALID_REQUEST, "Default topic resources are not allowed."),
+    (99, "a", [("retention.ms", SET, "1")], INVALID_REQUEST, "Unknown resource type 99"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("type_", "name", "changes", "code", "message"), REFUSED)
+def test_what_kafka_refuses_in_kafkas_words(
+    broker: Broker, type_: int, name: str, changes: list[Change], code: int, message: str
+) -> None:
+    before = dict(broker.image.configs)
+    assert alter(broker, type_, name, *changes) == (code, message)
+    assert broker.image.configs == before
+
+
+# --- brokers
+
+
+def test_settings_of_brokers_change_while_they_run(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path, log_retention_ms="5000")
+    add_topic(broker)
+    add_topic(broker, "own", retention_ms="77")
+    log = broker.replicas.find("t", 0).log
+    assert log.config.retention_ms == 5000
+    assert alter(broker, BROKER, "", ("log.retention.ms", SET, "2000")) == (0, "")
+    assert log.config.retention_ms == 2000
+    assert alter(broker, BROKER, "1", ("log.retention.ms", SET, "1000"), ("max.connections", SET, "9")) == (0, "")
+    assert (log.config.retention_ms, broker.config.integer("max.connections")) == (1000, 9)
+    assert broker.replicas.find("own", 0).log.config.retention_ms == 77
+    own = describe(broker, BROKER, "1")["log.retention.ms"]
+    assert (own.value, own.config_source, own.read_only) == ("1000", 2, False)
+    assert found(own) == [
+        ("log.retention.ms", "1000", 2),
+        ("log.retention.ms", "2000", 3),
+        ("log.retention.ms", "5000", 4),
+    ]
+    of_topic = describe(broker, TOPIC, "t")["retention.ms"]
+    assert (of_topic.value, of_topic.config_source) == ("1000", 2)
+    assert [(c.name, c.value, c.config_source) for c in describe(broker, BROKER, "").values()] == [
+        ("log.retention.ms", "2000", 3)
+    ]
+    broker.close()
+    broker = open_broker(tmp_path, log_retention_ms="5000")
+    log = broker.replicas.find("t", 0).log
+    assert (log.config.retention_ms, broker.config.integer("max.connections")) == (1000, 9)
+    assert alter(broker, BROKER, "1", ("log.retention.ms", DELETE, None)) == (0, "")
+    assert log.config.retention_ms == 2000
+    assert replace(broker, BROKER, "") == 0
+    assert log.config.retention_ms == 5000
+    assert describe(broker, BROKER, "1")["max.connections"].value == "9"
+    broker.close()
+
+
+def test_a_list_of_the_broker_grows_and_shrinks(broker: Broker) -> None:
+    assert alter(broker, BROKER, "1", ("log.cleanup.policy", APPEND, "compact")) == (0, "")
+    assert describe(broker, BROKER, "1")["log.cleanup.policy"].value == "delete,compact"
+    assert alter(broker, BROKER, "1", ("log.cleanup.policy", SUBTRACT, "delete")) == (0, "")
+    assert describe(broker, BROKER, "1")["log.cleanup.policy"].value == "compact"
+
+
+def test_what_is_only_tried_changes_nothing(broker: Broker) -> None:
+    assert alter(broker, BROKER, "1", ("max.connections", SET, "9"), validate_only=True) == (0, "")
+    assert describe(broker, BROKER, "1")["max.connections"].config_source == 5
+
+
+def test_keys_that_plog_does_not_know_are_kept_and_not_shown(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """As Kafka, which takes them for a plugin's, and what they hold for a secret."""
+    assert alter(broker, BROKER, "1", ("num.io.threads", SET, "7")) == (0, "")
+    assert "num.io.threads is not known to plog" in caplog.text
+    kept = describe(broker, BROKER, "1")["num.io.threads"]
+    assert (kept.value, kept.is_sensitive, kept.config_source) == (None, True, 2)
+    assert broker.image.configs[BROKER_RESOURCE, "1"] == {"num.io.threads": "7"}
+
+
+def test_what_another_kafka_wrote_is_in_force_as_far_as_plog_knows_it(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    written = {"min.insync.replicas": "2", "listeners": "SSL://x:1", "log.retention.ms": "soon", "nope": "1"}
+    broker.controller.set_configs(BROKER_RESOURCE, "", written)
+    broker.close()
+    broker = open_broker(tmp_path)
+    add_topic(broker)
+    config = broker.replicas.find("t", 0).log.config
+    assert (config.min_insync_replicas, config.retention_ms) == (2, 7 * 24 * 3600 * 1000)
+    assert broker.config.listener is None
+    assert alter(broker, BROKER, "", ("log.retention.ms", SET, "5")) == (0, "")
+    assert broker.replicas.find("t", 0).log.config.retention_ms == 5
+    broker.close()
+
+
+# --- groups
+
+
+def test_a_group_has_settings_of_its_own(broker: Broker) -> None:
+    broker.schedule = Timers()
+    assert alter(broker, GROUP, "g", ("consumer.heartbeat.interval.ms", SET, "6000")) == (0, "")
+    add_topic(broker)
+
+    def heartbeat(group: str) -> int:
+        request = ConsumerGroupHeartbeatRequest(
+            group, "m", 0, rebalance_timeout_ms=1000, subscribed_topic_names=["t"], topic_partitions=[]
+        )
+        return ask(broker, CONSUMER_GROUP_HEARTBEAT, request).heartbeat_interval_ms
+
+    assert (heartbeat("g"), heartbeat("other")) == (6000, 5000)
+    configs = describe(broker, GROUP, "g")
+    assert found(configs["consumer.heartbeat.interval.ms"]) == [
+        ("consumer.heartbeat.interval.ms", "6000", 8),
+        ("group.consumer.heartbeat.interval.ms", "5000", 5),
+    ]
+    assert configs["consumer.session.timeout.ms"].value == "45000"
+    assert replace(broker, GROUP, "g", consumer_session_timeout_ms="50000") == 0
+    assert broker.group_log.session_timeout_ms("g") == 50000
+    assert heartbeat("g") == 5000
+
+
+# --- client metrics
+
+
+def test_subscriptions_of_client_metrics_are_kept(broker: Broker) -> None:
+    changes: list[Change] = [("interval.ms", SET, "1000"), ("match", SET, "client_id=a.*"), ("metrics", SET, "org.")]
+    assert alter(broker, METRICS, "m", *changes) == (0, "")
+    assert {c.name: (c.value, c.config_source) for c in describe(broker, METRICS, "m").values()} == {
+        "interval.ms": ("1000", 7),
+        "match": ("client_id=a.*", 7),
+        "metrics": ("org.", 7),
+    }
+    assert {c.name: c.value for c in describe(broker, METRICS, "other").values()} == {
+        "interval.ms": "300000",
+        "match": "",
+        "metrics": "",
+    }
+
+
+# --- loggers
+
+
+@pytest.fixture
+def levels() -> Iterator[None]:
+    names = [None, *(name for name in logging.root.manager.loggerDict if name.startswith("plog"))]
+    before = {name: logging.getLogger(name).level for name in names}
+    yield
+    for name, level in before.items():
+        logging.getLogger(name).setLevel(level)
+
+
+@pytest.mark.usefixtures("levels")
+def test_levels_of_loggers(broker: Broker) -> None:
+    logger = logging.getLogger("plog.connection")
+    assert alter(broker, LOGGER, "1", ("root", SET, "warn"), ("plog.connection", SET, "DEBUG")) == (0, "")
+    assert (logging.getLogger().level, logger.level) == (logging.WARNING, logging.DEBUG)
+    described = describe(broker, LOGGER, "1")
+    assert (described["plog.connection"].value, described["plog.connection"].config_source) == ("DEBUG", 6)
+    assert described["plog.broker"].value == "WARN"
+    assert alter(broker, LOGGER, "1", ("plog.connection", DELETE, None)) == (0, "")
+    assert logger.getEffectiveLevel() == logging.WARNING
+    code, message = alter(broker, LOGGER, "1", ("root", SET, "LOUD"))
+    assert (code, "LOUD" in message) == (INVALID_CONFIG, True)
+    code, message = alter(broker, LOGGER, "1", ("plog.connection", APPEND, "INFO"))
+    assert (code, message.startswith("APPEND operation is not allowed for the BROKER_LOGGER")) == (
+        INVALID_REQUEST,
+        True,
+    )
+    assert replace(broker, LOGGER, "1", root="INFO") == INVALID_REQUEST
+
+
+# --- all
+
+
+def test_what_has_settings_is_listed(broker: Broker) -> None:
+    add_topic(broker)
+    broker.set_configs(GROUP_RESOURCE, "g", {"consumer.session.timeout.ms": "50000"})
+    broker.set_configs(TOPIC_RESOURCE, "t", {"retention.ms": "1"})
+    alter(broker, METRICS, "m", ("interval.ms", SET, "1000"))
+
+    def listed(*types: int, version: int = 1) -> list[tuple[int, str]]:
+        answer = ask(broker, LIST_CONFIG_RESOURCES, ListConfigResourcesRequest(list(types)), version)
+        assert answer.error_code == 0
+        return sorted((r.resource_type, r.resource_name) for r in answer.config_resources)
+
+    everything = [(TOPIC, "t"), (BROKER, "1"), (LOGGER, "1"), (METRICS, "m"), (GROUP, "g")]
+    assert listed() == listed(TOPIC, BROKER, LOGGER, METRICS, GROUP) == everything
+    assert listed(GROUP) == [(GROUP, "g")]
+    assert listed(version=0) == [(METRICS, "m")]
+    alter(broker, GROUP, "g", ("consumer.session.timeout.ms", DELETE, None))
+    assert listed(GROUP) == []
+    unknown = ask(broker, LIST_CONFIG_RESOURCES, ListConfigResourcesRequest([99]))
+    assert unknown.error_code == ErrorCode.UNSUPPORTED_VERSION
