@@ -18,6 +18,7 @@ from core.client.admin import Admin
 from core.client.kafka_client import KafkaClient
 from core.client.partitioner import StickyPartitions, partitions_of_keys
 from core.client.producer import Producer, RecordRefusedError, RecordsToSend
+from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.common.time_text import time_text
@@ -204,7 +205,7 @@ class RowWriter:
 def _retention_ms(client: KafkaClient, topic: str) -> int | None:
     """After how long the topic's records are deleted; None where they are kept, or the broker does not say."""
     try:
-        values = {c.name: c.value for c in Admin(client).describe_topic_configs(topic)}
+        values = {c.name: c.value for c in Admin(client).describe_configs(ConfigResourceType.TOPIC, topic)}
     except KafkaError as error:
         if error.code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
             return None

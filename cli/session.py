@@ -37,9 +37,11 @@ def find_server(bootstrap_server: str | None, data_dir: Path | None) -> list[tup
 
 @contextmanager
 def open_client(
-    bootstrap_server: str | None, data_dir: Path | None, *, lock_timeout_s: float = 10.0
+    bootstrap_server: str | None, data_dir: Path | None, *, lock_timeout_s: float = 10.0, is_read_only: bool = False
 ) -> Iterator[KafkaClient]:
-    """A client of the server, or of a broker without sockets in this process, which owns the directory meanwhile."""
+    """A client of the server, or of a broker without sockets in this process, which owns the directory meanwhile; or,
+    for what only looks, leaves it as it is.
+    """
     from core.client.kafka_client import KafkaClient
 
     addresses = find_server(bootstrap_server, data_dir)
@@ -54,7 +56,8 @@ def open_client(
     from core.broker.broker import Broker
     from core.broker.broker_config import BrokerConfig
 
-    broker = Broker(data_dir or default_data_dir(), BrokerConfig(), lock_timeout_s=lock_timeout_s)
+    directory = data_dir or default_data_dir()
+    broker = Broker(directory, BrokerConfig(), lock_timeout_s=lock_timeout_s, is_read_only=is_read_only)
     try:
         yield KafkaClient([("embedded", 0)], lambda host, port: EmbeddedTransport(broker.dispatcher))  # noqa: ARG005
     finally:

@@ -37,7 +37,6 @@ def list_(
     output: OutputOption = OutputFormat.table,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
-    lock_timeout: LockTimeoutOption = 10.0,
 ) -> None:
     """List the groups.
 
@@ -48,7 +47,7 @@ def list_(
     from core.client.group_admin import GroupAdmin
 
     wanted = {name.lower() for name in state or ()}
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
         rows: list[Row] = [
             {"group": g.group_id, "state": g.state, "type": g.type.lower(), "protocol_type": g.protocol_type}
             for g in GroupAdmin(client).list_groups()
@@ -64,7 +63,6 @@ def describe(
     output: OutputOption = OutputFormat.table,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
-    lock_timeout: LockTimeoutOption = 10.0,
 ) -> None:
     """Show how far groups have read, and how far they are behind; or who is in them.
 
@@ -76,7 +74,7 @@ def describe(
     from core.client.group_admin import GroupAdmin
 
     rows: list[Row] = []
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
         admin = GroupAdmin(client)
         for group_id in groups:
             group = admin.describe(group_id)

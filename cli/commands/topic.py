@@ -181,16 +181,18 @@ def alter(
     Example:
       plog topic alter flights --set retention.ms=604800000 --partitions 8
     """
-    from core.client.admin import Admin
+    from core.client.admin import Admin, AlterOperation, ConfigChange
+    from core.common.config_def import ConfigResourceType
     from core.common.errors import UsageError
 
-    changes: dict[str, str | None] = {**parse_settings(settings or []), **dict.fromkeys(unset or [])}
+    changes = [ConfigChange(key, AlterOperation.SET, value) for key, value in parse_settings(settings or []).items()]
+    changes += [ConfigChange(key, AlterOperation.DELETE) for key in unset or []]
     if not changes and partitions is None:
         raise UsageError("nothing to change: give --partitions, --set or --unset")
     with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
         admin = Admin(client)
         if changes:
-            admin.alter_topic_configs(name, changes)
+            admin.alter_configs(ConfigResourceType.TOPIC, name, changes)
         if partitions is not None:
             admin.create_partitions(name, partitions)
     say(f"altered topic {name}")

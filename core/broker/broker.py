@@ -20,10 +20,11 @@ from core.broker.request_dispatcher import SERVED_APIS, AnyApi, RequestDispatche
 from core.broker.scrubber import Scrubber
 from core.cluster.controller import Controller, NewTopic
 from core.cluster.found_topics import find_topics
-from core.cluster.metadata_image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, TopicImage
+from core.cluster.metadata_image import MetadataImage, TopicImage
 from core.cluster.metadata_log import MetadataLog, read_metadata_image
 from core.common.background import RunInBackground, run_now
 from core.common.clock import Clock, SystemClock
+from core.common.config_def import ConfigResourceType
 from core.common.deferred import Schedule, TimerHandle
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, CorruptRecordError, KafkaError
@@ -313,16 +314,17 @@ class Broker:
         """Sets keys of a resource, or with None removes them, from now on; checked by `ConfigResource.alter`."""
         self.ensure_writable()
         self.controller.set_configs(resource_type, name, changes)
-        if resource_type == BROKER_RESOURCE:
+        if resource_type == ConfigResourceType.BROKER:
             self._take_dynamic_configs()
             self._configure_logs(self.image.topics)
-        elif resource_type == TOPIC_RESOURCE:
+        elif resource_type == ConfigResourceType.TOPIC:
             self._configure_logs([name])
 
     def _take_dynamic_configs(self) -> None:
         configs = self.image.configs
         self.config = self.config.with_dynamic(
-            configs.get((BROKER_RESOURCE, ""), {}), configs.get((BROKER_RESOURCE, str(self.node_id)), {})
+            configs.get((ConfigResourceType.BROKER, ""), {}),
+            configs.get((ConfigResourceType.BROKER, str(self.node_id)), {}),
         )
 
     def _configure_logs(self, topics: Iterable[str]) -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from core.broker.broker_config import BROKER_CONFIG
 from core.broker.config_sources import (
-    ConfigSource,
     DescribedConfig,
     Synonym,
     broker_synonyms,
@@ -23,14 +22,7 @@ from core.broker.config_sources import (
     describe_topic_configs,
 )
 from core.broker.group_configs import GROUP_CONFIG, GROUP_DEFAULTS, ensure_valid_group_configs
-from core.cluster.metadata_image import (
-    BROKER_LOGGER_RESOURCE,
-    BROKER_RESOURCE,
-    CLIENT_METRICS_RESOURCE,
-    GROUP_RESOURCE,
-    TOPIC_RESOURCE,
-)
-from core.common.config_def import ConfigDef, ConfigKey, ConfigType, value_text
+from core.common.config_def import ConfigDef, ConfigKey, ConfigResourceType, ConfigSource, ConfigType, value_text
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.regular_expression import matching
@@ -117,7 +109,7 @@ def _split(text: str | None) -> list[str]:
 
 
 class TopicConfigs(_StoredConfigs):
-    resource_type = TOPIC_RESOURCE
+    resource_type = ConfigResourceType.TOPIC
 
     @staticmethod
     def names(broker: Broker) -> Iterable[str]:
@@ -148,7 +140,7 @@ class TopicConfigs(_StoredConfigs):
 class BrokerConfigs(_StoredConfigs):
     """Of this broker, by its id, or of all, by the empty name."""
 
-    resource_type = BROKER_RESOURCE
+    resource_type = ConfigResourceType.BROKER
 
     @staticmethod
     def names(broker: Broker) -> Iterable[str]:
@@ -200,11 +192,11 @@ def _ensure_this_broker(broker: Broker, name: str, what: str, expected: str) -> 
 class GroupConfigs(_StoredConfigs):
     """Of a group, whether it exists or not."""
 
-    resource_type = GROUP_RESOURCE
+    resource_type = ConfigResourceType.GROUP
 
     @staticmethod
     def names(broker: Broker) -> Iterable[str]:
-        return _names_of(broker, GROUP_RESOURCE)
+        return _names_of(broker, ConfigResourceType.GROUP)
 
     def describe(self) -> list[DescribedConfig]:
         if not self._name:
@@ -245,11 +237,11 @@ CLIENT_METRICS_CONFIG = ConfigDef(
 
 
 class ClientMetricsConfigs(_StoredConfigs):
-    resource_type = CLIENT_METRICS_RESOURCE
+    resource_type = ConfigResourceType.CLIENT_METRICS
 
     @staticmethod
     def names(broker: Broker) -> Iterable[str]:
-        return _names_of(broker, CLIENT_METRICS_RESOURCE)
+        return _names_of(broker, ConfigResourceType.CLIENT_METRICS)
 
     def describe(self) -> list[DescribedConfig]:
         if not self._name:
@@ -367,11 +359,11 @@ def _logger(name: str) -> logging.Logger:
 
 
 CONFIG_RESOURCES: Mapping[int, type[ConfigResource]] = {
-    TOPIC_RESOURCE: TopicConfigs,
-    BROKER_RESOURCE: BrokerConfigs,
-    BROKER_LOGGER_RESOURCE: BrokerLoggers,
-    CLIENT_METRICS_RESOURCE: ClientMetricsConfigs,
-    GROUP_RESOURCE: GroupConfigs,
+    ConfigResourceType.TOPIC: TopicConfigs,
+    ConfigResourceType.BROKER: BrokerConfigs,
+    ConfigResourceType.BROKER_LOGGER: BrokerLoggers,
+    ConfigResourceType.CLIENT_METRICS: ClientMetricsConfigs,
+    ConfigResourceType.GROUP: GroupConfigs,
 }
 """By the numbers of org.apache.kafka.common.config.ConfigResource.Type."""
 

@@ -4,29 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from types import MappingProxyType
 
 from core.broker.broker_config import BROKER_CONFIG, BrokerConfig
-from core.common.config_def import ConfigKey, ConfigType, value_text
+from core.common.config_def import ConfigKey, ConfigSource, ConfigType, value_text
 from core.common.errors import KafkaError
 from core.log.damage import Gap
 from core.log.gap_ledger import DAMAGED_OFFSETS, damaged_offsets_text
 from core.log.log_config import INTERNAL_KEYS, SERVER_KEYS, TOPIC_CONFIG
-
-
-class ConfigSource(IntEnum):
-    """Numbers of org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource."""
-
-    UNKNOWN = 0
-    TOPIC_CONFIG = 1
-    DYNAMIC_BROKER_CONFIG = 2
-    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
-    DYNAMIC_BROKER_LOGGER_CONFIG = 6
-    CLIENT_METRICS_CONFIG = 7
-    GROUP_CONFIG = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from core.broker.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_setting
 from core.cluster.controller import NewTopic
-from core.cluster.metadata_image import GROUP_RESOURCE, TopicImage
+from core.cluster.metadata_image import TopicImage
 from core.cluster.partition import Partition
+from core.common.config_def import ConfigResourceType
 from core.common.deferred import TimerHandle
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
@@ -99,7 +100,7 @@ class GroupLog:
         return self._setting(HEARTBEAT_INTERVAL, group_id)
 
     def _setting(self, name: str, group_id: str) -> int:
-        settings = self._broker.image.configs.get((GROUP_RESOURCE, group_id), {})
+        settings = self._broker.image.configs.get((ConfigResourceType.GROUP, group_id), {})
         return group_setting(name, settings, self._broker.config)
 
     def now_ms(self) -> int:

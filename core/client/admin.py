@@ -1,12 +1,16 @@
-"""What the command line asks of a cluster besides records: topics and their configurations."""
+"""What the command line asks of a cluster besides records: topics, and configurations."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
 
+from core.client.client_connection import ClientConnection
 from core.client.kafka_client import KafkaClient
 from core.cluster.topic_description import PartitionDescription, TopicDescription
+from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
@@ -18,6 +22,7 @@ from core.protocol.api import (
     DELETE_TOPICS,
     DESCRIBE_CONFIGS,
     INCREMENTAL_ALTER_CONFIGS,
+    LIST_CONFIG_RESOURCES,
     LIST_OFFSETS,
 )
 from core.protocol.schema.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -34,25 +39,44 @@ from core.protocol.schema.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from core.protocol.schema.list_config_resources import ListConfigResourcesRequest
 from core.protocol.schema.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-
-TOPIC_RESOURCE = 2
-TOPIC_CONFIG_SOURCE = 1
 
 LATEST = -1
 EARLIEST = -2
 
 _TIMEOUT_MS = 30_000
-_SET, _DELETE = 0, 1
+
+
+class AlterOperation(IntEnum):
+    """Numbers of org.apache.kafka.clients.admin.AlterConfigOp.OpType."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigChange(NamedTuple):
+    """What is to be done with one key; DELETE has no value."""
+
+    key: str
+    operation: AlterOperation
+    value: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """One key of a topic; `is_override` where the topic itself says so."""
+    """One key of a resource; a sensitive one has no value. `source` as of `ConfigSource`; `doc` where it was asked
+    for.
+    """
 
     name: str
     value: str | None
-    is_override: bool
+    source: int
+    is_read_only: bool
+    is_sensitive: bool
+    doc: str | None
 
 
 class Admin:
@@ -98,21 +122,56 @@ class Admin:
             _ensure_success(result.error_code, result.error_message, name)
         self._client.forget_topic(name)
 
-    def alter_topic_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
-        """Sets each key; with None, puts it back to its default."""
-        configs = [AlterableConfig(key, _DELETE if value is None else _SET, value) for key, value in changes.items()]
-        request = IncrementalAlterConfigsRequest([AlterConfigsResource(TOPIC_RESOURCE, name, configs)])
-        for result in self._client.controller_connection().call(INCREMENTAL_ALTER_CONFIGS, request).responses:
+    # --- configurations
+
+    def alter_configs(
+        self,
+        resource_type: ConfigResourceType,
+        name: str,
+        changes: Sequence[ConfigChange],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        configs = [AlterableConfig(change.key, change.operation, change.value) for change in changes]
+        request = IncrementalAlterConfigsRequest([AlterConfigsResource(resource_type, name, configs)], validate_only)
+        connection = self._connection_for(resource_type, name)
+        for result in connection.call(INCREMENTAL_ALTER_CONFIGS, request).responses:
             _ensure_success(result.error_code, result.error_message, name)
 
-    def describe_topic_configs(self, name: str) -> list[ConfigValue]:
-        """Every key of the topic, by name."""
-        request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC_RESOURCE, name, None)])
-        values = []
-        for result in self._client.any_connection().call(DESCRIBE_CONFIGS, request).results:
+    def describe_configs(
+        self, resource_type: ConfigResourceType, name: str, *, with_docs: bool = False
+    ) -> list[ConfigValue]:
+        """Every key of the resource, by name."""
+        resource = DescribeConfigsResource(resource_type, name, None)
+        request = DescribeConfigsRequest([resource], include_documentation=with_docs)
+        values: list[ConfigValue] = []
+        for result in self._connection_for(resource_type, name).call(DESCRIBE_CONFIGS, request).results:
             _ensure_success(result.error_code, result.error_message, name)
-            values += [ConfigValue(c.name, c.value, c.config_source == TOPIC_CONFIG_SOURCE) for c in result.configs]
+            values += [
+                ConfigValue(c.name, c.value, c.config_source, c.read_only, c.is_sensitive, c.documentation)
+                for c in result.configs
+            ]
         return sorted(values, key=lambda value: value.name)
+
+    def list_config_resources(self, types: Sequence[ConfigResourceType] = ()) -> list[tuple[ConfigResourceType, str]]:
+        """What has settings, by type and name: of those types, or of all."""
+        answer = self._client.any_connection().call(LIST_CONFIG_RESOURCES, ListConfigResourcesRequest(list(types)))
+        _ensure_success(answer.error_code, None, "configurations")
+        found = [(ConfigResourceType(r.resource_type), r.resource_name) for r in answer.config_resources]
+        return sorted(found)
+
+    def _connection_for(self, resource_type: ConfigResourceType, name: str) -> ClientConnection:
+        """To the broker that a resource is about, else to the controller; also where there is no such broker, which
+        says so then.
+        """
+        if resource_type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER) and name.isdecimal():
+            if int(name) not in self._client.node_ids:
+                self._client.refresh([])
+            if int(name) in self._client.node_ids:
+                return self._client.connection_to(int(name))
+        return self._client.controller_connection()
+
+    # --- records and offsets
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Moves the start of each log to that offset, or to the end with -1; gives where they start now."""
@@ -136,8 +195,8 @@ class Admin:
         led = [TopicPartition(name, number) for number, info in topic.partitions.items() if info.leader >= 0]
         starts = self.list_offsets(dict.fromkeys(led, EARLIEST))
         ends = self.list_offsets(dict.fromkeys(led, LATEST))
-        configs = self.describe_topic_configs(name)
-        overrides = {c.name: c.value or "" for c in configs if c.is_override}
+        configs = self.describe_configs(ConfigResourceType.TOPIC, name)
+        overrides = {c.name: c.value or "" for c in configs if c.source == ConfigSource.TOPIC_CONFIG}
         damaged = next((parse_damaged_offsets(c.value) for c in configs if c.name == DAMAGED_OFFSETS and c.value), {})
         return TopicDescription(
             name,

@@ -12,14 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from core.cluster.found_topics import FoundTopic
-from core.cluster.metadata_image import (
-    NO_LEADER,
-    TOPIC_RESOURCE,
-    MetadataImage,
-    TopicImage,
-)
+from core.cluster.metadata_image import NO_LEADER, MetadataImage, TopicImage
 from core.cluster.metadata_log import MetadataLog
 from core.cluster.metadata_record import MetadataRecord
+from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import (
@@ -161,7 +157,9 @@ class Controller:
         records: list[MetadataRecord] = []
         for topic, leader_epochs in topics.items():
             records.append(TopicRecord(topic.name, topic.topic_id))
-            records += [ConfigRecord(TOPIC_RESOURCE, topic.name, key, value) for key, value in configs.items()]
+            records += [
+                ConfigRecord(ConfigResourceType.TOPIC, topic.name, key, value) for key, value in configs.items()
+            ]
             records += [
                 self._adopted_partition(topic, number, leader_epochs.get(number))
                 for number in range(max(leader_epochs) + 1)
@@ -203,7 +201,7 @@ class Controller:
             topic_id = random_uuid()
         records: list[MetadataRecord] = [
             TopicRecord(topic.name, topic_id),
-            *(ConfigRecord(TOPIC_RESOURCE, topic.name, name, value) for name, value in overrides.items()),
+            *(ConfigRecord(ConfigResourceType.TOPIC, topic.name, name, value) for name, value in overrides.items()),
             *self._partition_records(topic_id, assignments),
         ]
         if validate_only:

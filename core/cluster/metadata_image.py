@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from core.cluster.metadata_record import MetadataRecord
+from core.common.config_def import ConfigResourceType
 from core.protocol.schema.metadata_records import (
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
@@ -27,12 +28,6 @@ from core.protocol.schema.metadata_records import (
 
 NO_LEADER = -1
 _NO_LEADER_CHANGE = -2
-
-TOPIC_RESOURCE = 2
-BROKER_RESOURCE = 4
-BROKER_LOGGER_RESOURCE = 8
-CLIENT_METRICS_RESOURCE = 16
-GROUP_RESOURCE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +109,7 @@ class MetadataImage:
 
     def topic_configs(self, name: str) -> dict[str, str]:
         """The topic's own overrides."""
-        return self.configs.get((TOPIC_RESOURCE, name), {})
+        return self.configs.get((ConfigResourceType.TOPIC, name), {})
 
     def apply(self, record: MetadataRecord) -> None:
         """KeyError for a record about a topic that is not there."""
@@ -131,7 +126,7 @@ class MetadataImage:
             case RemoveTopicRecord():
                 topic = self.topics_by_id.pop(record.topic_id)
                 del self.topics[topic.name]
-                self.configs.pop((TOPIC_RESOURCE, topic.name), None)
+                self.configs.pop((ConfigResourceType.TOPIC, topic.name), None)
             case ConfigRecord():
                 self._apply_config(record)
             case FeatureLevelRecord():

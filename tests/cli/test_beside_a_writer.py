@@ -23,7 +23,7 @@ def live(tmp_path: Path) -> Iterator[Server]:
         for name, settings in (("kept", []), ("trimmed", ["--set", "retention.bytes=200000"])):
             options = ["--set", "retention.ms=-1", "--set", "internal.segment.bytes=50000", *settings]
             assert call_plog("topic", "create", name, *options, "--bootstrap-server", server.address).returncode == 0
-        is_over = threading.Event()
+        has_begun, is_over = threading.Event(), threading.Event()
 
         def write() -> None:
             producer = Producer({"bootstrap.servers": server.address, "linger.ms": 1, "batch.num.messages": 50})
@@ -34,11 +34,13 @@ def live(tmp_path: Path) -> Iterator[Server]:
                 number += 1
                 if number % 20 == 0:
                     producer.poll(0.002)
-                    producer.flush(5)
+                    assert producer.flush(30) == 0
+                    has_begun.set()
             producer.flush(10)
 
         writer = threading.Thread(target=write)
         writer.start()
+        assert has_begun.wait(30)
         yield server
         is_over.set()
         writer.join()

@@ -68,6 +68,25 @@ def test_configs(tool: Callable[..., str]) -> None:
     assert "segment.bytes" not in tool("configs", "--describe", "--topic", "t")
 
 
+def test_configs_that_are_no_topics(tool: Callable[..., str]) -> None:
+    """Brokers by id and by default, groups, client metrics, loggers."""
+    tool("configs", "--alter", "--entity-type", "brokers", "--entity-default", "--add-config", "log.retention.ms=7777")
+    tool("configs", "--alter", "--entity-type", "brokers", "--entity-name", "1", "--add-config", "max.connections=99")
+    described = tool("configs", "--describe", "--entity-type", "brokers", "--entity-name", "1")
+    assert "max.connections=99 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:max.connections=99" in described
+    assert "log.retention.ms=7777" in tool("configs", "--describe", "--entity-type", "brokers", "--entity-default")
+    tool("configs", "--alter", "--entity-type", "brokers", "--entity-default", "--delete-config", "log.retention.ms")
+    group = ["--group", "g"]
+    tool("configs", "--alter", *group, "--add-config", "consumer.session.timeout.ms=50000")
+    assert "consumer.session.timeout.ms=50000" in tool("configs", "--describe", *group)
+    metrics = ["--client-metrics", "m"]
+    tool("configs", "--alter", *metrics, "--add-config", "interval.ms=1000,match=[client_id=a.*]")
+    assert "match=client_id=a.*" in tool("configs", "--describe", *metrics)
+    loggers = ["--entity-type", "broker-loggers", "--entity-name", "1"]
+    tool("configs", "--alter", *loggers, "--add-config", "plog.connection=DEBUG")
+    assert "plog.connection=DEBUG" in tool("configs", "--describe", *loggers)
+
+
 def test_what_lies_where(tool: Callable[..., str], server: Server) -> None:
     text = tool("log-dirs", "--describe", "--topic-list", "t")
     (found,) = json.loads(text[text.index("{") :])["brokers"][0]["logDirs"]

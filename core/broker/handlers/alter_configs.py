@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from core.broker.config_resources import ensure_named_once, find_config_resource
 from core.broker.request_context import RequestContext
-from core.cluster.metadata_image import BROKER_LOGGER_RESOURCE
+from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.protocol.schema.alter_configs import (
@@ -33,7 +33,7 @@ def handle(broker: Broker, request: AlterConfigsRequest, context: RequestContext
 
 
 def _alter(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> None:
-    if resource.resource_type == BROKER_LOGGER_RESOURCE:
+    if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
     ensure_named_once([config.name for config in resource.configs])
     configs = find_config_resource(broker, resource.resource_type, resource.resource_name)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from core.broker.config_resources import CONFIG_RESOURCES
 from core.broker.request_context import RequestContext
-from core.cluster.metadata_image import CLIENT_METRICS_RESOURCE
+from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.protocol.schema.list_config_resources import (
     ConfigResource,
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
-    asked = [CLIENT_METRICS_RESOURCE] if context.api_version == 0 else request.resource_types or list(CONFIG_RESOURCES)
+    asked = (
+        [ConfigResourceType.CLIENT_METRICS]
+        if context.api_version == 0
+        else request.resource_types or list(CONFIG_RESOURCES)
+    )
     if any(type_ not in CONFIG_RESOURCES for type_ in asked):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     return ListConfigResourcesResponse(

@@ -8,7 +8,7 @@ import pytest
 
 from core.broker.broker import Broker
 from core.broker.broker_config import Endpoint
-from core.broker.config_sources import ConfigSource
+from core.common.config_def import ConfigSource
 from core.common.error_code import ErrorCode
 from core.protocol.api import (
     CREATE_PARTITIONS,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from core.broker.broker import Broker
-from core.cluster.metadata_image import TOPIC_RESOURCE
 from core.common.clock import ManualClock
+from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.protocol.api import DELETE_RECORDS
 from core.protocol.schema.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -103,7 +103,7 @@ def test_a_retention_that_changes_is_obeyed(tmp_path: Path) -> None:
     clock.advance(99 * DAY_MS)
     broker.apply_retention()
     assert values_of(fetch(broker, 0)) == [b"a"]
-    broker.set_configs(TOPIC_RESOURCE, "t", {"retention.ms": "1000"})
+    broker.set_configs(ConfigResourceType.TOPIC, "t", {"retention.ms": "1000"})
     broker.apply_retention()
     assert fetch(broker, 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     broker.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.broker.broker import Broker
-from core.cluster.metadata_image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.protocol.api import (
     ALTER_CONFIGS,
@@ -181,13 +181,13 @@ def test_keys_that_plog_does_not_know_are_kept_and_not_shown(broker: Broker, cap
     assert "num.io.threads is not known to plog" in caplog.text
     kept = describe(broker, BROKER, "1")["num.io.threads"]
     assert (kept.value, kept.is_sensitive, kept.config_source) == (None, True, 2)
-    assert broker.image.configs[BROKER_RESOURCE, "1"] == {"num.io.threads": "7"}
+    assert broker.image.configs[ConfigResourceType.BROKER, "1"] == {"num.io.threads": "7"}
 
 
 def test_what_another_kafka_wrote_is_in_force_as_far_as_plog_knows_it(tmp_path: Path) -> None:
     broker = open_broker(tmp_path)
     written = {"min.insync.replicas": "2", "listeners": "SSL://x:1", "log.retention.ms": "soon", "nope": "1"}
-    broker.controller.set_configs(BROKER_RESOURCE, "", written)
+    broker.controller.set_configs(ConfigResourceType.BROKER, "", written)
     broker.close()
     broker = open_broker(tmp_path)
     add_topic(broker)
@@ -280,8 +280,8 @@ def test_levels_of_loggers(broker: Broker) -> None:
 
 def test_what_has_settings_is_listed(broker: Broker) -> None:
     add_topic(broker)
-    broker.set_configs(GROUP_RESOURCE, "g", {"consumer.session.timeout.ms": "50000"})
-    broker.set_configs(TOPIC_RESOURCE, "t", {"retention.ms": "1"})
+    broker.set_configs(ConfigResourceType.GROUP, "g", {"consumer.session.timeout.ms": "50000"})
+    broker.set_configs(ConfigResourceType.TOPIC, "t", {"retention.ms": "1"})
     alter(broker, METRICS, "m", ("interval.ms", SET, "1000"))
 
     def listed(*types: int, version: int = 1) -> list[tuple[int, str]]:

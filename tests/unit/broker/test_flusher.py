@@ -9,8 +9,8 @@ import pytest
 from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
 from core.broker.request_dispatcher import PendingAnswer
-from core.cluster.metadata_image import TOPIC_RESOURCE
 from core.common.clock import ManualClock
+from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.filesystem import File, FileSystem
 from core.log.partition_log import PartitionLog
@@ -207,7 +207,7 @@ def test_flush_ms_where_no_timers_run(broker: Broker, clock: ManualClock) -> Non
 def test_a_setting_that_changes_is_obeyed_at_once(broker: Broker) -> None:
     add_topic(broker)
     produce_values(broker, b"a")
-    broker.set_configs(TOPIC_RESOURCE, "t", {"flush.messages": "1"})
+    broker.set_configs(ConfigResourceType.TOPIC, "t", {"flush.messages": "1"})
     assert log_of(broker).recovery_point == 1
 
 

@@ -10,8 +10,8 @@ import pytest
 from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
 from core.cluster.controller import NewTopic
-from core.cluster.metadata_image import TOPIC_RESOURCE
 from core.common.clock import ManualClock
+from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError
 from core.log.partition_metadata_file import read_partition_metadata
@@ -76,7 +76,7 @@ def test_what_would_change_it_is_refused(directory: Path) -> None:
         lambda: broker.create_topic(NewTopic("new", 1)),
         lambda: broker.delete_topic("t"),
         lambda: broker.create_partitions("t", 4, None, validate_only=False),
-        lambda: broker.set_configs(TOPIC_RESOURCE, "t", {"retention.ms": "1"}),
+        lambda: broker.set_configs(ConfigResourceType.TOPIC, "t", {"retention.ms": "1"}),
     ):
         with pytest.raises(KafkaError, match="--read-only"):
             change()
@@ -167,7 +167,7 @@ def test_nothing_is_deleted_until_somebody_says_so(folders: Path) -> None:
     broker.apply_retention()
     assert values_of(fetch(broker, 0)) == [b"p0"]
     assert not broker.replicas.find("t", 0).log.config.is_compacted
-    broker.set_configs(TOPIC_RESOURCE, "t", {"retention.ms": "1000"})
+    broker.set_configs(ConfigResourceType.TOPIC, "t", {"retention.ms": "1000"})
     broker.apply_retention()
     assert fetch(broker, 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     broker.close()

@@ -15,7 +15,7 @@ from core.client import producer as producer_module
 from core.client.consumer import Consumer
 from core.client.kafka_client import KafkaClient
 from core.client.producer import Producer, RecordRefusedError, RecordsToSend
-from core.cluster.metadata_image import TOPIC_RESOURCE
+from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
@@ -102,7 +102,7 @@ def test_acks_0_and_1(broker: Broker) -> None:
 
 
 def test_a_refused_record_is_named_and_the_rest_of_its_batch_is_written(broker: Broker) -> None:
-    broker.set_configs(TOPIC_RESOURCE, "t", {"max.message.bytes": "500"})
+    broker.set_configs(ConfigResourceType.TOPIC, "t", {"max.message.bytes": "500"})
     producer = Producer(client_of(broker), "t")
     values = [b"1", b"2", b"3" * 1000, b"4"]
     rows = RecordsToSend(0, np.full(4, NOW, np.int64), None, pa.array(values, pa.binary()), None, np.arange(10, 14))

@@ -1,0 +1,183 @@
+"""`plog config list | describe | alter`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import BootstrapServerOption, DataDirOption, LockTimeoutOption, parse_settings, say
+from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.session import open_client
+
+if TYPE_CHECKING:
+    from core.client.admin import ConfigValue
+    from core.common.config_def import ConfigResourceType
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    help="List, describe and alter the settings of topics, brokers, groups, client metrics and loggers.",
+)
+
+
+class ResourceKind(StrEnum):
+    topic = "topic"
+    broker = "broker"
+    broker_logger = "broker-logger"
+    client_metrics = "client-metrics"
+    group = "group"
+
+
+KindArgument = Annotated[ResourceKind, typer.Argument(metavar="TYPE", help="|".join(ResourceKind))]
+NameArgument = Annotated[
+    str,
+    typer.Argument(metavar="[NAME]", help="Which one; none: defaults of all brokers.", show_default=False),
+]
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[
+        ResourceKind | None, typer.Argument(metavar="[TYPE]", help="|".join(ResourceKind), show_default=False)
+    ] = None,
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """List what has settings: every topic and broker, and the groups and client metrics that were given some.
+
+    \b
+    Example:
+      plog config list group
+    """
+    from core.client.admin import Admin
+
+    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
+        found = Admin(client).list_config_resources([_type_of(kind)] if kind else [])
+    rows: list[Row] = [{"type": type_.name.lower().replace("_", "-"), "name": name} for type_, name in found]
+    write_rows(rows, ["type", "name"], output)
+
+
+@app.command()
+def describe(
+    kind: KindArgument,
+    name: NameArgument = "",
+    show_all: Annotated[bool, typer.Option("--all", help="Defaults too, not only what somebody set.")] = False,
+    keys: Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="Only this; may be repeated.")] = None,
+    docs: Annotated[bool, typer.Option("--docs", help="What each key means.")] = False,
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Show the settings of a resource, and where each value comes from.
+
+    \b
+    Example:
+      plog config describe topic flights --all
+    """
+    from core.client.admin import Admin
+    from core.common.config_def import ConfigSource
+    from core.common.errors import UsageError
+
+    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
+        configs = Admin(client).describe_configs(_type_of(kind), name, with_docs=docs)
+    absent = set(keys or ()) - {config.name for config in configs}
+    if absent:
+        raise UsageError(
+            f"{_title(kind, name)} has no setting {', '.join(sorted(absent))}", hint="--all shows them all"
+        )
+    wanted = [
+        config
+        for config in configs
+        if (config.name in keys if keys else show_all or config.source != ConfigSource.DEFAULT_CONFIG)
+    ]
+    if not wanted:
+        say(f"{_title(kind, name)} has its defaults; --all shows them")
+    columns = ["key", "value", "source", *(["doc"] if docs else [])]
+    write_rows([_row(config) for config in wanted], columns, output)
+
+
+def _row(config: ConfigValue) -> Row:
+    from core.common.config_def import ConfigSource
+
+    known = config.source in list(ConfigSource)
+    return {
+        "key": config.name,
+        "value": "(hidden)" if config.is_sensitive else config.value,
+        "source": ConfigSource(config.source).name.lower() if known else str(config.source),
+        "doc": config.doc,
+    }
+
+
+@app.command()
+def alter(
+    kind: KindArgument,
+    name: NameArgument = "",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a key; may be repeated.")
+    ] = None,
+    unset: Annotated[
+        list[str] | None, typer.Option("--unset", metavar="KEY", help="Put it back to its default; may be repeated.")
+    ] = None,
+    append: Annotated[
+        list[str] | None, typer.Option("--append", metavar="KEY=VALUE,..", help="Add to a list; may be repeated.")
+    ] = None,
+    subtract: Annotated[
+        list[str] | None, typer.Option("--subtract", metavar="KEY=VALUE,..", help="Take from a list; may be repeated.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Ask whether it would be accepted, change nothing.")
+    ] = False,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+    lock_timeout: LockTimeoutOption = 10.0,
+) -> None:
+    """Change settings while the broker runs: all that are given, or none.
+
+    \b
+    Example:
+      plog config alter broker 1 --set log.retention.ms=86400000
+    """
+    from core.client.admin import Admin, AlterOperation, ConfigChange
+    from core.common.errors import UsageError
+
+    changes = [
+        ConfigChange(key, operation, value)
+        for operation, given in (
+            (AlterOperation.SET, settings),
+            (AlterOperation.APPEND, append),
+            (AlterOperation.SUBTRACT, subtract),
+        )
+        for key, value in parse_settings(given or []).items()
+    ]
+    changes += [ConfigChange(key, AlterOperation.DELETE) for key in unset or []]
+    if not changes:
+        raise UsageError("nothing to change: give --set, --unset, --append or --subtract")
+    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+        admin = Admin(client)
+        admin.alter_configs(_type_of(kind), name, changes, validate_only=dry_run)
+        if kind is ResourceKind.broker:
+            _warn_of_unknown(admin.describe_configs(_type_of(kind), name), (c.key for c in changes if c.value))
+    say(f"{'would alter' if dry_run else 'altered'} {_title(kind, name)}")
+
+
+def _warn_of_unknown(configs: Iterable[ConfigValue], keys: Iterable[str]) -> None:
+    """A broker keeps what it does not know, for a plugin may."""
+    unknown = {config.name for config in configs if config.is_sensitive and config.is_read_only}
+    for key in keys:
+        if key in unknown:
+            say(f"warning: the broker does not know {key}; it is kept, and changes nothing")
+
+
+def _type_of(kind: ResourceKind) -> ConfigResourceType:
+    from core.common.config_def import ConfigResourceType
+
+    return ConfigResourceType[kind.name.upper()]
+
+
+def _title(kind: ResourceKind, name: str) -> str:
+    return f"{kind} {name}" if name else f"{kind} defaults"

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.logs import fingerprint
+from tests.support.server import Server, call_plog, run_plog
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("config") / "data") as server:
+        call_plog("topic", "create", "t", "--set", "retention.ms=-1", "--bootstrap-server", server.address)
+        yield server
+
+
+@pytest.fixture(params=["server", "directory"])
+def where(request: pytest.FixtureRequest, server: Server, tmp_path: Path) -> list[str]:
+    """The same on a server and with none."""
+    if request.param == "server":
+        return ["--bootstrap-server", server.address]
+    call_plog("topic", "create", "t", "--set", "retention.ms=-1", "--data-dir", str(tmp_path))
+    return ["--data-dir", str(tmp_path)]
+
+
+def described(where: list[str], *options: str) -> dict[str, tuple[Any, str]]:
+    rows = json.loads(call_plog("config", "describe", *options, "--output", "json", *where).stdout)
+    return {row["key"]: (row["value"], row["source"]) for row in rows}
+
+
+def test_a_topic(where: list[str]) -> None:
+    assert described(where, "topic", "t") == {"retention.ms": ("-1", "topic_config")}
+    done = call_plog(
+        "config", "alter", "topic", "t", "--set", "segment.bytes=2000000", "--append", "cleanup.policy=compact",
+        "--unset", "retention.ms", *where,
+    )  # fmt: skip
+    assert done.stderr == b"altered topic t\n"
+    assert described(where, "topic", "t") == {
+        "cleanup.policy": ("delete,compact", "topic_config"),
+        "segment.bytes": ("2000000", "topic_config"),
+    }
+    every = described(where, "topic", "t", "--all")
+    assert every["retention.ms"] == ("604800000", "default_config")
+    assert described(where, "topic", "t", "--key", "min.insync.replicas") == {
+        "min.insync.replicas": ("1", "default_config")
+    }
+    call_plog("config", "alter", "topic", "t", "--unset", "segment.bytes", "--unset", "cleanup.policy",
+              "--set", "retention.ms=-1", *where)  # fmt: skip
+
+
+def test_a_broker_and_all_of_them(where: list[str]) -> None:
+    call_plog("config", "alter", "broker", "--set", "log.segment.bytes=3000000", *where)
+    call_plog("config", "alter", "broker", "1", "--set", "max.connections=100", *where)
+    assert described(where, "broker", "1") == {
+        "log.segment.bytes": ("3000000", "dynamic_default_broker_config"),
+        "max.connections": ("100", "dynamic_broker_config"),
+    }
+    assert described(where, "broker") == {"log.segment.bytes": ("3000000", "dynamic_default_broker_config")}
+    assert described(where, "topic", "t", "--key", "segment.bytes") == {
+        "segment.bytes": ("3000000", "dynamic_default_broker_config")
+    }
+    call_plog("config", "alter", "broker", "--unset", "log.segment.bytes", *where)
+    call_plog("config", "alter", "broker", "1", "--unset", "max.connections", *where)
+
+
+def test_a_group_and_client_metrics(where: list[str]) -> None:
+    call_plog("config", "alter", "group", "g", "--set", "consumer.session.timeout.ms=50000", *where)
+    call_plog("config", "alter", "client-metrics", "m", "--set", "interval.ms=1000", *where)
+    assert described(where, "group", "g") == {"consumer.session.timeout.ms": ("50000", "group_config")}
+    rows = json.loads(call_plog("config", "list", "--output", "json", *where).stdout)
+    assert {"type": "group", "name": "g"} in rows
+    assert {"type": "client-metrics", "name": "m"} in rows
+    assert {"type": "topic", "name": "t"} in rows
+    assert json.loads(call_plog("config", "list", "group", "--output", "json", *where).stdout) == [
+        {"type": "group", "name": "g"}
+    ]
+    call_plog("config", "alter", "group", "g", "--unset", "consumer.session.timeout.ms", *where)
+
+
+def test_loggers_of_a_server(server: Server) -> None:
+    where = ["--bootstrap-server", server.address]
+    call_plog("config", "alter", "broker-logger", "1", "--set", "plog.connection=debug", *where)
+    assert described(where, "broker-logger", "1")["plog.connection"][0] == "DEBUG"
+
+
+def test_a_dry_run_changes_nothing(where: list[str]) -> None:
+    done = call_plog("config", "alter", "topic", "t", "--set", "retention.ms=5", "--dry-run", *where)
+    assert done.stderr == b"would alter topic t\n"
+    assert described(where, "topic", "t") == {"retention.ms": ("-1", "topic_config")}
+
+
+def test_what_people_read(where: list[str]) -> None:
+    table = call_plog("config", "describe", "topic", "t", "--key", "retention.ms", "--docs", *where).stdout.decode()
+    header, line = table.splitlines()
+    assert header.split() == ["key", "value", "source", "doc"]
+    assert line.split()[:3] == ["retention.ms", "-1", "topic_config"]
+    assert b"has its defaults" in call_plog("config", "describe", "group", "other", *where).stderr
+    warned = call_plog("config", "alter", "broker", "1", "--set", "num.io.threads=3", *where).stderr
+    assert b"the broker does not know num.io.threads" in warned
+    assert described(where, "broker", "1")["num.io.threads"][0] == "(hidden)"
+    call_plog("config", "alter", "broker", "1", "--unset", "num.io.threads", *where)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["alter", "topic", "t"], 2, b"nothing to change"),
+        (["alter", "topic", "t", "--set", "retention.ms"], 2, b"expected KEY=VALUE"),
+        (["alter", "topic", "t", "--set", "retention.mss=1"], 1, b"Unknown topic config name: retention.mss"),
+        (["alter", "topic", "nope", "--set", "retention.ms=1"], 1, b"The topic 'nope' does not exist."),
+        (["alter", "broker", "1", "--set", "node.id=2"], 1, b"Cannot update these configs dynamically: [node.id]"),
+        (["describe", "topic", "t", "--key", "nope"], 2, b"topic t has no setting nope"),
+        (["describe", "group"], 1, b"Group name must not be empty"),
+        (["describe", "planet", "mars"], 2, b"planet"),
+    ],
+)
+def test_bad_input(where: list[str], arguments: list[str], code: int, message: bytes) -> None:
+    done = run_plog("config", *arguments, *where)
+    assert (done.returncode, message in done.stderr, b"Traceback" in done.stderr) == (code, True, False), done.stderr
+
+
+def test_looking_does_not_write(tmp_path: Path) -> None:
+    call_plog("topic", "create", "t", "--data-dir", str(tmp_path))
+    before = fingerprint(tmp_path)
+    for command in (["config", "describe", "topic", "t"], ["config", "list"], ["group", "list"]):
+        call_plog(*command, "--data-dir", str(tmp_path))
+    assert fingerprint(tmp_path) == before
