@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.logging import LogFormat, start_logging
 from cli.options import DATA_DIR, DataDirOption, LockTimeoutOption, default_data_dir, parse_settings, say
 
 if TYPE_CHECKING:
     from core.broker.broker import Broker
     from core.broker.broker_config import BrokerConfig, Endpoint
+    from core.broker.socket_server import SocketServer
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -46,6 +46,16 @@ def serve(
         bool,
         typer.Option("--read-only", help="Change nothing in the data directory: its records can be read, no more."),
     ] = False,
+    metrics_listen: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics-listen", metavar="HOST:PORT", help="Where Prometheus finds /metrics; 0 takes a free port."
+        ),
+    ] = None,
+    log_requests: Annotated[
+        bool, typer.Option("--log-requests", help="Log every request with its answer, as JSON; records by their size.")
+    ] = False,
+    log_format: Annotated[LogFormat, typer.Option("--log-format", help="How log lines are written.")] = LogFormat.text,
     ready_file: Annotated[
         Path | None, typer.Option("--ready-file", metavar="FILE", help="Write HOST:PORT here once clients may connect.")
     ] = None,
@@ -62,21 +72,22 @@ def serve(
     from core.broker.broker_config import DEFAULT_PORT, Endpoint, parse_endpoint
     from core.common.errors import UsageError
 
-    _start_logging()
+    start_logging(log_format, log_requests=log_requests)
     _raise_open_files_limit()
     broker_config = _broker_config(config, settings or [], advertise, is_ephemeral=ephemeral)
     where = parse_endpoint(listen) if listen else broker_config.listener or Endpoint("127.0.0.1", DEFAULT_PORT)
+    metrics = parse_endpoint(metrics_listen, 0) if metrics_listen else None
     if ephemeral and read_only:
         raise UsageError("--ephemeral begins with nothing, and --read-only adds nothing: use one of them")
     if ephemeral and data_dir is not None and os.environ.get(DATA_DIR) != str(data_dir):
         raise UsageError("--ephemeral makes a data directory of its own; leave --data-dir out")
     if ephemeral:
         with tempfile.TemporaryDirectory(prefix="plog-") as temporary:
-            _serve(Path(temporary), broker_config, where, ready_file, lock_timeout)
+            _serve(Path(temporary), broker_config, where, metrics, ready_file, lock_timeout)
         return
     configured = [Path(d) for d in broker_config.data_directories]
     directory = data_dir or (configured[0] if configured else default_data_dir())
-    _serve(directory, broker_config, where, ready_file, lock_timeout, is_read_only=read_only)
+    _serve(directory, broker_config, where, metrics, ready_file, lock_timeout, is_read_only=read_only)
 
 
 def _raise_open_files_limit() -> None:
@@ -86,12 +97,6 @@ def _raise_open_files_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _start_logging() -> None:
-    level = logging.DEBUG if "PLOG_DEBUG" in os.environ else logging.INFO
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
 
 
 def _broker_config(
@@ -122,6 +127,7 @@ def _serve(
     directory: Path,
     config: BrokerConfig,
     listen: Endpoint,
+    metrics: Endpoint | None,
     ready_file: Path | None,
     lock_timeout: float,
     *,
@@ -131,18 +137,29 @@ def _serve(
 
     broker = Broker(directory, config, lock_timeout_s=lock_timeout, is_read_only=is_read_only)
     try:
-        asyncio.run(_run(broker, listen, ready_file))
+        asyncio.run(_run(broker, listen, metrics, ready_file))
     finally:
         broker.close()
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
 
 
-async def _run(broker: Broker, listen: Endpoint, ready_file: Path | None) -> None:
+async def _run(broker: Broker, listen: Endpoint, metrics: Endpoint | None, ready_file: Path | None) -> None:
     from core.broker.socket_server import SocketServer
 
     server = SocketServer(broker, listen)
     await server.start()
+    with contextlib.ExitStack() as stack:
+        how = " read-only" if broker.is_read_only else ""
+        if metrics is not None:
+            from core.broker.metrics import MetricsServer
+
+            metrics_server = stack.enter_context(contextlib.closing(MetricsServer(broker, server, metrics)))
+            how += f" metrics {metrics_server.endpoint}"
+        await _run_until_told(server, broker, ready_file, how)
+
+
+async def _run_until_told(server: SocketServer, broker: Broker, ready_file: Path | None, how: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, server.stop)
     if ready_file is not None:
@@ -150,6 +167,5 @@ async def _run(broker: Broker, listen: Endpoint, ready_file: Path | None) -> Non
         beside.write_text(f"{server.endpoint}\n")
         beside.replace(ready_file)
     topics = len(broker.image.topics)
-    how = " read-only" if broker.is_read_only else ""
     print(f"ready {server.endpoint} data {broker.directory} topics {topics} pid {os.getpid()}{how}", flush=True)
     await server.run()

@@ -183,6 +183,12 @@ class ReplicaManager:
                     if not operations:
                         del waiting[partition]
 
+    def waiting_counts(self) -> tuple[int, int]:
+        """How many wait for records, and for a flush."""
+        waiting = self._waiting, self._waiting_for_flush
+        for_records, for_flush = (len({o for operations in w.values() for o in operations}) for w in waiting)
+        return for_records, for_flush
+
     def notify(self, partitions: Iterable[TopicPartition]) -> None:
         """Records came."""
         for partition in partitions:

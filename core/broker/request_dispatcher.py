@@ -7,7 +7,8 @@ wait. What is advertised in ApiVersions is what stands in the table here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from core.broker.delayed_operation import DelayedOperation
@@ -49,6 +50,8 @@ from core.broker.handlers import (
     sync_group,
 )
 from core.broker.request_context import RequestContext
+from core.broker.request_log import is_logging_requests, log_request
+from core.broker.request_metrics import RequestMetrics
 from core.common.deferred import Deferred
 from core.common.errors import MalformedMessageError
 from core.protocol.api import (
@@ -175,6 +178,8 @@ class RequestDispatcher:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self.metrics: RequestMetrics | None = None
+        """Counts requests once there is one."""
         self._routes: dict[tuple[int, int], tuple[Handler, Endpoint[Any, Any]]] = {}
 
     def handle(self, frame: memoryview, local_host: str = "", client_host: str = "") -> Answer:
@@ -192,12 +197,36 @@ class RequestDispatcher:
             raise MalformedMessageError(f"request of {len(frame)} bytes to API {key}")
         handler, endpoint = route
         header, request = endpoint.decode_request(frame)
-        response = handler(self._broker, request, RequestContext(version, header.client_id, local_host, client_host))
-        if response is None:
-            return None
+        context = RequestContext(version, header.client_id, local_host, client_host)
+        encode: Callable[[Any], list[Piece]] = partial(endpoint.encode_response, correlation_id)
+        is_observed = self.metrics is not None or is_logging_requests()
+        if is_observed:
+            encode = partial(self._observe, encode, _HANDLERS[key][0], context, correlation_id, request, perf_counter())
+        response = handler(self._broker, request, context)
         if isinstance(response, DelayedOperation | Deferred):
-            return PendingAnswer(response, lambda message: endpoint.encode_response(correlation_id, message))
-        return endpoint.encode_response(correlation_id, response)
+            return PendingAnswer(response, encode)
+        if response is None and not is_observed:
+            return None
+        return encode(response) or None
+
+    def _observe(
+        self,
+        encode: Callable[[Any], list[Piece]],
+        api: AnyApi,
+        context: RequestContext,
+        correlation_id: int,
+        request: Any,
+        started_s: float,
+        response: Any,
+    ) -> list[Piece]:
+        """Encodes, and tells of the request who wants to know; a response of None is none."""
+        pieces = encode(response) if response is not None else []
+        time_ms = (perf_counter() - started_s) * 1000
+        if self.metrics is not None:
+            self.metrics.add(api.name, context.api_version, response, time_ms)
+        if is_logging_requests():
+            log_request(api, correlation_id, context, request, response, time_ms)
+        return pieces
 
     def _find_route(self, key: int, version: int) -> tuple[Handler, Endpoint[Any, Any]] | None:
         """None for a version of ApiVersions that is not known; MalformedMessageError for what is not served."""

@@ -35,8 +35,14 @@ class SocketServer:
         self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-background")
         self._flushing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-flusher")
         self._is_full = False
+        self.accepted_connections = 0
+        """Since it started."""
         self._stopped = asyncio.Event()
         self.endpoint = listen
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._connections)
 
     async def start(self) -> None:
         """Listens; AccessError where the address can't be had."""
@@ -125,6 +131,7 @@ class SocketServer:
                 sock.close()
                 continue
             self._connections.add(connection)
+            self.accepted_connections += 1
 
     def _may_connect(self, host: str) -> bool:
         most = self._broker.config.integer("max.connections.per.ip")

@@ -22,6 +22,8 @@ class Partition:
         self.topic_id = topic_id
         self.leader_epoch = registration.leader_epoch
         self._isr_size = max(len(registration.isr), 1)
+        self.messages_in = self.bytes_in = self.bytes_out = 0
+        """Records and bytes of batches that were appended, bytes that were sent, since the broker started."""
         log.leader_epochs.assign(self.leader_epoch, log.log_end_offset)
         if log.config.plog_visible_after_flush:
             log.flush()
@@ -41,6 +43,9 @@ class Partition:
                 f"min.insync.replicas is {config.min_insync_replicas}",
             )
         result = log.append_as_leader(batch, self.leader_epoch, from_client=from_client)
+        if not result.is_duplicate:
+            self.messages_in += result.last_offset - result.base_offset + 1
+            self.bytes_in += batch.size_bytes
         if not config.plog_visible_after_flush:
             log.update_high_watermark(log.log_end_offset)
         return result

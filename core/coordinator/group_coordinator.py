@@ -306,6 +306,11 @@ class GroupCoordinator:
             group.ensure_member(member_id or "", member_epoch)
         return self._offsets.get(group_id, {})
 
+    @property
+    def offset_count(self) -> int:
+        """Offsets that groups committed."""
+        return sum(map(len, self._offsets.values()))
+
     def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
         """Whether a transaction that is still open wrote an offset of the partition."""
         return any((group_id, partition) == written[:2] for pending in self._pending.values() for written in pending)

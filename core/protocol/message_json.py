@@ -11,7 +11,9 @@ from core.protocol.message import Field, schema_of
 
 
 def message_to_json(message: Any, version: int) -> dict[str, Any]:  # any declared message or struct
-    """The fields that the version has, in wire order; tagged fields only where they differ from their default."""
+    """The fields that the version has, in wire order; tagged fields only where they differ from their default. Of
+    record batches only the size is told.
+    """
     schema = schema_of(type(message))
     fields = {}
     for field in schema.fields:
@@ -20,7 +22,10 @@ def message_to_json(message: Any, version: int) -> dict[str, Any]:  # any declar
         value = getattr(message, field.name)
         if version in field.tagged and _is_default(value, field):
             continue
-        fields[_camel_case(field.name)] = _value_to_json(value, field, version)
+        if field.kind == "records":
+            fields[f"{_camel_case(field.name)}SizeInBytes"] = len(value or b"")
+        else:
+            fields[_camel_case(field.name)] = _value_to_json(value, field, version)
     return fields
 
 

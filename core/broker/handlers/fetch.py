@@ -83,6 +83,11 @@ class DelayedFetch(DelayedOperation):
 
     def answer(self, response: FetchResponse) -> FetchResponse:
         """What was read as the client is told it."""
+        for topic in response.responses:
+            name = self._name_of(topic.topic_id, topic.topic)
+            for data in topic.partitions:
+                if data.records and name is not None:
+                    self._broker.replicas.find(name, data.partition_index).bytes_out += len(data.records)
         session = self._session
         if session is not None:
             response.session_id = session.session_id

@@ -1,0 +1,226 @@
+"""The broker's metrics for Prometheus, under the names that Kafka's MBeans get from the JMX exporter's usual rules.
+
+`kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=t` is `kafka_server_brokertopicmetrics_bytesin_total
+{topic="t"}`: dashboards made for Kafka find what they know. docs/metrics.md lists all of them. Counters begin anew with
+the process; what a topic counted goes with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from core.broker.broker_config import Endpoint
+from core.broker.request_metrics import TIME_BUCKETS_MS, RequestMetrics
+from core.common.errors import AccessError
+from core.coordinator.consumer_group import ConsumerGroup
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+    from core.broker.socket_server import SocketServer
+
+_SCRAPE_SECONDS = 10
+_Samples = Iterable[tuple[tuple[str, ...], float]]
+
+
+def broker_metrics(broker: Broker) -> Iterator[Metric]:
+    """What the broker holds and what went through it; from its own task."""
+    yield from _topic_metrics(broker)
+    yield from _partition_metrics(broker)
+    yield from _replica_metrics(broker)
+    yield from _group_metrics(broker)
+    yield from _session_metrics(broker)
+    if broker.dispatcher.metrics is not None:
+        yield from _request_metrics(broker.dispatcher.metrics)
+
+
+def connection_metrics(server: SocketServer) -> Iterator[Metric]:
+    yield _gauge(
+        "kafka_server_socket_server_metrics_connection_count", "Connections that are open.", server.open_connections
+    )
+    yield _counter(
+        "kafka_server_socket_server_metrics_connection_creation",
+        "Connections that were accepted.",
+        (),
+        [((), server.accepted_connections)],
+    )
+
+
+def _topic_metrics(broker: Broker) -> Iterator[Metric]:
+    prefix = "kafka_server_brokertopicmetrics"
+    messages_in: Counter[str] = Counter()
+    bytes_in: Counter[str] = Counter()
+    bytes_out: Counter[str] = Counter()
+    for (topic, _), partition in broker.replicas.partitions.items():
+        messages_in[topic] += partition.messages_in
+        bytes_in[topic] += partition.bytes_in
+        bytes_out[topic] += partition.bytes_out
+    for name, doc, counts in (
+        ("messagesin", "Records that were appended.", messages_in),
+        ("bytesin", "Bytes of record batches that were appended.", bytes_in),
+        ("bytesout", "Bytes of record batches that were sent.", bytes_out),
+    ):
+        yield _counter(f"{prefix}_{name}", doc, ("topic",), [((topic,), count) for topic, count in counts.items()])
+
+
+def _partition_metrics(broker: Broker) -> Iterator[Metric]:
+    labels = ("topic", "partition")
+    logs = [((tp.topic, str(tp.partition)), partition.log) for tp, partition in broker.replicas.partitions.items()]
+    for name, doc, samples in (
+        ("size", "Bytes of the log's segments.", [(values, log.size_bytes) for values, log in logs]),
+        ("numlogsegments", "Segments of the log.", [(values, len(log.segments)) for values, log in logs]),
+        ("logstartoffset", "The log's first offset.", [(values, log.log_start_offset) for values, log in logs]),
+        ("logendoffset", "The offset that comes next.", [(values, log.log_end_offset) for values, log in logs]),
+    ):
+        yield _gauges(f"kafka_log_log_{name}", doc, labels, samples)
+    lags = [
+        (values, log.log_end_offset - log.last_stable_offset)
+        for values, log in logs
+    ]  # fmt: skip
+    yield _gauges(
+        "kafka_cluster_partition_laststableoffsetlag", "Records that read_committed readers wait for.", labels, lags
+    )
+
+
+def _replica_metrics(broker: Broker) -> Iterator[Metric]:
+    served, offline = len(broker.replicas.partitions), len(broker.log_manager.offline)
+    prefix = "kafka_server_replicamanager"
+    yield _gauge(f"{prefix}_partitioncount", "Partitions of this broker.", served + offline)
+    yield _gauge(f"{prefix}_leadercount", "Partitions that it leads.", served)
+    yield _gauge(f"{prefix}_offlinereplicacount", "Partitions that the disk refuses.", offline)
+    yield _gauge(f"{prefix}_underreplicatedpartitions", "Partitions with fewer replicas in sync than they have.", 0)
+    prefix = "kafka_controller_kafkacontroller"
+    topics = broker.image.topics.values()
+    yield _gauge(f"{prefix}_activecontrollercount", "1 where this broker is the controller.", 1)
+    yield _gauge(f"{prefix}_globaltopiccount", "Topics of the cluster.", len(topics))
+    yield _gauge(f"{prefix}_globalpartitioncount", "Its partitions.", sum(len(topic.partitions) for topic in topics))
+    yield _gauge(f"{prefix}_offlinepartitionscount", "Those without a leader.", offline)
+    for_records, for_flush = broker.replicas.waiting_counts()
+    yield _gauges(
+        "kafka_server_delayedoperationpurgatory_purgatorysize",
+        "Requests whose answers wait: for records, or for the disk.",
+        ("delayedoperation",),
+        [(("Fetch",), for_records), (("Produce",), for_flush)],
+    )
+
+
+def _group_metrics(broker: Broker) -> Iterator[Metric]:
+    states = Counter(
+        ("consumer" if isinstance(group, ConsumerGroup) else "classic", group.state.lower())
+        for group in broker.groups.groups.values()
+    )
+    yield _gauges(
+        "kafka_server_group_coordinator_metrics_group_count",
+        "Groups by protocol and state.",
+        ("protocol", "state"),
+        states.items(),
+    )
+    yield _gauge(
+        "kafka_coordinator_group_groupmetadatamanager_numoffsets",
+        "Offsets that groups committed.",
+        broker.groups.offset_count,
+    )
+
+
+def _session_metrics(broker: Broker) -> Iterator[Metric]:
+    sessions = broker.fetch_sessions
+    prefix = "kafka_server_fetchsessioncache"
+    yield _gauge(f"{prefix}_numincrementalfetchsessions", "Fetch sessions that are kept.", len(sessions))
+    yield _gauge(
+        f"{prefix}_numincrementalfetchpartitionscached", "Partitions that they hold.", sessions.cached_partitions
+    )
+    yield _counter(
+        f"{prefix}_incrementalfetchsessionevictions",
+        "Sessions that had to make room for others.",
+        (),
+        [((), sessions.evictions)],
+    )
+
+
+def _request_metrics(metrics: RequestMetrics) -> Iterator[Metric]:
+    prefix = "kafka_network_requestmetrics"
+    yield _counter(
+        f"{prefix}_requests",
+        "Requests that were answered.",
+        ("request", "version"),
+        [((api, str(version)), count) for (api, version), count in metrics.requests.items()],
+    )
+    yield _counter(
+        f"{prefix}_errors",
+        "Error codes that they were answered with, NONE too.",
+        ("request", "error"),
+        [((api, code.name), count) for (api, code), count in metrics.errors.items()],
+    )
+    times = HistogramMetricFamily(
+        f"{prefix}_totaltimems",
+        "Milliseconds from a request being read to its answer being made, with what it waited for.",
+        labels=("request",),
+    )
+    ends = [*map(str, TIME_BUCKETS_MS), "+Inf"]
+    for api, histogram in metrics.times.items():
+        buckets = list(zip(ends, accumulate(histogram.counts), strict=True))
+        times.add_metric((api,), buckets, histogram.sum_ms)
+    yield times
+
+
+def _gauge(name: str, doc: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, doc, value)
+
+
+def _gauges(name: str, doc: str, labels: tuple[str, ...], samples: _Samples) -> Metric:
+    family = GaugeMetricFamily(name, doc, labels=labels)
+    for values, number in samples:
+        family.add_metric(values, number)
+    return family
+
+
+def _counter(name: str, doc: str, labels: tuple[str, ...], samples: _Samples) -> Metric:
+    family = CounterMetricFamily(name, doc, labels=labels)
+    for values, number in samples:
+        family.add_metric(values, number)
+    return family
+
+
+class _BrokerCollector(Collector):
+    """Asks the broker's task, from the thread of the HTTP server."""
+
+    def __init__(self, broker: Broker, server: SocketServer, loop: asyncio.AbstractEventLoop) -> None:
+        self._broker = broker
+        self._server = server
+        self._loop = loop
+
+    def collect(self) -> Iterable[Metric]:
+        return asyncio.run_coroutine_threadsafe(self._read(), self._loop).result(_SCRAPE_SECONDS)
+
+    async def _read(self) -> list[Metric]:
+        return [*broker_metrics(self._broker), *connection_metrics(self._server)]
+
+
+class MetricsServer:
+    """Answers GET /metrics from a thread of its own; made and closed by the broker's task."""
+
+    def __init__(self, broker: Broker, server: SocketServer, listen: Endpoint) -> None:
+        """AccessError where the address can't be had. `endpoint` says where it listens."""
+        broker.dispatcher.metrics = RequestMetrics()
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        registry.register(_BrokerCollector(broker, server, asyncio.get_running_loop()))
+        try:
+            self._server, _ = start_http_server(listen.port, listen.host or "0.0.0.0", registry)  # noqa: S104
+        except OSError as error:
+            raise AccessError(
+                f"could not listen on {listen} for metrics: {(error.strerror or str(error)).lower()}", where=str(listen)
+            ) from error
+        self.endpoint = Endpoint(listen.host, self._server.server_port)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()

@@ -1,0 +1,156 @@
+"""What a running server tells of itself: Prometheus's metrics, structured logs, the request log."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.server import Server, call_plog, run_plog
+
+
+class Watched(Server):
+    """With metrics, and the request log as JSON."""
+
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__(data_dir, "--metrics-listen", "127.0.0.1:0", "--log-requests", "--log-format", "json")
+
+    def metrics(self) -> dict[tuple[str, tuple[str, ...]], float]:
+        """By name and the values of the labels, sorted by the labels' names."""
+        found = re.findall(r"metrics (\S+)$", self.log.read_text(), re.MULTILINE)
+        with urllib.request.urlopen(f"http://{found[-1]}/metrics", timeout=10) as response:
+            text = response.read().decode()
+        return {
+            (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def requests(self) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return [line for line in lines if line["logger"] == "plog.request"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """Topic `t` was written to and half of it was read; a group read once."""
+    with Watched(tmp_path_factory.mktemp("watched") / "data") as server:
+        where = ["--bootstrap-server", server.address]
+        call_plog("topic", "create", "t", "--partitions", "2", *where)
+        producer = Producer({"bootstrap.servers": server.address})
+        for number in range(100):
+            producer.produce("t", b"%d" % number, partition=0)
+        assert producer.flush(10) == 0
+        consumer = Consumer(
+            {"bootstrap.servers": server.address, "group.id": "g", "auto.offset.reset": "earliest",
+             "enable.auto.commit": False}
+        )  # fmt: skip
+        consumer.subscribe(["t"])
+        seen = 0
+        while seen < 100:
+            message = consumer.poll(20)
+            assert message is not None
+            assert not message.error()
+            seen += 1
+        consumer.commit(offsets=[TopicPartition("t", 0, 100)], asynchronous=False)
+        consumer.close()
+        run_plog("topic", "describe", "nope", *where)
+        yield server
+
+
+def test_what_went_through(server: Watched) -> None:
+    metrics = server.metrics()
+    size = (server.data_dir / "t-0" / f"{0:020d}.log").stat().st_size
+    assert metrics["kafka_server_brokertopicmetrics_messagesin_total", ("t",)] == 100
+    assert metrics["kafka_server_brokertopicmetrics_bytesin_total", ("t",)] == size
+    assert metrics["kafka_server_brokertopicmetrics_bytesout_total", ("t",)] >= size
+
+
+def test_what_is_there(server: Watched) -> None:
+    metrics = server.metrics()
+    size = (server.data_dir / "t-0" / f"{0:020d}.log").stat().st_size
+    assert metrics["kafka_log_log_size", ("0", "t")] == size
+    assert metrics["kafka_log_log_logendoffset", ("0", "t")] == 100
+    assert metrics["kafka_log_log_logendoffset", ("1", "t")] == 0
+    assert metrics["kafka_controller_kafkacontroller_globaltopiccount", ()] == 2  # t and __consumer_offsets
+    assert metrics["kafka_server_replicamanager_leadercount", ()] == 52
+    assert metrics["kafka_coordinator_group_groupmetadatamanager_numoffsets", ()] == 1
+    assert metrics["kafka_server_group_coordinator_metrics_group_count", ("classic", "empty")] == 1
+    assert metrics["process_open_fds", ()] > 0
+
+
+def test_requests_are_counted(server: Watched) -> None:
+    before = server.metrics()
+    call_plog("topic", "list", "--bootstrap-server", server.address)
+    after = server.metrics()
+    more = {key: after[key] - before.get(key, 0) for key in after}
+    asked = [
+        key for key in after if key[0] == "kafka_network_requestmetrics_requests_total" and key[1][0] == "Metadata"
+    ]
+    assert sum(more[key] for key in asked) == 1
+    assert more["kafka_network_requestmetrics_totaltimems_count", ("Metadata",)] == 1
+    assert more["kafka_network_requestmetrics_totaltimems_bucket", ("+Inf", "Metadata")] == 1
+    assert more["kafka_network_requestmetrics_errors_total", ("NONE", "Metadata")] == 1 + 2 + 52  # topics, partitions
+    assert after["kafka_network_requestmetrics_errors_total", ("UNKNOWN_TOPIC_OR_PARTITION", "Metadata")] >= 1
+
+
+def test_connections_are_counted(server: Watched) -> None:
+    before = server.metrics()
+    client = Producer({"bootstrap.servers": server.address})
+    client.list_topics(timeout=10)
+    after = server.metrics()
+    opened = "kafka_server_socket_server_metrics_connection_creation_total", ()
+    assert after[opened] > before[opened]
+    assert after["kafka_server_socket_server_metrics_connection_count", ()] >= 1
+
+
+def test_every_request_is_logged_with_its_answer(server: Watched) -> None:
+    requests = server.requests()
+    names = {request["requestHeader"]["requestApiKeyName"] for request in requests}
+    assert names >= {"ApiVersions", "Metadata", "Produce", "Fetch", "JoinGroup", "OffsetCommit", "LeaveGroup"}
+    produced = [r for r in requests if r["requestHeader"]["requestApiKeyName"] == "Produce"]
+    sizes = [
+        partition["recordsSizeInBytes"]
+        for r in produced
+        for topic in r["request"]["topicData"]
+        for partition in topic["partitionData"]
+    ]
+    assert sum(sizes) == (server.data_dir / "t-0" / f"{0:020d}.log").stat().st_size
+    offsets = [p["baseOffset"] for r in produced for t in r["response"]["responses"] for p in t["partitionResponses"]]
+    assert offsets[0] == 0
+    assert all(request["totalTimeMs"] >= 0 for request in requests)
+
+
+def test_the_request_log_is_turned_on_and_off_while_the_server_runs(server: Watched) -> None:
+    where = ["--bootstrap-server", server.address]
+    call_plog("config", "alter", "broker-logger", "1", "--set", "plog.request=INFO", *where)
+    before = len(server.requests())
+    call_plog("topic", "list", *where)
+    assert len(server.requests()) == before
+    call_plog("config", "alter", "broker-logger", "1", "--set", "plog.request=DEBUG", *where)
+    call_plog("topic", "list", *where)
+    assert len(server.requests()) > before
+
+
+def test_log_lines_as_text(tmp_path: Path) -> None:
+    with Server(tmp_path / "data", "--log-requests") as server:
+        call_plog("topic", "list", "--bootstrap-server", server.address)
+        found = re.search(r"^\S+ \S+ DEBUG plog.request: Completed request:(\{.*\})$", server.log.read_text(), re.M)
+        assert found
+        assert json.loads(found[1])["requestHeader"]["clientId"] == "plog"
+
+
+def test_an_address_that_is_taken(server: Watched, tmp_path: Path) -> None:
+    done = run_plog(
+        "serve", "--data-dir", str(tmp_path / "x"), "--listen", "127.0.0.1:0", "--metrics-listen", server.address
+    )
+    assert done.returncode == 3
+    assert b"for metrics: address already in use" in done.stderr
+    assert b"Traceback" not in done.stderr
