@@ -26,7 +26,7 @@ class KafkaServer:
         self.log = data_dir.with_name(data_dir.name + ".kafka.log")
         self._properties = data_dir.with_name(data_dir.name + ".properties")
         self._java_options = java_options
-        self._port, self._controller_port = _free_ports()
+        self._port, self._controller_port = free_ports()
         self.address = f"127.0.0.1:{self._port}"
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -100,7 +100,7 @@ class KafkaServer:
         self.stop()
 
 
-def _free_ports() -> tuple[int, int]:
+def free_ports() -> tuple[int, int]:
     """Two that nobody listens on just now."""
     with socket.socket() as first, socket.socket() as second:
         first.bind(("127.0.0.1", 0))

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import zipfile
+import zlib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import pytest
 
 KAFKA_VERSION = "4.3.1"
 _HERE = Path(__file__).resolve().parent / "kafka"
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plog-tests"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plog-tests"
 
 
 @cache
@@ -33,7 +34,8 @@ def why_not() -> str | None:
 
 
 def libs() -> Path:
-    return _CACHE / f"kafka-{KAFKA_VERSION}"
+    """One folder for each list of jars."""
+    return CACHE / f"kafka-{KAFKA_VERSION}-{zlib.crc32((_HERE / 'pom.xml').read_bytes()):08x}"
 
 
 requires_kafka = pytest.mark.skipif(why_not() is not None, reason=f"needs Apache Kafka's jars: {why_not()}")

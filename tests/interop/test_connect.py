@@ -1,0 +1,187 @@
+"""Kafka Connect on `plog serve`: its file connectors, standalone and as a group of workers; and the verifiable clients
+that Kafka's own system tests are made of.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.kafka_server import free_ports
+from tests.support.oracle import java_command, requires_kafka, run_tool
+from tests.support.server import Server, call_plog
+
+pytestmark = [requires_kafka, pytest.mark.java]
+
+LINES = [f"line {number}" for number in range(500)]
+_SECONDS = 60.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    settings = ["--set", "group.initial.rebalance.delay.ms=0", "--set", "offsets.topic.num.partitions=2"]
+    with Server(tmp_path / "data", *settings) as server:
+        yield server
+
+
+@contextmanager
+def running(log: Path, main_class: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as out:
+        process = subprocess.Popen(java_command(main_class, *arguments), stdout=out, stderr=out)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def wait_until(is_there: Callable[[], Any], what: str, log: Path) -> Any:
+    deadline = time.monotonic() + _SECONDS
+    while True:
+        found = is_there()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"{what}: {log.read_text()[-3000:]}"
+        time.sleep(0.1)
+
+
+def worker_properties(path: Path, address: str, **settings: object) -> str:
+    common = {
+        "bootstrap.servers": address,
+        "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "offset.flush.interval.ms": 500,
+        "plugin.discovery": "only_scan",
+        **{key.replace("_", "."): value for key, value in settings.items()},
+    }
+    path.write_text("".join(f"{key}={value}\n" for key, value in common.items()))
+    return str(path)
+
+
+def source(file: Path, topic: str) -> dict[str, str]:
+    return {"connector.class": "FileStreamSource", "tasks.max": "1", "file": str(file), "topic": topic}
+
+
+def sink(file: Path, topic: str) -> dict[str, str]:
+    return {"connector.class": "FileStreamSink", "tasks.max": "2", "file": str(file), "topics": topic}
+
+
+def lines_of(file: Path) -> list[str]:
+    return sorted(file.read_text().splitlines()) if file.exists() else []
+
+
+def test_files_through_a_topic_and_back(server: Server, tmp_path: Path) -> None:
+    given, got, log = tmp_path / "in.txt", tmp_path / "out.txt", tmp_path / "connect.log"
+    given.write_text("".join(f"{line}\n" for line in LINES))
+    worker = worker_properties(
+        tmp_path / "worker.properties", server.address, listeners="HTTP://127.0.0.1:0",
+        offset_storage_file_filename=tmp_path / "offsets",
+    )  # fmt: skip
+    connectors = []
+    for name, settings in (("in", source(given, "lines")), ("out", sink(got, "lines"))):
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps({"name": name, "config": settings}))
+        connectors.append(str(path))
+    with running(log, "org.apache.kafka.connect.cli.ConnectStandalone", worker, *connectors):
+        wait_until(lambda: lines_of(got) == sorted(LINES), "the lines in the sink's file", log)
+    consumed = call_plog("consume", "lines", "--bootstrap-server", server.address).stdout.decode().splitlines()
+    assert consumed == LINES
+    committed = call_plog("group", "describe", "connect-out", "--output", "json", "--bootstrap-server", server.address)
+    assert [row["lag"] for row in json.loads(committed.stdout)] == [0]
+
+
+class Worker:
+    """Of a distributed Connect."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        port, _ = free_ports()
+        self._url = f"http://127.0.0.1:{port}"
+        self.log = folder / f"worker-{port}.log"
+        storage = {
+            f"{name}_storage_{key}": value
+            for name in ("config", "offset", "status")
+            for key, value in (("topic", f"connect-{name}"), ("replication_factor", 1))
+        }
+        self.properties = worker_properties(
+            folder / f"worker-{port}.properties", address, group_id="workers", listeners=f"HTTP://127.0.0.1:{port}",
+            scheduled_rebalance_max_delay_ms=0, offset_storage_partitions=2, status_storage_partitions=2, **storage,
+        )  # fmt: skip
+
+    def running(self) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        return running(self.log, "org.apache.kafka.connect.cli.ConnectDistributed", self.properties)
+
+    def ask(self, path: str, method: str = "GET", body: Any = None) -> Any:
+        """None where it is not ready yet."""
+        request = urllib.request.Request(
+            f"{self._url}{path}", None if body is None else json.dumps(body).encode(), method=method,
+            headers={"Content-Type": "application/json"},
+        )  # fmt: skip
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:
+                return json.loads(response.read() or "null")
+        except (OSError, ValueError):
+            return None
+
+    def workers_of_tasks(self, connector: str) -> list[str]:
+        status = self.ask(f"/connectors/{connector}/status") or {"tasks": []}
+        return [task["worker_id"] for task in status["tasks"] if task["state"] == "RUNNING"]
+
+
+def test_workers_share_tasks(server: Server, tmp_path: Path) -> None:
+    """Connect's own group protocol: two workers divide a connector's tasks, and the one that is left takes all."""
+    call_plog("topic", "create", "lines", "--partitions", "2", "--bootstrap-server", server.address)
+    got = tmp_path / "out.txt"
+    first, second = Worker(tmp_path, server.address), Worker(tmp_path, server.address)
+
+    def workers() -> list[str]:
+        """Those that run a task, by task."""
+        return first.workers_of_tasks("out")
+
+    with first.running():
+        wait_until(lambda: first.ask("/connectors") == [], "the first worker", first.log)
+        wait_until(lambda: first.ask("/connectors/out/config", "PUT", sink(got, "lines")), "the connector", first.log)
+        wait_until(lambda: len(workers()) == 2, "two tasks", first.log)
+        assert len(set(workers())) == 1
+        with second.running():
+            wait_until(lambda: len(set(workers())) == 2, "tasks on both workers", second.log)
+            text = "".join(f"{line}\n" for line in LINES)
+            call_plog("produce", "lines", "--bootstrap-server", server.address, stdin=text.encode())
+            wait_until(lambda: lines_of(got) == sorted(LINES), "the lines in the sinks' file", second.log)
+        wait_until(
+            lambda: len(tasks := workers()) == 2 and len(set(tasks)) == 1, "all tasks on the worker left", first.log
+        )
+
+
+def events(output: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines() if line.startswith(b"{")]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_the_verifiable_clients(server: Server, protocol: str) -> None:
+    call_plog("topic", "create", "v", "--partitions", "2", "--bootstrap-server", server.address)
+    where = ["--bootstrap-server", server.address, "--topic", "v"]
+    produced = run_tool("org.apache.kafka.tools.VerifiableProducer", *where, "--max-messages", "1000", "--acks", "-1")
+    assert produced.returncode == 0, produced.stderr
+    told = events(produced.stdout)
+    assert told[-1]["name"] == "tool_data"
+    assert (told[-1]["sent"], told[-1]["acked"]) == (1000, 1000)
+    written = {(e["partition"], e["offset"]): e["value"] for e in told if e["name"] == "producer_send_success"}
+    assert len(written) == 1000
+    options = ["--group-id", "g", "--group-protocol", protocol, "--max-messages", "1000", "--verbose"]
+    consumed = run_tool("org.apache.kafka.tools.VerifiableConsumer", *where, *options, "--reset-policy", "earliest")
+    assert consumed.returncode == 0, consumed.stderr
+    told = events(consumed.stdout)
+    read = {(e["partition"], e["offset"]): e["value"] for e in told if e["name"] == "record_data"}
+    assert read == written
+    commits = [e for e in told if e["name"] == "offsets_committed"]
+    assert commits
+    assert all(e["success"] for e in commits)
+    assert sum(p["offset"] for p in commits[-1]["offsets"]) == 1000
