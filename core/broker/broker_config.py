@@ -16,6 +16,7 @@ from core.common.config_def import (
     ConfigType,
     Value,
     at_least,
+    one_of,
     value_text,
 )
 from core.common.errors import KafkaError, UsageError
@@ -194,6 +195,14 @@ BROKER_CONFIG = ConfigDef(
             at_least(1),
         ),
         ConfigKey("group.consumer.max.heartbeat.interval.ms", _T.INT, 15000, "The longest one, ms.", at_least(1)),
+        ConfigKey(
+            "group.consumer.migration.policy",
+            _T.STRING,
+            "bidirectional",
+            "Whether groups with members change their protocol: upgrade to the consumer protocol when the first of its "
+            "members joins, downgrade to the classic one when the last of them leaves.",
+            lambda value: one_of("bidirectional", "upgrade", "downgrade", "disabled")(str(value).lower()),
+        ),
         ConfigKey("group.consumer.max.size", _T.INT, _INT_MAX, "The most members of such a group.", at_least(1)),
         ConfigKey("group.max.size", _T.INT, _INT_MAX, "The most members that a group may have.", at_least(1)),
         ConfigKey(

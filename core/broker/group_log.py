@@ -81,6 +81,7 @@ class GroupLog:
             offset_metadata_max_bytes=integer("offset.metadata.max.bytes"),
             offsets_retention_minutes=integer("offsets.retention.minutes"),
             group_consumer_max_size=integer("group.consumer.max.size"),
+            group_consumer_migration_policy=str(broker.config["group.consumer.migration.policy"]).lower(),
         )
         self.coordinator = GroupCoordinator(self)
         self._is_loaded: dict[int, bool] = {}  # by partition; False while it is being read

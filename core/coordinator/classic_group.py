@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -136,6 +137,25 @@ class ClassicGroup:
         if value.current_state_timestamp >= 0:
             self.state_timestamp_ms = value.current_state_timestamp
 
+    def take_over(self, generation_id: int, members: Iterable[Member]) -> None:
+        """Begins as a stable group of these members, all of them consumers, who have what is assigned to them."""
+        self.protocol_type = CONSUMER_PROTOCOL_TYPE
+        self.generation_id = generation_id
+        for member in members:
+            self.members[member.member_id] = member
+            if member.group_instance_id is not None:
+                self._static_members[member.group_instance_id] = member.member_id
+        self.leader_id = next(iter(self.members))
+        self.protocol_name = self._select_protocol()
+        self._enter(GroupState.STABLE)
+
+    def dissolve(self) -> None:
+        """The group goes on as one of the consumer protocol: whoever waits asks again there."""
+        for member in self.members.values():
+            member.answer_join(join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+            member.answer_sync(SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+        self.close()
+
     def begin(self) -> None:
         """All is loaded: time runs for the members."""
         for member in self.members.values():
@@ -214,7 +234,7 @@ class ClassicGroup:
             member.session_timeout_ms = request.session_timeout_ms
             member.answer_join(join_error(ErrorCode.UNKNOWN_MEMBER_ID))  # of the same request before
             member.awaiting_join = answer
-            self._rebalance()
+            self.rebalance()
 
     def _join_unknown(
         self,
@@ -275,7 +295,7 @@ class ClassicGroup:
         member.awaiting_join = answer
         self._was_joined_since = True
         self._expect_heartbeat(member, _NEW_MEMBER_TIMEOUT_MS)
-        self._rebalance()
+        self.rebalance()
 
     def _replace_static_member(
         self,
@@ -310,7 +330,7 @@ class ClassicGroup:
         if not is_stable:
             member.awaiting_join = answer
             self._expect_heartbeat(member, _NEW_MEMBER_TIMEOUT_MS)
-            self._rebalance()
+            self.rebalance()
             return
         member.is_new = False
         self._expect_heartbeat(member)
@@ -348,7 +368,7 @@ class ClassicGroup:
 
     # --- the rebalance
 
-    def _rebalance(self) -> None:
+    def rebalance(self) -> None:
         """Somebody joined, changed, or went: everybody must join anew."""
         if self.state == GroupState.PREPARING_REBALANCE:
             if not self._is_in_initial_delay:
@@ -477,7 +497,7 @@ class ClassicGroup:
             for member in self.members.values():
                 member.assignment = b""
             self._answer_syncs(error.code)
-            self._rebalance()
+            self.rebalance()
             return
         for member in self.members.values():
             if member.awaiting_sync is not None:
@@ -503,7 +523,7 @@ class ClassicGroup:
             return
         for member in silent:
             self._remove(member)
-        self._rebalance()
+        self.rebalance()
 
     def _forget_pending_syncs(self) -> None:
         self._pending_syncs.clear()
@@ -543,7 +563,7 @@ class ClassicGroup:
         if timer is not None:
             timer.cancel()
             if self.state == GroupState.PREPARING_REBALANCE:
-                self._rebalance()
+                self.rebalance()
 
     def _expect_heartbeat(self, member: Member, timeout_ms: int | None = None) -> None:
         timeout_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
@@ -583,7 +603,7 @@ class ClassicGroup:
 
     def _after_removal(self) -> None:
         if self.state != GroupState.EMPTY:
-            self._rebalance()
+            self.rebalance()
 
     # --- what holds for all of them
 

@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from enum import IntEnum
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from core.common.deferred import TimerHandle
 from core.common.error_code import ErrorCode
@@ -22,6 +19,20 @@ from core.common.errors import KafkaError
 from core.common.regular_expression import matching
 from core.common.topic_partition import INTERNAL_TOPICS
 from core.coordinator.assignors import ASSIGNORS, MemberSpec, Partitions
+from core.coordinator.consumer_member import (
+    JOIN_EPOCH,
+    ClassicProtocols,
+    ConsumerMember,
+    MemberState,
+    Subscription,
+    partitions_of,
+    preferred_assignor,
+    reconcile,
+    regexes_of,
+    topic_names,
+    wishes,
+    without,
+)
 from core.coordinator.group_environment import ClientInfo, GroupEnvironment
 from core.coordinator.group_records import GroupRecord, Message, consumer_group_record, read_record
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
@@ -33,77 +44,27 @@ from core.protocol.schema.consumer_group_heartbeat import (
     TopicPartitions,
 )
 
-JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
-
-
-class _SaidPartitions(Protocol):
-    """How messages and records name partitions of a topic."""
-
-    topic_id: bytes
-    partitions: list[int]
-
-
-class MemberState(IntEnum):
-    """As the records hold it. UNKNOWN is one that a newer broker wrote: the next heartbeat says which it is."""
-
-    STABLE = 0
-    UNREVOKED_PARTITIONS = 1
-    UNRELEASED_PARTITIONS = 2
-    UNKNOWN = 127
-
-    @classmethod
-    def _missing_(cls, value: object) -> MemberState:  # noqa: ARG003
-        return cls.UNKNOWN
-
-
-class Subscription(NamedTuple):
-    """What a member said of itself that the assignment depends on, or that is kept."""
-
-    instance_id: str | None = None
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    rebalance_timeout_ms: int = -1
-    topic_names: tuple[str, ...] = ()
-    topic_regex: str | None = None
-    server_assignor: str | None = None
-
-
-class ConsumerMember(NamedTuple):
-    """As the records say. `revoking` is what it must give up before it gets an epoch and more."""
-
-    member_id: str
-    subscription: Subscription = Subscription()
-    epoch: int = JOIN_EPOCH
-    previous_epoch: int = JOIN_EPOCH
-    state: MemberState = MemberState.STABLE
-    assigned: Partitions = {}  # noqa: RUF012 - never changed in place
-    revoking: Partitions = {}  # noqa: RUF012
-
-    @property
-    def held(self) -> set[tuple[bytes, int]]:
-        """What it reads, or may still read."""
-        return {(t, n) for part in (self.assigned, self.revoking) for t, numbers in part.items() for n in numbers}
 
 
 class _Session:
     """A member's time: by when it must be heard of, and by when it must have given up what it must."""
 
-    __slots__ = ("deadline_ms", "revocation", "revoking", "timer")
+    __slots__ = ("deadline_ms", "revocation", "revoking", "step", "timer")
 
     def __init__(self) -> None:
         self.deadline_ms = 0
         self.timer: TimerHandle | None = None
         self.revocation: TimerHandle | None = None
         self.revoking: Partitions = {}
+        self.step: TimerHandle | None = None  # of a classic member: to join anew, or to ask what it has then
 
     def close(self) -> None:
-        for timer in (self.timer, self.revocation):
+        for timer in (self.timer, self.revocation, self.step):
             if timer is not None:
                 timer.cancel()
-        self.timer = self.revocation = None
+        self.timer = self.revocation = self.step = None
 
 
 class ConsumerGroup:
@@ -126,6 +87,31 @@ class ConsumerGroup:
         self._regexes: dict[str, frozenset[str]] = {}
         self._sessions: dict[str, _Session] = {}
         self._checked_version = -1  # of the metadata that the topics were last compared with
+        self._unwritten: list[GroupRecord] = []  # what must be in the log before whatever is written next
+        self.downgrade: Callable[[str], bool] = lambda member_id: False  # noqa: ARG005
+        """Asked before a member is removed: whether the group became a classic one instead, without it."""
+
+    @classmethod
+    def of_classic_members(
+        cls,
+        group_id: str,
+        environment: GroupEnvironment,
+        epoch: int,
+        members: Iterable[ConsumerMember],
+        replaced: list[GroupRecord],
+    ) -> ConsumerGroup:
+        """A group that begins with members who have what is assigned to them. What it is made of is written with the
+        first change to it, behind the records of what it replaces.
+        """
+        template = cls(group_id, environment)
+        template.epoch = template.assignment_epoch = epoch
+        template.members = {member.member_id: member for member in members}
+        template.targets = {member.member_id: member.assigned for member in members}
+        group = cls(group_id, environment)
+        records = template.records()
+        group._take_up(records)
+        group._unwritten = [*replaced, *records]
+        return group
 
     # --- what it is like
 
@@ -141,10 +127,10 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str:
-        return _preferred_assignor(self.members.values())
+        return preferred_assignor(self.members.values())
 
     def is_subscribed_to(self, topic: str) -> bool:
-        return any(topic in _topic_names(member.subscription, self._regexes) for member in self.members.values())
+        return any(topic in topic_names(member.subscription, self._regexes) for member in self.members.values())
 
     def ensure_member(self, member_id: str, epoch: int) -> None:
         """KafkaError(UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH) unless it is one, of that epoch."""
@@ -152,7 +138,23 @@ class ConsumerGroup:
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if epoch != member.epoch:
-            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH)
+
+    def static_member(self, instance_id: str | None) -> ConsumerMember | None:
+        """Who has that instance id now."""
+        return None if instance_id is None else self.members.get(self._static.get(instance_id, ""))
+
+    def is_waiting_for(self, member: ConsumerMember) -> bool:
+        """Whether others still hold some of what the member is to get."""
+        target = self.targets.get(member.member_id, {})
+        missing = without(target, member.assigned)
+        return any(
+            (topic_id, number) in other.held
+            for other in self.members.values()
+            if other.member_id != member.member_id
+            for topic_id, numbers in missing.items()
+            for number in numbers
+        )
 
     def ensure_may_commit(self, member_id: str, instance_id: str | None, epoch: int) -> None:  # noqa: ARG002
         """KafkaError unless it is a member, of its epoch, or somebody outside while the group is empty."""
@@ -166,12 +168,23 @@ class ConsumerGroup:
         """KafkaError where the member is none, is fenced, or nothing can be written: nothing has changed then."""
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(request)
-        records: list[GroupRecord] = []
         member, replaced = self._find(request)
         updated = member._replace(subscription=_updated(member.subscription, request, client))
         if self._is_settled(member, updated):
-            self._expect(member)
+            self.expect(member)
             return self._answer(member, request, member.assigned)
+        owned = None if request.topic_partitions is None else partitions_of(request.topic_partitions)
+        return self._answer(self.advance(member, updated, replaced, owned), request, member.assigned)
+
+    def advance(
+        self, member: ConsumerMember, updated: ConsumerMember, replaced: str | None, owned: Partitions | None
+    ) -> ConsumerMember:
+        """Takes up what a member says of itself, `updated`, and of what it has, `owned` where it does; makes a new
+        target where that asks for one; and gives the member as it is after its next step to it.
+
+        `replaced`: the static member whose place it takes. KafkaError as of `heartbeat`.
+        """
+        records: list[GroupRecord] = []
         others = [m for m in self.members.values() if m.member_id not in (updated.member_id, replaced)]
         targets = dict(self.targets)
         if replaced is not None:
@@ -186,7 +199,7 @@ class ConsumerGroup:
         epoch, assignment_epoch = self.epoch, self.assignment_epoch
         topics = self._topics(members, regexes)
         metadata_hash = _hash_of(topics)
-        has_new_wishes = _wishes(updated.subscription) != _wishes(member.subscription)
+        has_new_wishes = wishes(updated.subscription) != wishes(member.subscription)
         if (is_new and replaced is None) or has_new_wishes or metadata_hash != self._metadata_hash:
             epoch += 1
             records.append(self._epoch_record(epoch, metadata_hash))
@@ -195,14 +208,13 @@ class ConsumerGroup:
             targets = self._assign(members, topics, regexes, targets, records)
             records.append(self._assignment_epoch_record(epoch))
         held_by_others = set().union(*(m.held for m in others)) if others else set()
-        owned = None if request.topic_partitions is None else _partitions(request.topic_partitions)
-        reconciled = _reconcile(updated, targets.get(updated.member_id, {}), assignment_epoch, held_by_others, owned)
+        reconciled = reconcile(updated, targets.get(updated.member_id, {}), assignment_epoch, held_by_others, owned)
         if is_new or reconciled != updated:
             records.append(self._current_record(reconciled))
         self._write_and_take_up(records)
         self._checked_version = self._environment.metadata_version
-        self._expect(reconciled)
-        return self._answer(reconciled, request, member.assigned)
+        self.expect(reconciled)
+        return reconciled
 
     def _is_settled(self, member: ConsumerMember, updated: ConsumerMember) -> bool:
         """Whether the heartbeat is one of the many that change nothing: the others need not be looked at."""
@@ -238,7 +250,7 @@ class ConsumerGroup:
             if not is_joining:
                 raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
             known = self.members[known_id]
-            if known.epoch != STATIC_LEAVE_EPOCH:
+            if known.epoch != STATIC_LEAVE_EPOCH and not known.is_classic:
                 raise KafkaError(
                     ErrorCode.UNRELEASED_INSTANCE_ID,
                     f"Static member {known_id} with instance id {request.instance_id} was not released by its owner.",
@@ -249,13 +261,17 @@ class ConsumerGroup:
                 raise KafkaError(
                     ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
                 )
-            if len(self.members) >= self._environment.config.group_consumer_max_size:
-                raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+            self.ensure_room()
             return ConsumerMember(member_id), None
         if member.epoch == STATIC_LEAVE_EPOCH and is_joining:
             return member._replace(epoch=JOIN_EPOCH), None
         _ensure_epoch(member, request)
         return member, None
+
+    def ensure_room(self) -> None:
+        """KafkaError(GROUP_MAX_SIZE_REACHED) where no more members may come."""
+        if len(self.members) >= self._environment.config.group_consumer_max_size:
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def _leave(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
         member_id = request.member_id
@@ -274,10 +290,12 @@ class ConsumerGroup:
             )
             self._write_and_take_up([self._current_record(left)])
         else:
-            self._remove(member_id)
+            self.remove(member_id)
         return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=request.member_epoch)
 
-    def _remove(self, member_id: str) -> None:
+    def remove(self, member_id: str) -> None:
+        if self.downgrade(member_id):
+            return
         others = [member for member in self.members.values() if member.member_id != member_id]
         records = [*self._tombstones(member_id), *self._unused_regex_tombstones(others)]
         self._write_and_take_up([*records, self._epoch_record(self.epoch + 1, self._metadata_hash)])
@@ -289,7 +307,7 @@ class ConsumerGroup:
         is_checked = self._environment.metadata_version == self._checked_version
         records += self._unused_regex_tombstones(members)
         regexes: dict[str, frozenset[str]] = {}
-        for text in sorted(_regexes_of(members)):
+        for text in sorted(regexes_of(members)):
             known = self._regexes.get(text)
             regexes[text] = known if known is not None and is_checked else self._matching(text)
             if regexes[text] != known:
@@ -299,7 +317,7 @@ class ConsumerGroup:
     def _unused_regex_tombstones(self, members: Iterable[ConsumerMember]) -> list[GroupRecord]:
         return [
             consumer_group_record(schema.ConsumerGroupRegularExpressionKey(self.group_id, text))
-            for text in sorted(self._regexes.keys() - _regexes_of(members))
+            for text in sorted(self._regexes.keys() - regexes_of(members))
         ]
 
     def _matching(self, text: str) -> frozenset[str]:
@@ -313,7 +331,7 @@ class ConsumerGroup:
     def _topics(self, members: Iterable[ConsumerMember], regexes: Mapping[str, frozenset[str]]) -> dict[bytes, int]:
         """Numbers of partitions, by id, of the topics that are subscribed to and there."""
         known = self._environment.topics
-        names = set().union(*(_topic_names(member.subscription, regexes) for member in members))
+        names = set().union(*(topic_names(member.subscription, regexes) for member in members))
         return {known[name].topic_id: len(known[name].partitions) for name in sorted(names) if name in known}
 
     def _assign(
@@ -329,12 +347,12 @@ class ConsumerGroup:
         specs = {
             member.member_id: MemberSpec(
                 member.subscription.instance_id or "",
-                frozenset(known[n].topic_id for n in _topic_names(member.subscription, regexes) if n in known),
+                frozenset(known[n].topic_id for n in topic_names(member.subscription, regexes) if n in known),
                 targets.get(member.member_id, {}),
             )
             for member in members
         }
-        assigned = ASSIGNORS[_preferred_assignor(members)](specs, topics)
+        assigned = ASSIGNORS[preferred_assignor(members)](specs, topics)
         for member_id, partitions in assigned.items():
             if partitions != targets.get(member_id):
                 records.append(self._target_record(member_id, partitions))
@@ -342,21 +360,43 @@ class ConsumerGroup:
 
     # --- time
 
-    def _expect(self, member: ConsumerMember) -> None:
+    def expect(self, member: ConsumerMember) -> None:
         """A session has begun anew, and the time to give up what must be given up."""
         session = self._sessions.setdefault(member.member_id, _Session())
-        timeout_ms = self._environment.session_timeout_ms(self.group_id)
+        classic = member.subscription.classic
+        timeout_ms = (
+            self._environment.session_timeout_ms(self.group_id) if classic is None else classic.session_timeout_ms
+        )
         session.deadline_ms = self._environment.now_ms() + timeout_ms
         if session.timer is None:
             self._watch(member.member_id, session, timeout_ms)
         if session.revocation is not None and session.revoking != member.revoking:
             session.revocation.cancel()
             session.revocation = None
-        if member.state is MemberState.UNREVOKED_PARTITIONS and session.revocation is None:
+        if classic is None and member.state is MemberState.UNREVOKED_PARTITIONS and session.revocation is None:
             epoch, session.revoking = member.epoch, member.revoking
             session.revocation = self._environment.schedule(
                 max(member.subscription.rebalance_timeout_ms, 0), lambda: self._end_revocation(member.member_id, epoch)
             )
+
+    def await_step(self, member: ConsumerMember, *, anew: bool = False) -> None:
+        """A classic member has its rebalance timeout for what it must do next: from now on where it is told so first,
+        or `anew`.
+        """
+        session = self._sessions[member.member_id]
+        if anew:
+            self.end_step(member)
+        if session.step is None:
+            session.step = self._environment.schedule(
+                max(member.subscription.rebalance_timeout_ms, 0), lambda: self._fence(member.member_id)
+            )
+
+    def end_step(self, member: ConsumerMember) -> None:
+        """It did what it had to."""
+        session = self._sessions[member.member_id]
+        if session.step is not None:
+            session.step.cancel()
+            session.step = None
 
     def _watch(self, member_id: str, session: _Session, delay_ms: int) -> None:
         def check() -> None:
@@ -380,7 +420,7 @@ class ConsumerGroup:
     def _fence(self, member_id: str) -> None:
         """Its time is up. Where that can't be written it is tried again a session later."""
         try:
-            self._remove(member_id)
+            self.remove(member_id)
         except KafkaError:
             session = self._sessions[member_id]
             if session.timer is None:
@@ -389,7 +429,7 @@ class ConsumerGroup:
     def begin(self) -> None:
         """All is loaded: time runs for the members."""
         for member in self.members.values():
-            self._expect(member)
+            self.expect(member)
 
     def close(self) -> None:
         """The group is deleted."""
@@ -400,18 +440,37 @@ class ConsumerGroup:
 
     def _write_and_take_up(self, records: list[GroupRecord]) -> None:
         if records:
-            self._environment.write(self.group_id, records)
+            self._environment.write(self.group_id, [*self._unwritten, *records])
+            self._unwritten = []
+        self._take_up(records)
+
+    def _take_up(self, records: list[GroupRecord]) -> None:
         for record in records:
             read = read_record(*record)
             assert read is not None
             self.replay(*read)
 
     def tombstones(self) -> list[GroupRecord]:
-        """What deletes the group, which has no members."""
+        """What deletes the group, with its members."""
+        group_id, members = self.group_id, list(self.members)
         return [
+            *(consumer_group_record(schema.ConsumerGroupCurrentMemberAssignmentKey(group_id, m)) for m in members),
+            *(consumer_group_record(schema.ConsumerGroupTargetAssignmentMemberKey(group_id, m)) for m in members),
+            *(consumer_group_record(schema.ConsumerGroupMemberMetadataKey(group_id, m)) for m in members),
             *self._unused_regex_tombstones(()),
             consumer_group_record(schema.ConsumerGroupTargetAssignmentMetadataKey(self.group_id)),
             consumer_group_record(schema.ConsumerGroupMetadataKey(self.group_id)),
+        ]
+
+    def records(self) -> list[GroupRecord]:
+        """What makes the group anew, but for its regular expressions."""
+        members = self.members.values()
+        return [
+            *map(self._member_record, members),
+            self._epoch_record(self.epoch, self._metadata_hash),
+            *(self._target_record(member.member_id, self.targets[member.member_id]) for member in members),
+            self._assignment_epoch_record(self.assignment_epoch),
+            *map(self._current_record, members),
         ]
 
     def _tombstones(self, member_id: str) -> list[GroupRecord]:
@@ -434,7 +493,7 @@ class ConsumerGroup:
                 said.topic_regex,
                 said.rebalance_timeout_ms,
                 said.server_assignor,
-                None,
+                None if said.classic is None else _classic_metadata(said.classic),
             ),
         )
 
@@ -490,7 +549,7 @@ class ConsumerGroup:
             case schema.ConsumerGroupTargetAssignmentMemberKey():
                 self.targets.pop(key.member_id, None)
                 if value is not None:
-                    self.targets[key.member_id] = _partitions(value.topic_partitions)
+                    self.targets[key.member_id] = partitions_of(value.topic_partitions)
             case schema.ConsumerGroupCurrentMemberAssignmentKey():
                 self._replay_assignment(key.member_id, value)
             case schema.ConsumerGroupRegularExpressionKey():
@@ -517,6 +576,7 @@ class ConsumerGroup:
             tuple(value.subscribed_topic_names),
             value.subscribed_topic_regex,
             value.server_assignor,
+            _classic_protocols(value.classic_member_metadata),
         )
         self.members[member_id] = member._replace(subscription=subscription)
         if value.instance_id is not None:
@@ -534,9 +594,23 @@ class ConsumerGroup:
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
             state=MemberState(value.state),
-            assigned=_partitions(value.assigned_partitions),
-            revoking=_partitions(value.partitions_pending_revocation),
+            assigned=partitions_of(value.assigned_partitions),
+            revoking=partitions_of(value.partitions_pending_revocation),
         )
+
+
+def _classic_metadata(classic: ClassicProtocols) -> schema.ClassicMemberMetadata:
+    return schema.ClassicMemberMetadata(
+        classic.session_timeout_ms, [schema.ClassicProtocol(name, metadata) for name, metadata in classic.protocols]
+    )
+
+
+def _classic_protocols(value: schema.ClassicMemberMetadata | None) -> ClassicProtocols | None:
+    if value is None:
+        return None
+    return ClassicProtocols(
+        value.session_timeout_ms, tuple((protocol.name, protocol.metadata) for protocol in value.supported_protocols)
+    )
 
 
 def ensure_valid_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
@@ -566,36 +640,6 @@ def ensure_valid_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int)
         )
 
 
-def _reconcile(
-    member: ConsumerMember,
-    target: Partitions,
-    target_epoch: int,
-    held_by_others: set[tuple[bytes, int]],
-    owned: Partitions | None,
-) -> ConsumerMember:
-    """The member's next step to its target; `owned` is what it says that it has, where it does."""
-    if member.state is MemberState.STABLE and member.epoch == target_epoch:
-        return member
-    if member.state is MemberState.UNREVOKED_PARTITIONS and (owned is None or _overlap(owned, member.revoking)):
-        return member
-    kept = _common(member.assigned, target)
-    revoking = _without(member.assigned, target)
-    if revoking and (owned is None or _overlap(owned, revoking)):
-        return member._replace(state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=revoking)
-    wanted = {(t, n) for t, numbers in target.items() for n in numbers}
-    free = wanted - held_by_others
-    assigned: dict[bytes, set[int]] = {}
-    for topic_id, number in sorted(free):
-        assigned.setdefault(topic_id, set()).add(number)
-    return member._replace(
-        epoch=target_epoch,
-        previous_epoch=member.epoch if member.epoch != target_epoch else member.previous_epoch,
-        state=MemberState.STABLE if free == wanted else MemberState.UNRELEASED_PARTITIONS,
-        assigned={topic_id: frozenset(numbers) for topic_id, numbers in assigned.items()},
-        revoking={},
-    )
-
-
 def _ensure_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> None:
     """KafkaError(FENCED_MEMBER_EPOCH) for another epoch than its own; but the one before is good as long as it owns no
     more than it may: the answer with the new one may have been lost.
@@ -604,8 +648,8 @@ def _ensure_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest
     if received == member.epoch:
         return
     if received < member.epoch and received == member.previous_epoch:
-        owned = _partitions(request.topic_partitions or ())
-        if request.topic_partitions is not None and not _without(owned, member.assigned):
+        owned = partitions_of(request.topic_partitions or ())
+        if request.topic_partitions is not None and not without(owned, member.assigned):
             return
     raise KafkaError(
         ErrorCode.FENCED_MEMBER_EPOCH,
@@ -630,31 +674,6 @@ def _updated(known: Subscription, request: ConsumerGroupHeartbeatRequest, client
     )
 
 
-def _wishes(subscription: Subscription) -> tuple[object, ...]:
-    """What the assignment depends on."""
-    return (
-        subscription.instance_id, subscription.rack_id, subscription.topic_names, subscription.topic_regex,
-        subscription.server_assignor,
-    )  # fmt: skip
-
-
-def _preferred_assignor(members: Iterable[ConsumerMember]) -> str:
-    """What most members ask for."""
-    asked = Counter(m.subscription.server_assignor for m in members if m.subscription.server_assignor)
-    return asked.most_common(1)[0][0] if asked else next(iter(ASSIGNORS))
-
-
-def _regexes_of(members: Iterable[ConsumerMember]) -> set[str]:
-    return {member.subscription.topic_regex for member in members if member.subscription.topic_regex}
-
-
-def _topic_names(subscription: Subscription, regexes: Mapping[str, frozenset[str]]) -> set[str]:
-    names = set(subscription.topic_names)
-    if subscription.topic_regex:
-        names |= regexes.get(subscription.topic_regex, frozenset())
-    return names
-
-
 def _hash_of(topics: Mapping[bytes, int]) -> int:
     """An int64 that changes when topics come, go or grow; 0 where there are none."""
     if not topics:
@@ -663,23 +682,5 @@ def _hash_of(topics: Mapping[bytes, int]) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), signed=True)
 
 
-def _partitions(said: Iterable[_SaidPartitions]) -> Partitions:
-    return {topic.topic_id: frozenset(topic.partitions) for topic in said if topic.partitions}
-
-
 def _assignment(member: ConsumerMember) -> Assignment:
     return Assignment([TopicPartitions(t, sorted(numbers)) for t, numbers in sorted(member.assigned.items())])
-
-
-def _common(left: Partitions, right: Partitions) -> Partitions:
-    found = {topic_id: numbers & right.get(topic_id, frozenset()) for topic_id, numbers in left.items()}
-    return {topic_id: numbers for topic_id, numbers in found.items() if numbers}
-
-
-def _without(left: Partitions, right: Partitions) -> Partitions:
-    found = {topic_id: numbers - right.get(topic_id, frozenset()) for topic_id, numbers in left.items()}
-    return {topic_id: numbers for topic_id, numbers in found.items() if numbers}
-
-
-def _overlap(left: Partitions, right: Partitions) -> bool:
-    return bool(_common(left, right))

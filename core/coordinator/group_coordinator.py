@@ -17,7 +17,9 @@ from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.coordinator.classic_group import ClassicGroup, GroupState, join_error
-from core.coordinator.consumer_group import JOIN_EPOCH, ConsumerGroup, ensure_valid_heartbeat
+from core.coordinator.classic_members import ClassicMembers, classic_members, consumer_members
+from core.coordinator.consumer_group import ConsumerGroup, ensure_valid_heartbeat
+from core.coordinator.consumer_member import JOIN_EPOCH
 from core.coordinator.group_environment import ClientInfo, GroupEnvironment
 from core.coordinator.group_records import (
     CommittedOffset,
@@ -68,7 +70,7 @@ class OffsetCommit(NamedTuple):
 
 
 class GroupCoordinator:
-    """Owned by one task.
+    """Owned by one task. A group that has members changes its protocol as `group.consumer.migration.policy` allows.
 
     I1 there is a group for every group id that has offsets
     """
@@ -143,7 +145,8 @@ class GroupCoordinator:
         """Likewise."""
         group = self.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
-            group = self.groups[group_id] = ConsumerGroup(group_id, self._environment)
+            made = group = self.groups[group_id] = ConsumerGroup(group_id, self._environment)
+            made.downgrade = lambda leaving: self._downgrade(made, leaving)
         return group
 
     def _take_up(self, group_id: str, partition: TopicPartition, committed: CommittedOffset | None) -> None:
@@ -174,16 +177,21 @@ class GroupCoordinator:
         try:
             self._ensure_serves(request.group_id)
             is_new = request.group_id not in self.groups
+            requires_known_member_id = version >= _FIRST_JOIN_VERSION_THAT_NEEDS_AN_ID
             config = self._environment.config
             longest = config.group_max_session_timeout_ms
             if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= longest:
                 raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
             if is_new and request.member_id:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-            self._group_to_join(request.group_id).join(
+            group = self._group_to_join(request)
+            if isinstance(group, ConsumerGroup):
+                door = ClassicMembers(group, self._environment)
+                return door.join(request, client, requires_known_member_id=requires_known_member_id)
+            group.join(
                 request,
                 client,
-                requires_known_member_id=version >= _FIRST_JOIN_VERSION_THAT_NEEDS_AN_ID,
+                requires_known_member_id=requires_known_member_id,
                 can_skip_assignment=version >= _FIRST_JOIN_VERSION_THAT_SKIPS,
                 answer=answer,
             )
@@ -194,19 +202,49 @@ class GroupCoordinator:
             return join_error(error.code, member_id)
         return answer if answer.value is None else answer.value
 
-    def _group_to_join(self, group_id: str) -> ClassicGroup:
-        """KafkaError(INCONSISTENT_GROUP_PROTOCOL) where members of the other protocol are in it."""
-        group = self.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            if group.members:
-                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-            self._environment.write(group_id, group.tombstones())
-        return self._classic_group(group_id)
+    def _group_to_join(self, request: JoinGroupRequest) -> Group:
+        """The group as it is once a classic member is to join it: an empty one takes the member's protocol, and one
+        whose last member of the consumer protocol the new one replaces goes back to it.
+        """
+        group = self.groups.get(request.group_id)
+        if not isinstance(group, ConsumerGroup):
+            return self._classic_group(request.group_id)
+        if not group.members:
+            self._environment.write(group.group_id, group.tombstones())
+            return self._classic_group(group.group_id)
+        replaced = group.static_member(request.group_instance_id)
+        if replaced is not None and not replaced.is_classic and not request.member_id:
+            self._downgrade(group, replaced.member_id)
+        return self.groups[request.group_id]
+
+    def _downgrade(self, group: ConsumerGroup, leaving: str) -> bool:
+        """Makes a classic group of one that only classic members stay in; whether it did."""
+        staying = [member for member in group.members.values() if member.member_id != leaving]
+        config = self._environment.config
+        is_possible = (
+            config.group_consumer_migration_policy in ("bidirectional", "downgrade")
+            and staying
+            and all(member.is_classic for member in staying)
+            and len(staying) <= config.group_max_size
+        )
+        if not is_possible:
+            return False
+        classic = ClassicGroup(group.group_id, self._environment)
+        classic.take_over(group.epoch, classic_members(group, leaving, self._environment))
+        self._environment.write(group.group_id, [*group.tombstones(), classic.record()])
+        group.close()
+        self.groups[group.group_id] = classic
+        classic.begin()
+        classic.rebalance()
+        return True
 
     def sync(self, request: SyncGroupRequest) -> SyncGroupResponse | Deferred[SyncGroupResponse]:
         answer = Deferred(SyncGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
         try:
-            self._member_group(request.group_id).sync(request, answer)
+            group = self._member_group(request.group_id)
+            if isinstance(group, ConsumerGroup):
+                return ClassicMembers(group, self._environment).sync(request)
+            group.sync(request, answer)
         except KafkaError as error:
             return SyncGroupResponse(error_code=error.code)
         return answer if answer.value is None else answer.value
@@ -214,19 +252,22 @@ class GroupCoordinator:
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         try:
             group = self._member_group(request.group_id)
-            group.heartbeat(request.member_id, request.group_instance_id, request.generation_id)
+            door = ClassicMembers(group, self._environment) if isinstance(group, ConsumerGroup) else group
+            door.heartbeat(request.member_id, request.group_instance_id, request.generation_id)
         except KafkaError as error:
             return error.code
         return ErrorCode.NONE
 
     def leave(self, group_id: str, members: Iterable[MemberIdentity]) -> list[MemberResponse]:
         """An answer for each of the members; KafkaError where there is no such group."""
-        group = self._member_group(group_id)
         responses = []
+        self._member_group(group_id)
         for member in members:
             response = MemberResponse(member.member_id, member.group_instance_id)
             try:
-                response.member_id = group.leave(member.member_id, member.group_instance_id)
+                group = self._member_group(group_id)  # it may be another when one of them has left
+                door = ClassicMembers(group, self._environment) if isinstance(group, ConsumerGroup) else group
+                response.member_id = door.leave(member.member_id, member.group_instance_id)
             except KafkaError as error:
                 response.error_code = error.code
             responses.append(response)
@@ -237,11 +278,11 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
         self._environment.ensure_loaded(group_id)
 
-    def _member_group(self, group_id: str) -> ClassicGroup:
+    def _member_group(self, group_id: str) -> Group:
         """KafkaError(UNKNOWN_MEMBER_ID) where there is none, and so no member of it."""
         self._ensure_serves(group_id)
         group = self.groups.get(group_id)
-        if not isinstance(group, ClassicGroup):
+        if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return group
 
@@ -254,7 +295,10 @@ class GroupCoordinator:
         try:
             ensure_valid_heartbeat(request, version)
             self._ensure_serves(request.group_id)
-            is_new = request.group_id not in self.groups
+            known = self.groups.get(request.group_id)
+            is_new = known is None
+            if isinstance(known, ClassicGroup) and known.members:
+                return self._upgrade(known, request, client)
             return self._group_of_heartbeat(request).heartbeat(request, client)
         except KafkaError as error:
             if is_new:
@@ -267,12 +311,41 @@ class GroupCoordinator:
         if group is None and not is_joining:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
         if isinstance(group, ClassicGroup):
-            if not is_joining or group.members:
-                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+            if not is_joining:
+                raise _no_consumer_group(group_id)
             if group.protocol_type:  # it was more than offsets
                 self._environment.write(group_id, [group_tombstone(group_id)])
             group.close()
         return self._consumer_group(group_id)
+
+    def _upgrade(
+        self, classic: ClassicGroup, request: ConsumerGroupHeartbeatRequest, client: ClientInfo
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Makes a consumer group of a classic one whose members are consumers, when a member of the consumer protocol
+        joins. KafkaError(GROUP_ID_NOT_FOUND) where that can't be; nothing has changed then.
+        """
+        config = self._environment.config
+        is_allowed = (
+            request.member_epoch == JOIN_EPOCH
+            and config.group_consumer_migration_policy in ("bidirectional", "upgrade")
+            and classic.protocol_type == CONSUMER_PROTOCOL_TYPE
+            and len(classic.members) < config.group_consumer_max_size
+        )
+        if not is_allowed:
+            raise _no_consumer_group(classic.group_id)
+        try:
+            members = consumer_members(classic.generation_id, classic.members.values(), self._environment)
+        except KafkaError:
+            raise _no_consumer_group(classic.group_id) from None
+        group = ConsumerGroup.of_classic_members(
+            classic.group_id, self._environment, classic.generation_id, members, [group_tombstone(classic.group_id)]
+        )
+        group.downgrade = lambda leaving: self._downgrade(group, leaving)
+        response = group.heartbeat(request, client)
+        self.groups[classic.group_id] = group
+        group.begin()
+        classic.dissolve()
+        return response
 
     # --- offsets
 
@@ -419,6 +492,10 @@ class GroupCoordinator:
             self._remove_offsets(group_id, partitions)
         except KafkaError as error:
             _log.warning("offsets of group %s stay: %s", group_id, error)
+
+
+def _no_consumer_group(group_id: str) -> KafkaError:
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
 
 
 def _tombstones(group: Group) -> list[GroupRecord]:

@@ -29,6 +29,7 @@ class GroupConfig:
     offset_metadata_max_bytes: int = 4096
     offsets_retention_minutes: int = 10080
     group_consumer_max_size: int = 0x7FFFFFFF
+    group_consumer_migration_policy: str = "bidirectional"
 
 
 class GroupEnvironment(Protocol):

@@ -29,3 +29,14 @@ def read_consumer_protocol(message_type: type[M], data: bytes) -> M:
     version = min(version, schema_of(message_type).valid.last)
     message, _ = codec(message_type, version).decode(memoryview(data), _VERSION.size)
     return message
+
+
+def write_consumer_protocol(message: object, version: int) -> bytes:
+    """What `read_consumer_protocol` reads; of a newer version than is known as of the newest that is."""
+    version = min(version, schema_of(type(message)).valid.last)
+    return _VERSION.pack(version) + codec(type(message), version).encode(message)
+
+
+def consumer_protocol_version(data: bytes) -> int:
+    """In which the data was written; 0 of what is none."""
+    return max(_VERSION.unpack_from(data)[0], 0) if len(data) >= _VERSION.size else 0

@@ -191,6 +191,49 @@ def test_members_of_one_group_share_the_partitions(server: Server, protocol: str
         member.close()
 
 
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+def test_a_rolling_change_of_the_protocol_and_back(server: Server, strategy: str) -> None:
+    """KIP-848's online migration: one member after the other starts anew with the other protocol, none is missed."""
+    fill(server.address, "t")
+    settings = {"bootstrap.servers": server.address, "group.id": "g", "auto.offset.reset": "earliest"}
+    classic = {"partition.assignment.strategy": strategy, "session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
+    protocols: dict[str, dict[str, str | int]] = {"classic": classic, "consumer": {"group.protocol": "consumer"}}
+    running: list[Consumer] = []
+
+    def start(protocol: str) -> None:
+        running.append(Consumer({**settings, **protocols[protocol]}))
+        running[-1].subscribe(["t"])
+
+    def wait_for(sizes: list[int]) -> None:
+        deadline = time.monotonic() + 40
+        while True:
+            for member in running:
+                member.poll(0.05)
+            held = [[p.partition for p in member.assignment()] for member in running]
+            if sorted(map(len, held)) == sizes and sorted(p for of_one in held for p in of_one) == list(range(4)):
+                return
+            assert time.monotonic() < deadline, held
+
+    def protocol_of_the_group() -> str:
+        admin = AdminClient({"bootstrap.servers": server.address})
+        (listed,) = [g for g in admin.list_consumer_groups().result(20).valid or () if g.group_id == "g"]
+        assert listed.type is not None
+        return str(listed.type.name).lower()
+
+    start("classic")
+    start("classic")
+    wait_for([2, 2])
+    seen = [protocol_of_the_group()]
+    for protocol in ("consumer", "consumer", "classic", "classic"):
+        running.pop(0).close()
+        start(protocol)
+        wait_for([2, 2])
+        seen.append(protocol_of_the_group())
+    assert seen == ["classic", "consumer", "consumer", "consumer", "classic"]
+    for member in running:
+        member.close()
+
+
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "roundrobin"])
 def test_members_of_different_libraries_or_strategies(server: Server, strategy: str) -> None:
     values = fill(server.address, "t")

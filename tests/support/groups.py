@@ -120,6 +120,7 @@ class Client:
     """Speaks for members of the group `g`."""
 
     def __init__(self, world: GroupWorld) -> None:
+        self.world = world
         self.coordinator = GroupCoordinator(world)
 
     def join(

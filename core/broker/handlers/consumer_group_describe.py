@@ -20,7 +20,7 @@ from core.protocol.schema.consumer_group_describe import (
 if TYPE_CHECKING:
     from core.broker.broker import Broker
 
-_CONSUMER_MEMBER = 1
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 """Which protocol a member speaks: 0 is the classic one."""
 
 
@@ -52,7 +52,7 @@ def _describe(broker: Broker, group_id: str) -> DescribedGroup:
             member.subscription.topic_regex or None,
             _assignment(broker, member.assigned),
             _assignment(broker, group.targets.get(member.member_id, {})),
-            _CONSUMER_MEMBER,
+            _CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
         )
         for member in group.members.values()
     ]

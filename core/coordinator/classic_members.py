@@ -1,0 +1,278 @@
+"""Members of the classic protocol in a consumer group: what lets a group change its protocol while it works (KIP-848).
+
+The broker assigns for them too. To such a member it is a group that some other member leads: it joins, by which it says
+what it has and is told an epoch as its generation; it asks for its assignment; and is sent to join again at its next
+heartbeat whenever there is something to give up or to get. Source: GroupMetadataManager.classicGroup{Join,Sync,
+Heartbeat,Leave}ToConsumerGroup.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable
+
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError, MalformedMessageError
+from core.coordinator.assignors import Partitions
+from core.coordinator.classic_group import Member, join_error
+from core.coordinator.consumer_group import ConsumerGroup
+from core.coordinator.consumer_member import (
+    JOIN_EPOCH,
+    ClassicProtocols,
+    ConsumerMember,
+    MemberState,
+    Subscription,
+    without,
+)
+from core.coordinator.group_environment import ClientInfo, GroupEnvironment
+from core.protocol.consumer_protocol import (
+    CONSUMER_PROTOCOL_TYPE,
+    consumer_protocol_version,
+    read_consumer_protocol,
+    write_consumer_protocol,
+)
+from core.protocol.schema.consumer_protocol import (
+    AssignedPartitions,
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
+from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupResponse
+from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+class ClassicMembers:
+    """The door of a consumer group for them. Every method raises KafkaError where it is refused."""
+
+    def __init__(self, group: ConsumerGroup, environment: GroupEnvironment) -> None:
+        self._group = group
+        self._environment = environment
+
+    def join(
+        self, request: JoinGroupRequest, client: ClientInfo, *, requires_known_member_id: bool
+    ) -> JoinGroupResponse:
+        group, instance_id = self._group, request.group_instance_id
+        self._ensure_supports(request)
+        member_id = request.member_id or f"{client.client_id if instance_id is None else instance_id}-{uuid.uuid4()}"
+        if not request.member_id and instance_id is None and requires_known_member_id:
+            return join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+        member, replaced = self._member_to_join(request.member_id, member_id, instance_id)
+        protocols = tuple((protocol.name, protocol.metadata) for protocol in request.protocols)
+        said = _subscription_of(protocols[0][1])
+        subscription = Subscription(
+            instance_id,
+            said.rack_id,
+            client.client_id,
+            client.client_host,
+            request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms,
+            tuple(sorted(set(said.topics))),
+            classic=ClassicProtocols(request.session_timeout_ms, protocols),
+        )
+        updated = member._replace(subscription=subscription)
+        owned = partitions_by_id(said.owned_partitions, self._environment)
+        joined = group.advance(member, updated, replaced, owned)
+        group.await_step(joined, anew=True)
+        return JoinGroupResponse(
+            generation_id=joined.epoch,
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            protocol_name=_protocol_name(joined),
+            member_id=joined.member_id,
+        )
+
+    def _ensure_supports(self, request: JoinGroupRequest) -> None:
+        """Whether the member has a protocol in common with all other classic ones."""
+        common = {protocol.name for protocol in request.protocols}
+        for member in self._group.members.values():
+            classic = member.subscription.classic
+            if classic is not None and member.member_id != request.member_id:
+                common &= {name for name, _ in classic.protocols}
+        if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not common:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+    def _member_to_join(
+        self, said_id: str, member_id: str, instance_id: str | None
+    ) -> tuple[ConsumerMember, str | None]:
+        """The member, made where there is none; and the id of the static one whose place it takes."""
+        known = self._group.static_member(instance_id)
+        if instance_id is not None and said_id:
+            return self._validated(said_id, instance_id, may_speak_either=True), None
+        if known is not None:
+            return known._replace(member_id=member_id, epoch=JOIN_EPOCH), known.member_id
+        member = self._group.members.get(member_id)
+        if member is None:
+            self._group.ensure_room()
+            member = ConsumerMember(member_id)
+        return member, None
+
+    def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
+        group = self._group
+        member = self._member_of_generation(request.member_id, request.group_instance_id, request.generation_id)
+        is_other_type = request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE)
+        if is_other_type or request.protocol_name not in (None, _protocol_name(member)):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+            group.await_step(member)
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        group.end_step(member)
+        group.expect(member)
+        return SyncGroupResponse(
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            protocol_name=_protocol_name(member),
+            assignment=assignment_bytes(member, member.assigned, self._environment),
+        )
+
+    def heartbeat(self, member_id: str, instance_id: str | None, generation_id: int) -> None:
+        """REBALANCE_IN_PROGRESS where the member must join again."""
+        group = self._group
+        member = self._member_of_generation(member_id, instance_id, generation_id)
+        group.expect(member)
+        gets_more = member.state is MemberState.UNRELEASED_PARTITIONS and not group.is_waiting_for(member)
+        if member.epoch < group.epoch or member.state is MemberState.UNREVOKED_PARTITIONS or gets_more:
+            group.await_step(member)
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def leave(self, member_id: str, instance_id: str | None) -> str:
+        """The id of the member that left; an instance id alone is enough."""
+        known = self._group.static_member(instance_id)
+        if known is not None and not member_id:
+            member_id = known.member_id
+        member = self._validated(member_id, instance_id)
+        self._group.remove(member.member_id)
+        return member.member_id
+
+    def _member_of_generation(self, member_id: str, instance_id: str | None, generation_id: int) -> ConsumerMember:
+        member = self._validated(member_id, instance_id)
+        if generation_id != member.epoch:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        return member
+
+    def _validated(self, member_id: str, instance_id: str | None, *, may_speak_either: bool = False) -> ConsumerMember:
+        if instance_id is not None:
+            known = self._group.static_member(instance_id)
+            if known is not None and known.member_id != member_id:
+                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
+        member = self._group.members.get(member_id)
+        if member is None or member.subscription.instance_id != instance_id:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if not member.is_classic and not may_speak_either:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return member
+
+
+# --- from one protocol to the other
+
+
+def consumer_members(
+    generation_id: int, members: Collection[Member], environment: GroupEnvironment
+) -> list[ConsumerMember]:
+    """The members of a classic group as a consumer group has them, with what they have now: what is assigned to them,
+    and what they had when they joined last, which they may not have given up yet.
+
+    KafkaError(INCONSISTENT_GROUP_PROTOCOL) where what they say of themselves is not a consumer's.
+    """
+    subscriptions = {member.member_id: _subscription_of(member.protocols[0][1]) for member in members}
+    owners: dict[tuple[bytes, int], str] = {}
+    for member_id, said in subscriptions.items():
+        for topic_id, numbers in partitions_by_id(said.owned_partitions, environment).items():
+            owners.update(dict.fromkeys(((topic_id, number) for number in numbers), member_id))
+    found = []
+    for member in members:
+        said = subscriptions[member.member_id]
+        subscription = Subscription(
+            member.group_instance_id,
+            said.rack_id,
+            member.client_id,
+            member.client_host,
+            member.rebalance_timeout_ms,
+            tuple(sorted(set(said.topics))),
+            classic=ClassicProtocols(member.session_timeout_ms, tuple(member.protocols)),
+        )
+        assigned = _by_topic(
+            (topic_id, number)
+            for topic_id, numbers in _assigned(member.assignment, environment).items()
+            for number in numbers
+            if owners.setdefault((topic_id, number), member.member_id) == member.member_id
+        )
+        revoking = without(partitions_by_id(said.owned_partitions, environment), assigned)
+        state = MemberState.UNREVOKED_PARTITIONS if revoking else MemberState.STABLE
+        found.append(
+            ConsumerMember(member.member_id, subscription, generation_id, generation_id, state, assigned, revoking)
+        )
+    return found
+
+
+def classic_members(group: ConsumerGroup, leaving: str, environment: GroupEnvironment) -> list[Member]:
+    """The members of a consumer group as a classic group has them, with what they have now; all but the one that
+    leaves, all of the classic protocol.
+    """
+    found = []
+    for member in group.members.values():
+        said = member.subscription
+        if member.member_id != leaving:
+            assert said.classic is not None
+            found.append(
+                Member(
+                    member.member_id,
+                    said.instance_id,
+                    said.client_id,
+                    said.client_host,
+                    said.rebalance_timeout_ms,
+                    said.classic.session_timeout_ms,
+                    list(said.classic.protocols),
+                    assignment_bytes(member, _by_topic(member.held), environment),
+                )
+            )
+    return found
+
+
+def assignment_bytes(member: ConsumerMember, partitions: Partitions, environment: GroupEnvironment) -> bytes:
+    """As the member reads it: in the version in which it speaks itself, without topics that are gone."""
+    assert member.subscription.classic is not None
+    version = consumer_protocol_version(member.subscription.classic.protocols[0][1])
+    names = {topic.topic_id: name for name, topic in environment.topics.items()}
+    assigned = [
+        AssignedPartitions(names[topic_id], sorted(numbers))
+        for topic_id, numbers in partitions.items()
+        if topic_id in names
+    ]
+    return write_consumer_protocol(ConsumerProtocolAssignment(assigned), version)
+
+
+def partitions_by_id(said: Iterable[TopicPartition | AssignedPartitions], environment: GroupEnvironment) -> Partitions:
+    """Without topics that are gone."""
+    topics = environment.topics
+    return {
+        topics[partitions.topic].topic_id: frozenset(partitions.partitions)
+        for partitions in said
+        if partitions.topic in topics and partitions.partitions
+    }
+
+
+def _by_topic(partitions: Iterable[tuple[bytes, int]]) -> Partitions:
+    numbers: dict[bytes, set[int]] = {}
+    for topic_id, number in partitions:
+        numbers.setdefault(topic_id, set()).add(number)
+    return {topic_id: frozenset(of_topic) for topic_id, of_topic in numbers.items()}
+
+
+def _assigned(data: bytes, environment: GroupEnvironment) -> Partitions:
+    if not data:
+        return {}
+    try:
+        return partitions_by_id(
+            read_consumer_protocol(ConsumerProtocolAssignment, data).assigned_partitions, environment
+        )
+    except MalformedMessageError:
+        return {}
+
+
+def _subscription_of(metadata: bytes) -> ConsumerProtocolSubscription:
+    try:
+        return read_consumer_protocol(ConsumerProtocolSubscription, metadata)
+    except MalformedMessageError as error:
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"no consumer's subscription: {error}") from None
+
+
+def _protocol_name(member: ConsumerMember) -> str:
+    assert member.subscription.classic is not None
+    return member.subscription.classic.protocols[0][0]

@@ -1,0 +1,153 @@
+"""A member of a consumer group, and how it gets from what it has to what it is to have (KIP-848).
+
+Sources: org.apache.kafka.coordinator.group.modern.consumer.{ConsumerGroupMember,CurrentAssignmentBuilder}.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from core.coordinator.assignors import ASSIGNORS, Partitions
+
+JOIN_EPOCH = 0
+
+
+class MemberState(IntEnum):
+    """As the records hold it. UNKNOWN is one that a newer broker wrote: the next heartbeat says which it is."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+
+    @classmethod
+    def _missing_(cls, value: object) -> MemberState:  # noqa: ARG003
+        return cls.UNKNOWN
+
+
+class ClassicProtocols(NamedTuple):
+    """What a member says of itself that speaks the classic protocol: each protocol's name and metadata, the one that it
+    likes best first.
+    """
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+class Subscription(NamedTuple):
+    """What a member said of itself that the assignment depends on, or that is kept."""
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topic_names: tuple[str, ...] = ()
+    topic_regex: str | None = None
+    server_assignor: str | None = None
+    classic: ClassicProtocols | None = None
+    """Of a member that joined by JoinGroup; None of one of the consumer protocol."""
+
+
+class ConsumerMember(NamedTuple):
+    """As the records say. `revoking` is what it must give up before it gets an epoch and more."""
+
+    member_id: str
+    subscription: Subscription = Subscription()
+    epoch: int = JOIN_EPOCH
+    previous_epoch: int = JOIN_EPOCH
+    state: MemberState = MemberState.STABLE
+    assigned: Partitions = {}  # noqa: RUF012 - never changed in place
+    revoking: Partitions = {}  # noqa: RUF012
+
+    @property
+    def is_classic(self) -> bool:
+        return self.subscription.classic is not None
+
+    @property
+    def held(self) -> set[tuple[bytes, int]]:
+        """What it reads, or may still read."""
+        return {(t, n) for part in (self.assigned, self.revoking) for t, numbers in part.items() for n in numbers}
+
+
+class _SaidPartitions(Protocol):
+    """How messages and records name partitions of a topic."""
+
+    topic_id: bytes
+    partitions: list[int]
+
+
+def reconcile(
+    member: ConsumerMember,
+    target: Partitions,
+    target_epoch: int,
+    held_by_others: set[tuple[bytes, int]],
+    owned: Partitions | None,
+) -> ConsumerMember:
+    """The member's next step to its target; `owned` is what it says that it has, where it does."""
+    if member.state is MemberState.STABLE and member.epoch == target_epoch:
+        return member
+    if member.state is MemberState.UNREVOKED_PARTITIONS and (owned is None or overlap(owned, member.revoking)):
+        return member
+    kept = common(member.assigned, target)
+    revoking = without(member.assigned, target)
+    if revoking and (owned is None or overlap(owned, revoking)):
+        return member._replace(state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=revoking)
+    wanted = {(t, n) for t, numbers in target.items() for n in numbers}
+    free = wanted - held_by_others
+    assigned: dict[bytes, set[int]] = {}
+    for topic_id, number in sorted(free):
+        assigned.setdefault(topic_id, set()).add(number)
+    return member._replace(
+        epoch=target_epoch,
+        previous_epoch=member.epoch if member.epoch != target_epoch else member.previous_epoch,
+        state=MemberState.STABLE if free == wanted else MemberState.UNRELEASED_PARTITIONS,
+        assigned={topic_id: frozenset(numbers) for topic_id, numbers in assigned.items()},
+        revoking={},
+    )
+
+
+def wishes(subscription: Subscription) -> tuple[object, ...]:
+    """What the assignment depends on."""
+    return (
+        subscription.instance_id, subscription.rack_id, subscription.topic_names, subscription.topic_regex,
+        subscription.server_assignor,
+    )  # fmt: skip
+
+
+def preferred_assignor(members: Iterable[ConsumerMember]) -> str:
+    """What most members ask for."""
+    asked = Counter(m.subscription.server_assignor for m in members if m.subscription.server_assignor)
+    return asked.most_common(1)[0][0] if asked else next(iter(ASSIGNORS))
+
+
+def regexes_of(members: Iterable[ConsumerMember]) -> set[str]:
+    return {member.subscription.topic_regex for member in members if member.subscription.topic_regex}
+
+
+def topic_names(subscription: Subscription, regexes: Mapping[str, frozenset[str]]) -> set[str]:
+    names = set(subscription.topic_names)
+    if subscription.topic_regex:
+        names |= regexes.get(subscription.topic_regex, frozenset())
+    return names
+
+
+def partitions_of(said: Iterable[_SaidPartitions]) -> Partitions:
+    return {topic.topic_id: frozenset(topic.partitions) for topic in said if topic.partitions}
+
+
+def common(left: Partitions, right: Partitions) -> Partitions:
+    found = {topic_id: numbers & right.get(topic_id, frozenset()) for topic_id, numbers in left.items()}
+    return {topic_id: numbers for topic_id, numbers in found.items() if numbers}
+
+
+def without(left: Partitions, right: Partitions) -> Partitions:
+    found = {topic_id: numbers - right.get(topic_id, frozenset()) for topic_id, numbers in left.items()}
+    return {topic_id: numbers for topic_id, numbers in found.items() if numbers}
+
+
+def overlap(left: Partitions, right: Partitions) -> bool:
+    return bool(common(left, right))
