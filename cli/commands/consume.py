@@ -29,6 +29,10 @@ def consume(
     partition: Annotated[
         list[int] | None, typer.Option("--partition", metavar="N", help="Only this one; may be repeated.")
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", metavar="GROUP", help="Read on where the group stopped, as a member of it; commit."),
+    ] = None,
     from_: Annotated[
         str,
         typer.Option("--from", "--offset", metavar="WHERE", help="OFFSET, -N (the last N), beginning, end, or TIME."),
@@ -52,6 +56,9 @@ def consume(
 ) -> None:
     """Read records of a topic to stdout.
 
+    With --group, --from says where to begin with what the group has not read yet, and reading goes on until it is
+    stopped; with no server, until the end.
+
     A TIME (epoch ms, 2013-01-15T00:00:00Z, -2h) stands, in each partition, for the first offset whose record is as new
     as that or newer.
 
@@ -69,6 +76,15 @@ def consume(
     if follow and until != "end":
         raise UsageError("--follow has no --until")
     read_committed = isolation is Isolation.read_committed
+    if group is not None:
+        if partition or until != "end":
+            raise UsageError("--group has neither --partition nor --until: the group says what is read")
+        from cli.group_consume import consume_as_group
+
+        consume_as_group(
+            topic, group, from_, formatter, max_messages, bootstrap_server, data_dir, read_committed=read_committed
+        )
+        return
     with open_source(bootstrap_server, data_dir) as opened:
         source: RecordSource = (
             ClusterSource(opened, read_committed=read_committed)

@@ -65,6 +65,17 @@ class Consumer:
                 for partition in without_more:
                     del positions[partition]
 
+    def poll(self, positions: dict[TopicPartition, int]) -> Iterator[tuple[TopicPartition, int, list[Batch]]]:
+        """One round: what there is from the positions on, with the offset from which on it is wanted; moves them on.
+
+        All answers are there before the first is given: the connections may be used for other requests meanwhile.
+        """
+        for partition, data in list(self._fetch(positions)) if positions else ():
+            start = positions[partition]
+            batches, positions[partition] = self._batches(partition, data, start)
+            if batches:
+                yield partition, start, batches
+
     def _fetch(self, positions: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, PartitionData]]:
         """One round: a request to each leader, all sent before the first answer is read."""
         by_leader: dict[int, dict[str, list[FetchPartition]]] = {}

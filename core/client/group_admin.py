@@ -117,7 +117,7 @@ class GroupAdmin:
 
     def describe(self, group_id: str) -> GroupDescription:
         """KafkaError(GROUP_ID_NOT_FOUND) where there is none."""
-        return self._at_coordinator(group_id, lambda connection: self._describe(connection, group_id))
+        return self.at_coordinator(group_id, lambda connection: self._describe(connection, group_id))
 
     def _describe(self, connection: ClientConnection, group_id: str) -> GroupDescription:
         if connection.speaks(CONSUMER_GROUP_DESCRIBE):
@@ -199,16 +199,21 @@ class GroupAdmin:
                 if p.committed_offset >= 0
             }
 
-        return self._at_coordinator(group_id, fetch)
+        return self.at_coordinator(group_id, fetch)
 
-    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """From outside: only while the group has no members."""
+    def commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, int], *, member_id: str = "", epoch: int = -1
+    ) -> None:
+        """A member's, or from outside: only while the group has no members."""
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for partition, offset in offsets.items():
             data = OffsetCommitRequestPartition(partition.partition, offset, committed_metadata="")
             topics.setdefault(partition.topic, []).append(data)
         request = OffsetCommitRequest(
-            group_id, topics=[OffsetCommitRequestTopic(name, partitions=found) for name, found in topics.items()]
+            group_id,
+            epoch,
+            member_id,
+            topics=[OffsetCommitRequestTopic(name, partitions=found) for name, found in topics.items()],
         )
 
         def commit(connection: ClientConnection) -> None:
@@ -217,7 +222,7 @@ class GroupAdmin:
                 for p in topic.partitions:
                     _ensure_success(p.error_code, f"{topic.name}-{p.partition_index}")
 
-        self._at_coordinator(group_id, commit)
+        self.at_coordinator(group_id, commit)
 
     def delete(self, group_id: str) -> None:
         """The group and its offsets; only while it has no members."""
@@ -226,7 +231,7 @@ class GroupAdmin:
             for result in connection.call(DELETE_GROUPS, DeleteGroupsRequest([group_id])).results:
                 _ensure_success(result.error_code, group_id)
 
-        self._at_coordinator(group_id, delete)
+        self.at_coordinator(group_id, delete)
 
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> None:
         topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
@@ -241,11 +246,11 @@ class GroupAdmin:
                 for p in topic.partitions:
                     _ensure_success(p.error_code, f"{topic.name}-{p.partition_index}")
 
-        self._at_coordinator(group_id, delete)
+        self.at_coordinator(group_id, delete)
 
     # --- where groups are kept
 
-    def _at_coordinator(self, group_id: str, work: Callable[[ClientConnection], Result]) -> Result:
+    def at_coordinator(self, group_id: str, work: Callable[[ClientConnection], Result]) -> Result:
         """Again, for a while, where the coordinator moves, loads or is being made."""
         return _patiently(lambda: work(self._find_coordinator(group_id)))
 

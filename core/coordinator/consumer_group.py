@@ -19,9 +19,9 @@ from core.common.errors import KafkaError
 from core.common.regular_expression import matching
 from core.common.topic_partition import INTERNAL_TOPICS
 from core.coordinator.assignors import ASSIGNORS, MemberSpec, Partitions
+from core.coordinator.consumer_group_records import ConsumerGroupRecords, subscription_of
 from core.coordinator.consumer_member import (
     JOIN_EPOCH,
-    ClassicProtocols,
     ConsumerMember,
     MemberState,
     Subscription,
@@ -34,7 +34,7 @@ from core.coordinator.consumer_member import (
     without,
 )
 from core.coordinator.group_environment import ClientInfo, GroupEnvironment
-from core.coordinator.group_records import GroupRecord, Message, consumer_group_record, read_record
+from core.coordinator.group_records import GroupRecord, Message, read_record
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from core.protocol.schema import group_records as schema
 from core.protocol.schema.consumer_group_heartbeat import (
@@ -82,6 +82,7 @@ class ConsumerGroup:
         self.members: dict[str, ConsumerMember] = {}
         self.targets: dict[str, Partitions] = {}
         self._environment = environment
+        self._records = ConsumerGroupRecords(group_id)
         self._metadata_hash = 0
         self._static: dict[str, str] = {}
         self._regexes: dict[str, frozenset[str]] = {}
@@ -188,12 +189,12 @@ class ConsumerGroup:
         others = [m for m in self.members.values() if m.member_id not in (updated.member_id, replaced)]
         targets = dict(self.targets)
         if replaced is not None:
-            records += self._tombstones(replaced)
+            records += self._records.member_tombstones(replaced)
             targets[updated.member_id] = targets.pop(replaced, {})
-            records.append(self._target_record(updated.member_id, targets[updated.member_id]))
+            records.append(self._records.target(updated.member_id, targets[updated.member_id]))
         is_new = updated.member_id not in self.members
         if is_new or updated.subscription != member.subscription:
-            records.append(self._member_record(updated))
+            records.append(self._records.member(updated))
         members = [*others, updated]
         regexes = self._resolved_regexes(members, records)
         epoch, assignment_epoch = self.epoch, self.assignment_epoch
@@ -202,15 +203,15 @@ class ConsumerGroup:
         has_new_wishes = wishes(updated.subscription) != wishes(member.subscription)
         if (is_new and replaced is None) or has_new_wishes or metadata_hash != self._metadata_hash:
             epoch += 1
-            records.append(self._epoch_record(epoch, metadata_hash))
+            records.append(self._records.epoch(epoch, metadata_hash))
         if epoch > assignment_epoch:
             assignment_epoch = epoch
             targets = self._assign(members, topics, regexes, targets, records)
-            records.append(self._assignment_epoch_record(epoch))
+            records.append(self._records.assignment_epoch(epoch, self._environment.now_ms()))
         held_by_others = set().union(*(m.held for m in others)) if others else set()
         reconciled = reconcile(updated, targets.get(updated.member_id, {}), assignment_epoch, held_by_others, owned)
         if is_new or reconciled != updated:
-            records.append(self._current_record(reconciled))
+            records.append(self._records.current(reconciled))
         self._write_and_take_up(records)
         self._checked_version = self._environment.metadata_version
         self.expect(reconciled)
@@ -288,7 +289,7 @@ class ConsumerGroup:
             left = member._replace(
                 epoch=STATIC_LEAVE_EPOCH, previous_epoch=member.epoch, state=MemberState.STABLE, revoking={}
             )
-            self._write_and_take_up([self._current_record(left)])
+            self._write_and_take_up([self._records.current(left)])
         else:
             self.remove(member_id)
         return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=request.member_epoch)
@@ -297,8 +298,8 @@ class ConsumerGroup:
         if self.downgrade(member_id):
             return
         others = [member for member in self.members.values() if member.member_id != member_id]
-        records = [*self._tombstones(member_id), *self._unused_regex_tombstones(others)]
-        self._write_and_take_up([*records, self._epoch_record(self.epoch + 1, self._metadata_hash)])
+        records = [*self._records.member_tombstones(member_id), *self._unused_regex_tombstones(others)]
+        self._write_and_take_up([*records, self._records.epoch(self.epoch + 1, self._metadata_hash)])
 
     def _resolved_regexes(
         self, members: Iterable[ConsumerMember], records: list[GroupRecord]
@@ -311,14 +312,12 @@ class ConsumerGroup:
             known = self._regexes.get(text)
             regexes[text] = known if known is not None and is_checked else self._matching(text)
             if regexes[text] != known:
-                records.append(self._regex_record(text, regexes[text]))
+                version = self._environment.metadata_version
+                records.append(self._records.regex(text, regexes[text], version, self._environment.now_ms()))
         return regexes
 
     def _unused_regex_tombstones(self, members: Iterable[ConsumerMember]) -> list[GroupRecord]:
-        return [
-            consumer_group_record(schema.ConsumerGroupRegularExpressionKey(self.group_id, text))
-            for text in sorted(self._regexes.keys() - regexes_of(members))
-        ]
+        return self._records.regex_tombstones(self._regexes.keys() - regexes_of(members))
 
     def _matching(self, text: str) -> frozenset[str]:
         try:
@@ -355,7 +354,7 @@ class ConsumerGroup:
         assigned = ASSIGNORS[preferred_assignor(members)](specs, topics)
         for member_id, partitions in assigned.items():
             if partitions != targets.get(member_id):
-                records.append(self._target_record(member_id, partitions))
+                records.append(self._records.target(member_id, partitions))
         return assigned
 
     # --- time
@@ -452,89 +451,18 @@ class ConsumerGroup:
 
     def tombstones(self) -> list[GroupRecord]:
         """What deletes the group, with its members."""
-        group_id, members = self.group_id, list(self.members)
-        return [
-            *(consumer_group_record(schema.ConsumerGroupCurrentMemberAssignmentKey(group_id, m)) for m in members),
-            *(consumer_group_record(schema.ConsumerGroupTargetAssignmentMemberKey(group_id, m)) for m in members),
-            *(consumer_group_record(schema.ConsumerGroupMemberMetadataKey(group_id, m)) for m in members),
-            *self._unused_regex_tombstones(()),
-            consumer_group_record(schema.ConsumerGroupTargetAssignmentMetadataKey(self.group_id)),
-            consumer_group_record(schema.ConsumerGroupMetadataKey(self.group_id)),
-        ]
+        return self._records.tombstones(self.members, self._regexes)
 
     def records(self) -> list[GroupRecord]:
         """What makes the group anew, but for its regular expressions."""
         members = self.members.values()
         return [
-            *map(self._member_record, members),
-            self._epoch_record(self.epoch, self._metadata_hash),
-            *(self._target_record(member.member_id, self.targets[member.member_id]) for member in members),
-            self._assignment_epoch_record(self.assignment_epoch),
-            *map(self._current_record, members),
+            *map(self._records.member, members),
+            self._records.epoch(self.epoch, self._metadata_hash),
+            *(self._records.target(member.member_id, self.targets[member.member_id]) for member in members),
+            self._records.assignment_epoch(self.assignment_epoch, self._environment.now_ms()),
+            *map(self._records.current, members),
         ]
-
-    def _tombstones(self, member_id: str) -> list[GroupRecord]:
-        return [
-            consumer_group_record(schema.ConsumerGroupCurrentMemberAssignmentKey(self.group_id, member_id)),
-            consumer_group_record(schema.ConsumerGroupTargetAssignmentMemberKey(self.group_id, member_id)),
-            consumer_group_record(schema.ConsumerGroupMemberMetadataKey(self.group_id, member_id)),
-        ]
-
-    def _member_record(self, member: ConsumerMember) -> GroupRecord:
-        said = member.subscription
-        return consumer_group_record(
-            schema.ConsumerGroupMemberMetadataKey(self.group_id, member.member_id),
-            schema.ConsumerGroupMemberMetadataValue(
-                said.instance_id,
-                said.rack_id,
-                said.client_id,
-                said.client_host,
-                sorted(said.topic_names),
-                said.topic_regex,
-                said.rebalance_timeout_ms,
-                said.server_assignor,
-                None if said.classic is None else _classic_metadata(said.classic),
-            ),
-        )
-
-    def _epoch_record(self, epoch: int, metadata_hash: int) -> GroupRecord:
-        return consumer_group_record(
-            schema.ConsumerGroupMetadataKey(self.group_id), schema.ConsumerGroupMetadataValue(epoch, metadata_hash)
-        )
-
-    def _assignment_epoch_record(self, epoch: int) -> GroupRecord:
-        return consumer_group_record(
-            schema.ConsumerGroupTargetAssignmentMetadataKey(self.group_id),
-            schema.ConsumerGroupTargetAssignmentMetadataValue(epoch, self._environment.now_ms()),
-        )
-
-    def _target_record(self, member_id: str, partitions: Partitions) -> GroupRecord:
-        return consumer_group_record(
-            schema.ConsumerGroupTargetAssignmentMemberKey(self.group_id, member_id),
-            schema.ConsumerGroupTargetAssignmentMemberValue(
-                [schema.TopicPartition(topic_id, sorted(numbers)) for topic_id, numbers in partitions.items()]
-            ),
-        )
-
-    def _current_record(self, member: ConsumerMember) -> GroupRecord:
-        return consumer_group_record(
-            schema.ConsumerGroupCurrentMemberAssignmentKey(self.group_id, member.member_id),
-            schema.ConsumerGroupCurrentMemberAssignmentValue(
-                member.epoch,
-                member.previous_epoch,
-                member.state,
-                [schema.TopicPartitions(topic_id, sorted(numbers)) for topic_id, numbers in member.assigned.items()],
-                [schema.TopicPartitions(topic_id, sorted(numbers)) for topic_id, numbers in member.revoking.items()],
-            ),
-        )
-
-    def _regex_record(self, text: str, topics: frozenset[str]) -> GroupRecord:
-        return consumer_group_record(
-            schema.ConsumerGroupRegularExpressionKey(self.group_id, text),
-            schema.ConsumerGroupRegularExpressionValue(
-                sorted(topics), self._environment.metadata_version, self._environment.now_ms()
-            ),
-        )
 
     def replay(self, key: Message, value: Message | None) -> None:
         """Takes up what a record says; one that deletes has no value."""
@@ -567,18 +495,7 @@ class ConsumerGroup:
             if session is not None:
                 session.close()
             return
-        subscription = Subscription(
-            value.instance_id,
-            value.rack_id,
-            value.client_id,
-            value.client_host,
-            value.rebalance_timeout_ms,
-            tuple(value.subscribed_topic_names),
-            value.subscribed_topic_regex,
-            value.server_assignor,
-            _classic_protocols(value.classic_member_metadata),
-        )
-        self.members[member_id] = member._replace(subscription=subscription)
+        self.members[member_id] = member._replace(subscription=subscription_of(value))
         if value.instance_id is not None:
             self._static[value.instance_id] = member_id
 
@@ -597,20 +514,6 @@ class ConsumerGroup:
             assigned=partitions_of(value.assigned_partitions),
             revoking=partitions_of(value.partitions_pending_revocation),
         )
-
-
-def _classic_metadata(classic: ClassicProtocols) -> schema.ClassicMemberMetadata:
-    return schema.ClassicMemberMetadata(
-        classic.session_timeout_ms, [schema.ClassicProtocol(name, metadata) for name, metadata in classic.protocols]
-    )
-
-
-def _classic_protocols(value: schema.ClassicMemberMetadata | None) -> ClassicProtocols | None:
-    if value is None:
-        return None
-    return ClassicProtocols(
-        value.session_timeout_ms, tuple((protocol.name, protocol.metadata) for protocol in value.supported_protocols)
-    )
 
 
 def ensure_valid_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int) -> None:

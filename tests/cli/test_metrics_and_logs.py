@@ -88,16 +88,16 @@ def test_what_is_there(server: Watched) -> None:
 
 def test_requests_are_counted(server: Watched) -> None:
     before = server.metrics()
-    call_plog("topic", "list", "--bootstrap-server", server.address)
+    call_plog("group", "list", "--bootstrap-server", server.address)
     after = server.metrics()
     more = {key: after[key] - before.get(key, 0) for key in after}
     asked = [
-        key for key in after if key[0] == "kafka_network_requestmetrics_requests_total" and key[1][0] == "Metadata"
+        key for key in after if key[0] == "kafka_network_requestmetrics_requests_total" and key[1][0] == "ListGroups"
     ]
     assert sum(more[key] for key in asked) == 1
-    assert more["kafka_network_requestmetrics_totaltimems_count", ("Metadata",)] == 1
-    assert more["kafka_network_requestmetrics_totaltimems_bucket", ("+Inf", "Metadata")] == 1
-    assert more["kafka_network_requestmetrics_errors_total", ("NONE", "Metadata")] == 1 + 2 + 52  # topics, partitions
+    assert more["kafka_network_requestmetrics_totaltimems_count", ("ListGroups",)] == 1
+    assert more["kafka_network_requestmetrics_totaltimems_bucket", ("+Inf", "ListGroups")] == 1
+    assert more["kafka_network_requestmetrics_errors_total", ("NONE", "ListGroups")] == 1
     assert after["kafka_network_requestmetrics_errors_total", ("UNKNOWN_TOPIC_OR_PARTITION", "Metadata")] >= 1
 
 

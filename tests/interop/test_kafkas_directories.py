@@ -170,6 +170,10 @@ def test_kafka_serves_what_plog_wrote_and_plog_what_kafka_made_of_it(tmp_path: P
         assert b"is in use by another process" in refused.stderr
         with Server(data_dir, "--read-only") as beside:
             assert look(beside.address) == written
+        options = ["--group", "plog's own", "--max-messages", "100", "--bootstrap-server", kafka.address]
+        first, second = (call_plog("consume", "plog-stamped", *options).stdout.splitlines() for _ in range(2))
+        assert first + second == [value for *_, value, _ in written.records["plog-stamped", 0]][:200]
+        call_plog("group", "delete", "plog's own", "--bootstrap-server", kafka.address)
         work(kafka.address, "kafka")
         both = look(kafka.address)
     assert len(both.records) == 2 * len(written.records)

@@ -185,7 +185,7 @@ def test_a_state_that_a_newer_broker_wrote(world: GroupWorld, coordinator: Group
     member = Member(world, coordinator, "a")
     settle(coordinator, member)
     group = group_of(coordinator)
-    key, value = group._current_record(group.members["a"])
+    key, value = group._records.current(group.members["a"])
     assert value is not None
     coordinator.replay(key, value[:10] + b"\x09" + value[11:])
     assert group.members["a"].state is MemberState.UNKNOWN

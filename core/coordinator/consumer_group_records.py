@@ -1,0 +1,125 @@
+"""The records that a consumer group is made of (org.apache.kafka.coordinator.group.GroupCoordinatorRecordHelpers)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from core.coordinator.assignors import Partitions
+from core.coordinator.consumer_member import ClassicProtocols, ConsumerMember, Subscription
+from core.coordinator.group_records import GroupRecord, consumer_group_record
+from core.protocol.schema import group_records as schema
+
+
+class ConsumerGroupRecords:
+    """Makes those of one group; immutable."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+
+    def member(self, member: ConsumerMember) -> GroupRecord:
+        said = member.subscription
+        return consumer_group_record(
+            schema.ConsumerGroupMemberMetadataKey(self.group_id, member.member_id),
+            schema.ConsumerGroupMemberMetadataValue(
+                said.instance_id,
+                said.rack_id,
+                said.client_id,
+                said.client_host,
+                sorted(said.topic_names),
+                said.topic_regex,
+                said.rebalance_timeout_ms,
+                said.server_assignor,
+                None if said.classic is None else _classic_metadata(said.classic),
+            ),
+        )
+
+    def epoch(self, epoch: int, metadata_hash: int) -> GroupRecord:
+        return consumer_group_record(
+            schema.ConsumerGroupMetadataKey(self.group_id), schema.ConsumerGroupMetadataValue(epoch, metadata_hash)
+        )
+
+    def assignment_epoch(self, epoch: int, now_ms: int) -> GroupRecord:
+        return consumer_group_record(
+            schema.ConsumerGroupTargetAssignmentMetadataKey(self.group_id),
+            schema.ConsumerGroupTargetAssignmentMetadataValue(epoch, now_ms),
+        )
+
+    def target(self, member_id: str, partitions: Partitions) -> GroupRecord:
+        return consumer_group_record(
+            schema.ConsumerGroupTargetAssignmentMemberKey(self.group_id, member_id),
+            schema.ConsumerGroupTargetAssignmentMemberValue(
+                [schema.TopicPartition(topic_id, sorted(numbers)) for topic_id, numbers in partitions.items()]
+            ),
+        )
+
+    def current(self, member: ConsumerMember) -> GroupRecord:
+        return consumer_group_record(
+            schema.ConsumerGroupCurrentMemberAssignmentKey(self.group_id, member.member_id),
+            schema.ConsumerGroupCurrentMemberAssignmentValue(
+                member.epoch,
+                member.previous_epoch,
+                member.state,
+                [schema.TopicPartitions(topic_id, sorted(numbers)) for topic_id, numbers in member.assigned.items()],
+                [schema.TopicPartitions(topic_id, sorted(numbers)) for topic_id, numbers in member.revoking.items()],
+            ),
+        )
+
+    def regex(self, text: str, topics: frozenset[str], metadata_version: int, now_ms: int) -> GroupRecord:
+        return consumer_group_record(
+            schema.ConsumerGroupRegularExpressionKey(self.group_id, text),
+            schema.ConsumerGroupRegularExpressionValue(sorted(topics), metadata_version, now_ms),
+        )
+
+    def member_tombstones(self, member_id: str) -> list[GroupRecord]:
+        return [
+            consumer_group_record(schema.ConsumerGroupCurrentMemberAssignmentKey(self.group_id, member_id)),
+            consumer_group_record(schema.ConsumerGroupTargetAssignmentMemberKey(self.group_id, member_id)),
+            consumer_group_record(schema.ConsumerGroupMemberMetadataKey(self.group_id, member_id)),
+        ]
+
+    def regex_tombstones(self, texts: Iterable[str]) -> list[GroupRecord]:
+        return [
+            consumer_group_record(schema.ConsumerGroupRegularExpressionKey(self.group_id, text))
+            for text in sorted(texts)
+        ]
+
+    def tombstones(self, member_ids: Iterable[str], regexes: Iterable[str]) -> list[GroupRecord]:
+        """What deletes the group with its members, in Kafka's order."""
+        group_id, members = self.group_id, list(member_ids)
+        return [
+            *(consumer_group_record(schema.ConsumerGroupCurrentMemberAssignmentKey(group_id, m)) for m in members),
+            *(consumer_group_record(schema.ConsumerGroupTargetAssignmentMemberKey(group_id, m)) for m in members),
+            *(consumer_group_record(schema.ConsumerGroupMemberMetadataKey(group_id, m)) for m in members),
+            *self.regex_tombstones(regexes),
+            consumer_group_record(schema.ConsumerGroupTargetAssignmentMetadataKey(group_id)),
+            consumer_group_record(schema.ConsumerGroupMetadataKey(group_id)),
+        ]
+
+
+def subscription_of(value: schema.ConsumerGroupMemberMetadataValue) -> Subscription:
+    """What `ConsumerGroupRecords.member` was made of."""
+    return Subscription(
+        value.instance_id,
+        value.rack_id,
+        value.client_id,
+        value.client_host,
+        value.rebalance_timeout_ms,
+        tuple(value.subscribed_topic_names),
+        value.subscribed_topic_regex,
+        value.server_assignor,
+        _classic_protocols(value.classic_member_metadata),
+    )
+
+
+def _classic_metadata(classic: ClassicProtocols) -> schema.ClassicMemberMetadata:
+    return schema.ClassicMemberMetadata(
+        classic.session_timeout_ms, [schema.ClassicProtocol(name, metadata) for name, metadata in classic.protocols]
+    )
+
+
+def _classic_protocols(value: schema.ClassicMemberMetadata | None) -> ClassicProtocols | None:
+    if value is None:
+        return None
+    return ClassicProtocols(
+        value.session_timeout_ms, tuple((protocol.name, protocol.metadata) for protocol in value.supported_protocols)
+    )

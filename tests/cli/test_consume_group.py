@@ -1,0 +1,167 @@
+"""`plog consume --group`: as a member of a group on a server, and alone on a directory."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import PLOG, Server, call_plog, run_plog
+
+LINES = [b"line %d" % number for number in range(200)]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with Server(tmp_path / "data", "--set", "offsets.topic.num.partitions=1") as server:
+        call_plog("topic", "create", "t", "--partitions", "4", "--bootstrap-server", server.address)
+        produce(["--bootstrap-server", server.address], LINES)
+        yield server
+
+
+def produce(where: list[str], lines: list[bytes]) -> None:
+    for number in range(4):
+        text = b"".join(line + b"\n" for line in lines[number::4])
+        assert call_plog("produce", "t", "--partition", str(number), *where, stdin=text).returncode == 0
+
+
+def lag(where: list[str], group: str = "g") -> int:
+    rows = json.loads(call_plog("group", "describe", group, "--output", "json", *where).stdout)
+    return sum(row["lag"] for row in rows)
+
+
+def test_it_reads_on_where_it_stopped(server: Server) -> None:
+    where = ["--bootstrap-server", server.address]
+    first = call_plog("consume", "t", "--group", "g", "--max-messages", "77", *where).stdout.splitlines()
+    assert len(first) == 77
+    assert lag(where) == 100 - 77  # of the partitions that were begun
+    rest = call_plog("consume", "t", "--group", "g", "--max-messages", "123", *where).stdout.splitlines()
+    assert sorted(first + rest) == sorted(LINES)
+    assert lag(where) == 0
+    produce(where, [b"new"] * 4)
+    assert call_plog("consume", "t", "--group", "g", "--max-messages", "4", *where).stdout == b"new\n" * 4
+
+
+def test_where_a_new_group_begins(server: Server) -> None:
+    where = ["--bootstrap-server", server.address]
+    last = call_plog("consume", "t", "--group", "g", "--from", "-2", "--max-messages", "8", *where).stdout
+    assert sorted(last.splitlines()) == sorted(LINES[-8:])
+    again = call_plog("consume", "t", "--group", "g", "--from", "beginning", "--max-messages", "0", *where)
+    assert (again.returncode, again.stdout) == (0, b"")
+    assert lag(where) == 0
+
+
+class Member:
+    """A `plog consume` that goes on."""
+
+    def __init__(self, server: Server, out: Path) -> None:
+        self.out = out
+        command = [PLOG, "consume", "t", "--group", "g", "--bootstrap-server", server.address]
+        with out.open("wb") as stdout:
+            self._process = subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE)
+
+    def lines(self) -> list[bytes]:
+        return self.out.read_bytes().splitlines()
+
+    def stop(self) -> int:
+        self._process.send_signal(signal.SIGINT)
+        _, errors = self._process.communicate(timeout=30)
+        assert errors == b"", errors
+        return self._process.returncode
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def members_of(server: Server) -> list[str]:
+    where = ["--bootstrap-server", server.address]
+    done = call_plog("group", "describe", "g", "--members", "--output", "json", *where)
+    return [",".join(row["partitions"]) for row in json.loads(done.stdout or b"[]")]
+
+
+def wait_until(server: Server, sizes: list[int]) -> None:
+    deadline = time.monotonic() + 40
+    while sorted(len(text.split(",")) if text else 0 for text in members_of(server)) != sizes:
+        assert time.monotonic() < deadline, members_of(server)
+        time.sleep(0.1)
+
+
+def test_members_share_and_take_over(server: Server, tmp_path: Path) -> None:
+    where = ["--bootstrap-server", server.address]
+    first = Member(server, tmp_path / "first")
+    deadline = time.monotonic() + 30
+    while len(first.lines()) < len(LINES):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    second = Member(server, tmp_path / "second")
+    wait_until(server, [2, 2])
+    produce(where, [b"shared %d" % n for n in range(100)])
+    while len(first.lines()) + len(second.lines()) < len(LINES) + 100:
+        assert time.monotonic() < deadline + 30
+        time.sleep(0.05)
+    assert len(second.lines()) == 50
+    assert second.stop() == 130
+    wait_until(server, [4])
+    produce(where, [b"alone %d" % n for n in range(100)])
+    while len(first.lines()) < len(LINES) + 150:
+        assert time.monotonic() < deadline + 60
+        time.sleep(0.05)
+    assert first.stop() == 130
+    assert lag(where) == 0
+    read = first.lines() + second.lines()
+    assert len(read) == len(set(read)) == len(LINES) + 200, "each once"
+
+
+def test_after_a_kill_of_the_broker_it_reads_on(server: Server) -> None:
+    where = ["--bootstrap-server", server.address]
+    call_plog("consume", "t", "--group", "g", "--max-messages", "50", *where)
+    server.kill()
+    server.start()
+    where = ["--bootstrap-server", server.address]
+    rest = call_plog("consume", "t", "--group", "g", "--max-messages", "150", *where).stdout.splitlines()
+    assert len(set(rest)) == 150
+    assert lag(where) == 0
+
+
+def test_alone_on_a_directory(tmp_path: Path) -> None:
+    """Nobody can add to it meanwhile: it ends with what there is."""
+    where = ["--data-dir", str(tmp_path)]
+    call_plog("topic", "create", "t", "--partitions", "4", *where)
+    assert call_plog("consume", "t", "--group", "g", *where).stdout == b""
+    produce(where, LINES)
+    first = call_plog("consume", "t", "--group", "g", "--max-messages", "77", *where).stdout.splitlines()
+    rest = call_plog("consume", "t", "--group", "g", *where).stdout.splitlines()
+    assert sorted(first + rest) == sorted(LINES)
+    assert call_plog("consume", "t", "--group", "g", *where).stdout == b""
+    assert lag(where) == 0
+    with Server(tmp_path) as server:
+        assert lag(["--bootstrap-server", server.address]) == 0
+
+
+def test_members_that_a_killed_server_left_in_a_directory(server: Server, tmp_path: Path) -> None:
+    member = Member(server, tmp_path / "out")
+    wait_until(server, [4])
+    server.kill()
+    done = call_plog("consume", "t", "--group", "g", "--data-dir", str(server.data_dir))
+    assert done.returncode == 1
+    assert b"group g has members" in done.stderr
+    member.kill()
+
+
+@pytest.mark.parametrize("option", [["--partition", "0"], ["--until", "5"]])
+def test_what_the_group_says_is_not_said_twice(tmp_path: Path, option: list[str]) -> None:
+    done = run_plog("consume", "t", "--group", "g", *option, "--data-dir", str(tmp_path))
+    assert done.returncode == 2
+    assert b"--group has neither --partition nor --until" in done.stderr
+
+
+def test_no_such_topic(server: Server) -> None:
+    done = run_plog("consume", "nope", "--group", "g", "--bootstrap-server", server.address)
+    assert done.returncode == 1
+    assert b"no topic 'nope'" in done.stderr
