@@ -20,6 +20,7 @@ from enum import StrEnum
 from core.common.deferred import Deferred, TimerHandle
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
+from core.common.topic_partition import TopicPartition
 from core.coordinator.group_environment import ClientInfo, GroupEnvironment
 from core.coordinator.group_records import GroupRecord, group_metadata_record
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol
@@ -624,7 +625,13 @@ class ClassicGroup:
         if generation_id != self.generation_id:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
 
-    def ensure_may_commit(self, member_id: str, instance_id: str | None, generation_id: int) -> None:
+    def ensure_may_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation_id: int,
+        partitions: Iterable[TopicPartition],  # noqa: ARG002 - as of consumer groups
+    ) -> None:
         """KafkaError unless it is a member of this generation, or somebody outside while the group is empty."""
         if generation_id < 0 and self.state == GroupState.EMPTY:
             return

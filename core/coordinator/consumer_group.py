@@ -17,9 +17,9 @@ from core.common.deferred import TimerHandle
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.regular_expression import matching
-from core.common.topic_partition import INTERNAL_TOPICS
+from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.coordinator.assignors import ASSIGNORS, MemberSpec, Partitions
-from core.coordinator.consumer_group_records import ConsumerGroupRecords, subscription_of
+from core.coordinator.consumer_group_records import ConsumerGroupRecords, assigned_since, subscription_of
 from core.coordinator.consumer_member import (
     JOIN_EPOCH,
     ConsumerMember,
@@ -157,10 +157,24 @@ class ConsumerGroup:
             for number in numbers
         )
 
-    def ensure_may_commit(self, member_id: str, instance_id: str | None, epoch: int) -> None:  # noqa: ARG002
-        """KafkaError unless it is a member, of its epoch, or somebody outside while the group is empty."""
+    def ensure_may_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,  # noqa: ARG002 - as of classic groups
+        epoch: int,
+        partitions: Iterable[TopicPartition],
+    ) -> None:
+        """KafkaError unless it is a member, of its epoch, or of an earlier one in which it had all of these already
+        (KIP-1251); or somebody outside while the group is empty.
+        """
         if epoch < 0 and not self.members:
             return
+        member = self.members.get(member_id)
+        if member is not None and not member.is_classic and 0 <= epoch < member.epoch:
+            topics = self._environment.topics
+            since = [member.since.get((topics[p.topic].topic_id, p.partition)) for p in partitions if p.topic in topics]
+            if all(assigned is not None and assigned <= epoch for assigned in since):
+                return
         self.ensure_member(member_id, epoch)
 
     # --- ConsumerGroupHeartbeat
@@ -513,6 +527,7 @@ class ConsumerGroup:
             state=MemberState(value.state),
             assigned=partitions_of(value.assigned_partitions),
             revoking=partitions_of(value.partitions_pending_revocation),
+            since=assigned_since(value),
         )
 
 

@@ -59,8 +59,8 @@ class ConsumerGroupRecords:
                 member.epoch,
                 member.previous_epoch,
                 member.state,
-                [schema.TopicPartitions(topic_id, sorted(numbers)) for topic_id, numbers in member.assigned.items()],
-                [schema.TopicPartitions(topic_id, sorted(numbers)) for topic_id, numbers in member.revoking.items()],
+                _with_epochs(member, member.assigned),
+                _with_epochs(member, member.revoking),
             ),
         )
 
@@ -94,6 +94,26 @@ class ConsumerGroupRecords:
             consumer_group_record(schema.ConsumerGroupTargetAssignmentMetadataKey(group_id)),
             consumer_group_record(schema.ConsumerGroupMetadataKey(group_id)),
         ]
+
+
+def _with_epochs(member: ConsumerMember, partitions: Partitions) -> list[schema.TopicPartitions]:
+    return [
+        schema.TopicPartitions(
+            topic_id, sorted(numbers), [member.since.get((topic_id, n), member.epoch) for n in sorted(numbers)]
+        )
+        for topic_id, numbers in partitions.items()
+    ]
+
+
+def assigned_since(value: schema.ConsumerGroupCurrentMemberAssignmentValue) -> dict[tuple[bytes, int], int]:
+    """The epochs that the record tells; the member's own for partitions of which an older broker told none."""
+    since = {}
+    for topic in (*value.assigned_partitions, *value.partitions_pending_revocation):
+        epochs = topic.assignment_epochs or ()
+        if len(epochs) != len(topic.partitions):
+            epochs = [value.member_epoch] * len(topic.partitions)
+        since.update({(topic.topic_id, n): epoch for n, epoch in zip(topic.partitions, epochs, strict=True)})
+    return since
 
 
 def subscription_of(value: schema.ConsumerGroupMemberMetadataValue) -> Subscription:

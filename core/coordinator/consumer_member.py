@@ -62,6 +62,8 @@ class ConsumerMember(NamedTuple):
     state: MemberState = MemberState.STABLE
     assigned: Partitions = {}  # noqa: RUF012 - never changed in place
     revoking: Partitions = {}  # noqa: RUF012
+    since: Mapping[tuple[bytes, int], int] = {}
+    """The epoch in which each of what it holds was assigned to it (KIP-1251)."""
 
     @property
     def is_classic(self) -> bool:
@@ -95,18 +97,24 @@ def reconcile(
     kept = common(member.assigned, target)
     revoking = without(member.assigned, target)
     if revoking and (owned is None or overlap(owned, revoking)):
-        return member._replace(state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=revoking)
+        return member._replace(
+            previous_epoch=member.epoch, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=revoking
+        )
     wanted = {(t, n) for t, numbers in target.items() for n in numbers}
     free = wanted - held_by_others
     assigned: dict[bytes, set[int]] = {}
+    since = {}
     for topic_id, number in sorted(free):
         assigned.setdefault(topic_id, set()).add(number)
+        is_new = number not in kept.get(topic_id, ())
+        since[topic_id, number] = target_epoch if is_new else member.since[topic_id, number]
     return member._replace(
         epoch=target_epoch,
-        previous_epoch=member.epoch if member.epoch != target_epoch else member.previous_epoch,
+        previous_epoch=member.epoch,
         state=MemberState.STABLE if free == wanted else MemberState.UNRELEASED_PARTITIONS,
         assigned={topic_id: frozenset(numbers) for topic_id, numbers in assigned.items()},
         revoking={},
+        since=since,
     )
 
 

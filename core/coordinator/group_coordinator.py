@@ -354,7 +354,7 @@ class GroupCoordinator:
         self._environment.ensure_loaded(commit.group_id)  # Kafka takes offsets of the group "" from outside
         group = self.groups.get(commit.group_id)
         if group is not None:
-            group.ensure_may_commit(commit.member_id, commit.group_instance_id, commit.generation_id)
+            group.ensure_may_commit(commit.member_id, commit.group_instance_id, commit.generation_id, commit.offsets)
         elif commit.generation_id >= 0:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         longest = self._environment.config.offset_metadata_max_bytes

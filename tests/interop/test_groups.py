@@ -151,6 +151,18 @@ def test_each_client_goes_on_where_another_stopped(server: Server) -> None:
     assert set(read_confluent(server.address, "t", "g", len(left))) == left
 
 
+def wait_for(running: list[Consumer], sizes: list[int]) -> None:
+    """Until the members share the four partitions, so many each."""
+    deadline = time.monotonic() + 40
+    while True:
+        for member in running:
+            member.poll(0.05)
+        held = [[p.partition for p in member.assignment()] for member in running]
+        if sorted(map(len, held)) == sizes and sorted(p for of_one in held for p in of_one) == list(range(4)):
+            return
+        assert time.monotonic() < deadline, held
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_members_of_one_group_share_the_partitions(server: Server, protocol: str) -> None:
     """One joins after the other; then one goes, without a word."""
@@ -161,22 +173,12 @@ def test_members_of_one_group_share_the_partitions(server: Server, protocol: str
     members = [Consumer({**settings, "client.id": f"member-{n}"}) for n in range(3)]
     running: list[Consumer] = []
 
-    def wait_for(sizes: list[int]) -> None:
-        deadline = time.monotonic() + 40
-        while True:
-            for member in running:
-                member.poll(0.05)
-            held = [[p.partition for p in member.assignment()] for member in running]
-            if sorted(map(len, held)) == sizes and sorted(p for of_one in held for p in of_one) == list(range(4)):
-                return
-            assert time.monotonic() < deadline, held
-
     for member, sizes in zip(members, ([4], [2, 2], [1, 1, 2]), strict=True):
         member.subscribe(["t"])
         running.append(member)
-        wait_for(sizes)
+        wait_for(running, sizes)
     running.pop().close()
-    wait_for([2, 2])
+    wait_for(running, [2, 2])
     admin = AdminClient({"bootstrap.servers": server.address})
     deadline = time.monotonic() + 20
     while True:  # the broker hears of it with the next heartbeats
@@ -204,16 +206,6 @@ def test_a_rolling_change_of_the_protocol_and_back(server: Server, strategy: str
         running.append(Consumer({**settings, **protocols[protocol]}))
         running[-1].subscribe(["t"])
 
-    def wait_for(sizes: list[int]) -> None:
-        deadline = time.monotonic() + 40
-        while True:
-            for member in running:
-                member.poll(0.05)
-            held = [[p.partition for p in member.assignment()] for member in running]
-            if sorted(map(len, held)) == sizes and sorted(p for of_one in held for p in of_one) == list(range(4)):
-                return
-            assert time.monotonic() < deadline, held
-
     def protocol_of_the_group() -> str:
         admin = AdminClient({"bootstrap.servers": server.address})
         (listed,) = [g for g in admin.list_consumer_groups().result(20).valid or () if g.group_id == "g"]
@@ -222,12 +214,12 @@ def test_a_rolling_change_of_the_protocol_and_back(server: Server, strategy: str
 
     start("classic")
     start("classic")
-    wait_for([2, 2])
+    wait_for(running, [2, 2])
     seen = [protocol_of_the_group()]
     for protocol in ("consumer", "consumer", "classic", "classic"):
         running.pop(0).close()
         start(protocol)
-        wait_for([2, 2])
+        wait_for(running, [2, 2])
         seen.append(protocol_of_the_group())
     assert seen == ["classic", "consumer", "consumer", "consumer", "classic"]
     for member in running:

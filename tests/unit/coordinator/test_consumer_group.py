@@ -12,12 +12,13 @@ from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
 from core.coordinator.consumer_group import ConsumerGroup, MemberState
 from core.coordinator.group_coordinator import GroupCoordinator, OffsetCommit
-from core.coordinator.group_records import CommittedOffset
+from core.coordinator.group_records import CommittedOffset, read_record
 from core.protocol.schema.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from core.protocol.schema.group_records import ConsumerGroupCurrentMemberAssignmentValue
 from tests.support.groups import CLIENT, Client, GroupWorld
 from tests.support.logs import NOW
 
@@ -146,6 +147,36 @@ def test_partitions_go_over_one_step_after_the_other(world: GroupWorld, coordina
     second.step()
     assert second.owned == {"t": [2, 3]}
     assert group_of(coordinator).state == "Stable"
+    assert_a_restart_changes_nothing(world, coordinator)
+
+
+def test_what_kafka_writes_of_the_same_moves(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    """Of a member that shares with another for a while: its epoch, the one before, its state, its partitions with the
+    epochs of their assignment, and those that it must give up; what DumpLogSegments showed of Kafka 4.3.1's log, where
+    all epochs were one more.
+    """
+    first, second = Member(world, coordinator, "a"), Member(world, coordinator, "b")
+    settle(coordinator, first)
+    settle(coordinator, second, first)
+    second.send(member_epoch=-1)
+    settle(coordinator, first)
+    states = []
+    for record in world.written:
+        read = read_record(*record)
+        assert read is not None
+        key, value = read
+        if isinstance(value, ConsumerGroupCurrentMemberAssignmentValue) and key.member_id == "a":  # type: ignore[attr-defined]
+            partitions = [
+                {n: epoch for t in topics for n, epoch in zip(t.partitions, t.assignment_epochs or (), strict=True)}
+                for topics in (value.assigned_partitions, value.partitions_pending_revocation)
+            ]
+            states.append((value.member_epoch, value.previous_member_epoch, value.state, *partitions))
+    assert states == [
+        (1, 0, 0, {0: 1, 1: 1, 2: 1, 3: 1}, {}),
+        (1, 1, 1, {0: 1, 1: 1}, {2: 1, 3: 1}),
+        (2, 1, 0, {0: 1, 1: 1}, {}),
+        (3, 2, 0, {0: 1, 1: 1, 2: 3, 3: 3}, {}),
+    ]
     assert_a_restart_changes_nothing(world, coordinator)
 
 
@@ -470,6 +501,28 @@ def test_members_commit_in_their_epoch(world: GroupWorld, coordinator: GroupCoor
     coordinator.delete("g")
     assert coordinator.groups == {}
     assert_a_restart_changes_nothing(world, coordinator)
+
+
+def test_a_commit_of_an_earlier_epoch(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    """KIP-1251: it is taken where the member had all of the partitions then."""
+    first, second = Member(world, coordinator, "a"), Member(world, coordinator, "b")
+    settle(coordinator, first)
+    settle(coordinator, second, first)
+    second.send(member_epoch=-1)
+    settle(coordinator, first)
+    assert first.epoch == 3
+
+    def commit_of(epoch: int, *partitions: int) -> None:
+        offsets = {TopicPartition("t", n): CommittedOffset(5, -1, "", NOW) for n in partitions}
+        coordinator.commit(OffsetCommit("g", "a", None, epoch, offsets))
+
+    commit_of(1, 0, 1)
+    commit_of(2, 1)
+    commit_of(3, 0, 1, 2, 3)
+    for epoch, partitions in ((2, (2,)), (1, (0, 3)), (4, (0,)), (2, (9,))):
+        with pytest.raises(KafkaError) as caught:
+            commit_of(epoch, *partitions)
+        assert caught.value.code == ErrorCode.STALE_MEMBER_EPOCH
 
 
 def test_an_empty_group_may_change_its_protocol(world: GroupWorld, coordinator: GroupCoordinator) -> None:

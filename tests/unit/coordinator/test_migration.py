@@ -155,6 +155,16 @@ class Classic:
         self.client.leave(self.member_id, self.instance_id)
         self.owned = set()
 
+    def reconnect(self, client: Client) -> None:
+        """To the next broker; what was asked of the last one and not answered is asked again."""
+        self.client = client
+        was_joining, was_syncing = self._joining is not None, self._syncing is not None
+        self._joining = self._syncing = None
+        if was_joining:
+            self._join()
+        elif was_syncing:
+            self._sync()
+
 
 class Modern:
     """A consumer of the consumer protocol."""
@@ -186,6 +196,9 @@ class Modern:
         self.epoch = response.member_epoch
         if response.assignment is not None:
             self.owned = {n for p in response.assignment.topic_partitions for n in p.partitions}
+
+    def reconnect(self, client: Client) -> None:
+        self.client = client
 
     def leave(self, epoch: int = -1) -> None:
         self.epoch = epoch
@@ -448,9 +461,7 @@ def test_members_come_and_go_in_any_order(seed: int) -> None:
         elif action < 0.5:
             client = replayed(world)
             for member in members:
-                if isinstance(member, Classic):
-                    member._joining = member._syncing = None
-                member.client = client
+                member.reconnect(client)
         for _ in range(rng.randrange(6)):
             if members:
                 rng.choice(members).step()
