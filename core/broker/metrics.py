@@ -80,10 +80,7 @@ def _partition_metrics(broker: Broker) -> Iterator[Metric]:
         ("logendoffset", "The offset that comes next.", [(values, log.log_end_offset) for values, log in logs]),
     ):
         yield _gauges(f"kafka_log_log_{name}", doc, labels, samples)
-    lags = [
-        (values, log.log_end_offset - log.last_stable_offset)
-        for values, log in logs
-    ]  # fmt: skip
+    lags = [(values, log.log_end_offset - log.last_stable_offset) for values, log in logs]
     yield _gauges(
         "kafka_cluster_partition_laststableoffsetlag", "Records that read_committed readers wait for.", labels, lags
     )
