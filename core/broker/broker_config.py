@@ -306,7 +306,7 @@ class BrokerConfig:
                     settings[name] = BROKER_CONFIG[name].parse(text)
                 except KafkaError as error:
                     _log.warning("a setting of the broker is left out: %s", error)
-        return replace(self, settings=settings, dynamic_defaults=defaults, dynamic=own)
+        return replace(self, settings=settings, dynamic_defaults=dict(defaults), dynamic=dict(own))
 
     def __getitem__(self, name: str) -> Value:
         return self.settings.get(name, BROKER_CONFIG[name].default)

@@ -140,8 +140,11 @@ class SocketServer:
     def _on_closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
         if self._is_full:
-            self._is_full = False
-            self._accept_again()
+            self._listen_again()
+
+    def _listen_again(self) -> None:
+        self._is_full = False
+        self._accept_again()
 
     def _accept_again(self) -> None:
         if self._listener is not None:
@@ -174,6 +177,8 @@ class SocketServer:
             self._broker.housekeep()
         except OSError as error:
             _log.error("housekeeping: %s: %s", error.filename, error.strerror)
+        if self._is_full:  # max.connections may be another now
+            self._listen_again()
         self._close_idle(loop.time())
 
     def _close_idle(self, now_s: float) -> None:

@@ -52,7 +52,7 @@ class ClassicMembers:
         self, request: JoinGroupRequest, client: ClientInfo, *, requires_known_member_id: bool
     ) -> JoinGroupResponse:
         group, instance_id = self._group, request.group_instance_id
-        self._ensure_supports(request)
+        self.ensure_supports(request)
         member_id = request.member_id or f"{client.client_id if instance_id is None else instance_id}-{uuid.uuid4()}"
         if not request.member_id and instance_id is None and requires_known_member_id:
             return join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id)
@@ -79,8 +79,10 @@ class ClassicMembers:
             member_id=joined.member_id,
         )
 
-    def _ensure_supports(self, request: JoinGroupRequest) -> None:
-        """Whether the member has a protocol in common with all other classic ones."""
+    def ensure_supports(self, request: JoinGroupRequest) -> None:
+        """KafkaError(INCONSISTENT_GROUP_PROTOCOL) unless the member is a consumer that has a protocol in common with
+        all other classic ones.
+        """
         common = {protocol.name for protocol in request.protocols}
         for member in self._group.members.values():
             classic = member.subscription.classic
@@ -88,6 +90,7 @@ class ClassicMembers:
                 common &= {name for name, _ in classic.protocols}
         if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not common:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        _subscription_of(request.protocols[0].metadata)
 
     def _member_to_join(
         self, said_id: str, member_id: str, instance_id: str | None
@@ -152,7 +155,7 @@ class ClassicMembers:
             if known is not None and known.member_id != member_id:
                 raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
         member = self._group.members.get(member_id)
-        if member is None or member.subscription.instance_id != instance_id:
+        if member is None or instance_id not in (None, member.subscription.instance_id):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if not member.is_classic and not may_speak_either:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)

@@ -147,15 +147,10 @@ class ConsumerGroup:
 
     def is_waiting_for(self, member: ConsumerMember) -> bool:
         """Whether others still hold some of what the member is to get."""
-        target = self.targets.get(member.member_id, {})
-        missing = without(target, member.assigned)
-        return any(
-            (topic_id, number) in other.held
-            for other in self.members.values()
-            if other.member_id != member.member_id
-            for topic_id, numbers in missing.items()
-            for number in numbers
-        )
+        missing = without(self.targets.get(member.member_id, {}), member.assigned)
+        wanted = {(topic_id, number) for topic_id, numbers in missing.items() for number in numbers}
+        others = (other for other in self.members.values() if other.member_id != member.member_id)
+        return any(not wanted.isdisjoint(other.held) for other in others)
 
     def ensure_may_commit(
         self,

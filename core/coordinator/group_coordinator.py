@@ -214,6 +214,7 @@ class GroupCoordinator:
             return self._classic_group(group.group_id)
         replaced = group.static_member(request.group_instance_id)
         if replaced is not None and not replaced.is_classic and not request.member_id:
+            ClassicMembers(group, self._environment).ensure_supports(request)
             self._downgrade(group, replaced.member_id)
         return self.groups[request.group_id]
 

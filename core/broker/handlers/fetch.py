@@ -83,11 +83,13 @@ class DelayedFetch(DelayedOperation):
 
     def answer(self, response: FetchResponse) -> FetchResponse:
         """What was read as the client is told it."""
+        partitions = self._broker.replicas.partitions
         for topic in response.responses:
             name = self._name_of(topic.topic_id, topic.topic)
             for data in topic.partitions:
-                if data.records and name is not None:
-                    self._broker.replicas.find(name, data.partition_index).bytes_out += len(data.records)
+                partition = None if name is None else partitions.get(TopicPartition(name, data.partition_index))
+                if data.records and partition is not None:
+                    partition.bytes_out += len(data.records)
         session = self._session
         if session is not None:
             response.session_id = session.session_id

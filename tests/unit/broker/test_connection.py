@@ -16,6 +16,7 @@ from core.broker.broker import Broker
 from core.broker.broker_config import Endpoint
 from core.broker.connection import ReceiveBuffers
 from core.broker.socket_server import SocketServer
+from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.protocol.api import API_VERSIONS, FETCH, METADATA, PRODUCE
 from core.protocol.frame import decode_response, encode_request
@@ -279,6 +280,23 @@ def test_those_above_max_connections_wait(tmp_path: Path) -> None:
             await asyncio.wait_for(read_correlation_ids(reader, 1), 0.2)
         clients[0][1].close()
         assert await read_correlation_ids(reader, 1) == [2]
+
+    try:
+        serving(broker, talk)
+    finally:
+        broker.close()
+
+
+def test_more_connections_are_allowed_while_it_runs(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path / "data", max_connections="1")
+
+    async def talk(server: SocketServer) -> None:
+        _, (reader, writer) = [await connect(server) for _ in range(2)]
+        writer.write(versions_frame(1))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(read_correlation_ids(reader, 1), 0.2)
+        broker.set_configs(ConfigResourceType.BROKER, "", {"max.connections": "2"})
+        assert await read_correlation_ids(reader, 1) == [1]
 
     try:
         serving(broker, talk)

@@ -348,6 +348,17 @@ def test_static_members_take_their_places_with_another_protocol(client: Client) 
     assert kind_of(client) is ClassicGroup
 
 
+def test_who_may_not_take_a_static_place_does_not_empty_it(client: Client) -> None:
+    first, last = Classic(client, "a", instance_id="i0"), Modern(client, "m", instance_id="i1")
+    settle(first)
+    settle(first, last)
+    wrong = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert client.join(instance_id="i1", protocols={"cooperative-sticky": b"?"}).answered.error_code == wrong
+    assert client.join(instance_id="i1", protocol_type="connect").answered.error_code == wrong
+    assert kind_of(client) is ConsumerGroup
+    settle(first, last)
+
+
 def test_groups_that_are_no_consumers_stay_what_they_are(world: GroupWorld, client: Client) -> None:
     joining = client.join(protocol_type="connect", protocols={"default": b"x"})
     world.advance(1)
