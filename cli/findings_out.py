@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cli.output import Row
+
 if TYPE_CHECKING:
     from core.inspector.findings import Finding
 
@@ -17,7 +19,32 @@ def finding_text(finding: Finding) -> str:
         where += f" position {finding.position}"
     if finding.offset >= 0:
         where += f" offset {finding.offset}"
-    return f"{finding.severity.value}: {where}: {finding.code.value}: {finding.message}"
+        if finding.last_offset > finding.offset:
+            where += f" to {finding.last_offset}"
+    at_stake = "" if not finding.records else f" ({finding.records} record{'s' * (finding.records > 1)} at stake)"
+    return f"{finding.severity.value}: {where}: {finding.code.value}: {finding.message}{at_stake}"
+
+
+COLUMNS = ["severity", "code", "path", "position", "end_position", "offset", "last_offset", "records", "message"]
+
+
+def finding_row(finding: Finding) -> Row:
+    """None for what can't be told."""
+    return {
+        "severity": finding.severity.value,
+        "code": finding.code.value,
+        "path": finding.path,
+        "position": _known(finding.position),
+        "end_position": _known(finding.end_position),
+        "offset": _known(finding.offset),
+        "last_offset": _known(finding.last_offset),
+        "records": finding.records,
+        "message": finding.message,
+    }
+
+
+def _known(value: int) -> int | None:
+    return value if value >= 0 else None
 
 
 def print_findings(findings: Sequence[Finding]) -> int:

@@ -9,52 +9,48 @@ from typing import Annotated
 import typer
 
 from cli.options import say
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import OutputFormat, OutputOption, write_rows
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
-
-_COLUMNS = ["severity", "code", "path", "position", "offset", "message"]
 
 
 @app.command()
 def verify(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, partition folders, data directories.")],
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Open every batch: codecs, counts, offsets, timestamps.")
+    ] = False,
+    paranoid: Annotated[
+        bool, typer.Option("--paranoid", help="Compute every checksum a second time, with another library.")
+    ] = False,
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Check files, partitions or data directories for damage.
 
-    Every checksum, every frame, every index entry against its log. Reads only; exit code 1 where something is found.
+    Every checksum, every frame, every rule between files, beside a running broker too. Reads only; exit code 1 where
+    something is found. What each finding means, and what mends it: docs/findings.md; plog recover does it.
 
     \b
     Example:
       plog verify sample-data/partition
     """
-    from cli.findings_out import finding_text
+    from cli.findings_out import COLUMNS, finding_row, finding_text
     from cli.progress import Progress, size_text
+    from core.inspector.segment_check import VerifyOptions
     from core.inspector.verify import verify as verify_path
 
+    options = VerifyOptions(is_deep=deep, is_paranoid=paranoid)
     progress = Progress("checked", "bytes", sum(map(_size, paths)))
     findings = []
     for path in paths:
-        for finding in verify_path(path, lambda size: progress.add(size, size)):
+        for finding in verify_path(path, lambda size: progress.add(size, size), options):
             findings.append(finding)
             if output is OutputFormat.table:
                 progress.done()
                 print(finding_text(finding))
     progress.done()
     if output is not OutputFormat.table:
-        rows: list[Row] = [
-            {
-                "severity": f.severity.value,
-                "code": f.code.value,
-                "path": f.path,
-                "position": f.position if f.position >= 0 else None,
-                "offset": f.offset if f.offset >= 0 else None,
-                "message": f.message,
-            }
-            for f in findings
-        ]
-        write_rows(rows, _COLUMNS, output)
+        write_rows(list(map(finding_row, findings)), COLUMNS, output)
     what = ", ".join(map(str, paths))
     checked = f"{size_text(progress.bytes)} of log checked"
     say(

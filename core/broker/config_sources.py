@@ -9,8 +9,8 @@ from types import MappingProxyType
 from core.broker.broker_config import BROKER_CONFIG, BrokerConfig
 from core.common.config_def import ConfigKey, ConfigSource, ConfigType, value_text
 from core.common.errors import KafkaError
-from core.log.damage import Gap
-from core.log.gap_ledger import DAMAGED_OFFSETS, damaged_offsets_text
+from core.log.damage import DamagedRange
+from core.log.damaged_ranges import DAMAGED_OFFSETS, damaged_offsets_text
 from core.log.log_config import INTERNAL_KEYS, SERVER_KEYS, TOPIC_CONFIG
 
 
@@ -36,7 +36,9 @@ class DescribedConfig:
 
 
 def describe_topic_configs(
-    config: BrokerConfig, overrides: Mapping[str, str], gaps: Mapping[int, Sequence[Gap]] = MappingProxyType({})
+    config: BrokerConfig,
+    overrides: Mapping[str, str],
+    gaps: Mapping[int, Sequence[DamagedRange]] = MappingProxyType({}),
 ) -> list[DescribedConfig]:
     """Every key of a topic with those overrides; `gaps` by partition."""
     described = []

@@ -17,7 +17,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
-from core.log.damage import Gap
+from core.log.damage import DamagedRange
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_manager import LogManager
 from core.log.partition_log import AppendResult, PartitionLog
@@ -157,7 +157,7 @@ class ReplicaManager:
 
     # --- damage
 
-    def gaps_of(self, topic: str) -> dict[int, list[Gap]]:
+    def gaps_of(self, topic: str) -> dict[int, list[DamagedRange]]:
         """What is known to be damaged, by partition."""
         found = {tp.partition: p.log.gaps for tp, p in self.partitions.items() if tp.topic == topic}
         return {number: gaps for number, gaps in found.items() if gaps}

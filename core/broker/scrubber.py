@@ -15,7 +15,7 @@ from core.common.background import RunInBackground
 from core.common.clock import Clock
 from core.common.errors import CorruptRecordError
 from core.index.offset_index import OffsetPosition
-from core.log.damage import Gap
+from core.log.damage import DamagedRange
 from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog
 
@@ -92,7 +92,7 @@ class Scrubber:
             return
         self._examining.add(where)
         end = log.end_of(segment)
-        found: list[Gap] = []
+        found: list[DamagedRange] = []
 
         def work() -> None:
             with _reading(segment):
@@ -105,7 +105,7 @@ class Scrubber:
 
         self._run_in_background(work, then)
 
-    def _note(self, log: PartitionLog, gap: Gap) -> None:
+    def _note(self, log: PartitionLog, gap: DamagedRange) -> None:
         log.note_damage(gap)
         self._on_damage(log)
 
@@ -126,7 +126,7 @@ class _Read:
         self.position = 0
         self.last_offset = base_offset - 1
         self.is_at_end = False
-        self.gap: Gap | None = None
+        self.gap: DamagedRange | None = None
 
     def on(self, segment: LogSegment, size_bytes: int, end: OffsetPosition) -> None:
         """The next `size_bytes`, or the rest up to `end`, or up to what is damaged, or to where the disk refuses."""

@@ -14,7 +14,7 @@ from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
-from core.log.gap_ledger import DAMAGED_OFFSETS, parse_damaged_offsets
+from core.log.damaged_ranges import DAMAGED_OFFSETS, parse_damaged_offsets
 from core.protocol.api import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,

@@ -10,8 +10,8 @@ from core.cluster.metadata_log import read_metadata_image
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition
+from core.log.damaged_ranges import read_damaged_ranges
 from core.log.directory_reader import DirectoryReader
-from core.log.gap_ledger import read_gaps
 from core.log.partition_metadata_file import read_partition_metadata
 
 
@@ -88,7 +88,7 @@ class DirectoryTopics:
 
 def _damaged(directory: Path) -> tuple[str, ...]:
     try:
-        return tuple(map(str, read_gaps(directory)))
+        return tuple(map(str, read_damaged_ranges(directory)))
     except CorruptRecordError:
         return ()
 

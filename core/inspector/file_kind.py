@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import stat
 from enum import Enum
 from pathlib import Path
 
+from core.common.errors import AccessError
+from core.common.filesystem import access_error
 from core.log.file_names import (
     CHECKPOINT_SUFFIX,
     CLEAN_SHUTDOWN,
@@ -57,3 +60,13 @@ _BY_NAME = {
 def kind_of(path: Path) -> FileKind | None:
     """None for a file that Kafka and plog don't write."""
     return _BY_NAME.get(path.name) or _BY_SUFFIX.get(path.suffix)
+
+
+def ensure_regular(path: Path) -> None:
+    """AccessError for a pipe, a socket or a device, which would block, and for a folder."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise access_error(error, path, "read") from error
+    if not stat.S_ISREG(mode):
+        raise AccessError(f"{path} is no regular file", where=str(path))

@@ -1,10 +1,11 @@
-"""What is wrong with a file, where, and how bad it is. Codes are documented in docs/findings.md."""
+"""What is wrong with a file, where, how much is at stake, and how bad it is. Codes: docs/findings.md."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 
+from core.inspector.bit_flip import ByteFix
 from core.inspector.file_kind import FileKind
 
 
@@ -18,13 +19,18 @@ class Severity(StrEnum):
 class Code(StrEnum):
     CRC_MISMATCH = "crc-mismatch"
     BAD_MAGIC = "bad-magic"
+    BAD_LENGTH = "bad-length"
     BAD_BATCH = "bad-batch"
+    BAD_COUNT = "bad-count"
     TORN_TAIL = "torn-tail"
     ZEROED = "zeroed"
     GARBAGE = "garbage"
     OFFSETS_NOT_RISING = "offsets-not-rising"
+    OFFSETS_MISSING = "offsets-missing"
     EPOCHS_NOT_RISING = "epochs-not-rising"
-    BAD_COUNT = "bad-count"
+    LOG_SHORT = "log-short"
+    SEQUENCE_GAP = "sequence-gap"
+    TRANSACTION_ORDER = "transaction-order"
     INDEX_MISSING = "index-missing"
     INDEX_CORRUPT = "index-corrupt"
     INDEX_MISMATCH = "index-mismatch"
@@ -34,14 +40,21 @@ class Code(StrEnum):
     TRANSACTION_INDEX_CORRUPT = "transaction-index-corrupt"
     TRANSACTION_INDEX_MISMATCH = "transaction-index-mismatch"
     SNAPSHOT_CORRUPT = "snapshot-corrupt"
+    SNAPSHOT_MISMATCH = "snapshot-mismatch"
+    LEADER_EPOCHS_MISMATCH = "leader-epochs-mismatch"
     CHECKPOINT_CORRUPT = "checkpoint-corrupt"
     METADATA_CORRUPT = "metadata-corrupt"
+    TOPIC_ID_MISMATCH = "topic-id-mismatch"
     UNFINISHED_SWAP = "unfinished-swap"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`position` is in bytes from the start of the file, `offset` a record's; -1 where there is none to name."""
+    """Bytes [position, end_position) of a file; offsets `offset` to `last_offset`, of which `records` are at stake.
+
+    -1 where there is none to name; `records` is None where that can't be told. `fix`: the one byte that mends it, where
+    that is known.
+    """
 
     severity: Severity
     code: Code
@@ -49,6 +62,10 @@ class Finding:
     message: str
     position: int = -1
     offset: int = -1
+    end_position: int = -1
+    last_offset: int = -1
+    records: int | None = 0
+    fix: ByteFix | None = None
 
 
 _CORRUPT = {

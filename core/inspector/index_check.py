@@ -1,6 +1,7 @@
-"""Holds an index against its log: fed batch after batch of the log, it says in the end which entries are wrong.
+"""Holds an index against its log: fed the batches where entries are due, it says in the end which entries are wrong.
 
-Entries and batches come in the same order, so that one pass with a finger on each is enough.
+Entries and batches come in the same order, so that one pass with a finger on each is enough. What an entry says of
+damaged bytes is not held against it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from core.common.filesystem import access_error
 from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex
 from core.inspector.findings import Code, Finding, Severity
+from core.inspector.segment_walk import Damage
 from core.records.batches import Batch
 from core.records.record_batch import NO_TIMESTAMP
 
@@ -24,6 +26,8 @@ _MOST_FINDINGS = 5
 _ENOUGH_ENTRIES = 3
 _MOST_STRETCH = 3
 """A restart begins to count bytes anew, which stretches one gap to twice its width; three times is damage."""
+
+_NEVER = 1 << 63
 
 
 class _IndexCheck(ABC):
@@ -40,12 +44,13 @@ class _IndexCheck(ABC):
         self._problems: list[Finding] = []
         self._left_out = 0
         self._next = 0
+        self._entries: list[tuple[int, int]] = []
         try:
             data = path.read_bytes()
-            self._is_there = True
+            self.is_there = True
         except FileNotFoundError:
             data = b""
-            self._is_there = False
+            self.is_there = False
         except OSError as error:
             raise access_error(error, path, "read") from error
         size = self.ENTRY.size
@@ -56,6 +61,8 @@ class _IndexCheck(ABC):
             self._entries.pop()  # a file that is in use is zeros behind its last entry
         if self._entries and not any(self._entries[-1]) and len(data) > size:
             self._entries.pop()
+        self.due = self._due()
+        """Batches before this need not be shown."""
 
     def _complain(self, code: Code, message: str, number: int, offset: int = -1) -> None:
         if len(self._problems) < _MOST_FINDINGS:
@@ -66,7 +73,7 @@ class _IndexCheck(ABC):
 
     def findings(self, *, has_batches: bool, may_lag: bool = False) -> Iterator[Finding]:
         """After the last batch: everything wrong with the index. `may_lag`: the log is written to just now."""
-        if not self._is_there:
+        if not self.is_there:
             if has_batches and not may_lag:
                 yield Finding(Severity.WARNING, self.MISSING, str(self._path), "there is a .log, but not this index")
             return
@@ -77,23 +84,54 @@ class _IndexCheck(ABC):
             message = f"{self._left_out} more entries are wrong"
             yield Finding(Severity.WARNING, self.MISMATCH, str(self._path), message)
 
+    def take_entries_behind(self) -> list[int]:
+        """The offsets of the entries that no batch was due for, in order; they are not complained of then."""
+        offsets = [self._offset(number) for number in range(self._next, len(self._entries))]
+        if any(before >= after for before, after in pairwise(offsets)):
+            return []  # no entries of any log
+        self._next = len(self._entries)
+        return offsets
+
+    @abstractmethod
+    def _due(self) -> int: ...
+
+    @abstractmethod
+    def _offset(self, number: int) -> int: ...
+
     @abstractmethod
     def _entry_text(self, number: int) -> str: ...
 
 
 class OffsetIndexCheck(_IndexCheck):
-    """Every entry: a batch begins at its position, and one there or behind it ends with its offset."""
+    """Every entry: a batch begins at its position, and one there or behind it ends with its offset. `due` is a
+    position.
+    """
 
     ENTRY = OffsetIndex.ENTRY
     MISSING, CORRUPT, MISMATCH = Code.INDEX_MISSING, Code.INDEX_CORRUPT, Code.INDEX_MISMATCH
 
-    _log_end = 0
     _unseen_end: tuple[int, int] | None = None
     """(number, offset) of the entry whose batch was seen to begin, but none to end with its offset yet."""
 
+    def _due(self) -> int:
+        if self._unseen_end is not None:
+            return -1
+        return self._entries[self._next][1] if self._next < len(self._entries) else _NEVER
+
     def see(self, batch: Batch) -> None:
-        self._log_end = batch.position
-        self._see_entries(batch)
+        """The batch at `due`, or the first behind it."""
+        while self._next < len(self._entries):
+            relative, position = self._entries[self._next]
+            if position > batch.position:
+                break
+            offset = self._base_offset + relative
+            if position < batch.position:
+                self._complain(
+                    self.MISMATCH, f"{self._entry_text(self._next)}: no batch begins there", self._next, offset
+                )
+            else:
+                self._unseen_end = self._next, offset
+            self._next += 1
         if self._unseen_end is not None and batch.last_offset >= self._unseen_end[1]:
             number, offset = self._unseen_end
             if batch.last_offset > offset:
@@ -104,67 +142,81 @@ class OffsetIndexCheck(_IndexCheck):
                     offset,
                 )
             self._unseen_end = None
+        self.due = self._due()
 
-    def _see_entries(self, batch: Batch) -> None:
-        while self._next < len(self._entries):
-            relative, position = self._entries[self._next]
-            if position > batch.position:
-                return
-            offset = self._base_offset + relative
-            if position < batch.position:
-                self._complain(
-                    self.MISMATCH, f"{self._entry_text(self._next)}: no batch begins there", self._next, offset
-                )
-            else:
-                self._unseen_end = self._next, offset
+    def see_damage(self, damage: Damage) -> None:
+        """Entries of what is damaged can't be told right from wrong."""
+        self._unseen_end = None
+        while self._next < len(self._entries) and self._entries[self._next][1] < damage.end_position:
+            if self._entries[self._next][1] < damage.position:
+                text = f"{self._entry_text(self._next)}: no batch begins there"
+                self._complain(self.MISMATCH, text, self._next, self._offset(self._next))
             self._next += 1
+        self.due = self._due()
 
-    def findings(self, *, has_batches: bool, may_lag: bool = False) -> Iterator[Finding]:
-        """Besides wrong entries, an end that comes much too early: zeros where entries were."""
+    def check_reach(self, log_end: int) -> None:
+        """An end that comes much too early: zeros where entries were. `log_end`: where the last batch begins."""
         positions = [0, *(position for _, position in self._entries)]
         widest = max((after - before for before, after in pairwise(positions)), default=0)
-        if (
-            not may_lag
-            and len(positions) > _ENOUGH_ENTRIES
-            and self._log_end - positions[-1] > _MOST_STRETCH * widest > 0
-        ):
+        if len(positions) > _ENOUGH_ENTRIES and log_end - positions[-1] > _MOST_STRETCH * widest > 0:
             self._complain(
                 self.MISMATCH,
-                f"the last entry is at position {positions[-1]} of a log of {self._log_end} bytes, "
+                f"the last entry is at position {positions[-1]} of a log of {log_end} bytes, "
                 f"where entries are at most {widest} apart",
                 len(self._entries),
             )
-        yield from super().findings(has_batches=has_batches, may_lag=may_lag)
+
+    def _offset(self, number: int) -> int:
+        return self._base_offset + self._entries[number][0]
 
     def _entry_text(self, number: int) -> str:
-        relative, position = self._entries[number]
-        return f"entry {number} (offset {self._base_offset + relative}, position {position})"
+        return f"entry {number} (offset {self._offset(number)}, position {self._entries[number][1]})"
 
 
 class TimeIndexCheck(_IndexCheck):
-    """Every entry: no timestamp up to the batch that holds its offset is larger than its own, which occurs there."""
+    """Every entry: no timestamp up to the batch that holds its offset is larger than its own, which occurs there.
+    `due` is an offset.
+    """
 
     ENTRY = TimeIndex.ENTRY
     MISSING, CORRUPT, MISMATCH = Code.TIME_INDEX_MISSING, Code.TIME_INDEX_CORRUPT, Code.TIME_INDEX_MISMATCH
 
+    _is_certain = True
+    """Not while the largest timestamp may have been that of a damaged batch."""
+
     def __init__(self, path: Path, base_offset: int) -> None:
         super().__init__(path, base_offset)
-        self._largest = NO_TIMESTAMP
+        self.largest = NO_TIMESTAMP
+        """Of all batches so far; whoever shows them keeps it."""
+
+    def _due(self) -> int:
+        return self._offset(self._next) if self._next < len(self._entries) else _NEVER
 
     def see(self, batch: Batch) -> None:
-        self._largest = max(self._largest, batch.max_timestamp)
+        """A batch that ends with `due`, or the first behind it; `largest` has its timestamp."""
         while self._next < len(self._entries):
             timestamp, relative = self._entries[self._next]
             offset = self._base_offset + relative
             if offset > batch.last_offset:
-                return
-            text = self._entry_text(self._next)
-            if timestamp != self._largest:
-                self._complain(
-                    self.MISMATCH, f"{text}: the largest timestamp up to there is {self._largest}", self._next, offset
-                )
+                break
+            if timestamp < self.largest or (timestamp > self.largest and self._is_certain):
+                text = f"{self._entry_text(self._next)}: the largest timestamp up to there is {self.largest}"
+                self._complain(self.MISMATCH, text, self._next, offset)
+            elif timestamp > self.largest:
+                self.largest, self._is_certain = timestamp, True
             self._next += 1
+        self.due = self._due()
+
+    def see_damage(self, damage: Damage) -> None:
+        """As of `OffsetIndexCheck.see_damage`."""
+        self._is_certain = False
+        end = _NEVER if damage.end_offset is None else damage.end_offset
+        while self._next < len(self._entries) and self._offset(self._next) < end:
+            self._next += 1
+        self.due = self._due()
+
+    def _offset(self, number: int) -> int:
+        return self._base_offset + self._entries[number][1]
 
     def _entry_text(self, number: int) -> str:
-        timestamp, relative = self._entries[number]
-        return f"entry {number} (timestamp {timestamp}, offset {self._base_offset + relative})"
+        return f"entry {number} (timestamp {self._entries[number][0]}, offset {self._offset(number)})"

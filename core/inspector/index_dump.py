@@ -16,8 +16,8 @@ from core.index.transaction_index import parse_transaction_index
 from core.inspector.file_kind import FileKind
 from core.inspector.kafka_text import optional_long
 from core.log.checkpoint_file import parse_offset_checkpoint
+from core.log.damaged_ranges import parse_damaged_ranges
 from core.log.file_names import parse_offset_file_name
-from core.log.gap_ledger import parse_gaps
 from core.log.leader_epoch_cache import parse_leader_epochs
 from core.log.meta_properties import parse_meta_properties
 from core.log.partition_metadata_file import parse_partition_metadata
@@ -110,7 +110,7 @@ def _offset_checkpoint_rows(path: Path, data: bytes) -> list[Row]:
 
 
 def _damaged_range_rows(path: Path, data: bytes) -> list[Row]:
-    return [gap._asdict() for gap in parse_gaps(data.decode("utf-8", "replace"), str(path))]
+    return [gap._asdict() for gap in parse_damaged_ranges(data.decode("utf-8", "replace"), str(path))]
 
 
 def _leader_epoch_rows(path: Path, data: bytes) -> list[Row]:

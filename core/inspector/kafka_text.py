@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from core.cluster.metadata_record import decode_versioned_metadata_record
 from core.common.errors import CorruptRecordError, MalformedMessageError
 from core.coordinator.group_records import read_record
-from core.inspector.batch_walk import is_valid
+from core.inspector.segment_walk import is_valid
 from core.log.file_names import CLUSTER_METADATA_TOPIC
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol
 from core.protocol.message import schema_of

@@ -10,11 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from core.common.errors import CorruptRecordError
-from core.inspector.batch_walk import BatchWalk, first_offset, is_valid
 from core.inspector.file_kind import FileKind, kind_of
 from core.inspector.findings import Code, Finding, Severity
 from core.inspector.index_dump import Row
 from core.inspector.kafka_text import LineOptions, batch_line, interleave, record_lines, timestamp_type
+from core.inspector.segment_walk import Damage, SegmentWalk, first_offset, is_valid
+from core.log.file_names import parse_offset_file_name
 from core.records.batches import Batch
 from core.records.columns import RecordColumns, decode_columns, group_batches
 from core.records.compression import CompressionType
@@ -70,7 +71,9 @@ class SegmentDump:
         self.findings: list[Finding] = []
         self._options = options
         self._left = options.max_records
-        self._walk = BatchWalk(path)
+        self._walk = SegmentWalk(path, _base_offset(path))
+        self._stops_at_damage = False
+        self._invalid_bytes = 0
         self._topic = path.resolve().parent.name.rpartition("-")[0]
 
     # --- what was asked for
@@ -89,18 +92,25 @@ class SegmentDump:
 
     def _batches(self) -> Iterator[Batch]:
         awaited = self._options.start_timestamp
-        for batch in self._walk:
-            if batch.last_offset < self._options.start_offset:
-                continue
-            if awaited is not None and batch.max_timestamp < awaited:
-                continue
-            awaited = None
-            if not is_valid(batch):
-                computed = batch.computed_crc()
-                self._report(Code.CRC_MISMATCH, batch, f"stored crc {batch.crc:08x}, computed {computed:08x}")
-            yield batch
-        self.findings += self._walk.findings
+        for item in self._walk:
+            batch = self._framed(item) if isinstance(item, Damage) else item
+            is_wanted = batch is not None and batch.last_offset >= self._options.start_offset
+            if batch is not None and is_wanted and (awaited is None or batch.max_timestamp >= awaited):
+                awaited = None
+                yield batch
+            if self._invalid_bytes and self._stops_at_damage:
+                break
         self._walk.close()
+
+    def _framed(self, damage: Damage) -> Batch | None:
+        """The damaged batch, where its frame is sound: it can be shown as it is."""
+        self.findings.append(damage.finding(self.path))
+        batch = damage.batch
+        is_framed = batch is not None and batch.position + batch.size_bytes == damage.end_position
+        if is_framed and damage.code is not Code.BAD_LENGTH:
+            return batch
+        self._invalid_bytes += self._walk.size_bytes - damage.position if self._stops_at_damage else 0
+        return None
 
     def _take(self, columns: RecordColumns) -> RecordColumns:
         """The rows that were asked for."""
@@ -120,15 +130,15 @@ class SegmentDump:
 
     def kafka_text(self) -> Iterator[bytes]:
         """Kafka's text, in pieces."""
+        self._stops_at_damage = True  # as Kafka's tool does
         yield self._heading().encode()
         for group in self._groups():
             if self._options.with_records:
                 yield from self._text_with_records(group)
             else:
                 yield "".join(map(batch_line, group)).encode()
-        if any(f.code in (Code.TORN_TAIL, Code.GARBAGE, Code.ZEROED) for f in self._walk.findings):
-            invalid = self._walk.size_bytes - self._walk.valid_bytes
-            yield f"Found {invalid} invalid bytes at the end of {self.path.name}\n".encode()
+        if self._invalid_bytes:
+            yield f"Found {self._invalid_bytes} invalid bytes at the end of {self.path.name}\n".encode()
 
     def _heading(self) -> str:
         if kind_of(self.path) is FileKind.METADATA_SNAPSHOT:
@@ -283,6 +293,11 @@ def _readable(data: bytes | None) -> Any:
     import json
 
     return json.loads(encode_bytes(data))
+
+
+def _base_offset(path: Path) -> int:
+    parsed = parse_offset_file_name(path.name)
+    return parsed[0] if parsed else 0
 
 
 def _number(digits: str) -> int:

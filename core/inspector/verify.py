@@ -3,93 +3,149 @@
 A directory that a broker owns just now may be checked too: the last segment of a partition may then end in a batch
 that is being written, and its indexes may lag behind.
 
-Logs: frames, checksums, offsets and epochs that rise, counts. Indexes: every entry against the batch that it points at.
-Transaction indexes against the abort markers in the log. Snapshots, checkpoints and the small text files parse.
+Logs: frames, checksums, offsets and epochs that rise, counts, producers' sequences, transactions. Indexes: every entry
+against the batch that it points at. Transaction indexes, snapshots, leader epochs, checkpoints and topic ids against
+what the logs hold. Small files parse.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.filesystem import access_error
-from core.index.transaction_index import AbortedTransaction, parse_transaction_index
-from core.inspector.batch_walk import BatchWalk, first_offset
-from core.inspector.file_kind import FileKind, kind_of
+from core.common.topic_partition import TopicPartition, uuid_text
+from core.index.transaction_index import parse_transaction_index
+from core.inspector.file_kind import FileKind, ensure_regular, kind_of
 from core.inspector.findings import Code, Finding, Severity, corrupt_code
-from core.inspector.index_check import OffsetIndexCheck, TimeIndexCheck
+from core.inspector.partition_check import PartitionCheck
+from core.inspector.producer_check import ProducerCheck
+from core.inspector.segment_check import OnBytes, SegmentCheck, VerifyOptions
+from core.inspector.surroundings import DirectorySurroundings
 from core.log.checkpoint_file import parse_offset_checkpoint
+from core.log.damaged_ranges import parse_damaged_ranges
 from core.log.directory_lock import find_lock_holder
 from core.log.file_names import (
     CLEANED_SUFFIX,
-    INDEX_SUFFIX,
+    CLUSTER_METADATA_TOPIC,
     LOG_SUFFIX,
+    PARTITION_METADATA,
     SWAP_SUFFIX,
-    TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    find_offset_files,
     parse_offset_file_name,
     parse_partition_directory_name,
 )
-from core.log.gap_ledger import parse_gaps
 from core.log.leader_epoch_cache import parse_leader_epochs
 from core.log.meta_properties import parse_meta_properties
-from core.log.partition_metadata_file import parse_partition_metadata
+from core.log.partition_metadata_file import parse_partition_metadata, read_partition_metadata
 from core.log.producer_snapshot import parse_producer_snapshot
-from core.records.batches import Batch
-from core.records.control_record import read_end_transaction_marker
-from core.records.record_batch import RecordBatch
 
 _INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
-
-OnBytes = Callable[[int], None]
-"""Told, now and then, how many bytes more were checked."""
+_DEFAULT_OPTIONS = VerifyOptions()
 
 
 def _ignore(_size_bytes: int) -> None:
     """Nobody wants to be told."""
 
 
-def verify(path: Path, on_bytes: OnBytes = _ignore) -> Iterator[Finding]:
+def verify(path: Path, on_bytes: OnBytes = _ignore, options: VerifyOptions = _DEFAULT_OPTIONS) -> Iterator[Finding]:
     """Everything wrong with a file, a partition's folder or a data directory. AccessError where it can't be read."""
     if not path.exists():
         raise AccessError(f"no such file or directory: {path}", where=str(path))
-    if path.is_dir():
-        yield from _verify_directory(path, on_bytes)
-        return
-    log = path.with_suffix(LOG_SUFFIX)
-    if kind_of(path) in _INDEXES and log.exists():
-        yield from (finding for finding in verify_file(log, on_bytes) if finding.path == str(path))
+    if not path.is_dir():
+        yield from _verify_file(path, on_bytes, options)
+    elif _has_logs(path):
+        yield from _verify_partition(path, DirectorySurroundings(path.resolve().parent), on_bytes, options)
     else:
-        yield from verify_file(path, on_bytes)
+        yield from _verify_directory(path, on_bytes, options)
 
 
-def _verify_directory(path: Path, on_bytes: OnBytes) -> Iterator[Finding]:
+def _has_logs(directory: Path) -> bool:
     try:
-        entries = sorted(os.scandir(path), key=lambda entry: entry.name)
+        return bool(find_offset_files(directory, LOG_SUFFIX))
     except OSError as error:
-        raise access_error(error, path, "read") from error
-    logs = [entry.name for entry in entries if entry.name.endswith(LOG_SUFFIX)]
-    is_live = bool(logs) and find_lock_holder(path.resolve().parent) is not None
-    for entry in entries:
+        raise access_error(error, directory, "read") from error
+
+
+# --- a data directory
+
+
+def _verify_directory(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Iterator[Finding]:
+    surroundings = DirectorySurroundings(path)
+    topic_ids: dict[str, bytes] = dict(surroundings.topic_ids)
+    for entry in _entries(path):
         inner = path / entry.name
         if entry.is_dir(follow_symlinks=False):
-            if parse_partition_directory_name(entry.name) is not None:
-                yield from _verify_directory(inner, on_bytes)
-        elif entry.name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)):
-            yield _warning(
-                Code.UNFINISHED_SWAP, inner, "a compaction was not finished; the next start of a broker does it"
-            )
-        elif entry.is_file() and kind_of(inner) is not None:
-            yield from _verify_found(inner, on_bytes, is_active=is_live and entry.name == logs[-1])
+            partition = parse_partition_directory_name(entry.name)
+            if partition is not None:
+                yield from _check_topic_id(inner, partition, topic_ids)
+                yield from _verify_partition(inner, surroundings, on_bytes, options)
+        else:
+            yield from _verify_beside(inner, entry)
 
 
-def _verify_found(path: Path, on_bytes: OnBytes, *, is_active: bool) -> list[Finding]:
-    """Of a file in a folder, which its broker may delete at any time: that is no finding."""
+def _entries(path: Path) -> list[os.DirEntry[str]]:
     try:
-        findings = list(verify_file(path, on_bytes, is_active=is_active))
+        return sorted(os.scandir(path), key=lambda entry: entry.name)
+    except OSError as error:
+        raise access_error(error, path, "read") from error
+
+
+def _check_topic_id(directory: Path, partition: TopicPartition, topic_ids: dict[str, bytes]) -> Iterator[Finding]:
+    """All partitions of a topic have its id: what the metadata log says, or else the first of them."""
+    try:
+        topic_id = read_partition_metadata(directory)
+    except CorruptRecordError:
+        return  # a finding of its own
+    if topic_id is None or partition.topic == CLUSTER_METADATA_TOPIC:
+        return
+    expected = topic_ids.setdefault(partition.topic, topic_id)
+    if topic_id != expected:
+        yield Finding(
+            Severity.ERROR,
+            Code.TOPIC_ID_MISMATCH,
+            str(directory / PARTITION_METADATA),
+            f"topic id {uuid_text(topic_id)}, that of {partition.topic} is {uuid_text(expected)}: the folder is of "
+            "another topic of this name, and a broker would set it aside",
+        )
+
+
+# --- a partition
+
+
+def _verify_partition(
+    path: Path, surroundings: DirectorySurroundings, on_bytes: OnBytes, options: VerifyOptions
+) -> Iterator[Finding]:
+    is_live = find_lock_holder(path.resolve().parent) is not None
+    partition = parse_partition_directory_name(path.resolve().name)
+    for entry in _entries(path):
+        inner = path / entry.name
+        if entry.name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)):
+            message = "a compaction was not finished; the next start of a broker does it"
+            yield Finding(Severity.WARNING, Code.UNFINISHED_SWAP, str(inner), message)
+        elif kind_of(inner) in (FileKind.LOG, *_INDEXES):
+            if kind_of(inner) in _INDEXES and not inner.with_suffix(LOG_SUFFIX).exists():
+                yield from _verify_lone_index(inner)
+        else:
+            yield from _verify_beside(inner, entry)
+    try:
+        yield from PartitionCheck(path, options, surroundings.of(partition), is_live=is_live).run(on_bytes)
+    except AccessError:
+        if path.exists():
+            raise
+
+
+def _verify_beside(path: Path, entry: os.DirEntry[str]) -> list[Finding]:
+    """Of a small file in a folder, which its broker may delete at any time: that is no finding."""
+    kind = kind_of(path)
+    if kind is None or not entry.is_file():
+        return []
+    try:
+        findings = list(_verify_file(path, _ignore, _DEFAULT_OPTIONS))
     except AccessError:
         if path.exists():
             raise
@@ -97,27 +153,45 @@ def _verify_found(path: Path, on_bytes: OnBytes, *, is_active: bool) -> list[Fin
     return findings if path.exists() else []
 
 
-def verify_file(path: Path, on_bytes: OnBytes = _ignore, *, is_active: bool = False) -> Iterator[Finding]:
-    """Everything wrong with one file: a `.log` with its indexes, an index only where it has no `.log`. AccessError as
-    of `verify`.
-    """
-    match kind_of(path):
-        case FileKind.LOG:
-            yield from _LogCheck(path, on_bytes, is_active=is_active).run()
-        case FileKind.METADATA_SNAPSHOT:
-            yield from _LogCheck(path, on_bytes, has_indexes=False).run()
-        case FileKind.OFFSET_INDEX | FileKind.TIME_INDEX | FileKind.TRANSACTION_INDEX:
-            # Its log's check covers it.
-            if not path.with_suffix(LOG_SUFFIX).exists():
-                yield from _verify_lone_index(path)
-        case None:
-            raise AccessError(
-                f"{path} is no file that Kafka or plog writes",
-                where=str(path),
-                hint="a .log, .index, .timeindex, .txnindex, .snapshot, .checkpoint, or a directory of them",
-            )
-        case kind:
-            yield from _verify_small(path, kind)
+# --- a file
+
+
+def _verify_file(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Iterator[Finding]:
+    kind = kind_of(path)
+    if kind is None:
+        raise AccessError(
+            f"{path} is no file that Kafka or plog writes",
+            where=str(path),
+            hint="a .log, .index, .timeindex, .txnindex, .snapshot, .checkpoint, or a directory of them",
+        )
+    ensure_regular(path)
+    if kind is FileKind.LOG:
+        yield from _verify_log(path, on_bytes, options)
+    elif kind is FileKind.METADATA_SNAPSHOT:
+        yield from SegmentCheck(path, 0, options, ProducerCheck(), has_indexes=False).run(on_bytes)
+    elif kind not in _INDEXES:
+        yield from _verify_small(path, kind)
+    elif (log := path.with_suffix(LOG_SUFFIX)).exists():
+        yield from (finding for finding in _verify_log(log, on_bytes, options) if finding.path == str(path))
+    else:
+        yield from _verify_lone_index(path)
+
+
+def _verify_log(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Iterator[Finding]:
+    parsed = parse_offset_file_name(path.name)
+    base_offset = parsed[0] if parsed else 0
+    producers = ProducerCheck()
+    check = SegmentCheck(path, base_offset, options, producers)
+    yield from check.run(on_bytes)
+    index = path.with_suffix(TRANSACTION_INDEX_SUFFIX)
+    try:
+        entries = parse_transaction_index(_read_bytes(index), str(index)) if index.exists() else []
+    except CorruptRecordError as error:
+        yield Finding(Severity.ERROR, Code.TRANSACTION_INDEX_CORRUPT, str(index), error.cause, error.position)
+    else:
+        yield from producers.check_transaction_index(entries, index, is_complete=base_offset == 0)
+    if not check.is_compacted and not check.has_damage and not check.holes:
+        yield from producers.sequence_findings
 
 
 def _verify_small(path: Path, kind: FileKind) -> Iterator[Finding]:
@@ -131,7 +205,7 @@ def _verify_small(path: Path, kind: FileKind) -> Iterator[Finding]:
                 if data:  # Kafka makes the cleaner's checkpoint empty
                     parse_offset_checkpoint(text, str(path))
             case FileKind.DAMAGED_RANGES:
-                parse_gaps(text, str(path))
+                parse_damaged_ranges(text, str(path))
             case FileKind.LEADER_EPOCHS:
                 _ensure_rising(parse_leader_epochs(text, str(path)), path)
             case FileKind.PARTITION_METADATA:
@@ -159,128 +233,5 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _verify_lone_index(path: Path) -> Iterator[Finding]:
-    yield _warning(Code.INDEX_CORRUPT, path, "there is no .log that this index could be of")
-
-
-def _warning(code: Code, path: Path, message: str) -> Finding:
-    return Finding(Severity.WARNING, code, str(path), message)
-
-
-class _LogCheck:
-    """One walk over a `.log`, its indexes checked beside it."""
-
-    def __init__(self, path: Path, on_bytes: OnBytes, *, has_indexes: bool = True, is_active: bool = False) -> None:
-        self._path = path
-        self._on_bytes = on_bytes
-        self._has_indexes = has_indexes
-        self._is_active = is_active
-        parsed = parse_offset_file_name(path.name)
-        self._base_offset = parsed[0] if parsed else -1
-        self._last_offset = -1
-        self._last_epoch = -1
-        self._findings: list[Finding] = []
-        self._aborted_ends: dict[int, int] = {}  # last offset -> producer id
-
-    def run(self) -> Iterator[Finding]:
-        walk = BatchWalk(self._path)
-        try:
-            if not self._has_indexes:
-                for batch in walk:
-                    self._check(batch)
-                    yield from self._take()
-                yield from walk.findings
-                return
-            offset_index = OffsetIndexCheck(self._path.with_suffix(INDEX_SUFFIX), self._base_offset)
-            time_index = TimeIndexCheck(self._path.with_suffix(TIME_INDEX_SUFFIX), self._base_offset)
-            done = 0
-            for batch in walk:
-                self._check(batch)
-                offset_index.see(batch)
-                time_index.see(batch)
-                if walk.valid_bytes - done > _REPORT_BYTES:
-                    self._on_bytes(walk.valid_bytes - done)
-                    done = walk.valid_bytes
-                if self._findings:
-                    yield from self._take()
-            self._on_bytes(walk.size_bytes - done)
-            yield from (f for f in walk.findings if not (self._is_active and f.code is Code.TORN_TAIL))
-            has_batches = walk.valid_bytes > 0
-            yield from offset_index.findings(has_batches=has_batches, may_lag=self._is_active)
-            yield from time_index.findings(has_batches=has_batches, may_lag=self._is_active)
-            yield from self._check_transaction_index()
-        finally:
-            walk.close()
-
-    def _take(self) -> list[Finding]:
-        found, self._findings = self._findings, []
-        return found
-
-    def _report(self, code: Code, message: str, batch: Batch, severity: Severity = Severity.ERROR) -> None:
-        self._findings.append(Finding(severity, code, str(self._path), message, batch.position, first_offset(batch)))
-
-    def _check(self, batch: Batch) -> None:
-        computed = batch.computed_crc()
-        if computed != batch.crc:
-            self._report(Code.CRC_MISMATCH, f"stored crc {batch.crc:08x}, computed {computed:08x}", batch)
-            return
-        first, last = first_offset(batch), batch.last_offset
-        if first <= self._last_offset or first < self._base_offset:
-            before = f"the batch before ends at {self._last_offset}" if self._last_offset >= 0 else "the segment begins"
-            at = "" if self._last_offset >= 0 else f" at {self._base_offset}"
-            self._report(Code.OFFSETS_NOT_RISING, f"offsets {first} to {last}, {before}{at}", batch)
-        self._last_offset = max(self._last_offset, last)
-        if isinstance(batch, RecordBatch):
-            self._check_current(batch)
-
-    def _check_current(self, batch: RecordBatch) -> None:
-        if batch.partition_leader_epoch < self._last_epoch:
-            self._report(
-                Code.EPOCHS_NOT_RISING,
-                f"leader epoch {batch.partition_leader_epoch}, the batch before has {self._last_epoch}",
-                batch,
-            )
-        self._last_epoch = max(self._last_epoch, batch.partition_leader_epoch)
-        if batch.count < 0 or batch.last_offset_delta < 0 or batch.count > batch.last_offset_delta + 1:
-            self._report(
-                Code.BAD_COUNT,
-                f"{batch.count} records with a last offset delta of {batch.last_offset_delta}",
-                batch,
-            )
-        elif batch.is_control and batch.has_producer_id and batch.count:
-            self._note_marker(batch)
-
-    def _note_marker(self, batch: RecordBatch) -> None:
-        try:
-            marker = read_end_transaction_marker(batch.records()[0])
-        except CorruptRecordError as error:
-            self._report(Code.BAD_BATCH, error.cause, batch)
-            return
-        if marker is not None and not marker.is_commit:
-            self._aborted_ends[batch.last_offset] = batch.producer_id
-
-    def _check_transaction_index(self) -> Iterator[Finding]:
-        path = self._path.with_suffix(TRANSACTION_INDEX_SUFFIX)
-        if not path.exists():
-            return
-        try:
-            entries = parse_transaction_index(_read_bytes(path), str(path))
-        except CorruptRecordError as error:
-            yield Finding(Severity.ERROR, Code.TRANSACTION_INDEX_CORRUPT, str(path), error.cause, error.position)
-            return
-        for entry in entries:
-            problem = self._problem_of(entry)
-            if problem is not None:
-                yield Finding(
-                    Severity.ERROR, Code.TRANSACTION_INDEX_MISMATCH, str(path), problem, offset=entry.last_offset
-                )
-
-    def _problem_of(self, entry: AbortedTransaction) -> str | None:
-        producer_id = self._aborted_ends.get(entry.last_offset)
-        if producer_id is None:
-            return f"no transaction was aborted at offset {entry.last_offset} of the log"
-        if producer_id != entry.producer_id:
-            return f"producer {producer_id} aborted at offset {entry.last_offset}, the index says {entry.producer_id}"
-        return None
-
-
-_REPORT_BYTES = 8 * 1024 * 1024
+    message = "there is no .log that this index could be of"
+    yield Finding(Severity.WARNING, Code.INDEX_CORRUPT, str(path), message)

@@ -21,10 +21,11 @@ from core.records.record_batch import HEADER_SIZE, MAGIC_POSITION, RecordBatch
 
 _READ_BYTES = 1024 * 1024
 _FRAME_PROBE_BYTES = 2 * 1024 * 1024  # holds the batch behind a damaged one, if it is of a usual size
+_MAX_BATCH_BYTES = 100 * 1024 * 1024  # socket.request.max.bytes: no client sends a larger one
 _MAGIC = bytes([CURRENT_MAGIC])
 
 
-class Gap(NamedTuple):
+class DamagedRange(NamedTuple):
     """Offsets [start, end) that can't be read, as the bytes [position, end_position) of a segment are damaged."""
 
     start_offset: int
@@ -78,7 +79,9 @@ def _find_base_offset_behind(records: FileRecords, batch: RecordBatch) -> int | 
         return None
 
 
-def measure_gap(records: FileRecords, base_offset: int, position: int, start_offset: int, end: OffsetPosition) -> Gap:
+def measure_gap(
+    records: FileRecords, base_offset: int, position: int, start_offset: int, end: OffsetPosition
+) -> DamagedRange:
     """The damage that begins at `position` of the segment, up to the next sound batch, or else to the segment's `end`.
 
     A batch whose frame leads to a sound one is damaged alone, whatever its value may look like.
@@ -94,8 +97,8 @@ def measure_gap(records: FileRecords, base_offset: int, position: int, start_off
     if following is None:
         following = find_batch(file, position + 1, end.position, start_offset, end.offset)
     if following is None:
-        return Gap(start_offset, end.offset, base_offset, position, end.position)
-    return Gap(start_offset, following.base_offset, base_offset, position, following.position)
+        return DamagedRange(start_offset, end.offset, base_offset, position, end.position)
+    return DamagedRange(start_offset, following.base_offset, base_offset, position, following.position)
 
 
 def find_batch(file: File, position: int, end: int, min_offset: int, max_offset: int) -> RecordBatch | None:
@@ -112,8 +115,8 @@ def find_batch(file: File, position: int, end: int, min_offset: int, max_offset:
             start = found - MAGIC_POSITION
             if len(data) - start < HEADER_SIZE:
                 break
-            batch = _sound_batch(file, data, start, position + start, end)
-            if batch is not None and min_offset <= batch.base_offset and batch.next_offset <= max_offset:
+            batch = _find_sound_batch(file, data, start, position + start, end, min_offset, max_offset)
+            if batch is not None:
                 return batch
             found = whole.find(_MAGIC, found + 1)
         position += len(data) - HEADER_SIZE + 1
@@ -127,16 +130,22 @@ def find_batches(file: File, position: int, end: int, min_offset: int, max_offse
         position, min_offset = batch.position + batch.size_bytes, batch.next_offset
 
 
-def _sound_batch(file: File, data: memoryview, start: int, position: int, end: int) -> RecordBatch | None:
-    """The batch at that position of the file, which is `start` in `data`; None where there is no sound one."""
+def _find_sound_batch(
+    file: File, data: memoryview, start: int, position: int, end: int, min_offset: int, max_offset: int
+) -> RecordBatch | None:
+    """The batch at that position of the file, which is `start` in `data`; None where there is no sound one. Headers
+    that make no sense are passed over before anything else is read.
+    """
     try:
         size = entry_size(data, start, position)
     except CorruptRecordError:
         return None
-    if size > end - position:
+    if size > min(end - position, _MAX_BATCH_BYTES):
         return None
     header = RecordBatch(data, start, position)
-    if header.base_offset < 0 or header.last_offset_delta < 0 or not 0 <= header.count <= header.last_offset_delta + 1:
+    if not min_offset <= header.base_offset < header.next_offset <= max_offset:
+        return None
+    if not 0 <= header.count <= header.last_offset_delta + 1:
         return None
     if size > len(data) - start:
         data, start = memoryview(file.read_at(size, position)), 0

@@ -4,7 +4,7 @@
 2. indexes: one without its log goes; one that is missing, or can't be its segment's, is made again
 3. after an unclean stop: every segment from the recovery point on is read whole; the first bad batch above it ends the
    log, what lies behind it is moved aside as `<segment>.log.cut-at-<position>`, a name that Kafka's loader passes over;
-   a bad batch below it is a gap (`gap_ledger`), and stays
+   a bad batch below it is a gap (`damaged_ranges`), and stays
 4. producers: the newest good snapshot, and the log read on from there
 
 Source: org.apache.kafka.storage.internals.log.LogLoader.
@@ -24,7 +24,8 @@ from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
-from core.log.damage import Gap, find_batches
+from core.log.damage import DamagedRange, find_batches
+from core.log.damaged_ranges import DamagedRanges
 from core.log.file_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -38,7 +39,6 @@ from core.log.file_names import (
     parse_offset_file_name,
 )
 from core.log.file_records import FileRecords
-from core.log.gap_ledger import GapLedger
 from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_segment import LogSegment
@@ -102,7 +102,7 @@ class _Loader:
         self._filesystem = settings.filesystem
         self._segments = LogSegments()
         self._leader_epochs = LeaderEpochCache(directory, settings.filesystem)
-        self._damage = GapLedger(directory, settings.filesystem)
+        self._damage = DamagedRanges(directory, settings.filesystem)
         self._producers = ProducerStateManager(
             directory, settings.filesystem, producer_id_expiration_ms=settings.producer_id_expiration_ms
         )
@@ -431,7 +431,7 @@ def _find_swapped_logs(directory: Path) -> list[tuple[int, Path]]:
     return sorted(found)
 
 
-def _is_mended(segment: LogSegment, gap: Gap) -> bool:
+def _is_mended(segment: LogSegment, gap: DamagedRange) -> bool:
     """Whether a sound batch of the gap's offsets lies where the damage began."""
     try:
         batch = segment.records.read_batch(gap.position)

@@ -17,7 +17,7 @@ from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.offset_index import OffsetIndex, OffsetPosition
 from core.index.time_index import TimeIndex, TimestampOffset
 from core.index.transaction_index import AbortedTransaction, TransactionIndex
-from core.log.damage import Gap, checked_batches, measure_gap
+from core.log.damage import DamagedRange, checked_batches, measure_gap
 from core.log.file_names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -79,7 +79,7 @@ class LogSegment:
         self._bytes_since_index_entry = 0
         self._rolling_timestamp: int | None = None
         self._max_timestamp: TimestampOffset | None = None
-        self.gaps: list[Gap] = []
+        self.gaps: list[DamagedRange] = []
         self._is_new = False
         self._is_sealed = False
         self._is_removed = False
@@ -226,7 +226,7 @@ class LogSegment:
                 position = gap.end_position
         yield from self.records.iter_batches(position)
 
-    def find_gap_at(self, offset: int) -> Gap | None:
+    def find_gap_at(self, offset: int) -> DamagedRange | None:
         """The known damage that the offset lies in."""
         return next((gap for gap in self.gaps if gap.start_offset <= offset < gap.end_offset), None)
 
@@ -260,7 +260,7 @@ class LogSegment:
             max_bytes = max(max_bytes, size)
         return self.records.region(position, min(max_bytes, end_position - position))
 
-    def damaged(self, gap: Gap) -> CorruptRecordError:
+    def damaged(self, gap: DamagedRange) -> CorruptRecordError:
         """What a reader is told who asks for offsets in the gap."""
         return CorruptRecordError(
             f"offsets {gap.start_offset} to {gap.end_offset - 1} are damaged",
@@ -346,7 +346,7 @@ class LogSegment:
         """As of `damage.checked_batches`."""
         return checked_batches(self.records, self.base_offset, position, last_offset, end)
 
-    def find_gap(self, position: int, end: OffsetPosition) -> Gap:
+    def find_gap(self, position: int, end: OffsetPosition) -> DamagedRange:
         """How far the damage at that position goes, which is before `end`, the segment's when the damage was met. Safe
         from any thread.
         """

@@ -25,10 +25,10 @@ from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
-from core.log.damage import Gap
+from core.log.damage import DamagedRange
+from core.log.damaged_ranges import DamagedRanges
 from core.log.file_names import DELETED_SUFFIX
 from core.log.file_records import FileRegion
-from core.log.gap_ledger import GapLedger
 from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.log_config import LogConfig
 from core.log.log_segment import FoundTimestamp, LogSegment
@@ -84,7 +84,7 @@ class PartitionLog:
         segments: LogSegments,
         producers: ProducerStateManager,
         leader_epochs: LeaderEpochCache,
-        damage: GapLedger,
+        damage: DamagedRanges,
         log_start_offset: int,
         log_end_offset: int,
         recovery_point: int,
@@ -302,11 +302,11 @@ class PartitionLog:
     # --- damage
 
     @property
-    def gaps(self) -> list[Gap]:
+    def gaps(self) -> list[DamagedRange]:
         """What is known to be damaged."""
         return self._damage.gaps
 
-    def note_damage(self, gap: Gap) -> None:
+    def note_damage(self, gap: DamagedRange) -> None:
         """Reads end before it from now on, and after a restart too; the bytes stay as they are."""
         segment = self.segments.floor(gap.segment_base_offset)
         if segment is None or segment.base_offset != gap.segment_base_offset or gap in segment.gaps:
@@ -449,7 +449,7 @@ class PartitionLog:
         assert self.segments.first.base_offset <= self.log_start_offset
 
 
-def note_damage(damage: GapLedger, segment: LogSegment, gap: Gap, partition: TopicPartition) -> None:
+def note_damage(damage: DamagedRanges, segment: LogSegment, gap: DamagedRange, partition: TopicPartition) -> None:
     """Writes the gap into the ledger, and tells the segment and the operator."""
     damage.add(gap)
     segment.gaps = damage.of_segment(segment.base_offset)

@@ -39,6 +39,7 @@ from core.records.record_batch import (
 _HEADER = struct.Struct(">qiIbb")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
+CRC_POSITION = 12
 _CRC_END = 16
 MIN_MESSAGE_SIZE = 14
 """The smallest size field: crc, magic, attributes and two null lengths, without a timestamp."""

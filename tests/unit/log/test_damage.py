@@ -10,8 +10,8 @@ import pytest
 from core.common.clock import ManualClock
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
-from core.log.damage import Gap
-from core.log.gap_ledger import read_gaps
+from core.log.damage import DamagedRange
+from core.log.damaged_ranges import read_damaged_ranges
 from core.log.log_config import LogConfig
 from core.log.log_loader import LoadedLog, LogSettings, load_log
 from core.log.partition_log import PartitionLog
@@ -56,7 +56,7 @@ def load(directory: Path, *, recovery_point: int = 20, clean: bool = False) -> L
     return loaded
 
 
-def read_around(log: PartitionLog) -> tuple[dict[int, Record], list[Gap]]:
+def read_around(log: PartitionLog) -> tuple[dict[int, Record], list[DamagedRange]]:
     """Every record that can be read, by reading on behind each gap, and the gaps."""
     records: dict[int, Record] = {}
     gaps = []
@@ -88,8 +88,8 @@ def test_a_damaged_batch_is_a_gap(directory: Path, where: int, caplog: pytest.Lo
     loaded = load(directory)
     assert not loaded.was_cut
     log = loaded.log
-    expected = Gap(8, 10, 0, 4 * size, 5 * size)
-    assert log.gaps == [expected] == read_gaps(directory)
+    expected = DamagedRange(8, 10, 0, 4 * size, 5 * size)
+    assert log.gaps == [expected] == read_damaged_ranges(directory)
     assert "t-0: offsets 8 to 9 are damaged" in caplog.text
     assert log.log_end_offset == 20
     records, gaps = read_around(log)
@@ -109,7 +109,7 @@ def test_what_was_mended_is_no_gap_any_more(directory: Path) -> None:
     whole = (directory / LOG).read_bytes()
     damage(directory, 4 * batch_size(directory) + 70, b"\xfe")
     load(directory).log.close()
-    assert read_gaps(directory)
+    assert read_damaged_ranges(directory)
     (directory / LOG).write_bytes(whole)
     log = load(directory, clean=True).log
     assert log.gaps == []
@@ -123,7 +123,7 @@ def test_a_gap_to_the_end_leaves_the_end_where_it_was(directory: Path) -> None:
     loaded = load(directory)
     assert not loaded.was_cut
     log = loaded.log
-    assert log.gaps == [Gap(16, 20, 0, 8 * size, 10 * size)]
+    assert log.gaps == [DamagedRange(16, 20, 0, 8 * size, 10 * size)]
     assert log.log_end_offset == 20
     assert append(log, make_batch(b"next")).base_offset == 20, "no offset is given twice"
     records, _ = read_around(log)
@@ -140,7 +140,7 @@ def test_damage_across_the_recovery_point(directory: Path) -> None:
     damage(directory, 5 * size + 16, b"\xfe")
     loaded = load(directory, recovery_point=10)
     assert loaded.was_cut
-    assert loaded.log.gaps == [Gap(8, 10, 0, 4 * size, 6 * size)]
+    assert loaded.log.gaps == [DamagedRange(8, 10, 0, 4 * size, 6 * size)]
     assert loaded.log.log_end_offset == 10
     assert (directory / f"{LOG}.cut-at-{6 * size}").stat().st_size == 4 * size
     assert append(loaded.log, make_batch(b"next")).base_offset == 10
@@ -157,7 +157,7 @@ def test_a_log_in_a_value_is_not_taken_for_the_log(tmp_path: Path) -> None:
     log.close()
     damage(tmp_path / "t-0", first + 30, b"\xfe")
     again = load(tmp_path / "t-0", recovery_point=3).log
-    assert again.gaps == [Gap(1, 2, 0, first, first + second)]
+    assert again.gaps == [DamagedRange(1, 2, 0, first, first + second)]
     assert sorted(read_around(again)[0]) == [0, 2]
 
 
@@ -165,7 +165,7 @@ def test_a_clean_stop_and_damage_at_the_end(directory: Path) -> None:
     size = batch_size(directory)
     damage(directory, 9 * size + 16, b"\xfe")
     log = load(directory, clean=True).log
-    assert log.gaps == [Gap(18, 20, 0, 9 * size, 10 * size)]
+    assert log.gaps == [DamagedRange(18, 20, 0, 9 * size, 10 * size)]
     assert log.log_end_offset == 20
 
 
@@ -179,7 +179,7 @@ def test_damage_behind_the_last_timestamp_of_the_index(tmp_path: Path) -> None:
     log.close()
     damage(tmp_path / "t-0", 3 * size + 16, b"\xfe")
     again = load(tmp_path / "t-0", recovery_point=10, clean=True).log
-    assert again.gaps == [Gap(3, 4, 0, 3 * size, 4 * size)]
+    assert again.gaps == [DamagedRange(3, 4, 0, 3 * size, 4 * size)]
     assert append(again, make_batch(b"next")).base_offset == 10
     assert sorted(read_around(again)[0]) == [0, 1, 2, *range(4, 11)]
 
@@ -195,7 +195,7 @@ def test_damage_in_front_of_the_producers_state(tmp_path: Path) -> None:
     size = (tmp_path / "t-0" / LOG).stat().st_size // 6
     damage(tmp_path / "t-0", 2 * size + 16, b"\xfe")
     again = load(tmp_path / "t-0", recovery_point=6, clean=True).log
-    assert again.gaps == [Gap(2, 3, 0, 2 * size, 3 * size)]
+    assert again.gaps == [DamagedRange(2, 3, 0, 2 * size, 3 * size)]
     assert append(again, make_batch(b"x", producer_id=5, producer_epoch=0, base_sequence=6)).base_offset == 6
 
 
@@ -203,8 +203,8 @@ def test_gaps_go_with_their_segments(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0", segment_bytes=100, retention_ms=1)
     for _ in range(3):
         append(log, make_batch(b"x"))
-    log.note_damage(Gap(0, 1, 0, 0, log.segments.first.size_bytes))
-    log.note_damage(Gap(2, 3, 2, 0, log.segments.first.size_bytes))
+    log.note_damage(DamagedRange(0, 1, 0, 0, log.segments.first.size_bytes))
+    log.note_damage(DamagedRange(2, 3, 2, 0, log.segments.first.size_bytes))
     log.truncate_to(2)
     assert [gap.start_offset for gap in log.gaps] == [0]
     delete_old_segments(log, NOW + 10_000)

@@ -17,7 +17,7 @@ from pathlib import Path
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.log.checkpoint_file import format_checkpoint, parse_checkpoint
-from core.log.damage import Gap
+from core.log.damage import DamagedRange
 from core.log.file_names import DAMAGED_RANGES
 
 _log = logging.getLogger("plog.log")
@@ -28,7 +28,7 @@ DAMAGED_OFFSETS = "plog.damaged.offsets"
 it, and every client shows these."""
 
 
-def damaged_offsets_text(gaps: Mapping[int, Iterable[Gap]]) -> str:
+def damaged_offsets_text(gaps: Mapping[int, Iterable[DamagedRange]]) -> str:
     """By partition: `PARTITION:FIRST-LAST,..`."""
     return ",".join(f"{number}:{gap}" for number, of_partition in sorted(gaps.items()) for gap in of_partition)
 
@@ -42,25 +42,29 @@ def parse_damaged_offsets(text: str) -> dict[int, list[str]]:
     return found
 
 
-def read_gaps(directory: Path) -> list[Gap]:
+def read_damaged_ranges(directory: Path) -> list[DamagedRange]:
     """What the folder's ledger holds, in order; nothing where there is none. CorruptRecordError where it is none."""
     path = directory / DAMAGED_RANGES
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return []
-    return parse_gaps(text, str(path))
+    return parse_damaged_ranges(text, str(path))
 
 
-def parse_gaps(text: str, path: str) -> list[Gap]:
+def parse_damaged_ranges(text: str, path: str) -> list[DamagedRange]:
     """In order; CorruptRecordError where the text is no ledger."""
     try:
-        return sorted(Gap(*map(int, words)) for words in parse_checkpoint(text, len(Gap._fields), path))
+        return sorted(
+            DamagedRange(*map(int, words)) for words in parse_checkpoint(text, len(DamagedRange._fields), path)
+        )
     except ValueError as error:
-        raise CorruptRecordError(f"expected {len(Gap._fields)} numbers in a line: {error}", path=path) from error
+        raise CorruptRecordError(
+            f"expected {len(DamagedRange._fields)} numbers in a line: {error}", path=path
+        ) from error
 
 
-class GapLedger:
+class DamagedRanges:
     """Owned by one task (the partition log's); written through.
 
     I1 gaps of one segment don't overlap, and rise in offsets and positions alike
@@ -69,9 +73,9 @@ class GapLedger:
     def __init__(self, directory: Path, filesystem: FileSystem) -> None:
         self._path = directory / DAMAGED_RANGES
         self._filesystem = filesystem
-        self._gaps: list[Gap] = []
+        self._gaps: list[DamagedRange] = []
         try:
-            self._gaps = read_gaps(directory)
+            self._gaps = read_damaged_ranges(directory)
         except CorruptRecordError as error:
             _log.warning("%s; damage will be noted anew when it is met", error)
 
@@ -79,13 +83,13 @@ class GapLedger:
         return len(self._gaps)
 
     @property
-    def gaps(self) -> list[Gap]:
+    def gaps(self) -> list[DamagedRange]:
         return list(self._gaps)
 
-    def of_segment(self, base_offset: int) -> list[Gap]:
+    def of_segment(self, base_offset: int) -> list[DamagedRange]:
         return [gap for gap in self._gaps if gap.segment_base_offset == base_offset]
 
-    def add(self, gap: Gap) -> None:
+    def add(self, gap: DamagedRange) -> None:
         """In the place of those that it touches."""
         kept = [
             g
@@ -96,7 +100,7 @@ class GapLedger:
         ]
         self._replace(sorted([*kept, gap]))
 
-    def set_segment(self, base_offset: int, gaps: list[Gap]) -> None:
+    def set_segment(self, base_offset: int, gaps: list[DamagedRange]) -> None:
         """These and no others of the segment."""
         self._replace(sorted([*(g for g in self._gaps if g.segment_base_offset != base_offset), *gaps]))
 
@@ -105,7 +109,7 @@ class GapLedger:
         kept = [g for g in self._gaps if g.segment_base_offset in base_offsets and g.start_offset < end_offset]
         self._replace(kept)
 
-    def _replace(self, gaps: list[Gap]) -> None:
+    def _replace(self, gaps: list[DamagedRange]) -> None:
         if gaps == self._gaps:
             return
         self._gaps = gaps

@@ -1,0 +1,253 @@
+"""Holds a log's idempotent and transactional batches against Kafka's rules, and snapshots and transaction indexes
+against the log: a small model of a partition's producers, apart from the broker's (core.log.producer_state_manager).
+
+Nothing is said of what can't be known: a producer's batches before the log's start, or behind damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from core.common.errors import CorruptRecordError
+from core.index.transaction_index import AbortedTransaction
+from core.inspector.findings import Code, Finding, Severity
+from core.log.producer_snapshot import ProducerSnapshotEntry
+from core.records.control_record import EndTransactionMarker, read_end_transaction_marker
+from core.records.record import increment_sequence
+from core.records.record_batch import NO_SEQUENCE, RecordBatch
+
+_UNKNOWN = -2
+
+
+class _Producer:
+    """`next_sequence` is `_UNKNOWN` where anything may follow."""
+
+    __slots__ = ("coordinator_epoch", "epoch", "first_offset", "last_offset", "last_sequence", "next_sequence")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.next_sequence = _UNKNOWN
+        self.last_sequence = NO_SEQUENCE
+        self.last_offset = -1
+        self.coordinator_epoch = -1
+        self.first_offset: int | None = None
+        """Of the open transaction."""
+
+
+class ProducerCheck:
+    """One partition's producers, fed batch after batch; owned by one task."""
+
+    def __init__(self) -> None:
+        self.is_certain = True
+        """False behind damage: what is not known from then on is not held against the log."""
+        self.sequence_findings: list[Finding] = []
+        """True only of a log that was not compacted, which takes batches out."""
+        self.findings: list[Finding] = []
+        self._producers: dict[int, _Producer] = {}
+        self._aborted: dict[int, AbortedTransaction] = {}  # by last offset; of the segment that is read
+        self._markers: dict[int, int] = {}  # last offset -> producer id; abort markers, seen data or not
+
+    def forget(self) -> None:
+        """Damage: batches of any producer may have been in it."""
+        self.is_certain = False
+        self._producers.clear()
+
+    def see(self, batch: RecordBatch, path: Path) -> None:
+        """A batch with a producer id."""
+        producer = self._producers.get(batch.producer_id)
+        if (
+            producer is not None
+            and batch.base_sequence == producer.next_sequence
+            and batch.producer_epoch == producer.epoch
+            and not batch.attributes & 0x30
+            and producer.first_offset is None
+        ):
+            producer.last_sequence = last = batch.base_sequence + batch.last_offset_delta
+            producer.next_sequence = last + 1
+            producer.last_offset = batch.base_offset + batch.last_offset_delta
+            if last >= 0x7FFFFFFF:
+                self._set_sequence(producer, batch)
+            return
+        if producer is None:
+            producer = self._producers[batch.producer_id] = _Producer(batch.producer_epoch)
+        if batch.is_control:
+            if batch.count:
+                self._see_marker(producer, batch, path)
+        else:
+            self._see_data(producer, batch, path)
+
+    def _see_data(self, producer: _Producer, batch: RecordBatch, path: Path) -> None:
+        epoch, sequence = batch.producer_epoch, batch.base_sequence
+        if epoch < producer.epoch:
+            self._report_sequence(
+                batch, path, f"epoch {epoch} of producer {batch.producer_id}, it was {producer.epoch}"
+            )
+        elif epoch > producer.epoch:
+            if sequence > 0:
+                self._report_sequence(
+                    batch, path, f"sequence {sequence} of producer {batch.producer_id} begins its epoch {epoch}"
+                )
+        elif producer.next_sequence not in (_UNKNOWN, sequence):
+            self._report_sequence(
+                batch,
+                path,
+                f"sequence {sequence} of producer {batch.producer_id}, expected {producer.next_sequence}",
+                max(sequence - producer.next_sequence, 0),
+            )
+        producer.epoch = max(epoch, producer.epoch)
+        self._set_sequence(producer, batch)
+        if not batch.is_transactional:
+            if producer.first_offset is not None:
+                self._report(
+                    batch,
+                    path,
+                    f"producer {batch.producer_id} wrote outside its transaction, "
+                    f"which began at offset {producer.first_offset}",
+                )
+        elif producer.first_offset is None:
+            producer.first_offset = batch.base_offset
+
+    def _set_sequence(self, producer: _Producer, batch: RecordBatch) -> None:
+        producer.last_sequence = batch.last_sequence
+        producer.last_offset = batch.last_offset
+        producer.next_sequence = (
+            _UNKNOWN if batch.base_sequence == NO_SEQUENCE else increment_sequence(batch.last_sequence, 1)
+        )
+
+    def _see_marker(self, producer: _Producer, batch: RecordBatch, path: Path) -> None:
+        try:
+            marker = read_end_transaction_marker(batch.records()[0])
+        except CorruptRecordError as error:
+            self.findings.append(_finding(Code.BAD_BATCH, batch, path, error.cause, Severity.ERROR))
+            return
+        if marker is None:
+            return
+        if batch.producer_epoch < producer.epoch:
+            self._report(batch, path, f"marker of epoch {batch.producer_epoch}, the producer's is {producer.epoch}")
+        elif batch.producer_epoch > producer.epoch:
+            producer.epoch = batch.producer_epoch
+            producer.last_sequence, producer.last_offset, producer.next_sequence = NO_SEQUENCE, -1, 0
+        if marker.coordinator_epoch < producer.coordinator_epoch:
+            self._report(
+                batch,
+                path,
+                f"marker of coordinator epoch {marker.coordinator_epoch}, the one before was of "
+                f"{producer.coordinator_epoch}",
+            )
+        producer.coordinator_epoch = max(producer.coordinator_epoch, marker.coordinator_epoch)
+        self._end_transaction(producer, batch, marker)
+
+    def _end_transaction(self, producer: _Producer, batch: RecordBatch, marker: EndTransactionMarker) -> None:
+        first_offset, producer.first_offset = producer.first_offset, None
+        if marker.is_commit:
+            return
+        self._markers[batch.last_offset] = batch.producer_id
+        if first_offset is None:
+            return
+        open_ones = (p.first_offset for p in self._producers.values() if p.first_offset is not None)
+        stable = min(open_ones, default=batch.last_offset + 1)
+        self._aborted[batch.last_offset] = AbortedTransaction(
+            batch.producer_id, first_offset, batch.last_offset, stable
+        )
+
+    def _report(self, batch: RecordBatch, path: Path, message: str) -> None:
+        self.findings.append(_finding(Code.TRANSACTION_ORDER, batch, path, message, Severity.ERROR))
+
+    def _report_sequence(self, batch: RecordBatch, path: Path, message: str, records: int = 0) -> None:
+        self.sequence_findings.append(_finding(Code.SEQUENCE_GAP, batch, path, message, Severity.WARNING, records))
+
+    # --- the files beside the log
+
+    def check_transaction_index(
+        self, entries: Sequence[AbortedTransaction], path: Path, *, is_complete: bool
+    ) -> Iterator[Finding]:
+        """A segment's index once the segment was read; then the next one's begins. `is_complete`: the log was read
+        from offset 0, so that every transaction's beginning and every open one is known.
+        """
+        seen, markers = self._aborted, self._markers
+        self._aborted, self._markers = {}, {}
+        listed = set()
+        for number, entry in enumerate(entries):
+            listed.add(entry.last_offset)
+            problem = _problem_of(entry, seen, markers, is_certain=self.is_certain, is_complete=is_complete)
+            if problem is not None:
+                yield _index_finding(path, f"entry {number}: {problem}", entry.last_offset, number)
+        if self.is_certain:
+            for aborted in seen.values():
+                if aborted.last_offset not in listed:
+                    yield _index_finding(
+                        path,
+                        f"no entry for the transaction of producer {aborted.producer_id} that was aborted at offset "
+                        f"{aborted.last_offset}",
+                        aborted.last_offset,
+                        -1,
+                    )
+
+    def check_snapshot(self, entries: Sequence[ProducerSnapshotEntry], path: Path) -> Iterator[Finding]:
+        """A snapshot of where the log was read to; producers that the log shows nothing of are believed."""
+        if not self.is_certain:
+            return
+        for entry in entries:
+            producer = self._producers.get(entry.producer_id)
+            if producer is None:
+                continue
+            first_offset = -1 if producer.first_offset is None else producer.first_offset
+            for name, in_snapshot, in_log in (
+                ("epoch", entry.producer_epoch, producer.epoch),
+                ("last sequence", entry.last_sequence, producer.last_sequence),
+                ("last offset", entry.last_offset, producer.last_offset),
+                ("open transaction from offset", entry.current_txn_first_offset, first_offset),
+            ):
+                is_known = producer.next_sequence != _UNKNOWN or name in ("epoch", "open transaction from offset")
+                if is_known and in_snapshot != in_log:
+                    yield Finding(
+                        Severity.WARNING,
+                        Code.SNAPSHOT_MISMATCH,
+                        str(path),
+                        f"producer {entry.producer_id}: {name} {in_snapshot}, by the log {in_log}",
+                    )
+                    break
+
+
+def _problem_of(
+    entry: AbortedTransaction,
+    seen: dict[int, AbortedTransaction],
+    markers: dict[int, int],
+    *,
+    is_certain: bool,
+    is_complete: bool,
+) -> str | None:
+    producer_id = markers.get(entry.last_offset)
+    if producer_id is None:
+        return f"no transaction was aborted at offset {entry.last_offset} of the log" if is_certain else None
+    if producer_id != entry.producer_id:
+        return f"producer {producer_id} aborted at offset {entry.last_offset}, the index says {entry.producer_id}"
+    aborted = seen.get(entry.last_offset)
+    if aborted is None or not is_certain:
+        return None
+    is_first_known = is_complete or entry.first_offset > aborted.first_offset
+    if is_first_known and entry.first_offset != aborted.first_offset:
+        return f"first offset {entry.first_offset}, by the log {aborted.first_offset}"
+    if is_complete and entry.last_stable_offset != aborted.last_stable_offset:
+        return f"last stable offset {entry.last_stable_offset}, by the log {aborted.last_stable_offset}"
+    return None
+
+
+def _index_finding(path: Path, message: str, offset: int, number: int) -> Finding:
+    position = -1 if number < 0 else number * 34
+    return Finding(Severity.ERROR, Code.TRANSACTION_INDEX_MISMATCH, str(path), message, position, offset)
+
+
+def _finding(code: Code, batch: RecordBatch, path: Path, message: str, severity: Severity, records: int = 0) -> Finding:
+    return Finding(
+        severity,
+        code,
+        str(path),
+        message,
+        batch.position,
+        batch.base_offset,
+        batch.position + batch.size_bytes,
+        batch.last_offset,
+        records,
+    )

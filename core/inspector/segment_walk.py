@@ -1,0 +1,461 @@
+"""Walks a `.log` (or KRaft `.checkpoint`) from its first byte to its last: sound batches, and what lies between them.
+
+Nothing but a batch says where the next one begins. Where one is damaged, what follows is found again in this order: its
+frame leads to a sound batch, or to the file's end; one flipped bit of its length does; a sound batch with fitting
+offsets begins at some byte behind it (core.log.damage, the rule of the broker). Batches of magic 0 and 1 are found by
+the first way only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import File, FileSystem, access_error
+from core.index.abstract_index import MAX_RELATIVE_OFFSET
+from core.inspector.bit_flip import (
+    CRC32_POLYNOMIAL,
+    CRC32C_POLYNOMIAL,
+    ByteFix,
+    find_flipped_bit,
+    flipped_bit_of,
+)
+from core.inspector.findings import Code, Finding, Severity
+from core.log.damage import find_batch
+from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, entry_size, read_batch
+from core.records.checksum import crc32c
+from core.records.legacy_message_set import CRC_POSITION as LEGACY_CRC_POSITION
+from core.records.record_batch import (
+    ATTRIBUTES_POSITION,
+    CRC_POSITION,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    RecordBatch,
+)
+
+_READ_BYTES = 1024 * 1024
+_MAX_BATCH_BYTES = 100 * 1024 * 1024
+"""socket.request.max.bytes: no client can send a larger one, and no more than this is held in memory."""
+
+_LENGTH_POSITION = 8
+_SMALLEST_ZERO_RUN = 512
+"""A disk's sector: what a lost write leaves zeroed is no smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes [position, end_position) that hold no sound batch; offsets [offset, end_offset) are lost with them.
+
+    `end_offset` and `records` are None where they can't be told. `batch`: what the header says, where there is one
+    whose frame fits in the file. `fix`: the byte that makes it sound.
+    """
+
+    code: Code
+    message: str
+    position: int
+    end_position: int
+    offset: int
+    end_offset: int | None
+    records: int | None
+    batch: Batch | None = None
+    fix: ByteFix | None = None
+
+    def finding(self, path: Path) -> Finding:
+        return Finding(
+            Severity.ERROR,
+            self.code,
+            str(path),
+            self.message,
+            self.position,
+            self.offset,
+            self.end_position,
+            -1 if self.end_offset is None else max(self.offset, self.end_offset - 1),
+            self.records,
+            self.fix,
+        )
+
+
+class SegmentWalk:
+    """One pass over one file; owned by one task. Batches stay valid; each was checked: checksum, frame, offsets.
+
+    I1 batches and damage cover the file without overlap, in order
+    """
+
+    def __init__(self, path: Path, base_offset: int = 0, filesystem: FileSystem | None = None) -> None:
+        """AccessError where the file can't be opened. No offset of it is below `base_offset`."""
+        self.path = path
+        self.next_offset = base_offset
+        """Behind the last sound batch."""
+        self.position = 0
+        """As far as it got."""
+        self._max_offset = base_offset + MAX_RELATIVE_OFFSET
+        self._data, self._data_position = memoryview(b""), 0
+        try:
+            self._file: File = (filesystem or FileSystem()).open_read(path)
+            self.size_bytes = self._file.size()
+        except OSError as error:
+            raise access_error(error, path, "read") from error
+
+    def __iter__(self) -> Iterator[Batch | Damage]:
+        yield from self.walk_from(0)
+
+    def walk_from(self, position: int) -> Iterator[Batch | Damage]:
+        """From a position where a batch begins."""
+        self.position = position
+        while self.position < self.size_bytes:
+            yield from self._sound_run()
+            if self.position < self.size_bytes:
+                if self._is_more_needed():
+                    self._fill(self.position)
+                else:
+                    item = self._examine(self.position)
+                    if not isinstance(item, Damage):
+                        self.position += item.size_bytes
+                        self.next_offset = item.last_offset + 1
+                    else:
+                        self.position = item.end_position
+                        self.next_offset = max(self.next_offset, item.end_offset or 0)
+                    yield item
+
+    def _sound_run(self) -> Iterator[RecordBatch]:
+        """Sound batches of the current magic that lie whole in what was read."""
+        data, data_position = self._data, self._data_position
+        start = self.position - data_position
+        last_start = len(data) - HEADER_SIZE
+        while 0 <= start <= last_start and data[start + MAGIC_POSITION] == CURRENT_MAGIC:
+            batch = RecordBatch(data, start, data_position + start)
+            end = start + batch.size_bytes
+            if (
+                end > len(data)
+                or batch.length < HEADER_SIZE - LOG_OVERHEAD
+                or crc32c(data[start + ATTRIBUTES_POSITION : end]) != batch.crc
+                or (batch.base_offset != self.next_offset and self._misplaced_by(batch) is not None)
+            ):
+                return
+            self.next_offset = batch.base_offset + batch.last_offset_delta + 1
+            start = end
+            self.position = data_position + start
+            yield batch
+
+    # --- bytes
+
+    def _is_more_needed(self) -> bool:
+        """Whether what was read does not show the batch at the position, but more of the file could."""
+        start = self.position - self._data_position
+        left = len(self._data) - start
+        if start == 0 and left >= min(HEADER_SIZE, self.size_bytes - self.position):
+            return False
+        if start < 0 or left < HEADER_SIZE:
+            return True
+        return LOG_OVERHEAD + int.from_bytes(self._data[start + 8 : start + 12], "big", signed=True) > left
+
+    def _fill(self, position: int) -> None:
+        self._data, self._data_position = self._read(_READ_BYTES, position), position
+
+    def _read(self, size: int, position: int) -> memoryview:
+        """Fewer bytes where the file ends, which may have been cut meanwhile."""
+        wanted = min(size, self.size_bytes - position)
+        try:
+            data = memoryview(self._file.read_at(wanted, position))
+        except OSError as error:
+            raise access_error(error, self.path, "read") from error
+        if len(data) < wanted:
+            self.size_bytes = position + len(data)
+        return data
+
+    def _bytes(self, size: int, position: int) -> memoryview:
+        start = position - self._data_position
+        if start >= 0 and start + size <= len(self._data):
+            return self._data[start : start + size]
+        return self._read(size, position)
+
+    # --- what is no run of sound batches
+
+    def _examine(self, position: int) -> Batch | Damage:
+        """The batch there, or the damage that begins there."""
+        left = self.size_bytes - position
+        head = self._bytes(min(HEADER_SIZE, left), position)
+        if left < ENTRY_HEADER_SIZE:
+            return self._tail(position, f"{left} bytes are too few for a batch")
+        try:
+            size = entry_size(head, 0, position)
+        except CorruptRecordError as error:
+            return self._examine_frame(position, error.cause)
+        if size > left or size > _MAX_BATCH_BYTES:
+            return self._examine_length(position, f"batch of {size} bytes where {left} are left")
+        batch = read_batch(self._bytes(size, position), 0, position)
+        if batch.computed_crc() != batch.crc:
+            return self._examine_checksum(batch)
+        cause = self._misplaced_by(batch)
+        if cause is not None:
+            return self._misplaced(batch, cause)
+        return batch
+
+    def _examine_frame(self, position: int, cause: str) -> Damage:
+        """A magic or a length that no batch has."""
+        left = self.size_bytes - position
+        head = self._bytes(min(HEADER_SIZE, left), position)
+        size = LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True)
+        magic = head[MAGIC_POSITION]
+        if magic == CURRENT_MAGIC or not HEADER_SIZE <= size <= min(left, _MAX_BATCH_BYTES):
+            return self._examine_length(position, cause)
+        batch = RecordBatch(self._bytes(size, position), 0, position)
+        if batch.computed_crc() != batch.crc:
+            return self._examine_length(position, cause)
+        message = f"magic {magic} where the rest is a sound batch of magic {CURRENT_MAGIC}"
+        fix = ByteFix(position + MAGIC_POSITION, magic, CURRENT_MAGIC)
+        return self._framed(Code.BAD_MAGIC, message, batch, fix)
+
+    def _examine_length(self, position: int, cause: str) -> Damage:
+        """A frame that leads nowhere."""
+        damage = self._flipped_length(position)
+        if damage is not None:
+            return damage
+        following = self._find_batch(position + 1)
+        if following is None:
+            return self._tail(position, cause)
+        return self._unframed(position, following, cause)
+
+    def _examine_checksum(self, batch: Batch) -> Damage:
+        """A checksum that is not that of the bytes."""
+        end = batch.position + batch.size_bytes
+        if end != self.size_bytes and not self._is_sound_at(end):
+            damage = self._flipped_length(batch.position)
+            if damage is not None:
+                return damage
+            if (following := self._find_batch(batch.position + 1)) is not None and following.position != end:
+                cause = f"stored crc {batch.crc:08x}, and no batch follows"
+                return self._unframed(batch.position, following, cause, batch)
+        computed = batch.computed_crc()
+        message = f"stored crc {batch.crc:08x}, computed {computed:08x}"
+        fix = _flipped_bit(batch, computed)
+        if fix is not None:
+            message += f": {fix} (in the {_part_of(batch, fix.position)})"
+        elif (zeros := _zero_run(batch)) is not None:
+            message += f": bytes {zeros[0]} to {zeros[1] - 1} are zeros"
+        return self._framed(Code.CRC_MISMATCH, message, batch, fix)
+
+    def _flipped_length(self, position: int) -> Damage | None:
+        """The batch whose length has one flipped bit; None where that explains nothing."""
+        left = self.size_bytes - position
+        head = self._bytes(min(HEADER_SIZE, left), position)
+        if len(head) < HEADER_SIZE or head[MAGIC_POSITION] != CURRENT_MAGIC:
+            return None
+        stored = int.from_bytes(head[8:12], "big")
+        for bit in range(32):
+            length = stored ^ 1 << bit
+            size = LOG_OVERHEAD + length
+            if not HEADER_SIZE <= size <= min(left, _MAX_BATCH_BYTES):
+                continue
+            data = bytearray(self._bytes(size, position))
+            data[_LENGTH_POSITION:LOG_OVERHEAD] = length.to_bytes(4, "big")
+            batch = RecordBatch(memoryview(data), 0, position)
+            if batch.computed_crc() == batch.crc:
+                at = _LENGTH_POSITION + 3 - bit // 8
+                fix = ByteFix(position + at, head[at], data[at])
+                message = f"length {stored if stored < 1 << 31 else stored - (1 << 32)}, it was {length}: {fix}"
+                return self._framed(Code.BAD_LENGTH, message, batch, fix)
+        return None
+
+    def _tail(self, position: int, cause: str) -> Damage:
+        """To the end of the file."""
+        head = self._bytes(min(HEADER_SIZE, self.size_bytes - position), position)
+        left = self.size_bytes - position
+        if self._is_zero(position, self.size_bytes):
+            return self._lost(Code.ZEROED, f"zeros from here on, {left} bytes to the end", position)
+        if len(head) < HEADER_SIZE:
+            return self._lost(Code.TORN_TAIL, cause, position)
+        batch = RecordBatch(head, 0, position)
+        is_header = 0 <= batch.magic <= CURRENT_MAGIC and self.next_offset <= batch.base_offset <= self._max_offset
+        if not is_header or batch.size_bytes <= left:
+            return self._lost(Code.GARBAGE, f"{cause}: no batch, {left} bytes to the end", position)
+        is_whole = batch.magic == CURRENT_MAGIC and 0 < batch.count == batch.last_offset_delta + 1
+        return Damage(
+            Code.TORN_TAIL,
+            cause,
+            position,
+            self.size_bytes,
+            batch.base_offset,
+            batch.next_offset if is_whole else None,
+            batch.count if is_whole else None,
+        )
+
+    def _lost(self, code: Code, message: str, position: int) -> Damage:
+        return Damage(code, message, position, self.size_bytes, self.next_offset, None, None)
+
+    def _unframed(self, position: int, following: RecordBatch, cause: str, batch: Batch | None = None) -> Damage:
+        """Up to a batch that was found again."""
+        size = following.position - position
+        is_zero = self._is_zero(position, following.position)
+        return Damage(
+            Code.ZEROED if is_zero else Code.GARBAGE,
+            f"{size} bytes of zeros" if is_zero else f"{cause}: no batch for {size} bytes",
+            position,
+            following.position,
+            self.next_offset,
+            following.base_offset,
+            following.base_offset - self.next_offset,
+            batch,
+        )
+
+    def _framed(self, code: Code, message: str, batch: Batch, fix: ByteFix | None) -> Damage:
+        """A damaged batch whose size is known."""
+        end = batch.position + batch.size_bytes
+        following = self._base_offset_at(end)
+        limit = self._max_offset if following is None else following
+        offset, end_offset = self.next_offset, following
+        records: int | None = None if following is None else following - offset
+        is_current = isinstance(batch, RecordBatch)
+        first = batch.base_offset if is_current else self.next_offset
+        if self.next_offset <= first <= batch.last_offset < limit:
+            offset, end_offset = first, batch.last_offset + 1
+            records = batch.count if isinstance(batch, RecordBatch) else end_offset - first
+            if not 0 <= records <= end_offset - offset:
+                records = end_offset - offset
+        return Damage(code, message, batch.position, end, offset, end_offset, records, batch, fix)
+
+    # --- offsets, which are in no checksum
+
+    def _misplaced_by(self, batch: Batch) -> str | None:
+        """Why a batch can't begin where its offset says; None where it may."""
+        if not isinstance(batch, RecordBatch):
+            if batch.last_offset < self.next_offset:
+                return f"offset {batch.last_offset}, the batch before ends at {self.next_offset - 1}"
+            return None
+        first, last = batch.base_offset, batch.last_offset
+        if batch.last_offset_delta < 0:
+            return f"last offset delta {batch.last_offset_delta}"
+        if first < self.next_offset:
+            return f"offsets {first} to {last}, expected {self.next_offset} or more"
+        if last > self._max_offset:
+            return f"offsets {first} to {last} are too far from the segment's beginning"
+        if first > self.next_offset:
+            following = self._base_offset_at(batch.position + batch.size_bytes)
+            if following is not None and self.next_offset < following <= last:
+                # no hole that compaction left: it is this one's offset that is wrong
+                return f"offsets {first} to {last}, the batch behind it begins at {following}"
+        return None
+
+    def _misplaced(self, batch: Batch, cause: str) -> Damage:
+        fix = None
+        if isinstance(batch, RecordBatch) and batch.last_offset_delta >= 0:
+            following = self._base_offset_at(batch.position + batch.size_bytes)
+            for expected in (self.next_offset, (following or 0) - batch.last_offset_delta - 1):
+                flip = flipped_bit_of(batch.base_offset, expected, 8)
+                is_fitting = expected >= self.next_offset and (
+                    following is None or expected + batch.last_offset_delta < following
+                )
+                if flip is not None and is_fitting:
+                    stored = batch.buffer[batch.start + flip[0]]
+                    fix = ByteFix(batch.position + flip[0], stored, stored ^ 1 << flip[1])
+                    cause += f": {fix} (in the base offset)"
+                    break
+        return self._framed(Code.OFFSETS_NOT_RISING, cause, batch, fix)
+
+    # --- what follows
+
+    def _base_offset_at(self, position: int) -> int | None:
+        """Of what looks like a batch there."""
+        if self.size_bytes - position < ENTRY_HEADER_SIZE:
+            return None
+        head = self._bytes(ENTRY_HEADER_SIZE, position)
+        if len(head) < ENTRY_HEADER_SIZE or head[MAGIC_POSITION] != CURRENT_MAGIC:
+            return None
+        return int.from_bytes(head[:8], "big", signed=True)
+
+    def _is_sound_at(self, position: int) -> bool:
+        """Whether a batch with a right checksum begins there."""
+        left = self.size_bytes - position
+        try:
+            size = entry_size(self._bytes(min(ENTRY_HEADER_SIZE, left), position), 0)
+        except (CorruptRecordError, IndexError):
+            return False
+        if size > min(left, _MAX_BATCH_BYTES):
+            return False
+        batch = read_batch(self._bytes(size, position), 0)
+        return bool(batch.computed_crc() == batch.crc)
+
+    def _find_batch(self, position: int) -> RecordBatch | None:
+        try:
+            return find_batch(self._file, position, self.size_bytes, self.next_offset, self._max_offset)
+        except OSError as error:
+            raise access_error(error, self.path, "read") from error
+
+    def _is_zero(self, position: int, end: int) -> bool:
+        while position < end:
+            data = bytes(self._read(min(_READ_BYTES, end - position), position))
+            if data.count(0) < len(data) or not data:
+                return False
+            position += len(data)
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _flipped_bit(batch: Batch, computed: int) -> ByteFix | None:
+    """The bit that explains a wrong checksum: of what it covers, or of itself."""
+    is_current = isinstance(batch, RecordBatch)
+    start = ATTRIBUTES_POSITION if is_current else LEGACY_CRC_POSITION + 4
+    polynomial = CRC32C_POLYNOMIAL if is_current else CRC32_POLYNOMIAL
+    flip = flipped_bit_of(batch.crc, computed, 4)
+    if flip is not None:
+        start = CRC_POSITION if is_current else LEGACY_CRC_POSITION
+    else:
+        flip = find_flipped_bit(batch.crc ^ computed, batch.size_bytes - start, polynomial)
+    if flip is None:
+        return None
+    at = start + flip[0]
+    stored = batch.buffer[batch.start + at]
+    return ByteFix(batch.position + at, stored, stored ^ 1 << flip[1])
+
+
+def _part_of(batch: Batch, position: int) -> str:
+    at = position - batch.position
+    if not isinstance(batch, RecordBatch):
+        return "message"
+    for end, name in _FIELDS:
+        if at < end:
+            return name
+    return "records"
+
+
+_FIELDS = (
+    (8, "base offset"),
+    (12, "length"),
+    (16, "leader epoch"),
+    (17, "magic"),
+    (21, "crc"),
+    (23, "attributes"),
+    (27, "last offset delta"),
+    (35, "base timestamp"),
+    (43, "max timestamp"),
+    (51, "producer id"),
+    (53, "producer epoch"),
+    (57, "base sequence"),
+    (61, "record count"),
+)
+"""(end, name) of a batch's fields, in order."""
+
+
+def _zero_run(batch: Batch) -> tuple[int, int] | None:
+    """Positions [start, end) in the file of the first zeros that are as long as a sector; None where none are."""
+    data = bytes(batch.buffer[batch.start : batch.start + batch.size_bytes])
+    start = data.find(bytes(_SMALLEST_ZERO_RUN))
+    if start < 0:
+        return None
+    end = len(data) - len(data[start:].lstrip(b"\0"))
+    return batch.position + start, batch.position + end
+
+
+def is_valid(batch: Batch) -> bool:
+    """Whether the stored checksum is that of the bytes."""
+    return bool(batch.computed_crc() == batch.crc)
+
+
+def first_offset(batch: Batch) -> int:
+    """Without opening a compressed batch of magic 0 or 1, whose header only has the last offset."""
+    return batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
