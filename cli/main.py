@@ -26,6 +26,7 @@ COMMANDS = {
     "config": ("cli.commands.config", "Settings of topics, brokers and groups: see and change them."),
     "dump-segment": ("cli.commands.dump_segment", "Print what is in a segment, index, snapshot or checkpoint."),
     "verify": ("cli.commands.verify", "Check files, partitions or data directories for damage."),
+    "recover": ("cli.commands.recover", "Mend what verify finds: a plan first, then --apply, --undo."),
     "spark-replay": ("cli.commands.spark_replay", "Replay offsets of topics with Spark, exactly once."),
 }
 """Name -> (module with `app`, one line of help). Modules are imported when their command is used."""

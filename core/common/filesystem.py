@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from pathlib import Path
 
 from core.common.errors import AccessError
@@ -94,6 +95,13 @@ class FileSystem:
     def rename(self, old: Path, new: Path) -> None:
         """Renames within or between folders; the caller syncs the folder when the name must survive a crash."""
         old.replace(new)
+
+    def link(self, path: Path, name: Path) -> None:
+        """Gives a file a second name; a copy where the disk has no links."""
+        try:
+            os.link(path, name)
+        except PermissionError:
+            shutil.copy2(path, name)
 
     def unlink(self, path: Path) -> None:
         """Removes a file; one that is gone already is no error."""

@@ -13,6 +13,7 @@ from core.common.filesystem import access_error
 from core.index.transaction_index import parse_transaction_index
 from core.inspector.findings import Code, Finding, Severity
 from core.inspector.producer_check import ProducerCheck
+from core.inspector.recovery_journal import is_lost, read_lost_offsets
 from core.inspector.segment_check import OnBytes, SegmentCheck, VerifyOptions
 from core.log.file_names import (
     LEADER_EPOCH_CHECKPOINT,
@@ -58,6 +59,7 @@ class PartitionCheck:
         self._snapshots = dict(find_offset_files(directory, SNAPSHOT_SUFFIX))
         self._snapshot_findings: list[Finding] = []
         self._last_epoch = -1
+        self._lost = read_lost_offsets(directory)
         self._has_damage = False
         self.end_offset = 0
 
@@ -87,18 +89,18 @@ class PartitionCheck:
                     raise
                 self._producers.forget()  # its broker deleted it meanwhile
                 continue
-            yield from self._check_transaction_index(path, is_complete=logs[0][0] == 0)
+            yield from self._check_transaction_index(path, is_complete=logs[0][0] == 0 and not self._lost)
             self._last_epoch = check.last_epoch
             self._has_damage |= check.has_damage
             self.end_offset = check.end_offset
             is_compacted |= check.is_compacted
-            holes += [self._hole(path, *hole) for hole in check.holes]
+            holes += [self._hole(path, *hole) for hole in check.holes if not is_lost(self._lost, *hole[:2])]
             last = check
         self._check_snapshot(self.end_offset)
         if last is not None and not last.is_active:
             yield from self._check_end(last)
         yield from self._epoch_findings
-        if not is_compacted and not self._has_damage:
+        if not is_compacted and not self._has_damage and not self._lost:
             yield from self._uncompacted_findings(holes)
             yield from self._snapshot_findings
 
@@ -141,9 +143,9 @@ class PartitionCheck:
                 base_offset,
             )
         elif base_offset > end_offset and not before.has_damaged_end:
-            if end_offset < before.known_end <= base_offset:
+            if end_offset < before.known_end <= base_offset and not self._lost:
                 yield _short(before, before.known_end, f"its index knows of offset {before.known_end - 1}")
-            else:
+            elif not is_lost(self._lost, end_offset, base_offset):
                 holes.append(self._hole(path, end_offset, base_offset, 0))
 
     def _check_end(self, last: SegmentCheck) -> Iterator[Finding]:

@@ -1,0 +1,239 @@
+"""Does what a recovery plan says, so that it can be taken back.
+
+A partition is recovered in a folder of its own inside it, which Kafka's loader passes over: its logs are linked there,
+or written anew without what is taken out; what else is wrong is left away; then the log engine opens it, which makes
+again what is missing. Only then do the files that differ take their places, one by one, each noted in the journal
+first: at no time are damaged bytes in one place only.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from core.common.clock import SystemClock
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem
+from core.common.topic_partition import TopicPartition
+from core.inspector.recovery_journal import JOURNAL, RecoveryJournal, undo
+from core.inspector.recovery_plan import Action, FolderPlan, Step
+from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
+from core.log.directory_lock import DirectoryLock
+from core.log.file_names import (
+    DAMAGED_RANGES,
+    HIGH_WATERMARK_CHECKPOINT,
+    INDEX_SUFFIX,
+    LOCK,
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    parse_partition_directory_name,
+)
+from core.log.log_config import LogConfig
+from core.log.log_loader import LogSettings, load_log
+from core.log.partition_metadata_file import write_partition_metadata
+
+_STAGE = "recovering"
+_COPY_BYTES = 4 * 1024 * 1024
+_INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+_ROOT_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
+
+
+class Recovery:
+    """Of one data directory, or of a partition's folder that is in none; owned by one task.
+
+    DirectoryLockedError where a broker owns the directory. OSError as the disk says.
+    """
+
+    def __init__(self, root: Path, filesystem: FileSystem | None = None) -> None:
+        self._root = root
+        self._filesystem = filesystem or FileSystem()
+        self._is_directory = (root / META_PROPERTIES).exists() or (root / LOCK).exists()
+        self._lock = DirectoryLock(root)
+
+    def __enter__(self) -> Recovery:
+        if self._is_directory:
+            self._lock.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def apply(self, plans: Sequence[FolderPlan]) -> None:
+        """What can be mended is; steps that can't be done are passed over."""
+        end_offsets: dict[TopicPartition, int] = {}
+        root_steps: list[Step] = []
+        for plan in plans:
+            if plan.directory.resolve() == self._root.resolve():
+                root_steps = plan.steps
+            elif plan.is_needed:
+                end_offset = self._apply_to_partition(plan)
+                partition = parse_partition_directory_name(plan.directory.resolve().name)
+                if partition is not None:
+                    end_offsets[partition] = end_offset
+        self._apply_to_root(root_steps, end_offsets)
+
+    def undo(self, directories: Sequence[Path]) -> int:
+        """Takes the last recovery of each folder back; how many files that were. AccessError as of the journal's."""
+        return sum(undo(directory, self._filesystem) for directory in directories)
+
+    # --- a partition
+
+    def _apply_to_partition(self, plan: FolderPlan) -> int:
+        """The log's end afterwards."""
+        stage = plan.directory / _STAGE
+        self._filesystem.remove_tree(stage)
+        self._filesystem.make_directory(stage)
+        try:
+            self._fill(stage, plan)
+            end_offset = self._rebuild(stage, plan)
+            self._swap(stage, plan)
+        finally:
+            self._filesystem.remove_tree(stage)
+        return end_offset
+
+    def _fill(self, stage: Path, plan: FolderPlan) -> None:
+        left_away = _left_away(plan)
+        for entry in os.scandir(plan.directory):
+            path = plan.directory / entry.name
+            if not entry.is_file() or _is_ours(entry.name) or path in left_away:
+                continue
+            steps = plan.of(path)
+            if not entry.name.endswith(LOG_SUFFIX):
+                shutil.copy2(path, stage / entry.name)  # the engine may write to it
+            elif any(step.action is Action.SET_ASIDE for step in steps):
+                continue
+            elif any(step.action in (Action.CUT_OUT, Action.TRUNCATE, Action.FIX) for step in steps):
+                self._write_log(path, stage / entry.name, steps)
+            else:
+                self._filesystem.link(path, stage / entry.name)
+        if plan.topic_id is not None:
+            write_partition_metadata(stage, plan.topic_id, self._filesystem)
+
+    def _write_log(self, source: Path, target: Path, steps: Sequence[Step]) -> None:
+        """The log without the bytes that are taken out, and with the fixed ones."""
+        fixes = {step.fix.position: step.fix.expected for step in steps if step.fix is not None}
+        file = self._filesystem.open_read(source)
+        out = self._filesystem.open_append(target)
+        try:
+            written = 0
+            for start, end in _kept(file.size(), steps):
+                position = start
+                while position < end:
+                    data = bytearray(file.read_at(min(_COPY_BYTES, end - position), position))
+                    for at, value in fixes.items():
+                        if position <= at < position + len(data):
+                            data[at - position] = value
+                    out.write_at(data, written)
+                    written += len(data)
+                    position += len(data)
+            out.sync()
+        finally:
+            file.close()
+            out.close()
+        shutil.copystat(source, target)
+
+    def _rebuild(self, stage: Path, plan: FolderPlan) -> int:
+        """The engine opens the partition and closes it; where the log ends."""
+        partition = parse_partition_directory_name(plan.directory.resolve().name) or TopicPartition(
+            plan.directory.resolve().name, 0
+        )
+        log_starts = read_offset_checkpoint(self._root / LOG_START_OFFSET_CHECKPOINT) if self._is_directory else {}
+        log = load_log(
+            stage,
+            partition,
+            LogConfig(),
+            LogSettings(SystemClock(), self._filesystem, producer_id_expiration_ms=1 << 62, keeps_cut_bytes=False),
+            log_start_offset=log_starts.get(partition, 0),
+            recovery_point=None,
+        ).log
+        end_offset = log.log_end_offset
+        log.close()
+        return end_offset
+
+    def _swap(self, stage: Path, plan: FolderPlan) -> None:
+        directory = plan.directory
+        journal = RecoveryJournal(directory, plan.lost(), self._filesystem)
+        new = {entry.name for entry in os.scandir(stage) if entry.is_file()}
+        old = {e.name for e in os.scandir(directory) if e.is_file() and not _is_ours(e.name)}
+        for name in sorted(new | old, key=lambda name: (not name.endswith(LOG_SUFFIX), name)):
+            if name not in new:
+                journal.replace(name, None)
+            elif name not in old or not _is_same(stage / name, directory / name):
+                journal.replace(name, stage / name)
+        journal.finish()
+
+    # --- the root
+
+    def _apply_to_root(self, steps: Sequence[Step], end_offsets: dict[TopicPartition, int]) -> None:
+        set_aside = [step.path for step in steps if step.action is Action.SET_ASIDE]
+        lowered = list(self._lowered_checkpoints(end_offsets)) if self._is_directory else []
+        if not set_aside and not lowered:
+            return
+        journal = RecoveryJournal(self._root, [], self._filesystem)
+        for path in set_aside:
+            journal.replace(path.name, None)
+        for path in lowered:
+            journal.replace(path.with_suffix("").name, path)
+        journal.finish()
+
+    def _lowered_checkpoints(self, end_offsets: dict[TopicPartition, int]) -> Iterator[Path]:
+        """New checkpoints, beside the old: no offset in them lies behind the end of a log that was recovered."""
+        for name in _ROOT_CHECKPOINTS:
+            try:
+                offsets = read_offset_checkpoint(self._root / name)
+            except CorruptRecordError:  # set aside
+                continue
+            fitting = {tp: min(offset, end_offsets.get(tp, offset)) for tp, offset in offsets.items()}
+            if fitting != offsets:
+                path = self._root / f"{name}.recovered"
+                write_offset_checkpoint(path, fitting, self._filesystem)
+                yield path
+
+
+def _left_away(plan: FolderPlan) -> set[Path]:
+    """Files that are made again: those named by the plan, and the indexes of logs that change."""
+    left = {plan.directory / DAMAGED_RANGES}
+    for step in plan.steps:
+        if step.action in (Action.NONE, Action.RESTORE):
+            continue
+        name = step.path.name
+        if name.endswith((LOG_SUFFIX, *_INDEXES)):
+            left |= {step.path.with_suffix(suffix) for suffix in _INDEXES}
+        elif step.action is Action.REBUILD and not name.endswith((".swap", ".cleaned")):
+            left.add(step.path)
+        if step.action is Action.TRUNCATE:
+            left |= {
+                path
+                for path in plan.directory.glob(f"*{SNAPSHOT_SUFFIX}")
+                if path.stem.isdecimal() and int(path.stem) > step.offset
+            }
+    return left
+
+
+def _kept(size: int, steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
+    """The bytes [start, end) of a log that stay."""
+    start = 0
+    for step in sorted(steps, key=lambda step: step.position):
+        if step.action in (Action.CUT_OUT, Action.TRUNCATE):
+            if step.position > start:
+                yield start, step.position
+            start = max(start, step.end_position)
+    if start < size:
+        yield start, size
+
+
+def _is_ours(name: str) -> bool:
+    return name == JOURNAL or ".before-recovery-" in name
+
+
+def _is_same(new: Path, old: Path) -> bool:
+    if new.samefile(old):
+        return True
+    return not new.name.endswith(LOG_SUFFIX) and new.read_bytes() == old.read_bytes()

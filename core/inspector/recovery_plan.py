@@ -1,0 +1,263 @@
+"""What `plog recover` would do about the findings of `plog verify`. Reads only; core.inspector.recovery does it.
+
+Salvage, the default: damaged bytes are taken out of their segment, every sound batch keeps its offset. Like Kafka: the
+log ends where the first damage begins. With fixed bits: a batch that one known byte makes sound again is kept. Whatever
+stands beside the logs is made again from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from core.common.errors import AccessError, CorruptRecordError
+from core.common.topic_partition import TopicPartition, uuid_text
+from core.inspector.bit_flip import ByteFix
+from core.inspector.file_kind import FileKind, kind_of
+from core.inspector.findings import Code, Finding
+from core.inspector.recovery_journal import OffsetRange
+from core.inspector.surroundings import DirectorySurroundings
+from core.inspector.verify import verify
+from core.log.file_names import (
+    LOG_SUFFIX,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    find_offset_files,
+    parse_offset_file_name,
+    parse_partition_directory_name,
+)
+from core.log.partition_metadata_file import read_partition_metadata
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryOptions:
+    is_like_kafka: bool = False
+    fixes_bits: bool = False
+
+
+class Action(StrEnum):
+    FIX = "fix"
+    CUT_OUT = "cut out"
+    TRUNCATE = "truncate"
+    SET_ASIDE = "set aside"
+    REBUILD = "rebuild"
+    RESTORE = "restore"
+    NONE = "can't mend"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do to one file: bytes [position, end_position), offsets `offset` to `last_offset`, -1 where there
+    are none to name. `records`: how many are lost by it; None where that is not known.
+    """
+
+    action: Action
+    path: Path
+    why: str
+    position: int = -1
+    end_position: int = -1
+    offset: int = -1
+    last_offset: int = -1
+    records: int | None = 0
+    fix: ByteFix | None = None
+
+
+@dataclass(slots=True)
+class FolderPlan:
+    """Of a partition's folder, or of a data directory's root. `topic_id`: what its `partition.metadata` is to say."""
+
+    directory: Path
+    steps: list[Step] = field(default_factory=list)
+    topic_id: bytes | None = None
+
+    @property
+    def is_needed(self) -> bool:
+        return any(step.action is not Action.NONE for step in self.steps)
+
+    def of(self, path: Path) -> list[Step]:
+        return [step for step in self.steps if step.path == path and step.action is not Action.NONE]
+
+    def lost(self) -> list[OffsetRange]:
+        """The offsets that are in no batch afterwards."""
+        return [
+            (step.offset, step.last_offset + 1 if step.last_offset >= 0 else None)
+            for step in self.steps
+            if step.action in (Action.CUT_OUT, Action.TRUNCATE, Action.SET_ASIDE) and step.offset >= 0
+        ]
+
+
+_DAMAGE = {
+    Code.CRC_MISMATCH,
+    Code.BAD_MAGIC,
+    Code.BAD_LENGTH,
+    Code.TORN_TAIL,
+    Code.ZEROED,
+    Code.GARBAGE,
+    Code.OFFSETS_NOT_RISING,
+}
+_REBUILT = {
+    Code.INDEX_MISSING,
+    Code.INDEX_CORRUPT,
+    Code.INDEX_MISMATCH,
+    Code.TIME_INDEX_MISSING,
+    Code.TIME_INDEX_CORRUPT,
+    Code.TIME_INDEX_MISMATCH,
+    Code.TRANSACTION_INDEX_CORRUPT,
+    Code.TRANSACTION_INDEX_MISMATCH,
+    Code.SNAPSHOT_CORRUPT,
+    Code.SNAPSHOT_MISMATCH,
+    Code.LEADER_EPOCHS_MISMATCH,
+    Code.UNFINISHED_SWAP,
+}
+
+
+def plan_recovery(path: Path, options: RecoveryOptions) -> Iterator[FolderPlan]:
+    """The plan of each folder in which something is wrong: a data directory's partitions, then its root.
+
+    AccessError where the path can't be read, or is a file.
+    """
+    if not path.is_dir():
+        raise AccessError(
+            f"{path} is no directory: a file is recovered with what stands beside it",
+            where=str(path),
+            hint="name the partition's folder, or the data directory",
+        )
+    by_folder: dict[Path, list[Finding]] = {}
+    for finding in verify(path):
+        by_folder.setdefault(Path(finding.path).parent, []).append(finding)
+    for directory, findings in sorted(by_folder.items(), key=lambda item: (item[0] == path, item[0])):
+        if parse_partition_directory_name(directory.resolve().name) or find_offset_files(directory, LOG_SUFFIX):
+            yield _Planner(directory, options).plan(findings)
+        else:
+            yield _plan_root(directory, findings)
+
+
+class _Planner:
+    def __init__(self, directory: Path, options: RecoveryOptions) -> None:
+        self._options = options
+        self._directory = directory
+        self._plan = FolderPlan(directory)
+
+    def plan(self, findings: list[Finding]) -> FolderPlan:
+        damage = [f for f in findings if f.code in _DAMAGE and f.end_position >= 0]
+        others = [f for f in findings if f not in damage]
+        damage.sort(key=lambda f: (f.path, f.position))
+        if self._options.is_like_kafka and damage:
+            self._truncate(damage)
+        else:
+            self._salvage(damage)
+        for finding in others:
+            self._plan.steps.append(self._step_beside(finding))
+        if damage:
+            self._rebuild_beside({Path(f.path) for f in damage})
+        return self._plan
+
+    def _salvage(self, damage: list[Finding]) -> None:
+        for finding in damage:
+            path = Path(finding.path)
+            if finding.fix is not None and self._options.fixes_bits:
+                step = Step(
+                    Action.FIX, path, str(finding.fix), finding.fix.position, finding.fix.position + 1,
+                    finding.offset, finding.last_offset, 0, finding.fix,
+                )  # fmt: skip
+            else:
+                why = finding.message if finding.fix is None else f"{finding.message}; --fix-bits would mend it"
+                step = Step(
+                    Action.CUT_OUT, path, f"{finding.code}: {why}", finding.position, finding.end_position,
+                    finding.offset, finding.last_offset, finding.records,
+                )  # fmt: skip
+            self._plan.steps.append(step)
+
+    def _truncate(self, damage: list[Finding]) -> None:
+        """The log ends at the first damage that is not mended."""
+        if self._options.fixes_bits:
+            fixed = [f for f in damage if f.fix is not None]
+            damage = [f for f in damage if f.fix is None]
+            self._salvage(
+                [f for f in fixed if not damage or (f.path, f.position) < (damage[0].path, damage[0].position)]
+            )
+        if not damage:
+            return
+        first = damage[0]
+        path = Path(first.path)
+        why = f"{first.code}: {first.message}; the log ends here, as Kafka would have it"
+        self._plan.steps.append(
+            Step(Action.TRUNCATE, path, why, first.position, path.stat().st_size, first.offset, -1, None)
+        )
+        base_offset = _base_offset(path)
+        for offset, later in find_offset_files(self._directory, LOG_SUFFIX):
+            if offset > base_offset:
+                why = f"behind the log's end at offset {first.offset}"
+                self._plan.steps.append(Step(Action.SET_ASIDE, later, why, 0, later.stat().st_size, offset, -1, None))
+
+    def _rebuild_beside(self, logs: set[Path]) -> None:
+        planned = {step.path for step in self._plan.steps}
+        for log in sorted(logs):
+            for suffix in (".index", ".timeindex"):
+                path = log.with_suffix(suffix)
+                if path not in planned:
+                    self._plan.steps.append(Step(Action.REBUILD, path, "its log changes"))
+
+    def _step_beside(self, finding: Finding) -> Step:
+        path = Path(finding.path)
+        why = f"{finding.code}: {finding.message}"
+        at = (finding.position, finding.end_position, finding.offset, finding.last_offset)
+        if finding.code is Code.LOG_SHORT:
+            return Step(
+                Action.REBUILD, path, f"{why}; what knows of more is made to fit", -1, -1, finding.offset,
+                finding.last_offset, finding.records,
+            )  # fmt: skip
+        if finding.code in _REBUILT:
+            return Step(Action.REBUILD, path, why, *at)
+        kind = kind_of(path)
+        if finding.code is Code.CHECKPOINT_CORRUPT and kind in (FileKind.LEADER_EPOCHS, FileKind.DAMAGED_RANGES):
+            return Step(Action.REBUILD, path, why)
+        if finding.code in (Code.METADATA_CORRUPT, Code.TOPIC_ID_MISMATCH) and path.name == PARTITION_METADATA:
+            topic_id = _find_topic_id(self._directory)
+            if topic_id is not None:
+                self._plan.topic_id = topic_id
+                return Step(Action.RESTORE, path, f"{why}; the topic's id is {uuid_text(topic_id)}")
+        return Step(Action.NONE, path, why, *at, finding.records)
+
+
+def _base_offset(path: Path) -> int:
+    parsed = parse_offset_file_name(path.name)
+    return parsed[0] if parsed else 0
+
+
+def _find_topic_id(directory: Path) -> bytes | None:
+    """What the metadata log says of a partition's topic, or else its other partitions, if they agree."""
+    partition = parse_partition_directory_name(directory.resolve().name)
+    if partition is None:
+        return None
+    root = directory.resolve().parent
+    known = DirectorySurroundings(root).topic_ids.get(partition.topic)
+    if known is not None:
+        return known
+    found = {_topic_id_of(path) for path in root.iterdir() if _is_sibling(path, partition)} - {None}
+    return found.pop() if len(found) == 1 else None
+
+
+def _is_sibling(path: Path, partition: TopicPartition) -> bool:
+    other = parse_partition_directory_name(path.name)
+    return other is not None and other.topic == partition.topic and other != partition
+
+
+def _topic_id_of(directory: Path) -> bytes | None:
+    try:
+        return read_partition_metadata(directory)
+    except (CorruptRecordError, OSError):
+        return None
+
+
+def _plan_root(directory: Path, findings: list[Finding]) -> FolderPlan:
+    plan = FolderPlan(directory)
+    for finding in findings:
+        path = Path(finding.path)
+        why = f"{finding.code}: {finding.message}"
+        is_needed = path.name == META_PROPERTIES
+        action = Action.NONE if is_needed or finding.code is not Code.CHECKPOINT_CORRUPT else Action.SET_ASIDE
+        plan.steps.append(Step(action, path, why))
+    return plan
