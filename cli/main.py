@@ -27,6 +27,9 @@ COMMANDS = {
     "dump-segment": ("cli.commands.dump_segment", "Print what is in a segment, index, snapshot or checkpoint."),
     "verify": ("cli.commands.verify", "Check files, partitions or data directories for damage."),
     "recover": ("cli.commands.recover", "Mend what verify finds: a plan first, then --apply, --undo."),
+    "diff": ("cli.commands.diff", "Compare two copies of a partition."),
+    "gaps": ("cli.commands.gaps", "Account for every offset without a record."),
+    "trace": ("cli.commands.trace", "One record's life: batch, transaction, readers, fate."),
     "spark-replay": ("cli.commands.spark_replay", "Replay offsets of topics with Spark, exactly once."),
 }
 """Name -> (module with `app`, one line of help). Modules are imported when their command is used."""

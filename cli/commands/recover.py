@@ -103,7 +103,7 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
 
 def _undo(path: Path) -> None:
     from core.inspector.recovery import Recovery
-    from core.inspector.recovery_journal import JOURNAL
+    from core.log.recovery_journal import JOURNAL
 
     directories = sorted({journal.parent for journal in (*path.glob(JOURNAL), *path.glob(f"*/{JOURNAL}"))})
     with Recovery(_root_of(path)) as recovery:

@@ -13,7 +13,6 @@ from core.common.filesystem import access_error
 from core.index.transaction_index import parse_transaction_index
 from core.inspector.findings import Code, Finding, Severity
 from core.inspector.producer_check import ProducerCheck
-from core.inspector.recovery_journal import is_lost, read_lost_offsets
 from core.inspector.segment_check import OnBytes, SegmentCheck, VerifyOptions
 from core.log.file_names import (
     LEADER_EPOCH_CHECKPOINT,
@@ -24,6 +23,7 @@ from core.log.file_names import (
 )
 from core.log.leader_epoch_cache import EpochEntry, parse_leader_epochs
 from core.log.producer_snapshot import parse_producer_snapshot
+from core.log.recovery_journal import is_lost, read_lost_offsets
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from core.common.clock import SystemClock
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
-from core.inspector.recovery_journal import JOURNAL, RecoveryJournal, undo
 from core.inspector.recovery_plan import Action, FolderPlan, Step
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
 from core.log.directory_lock import DirectoryLock
@@ -38,6 +37,7 @@ from core.log.file_names import (
 from core.log.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_metadata_file import write_partition_metadata
+from core.log.recovery_journal import JOURNAL, RecoveryJournal, undo
 
 _STAGE = "recovering"
 _COPY_BYTES = 4 * 1024 * 1024

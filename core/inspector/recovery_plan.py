@@ -17,7 +17,6 @@ from core.common.topic_partition import TopicPartition, uuid_text
 from core.inspector.bit_flip import ByteFix
 from core.inspector.file_kind import FileKind, kind_of
 from core.inspector.findings import Code, Finding
-from core.inspector.recovery_journal import OffsetRange
 from core.inspector.surroundings import DirectorySurroundings
 from core.inspector.verify import verify
 from core.log.file_names import (
@@ -29,6 +28,7 @@ from core.log.file_names import (
     parse_partition_directory_name,
 )
 from core.log.partition_metadata_file import read_partition_metadata
+from core.log.recovery_journal import OffsetRange
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,17 +37,17 @@ class DirectoryReader:
             raise failure from error
         if is_partition:
             partition = parse_partition_directory_name(directory.resolve().name)
-            self._root = directory.resolve().parent
+            self.root = directory.resolve().parent
             self.partitions = {partition or TopicPartition(directory.resolve().name, 0): directory}
         else:
-            self._root = directory
+            self.root = directory
             parsed = ((parse_partition_directory_name(name), directory / name) for name in sorted(names))
             self.partitions = {tp: path for tp, path in parsed if tp and tp.topic != CLUSTER_METADATA_TOPIC}
         self._log_starts = self._checkpoint(LOG_START_OFFSET_CHECKPOINT)
 
     def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
         try:
-            return read_offset_checkpoint(self._root / name)
+            return read_offset_checkpoint(self.root / name)
         except CorruptRecordError:
             return {}
 
@@ -74,7 +74,7 @@ class DirectoryReader:
         """Of a log that a broker of Kafka's writes to just now, as of its last checkpoint; None elsewhere: what plog
         appends is committed at once.
         """
-        holder = find_lock_holder(self._root)
+        holder = find_lock_holder(self.root)
         if holder is None or holder.pid:
             return None
         return self._checkpoint(HIGH_WATERMARK_CHECKPOINT).get(partition)

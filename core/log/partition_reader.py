@@ -173,9 +173,9 @@ class PartitionReader:
         return None
 
     def _headers(self, segment: SegmentReader, position: int) -> Iterator[Batch]:
-        return segment.records.iter_headers(position, self._end_position(segment))
+        return segment.records.iter_headers(position, self.end_position(segment))
 
-    def _end_position(self, segment: SegmentReader) -> int:
+    def end_position(self, segment: SegmentReader) -> int:
         is_last = segment is self.segments[-1]
         return self.torn.position if is_last and self.torn is not None else segment.records.size_bytes
 
@@ -190,13 +190,13 @@ class PartitionReader:
         end_offset = min(end_offset, self.last_stable_offset if read_committed else self.end_offset)
         first = bisect_right([s.base_offset for s in self.segments], start_offset) - 1
         segments = self.segments[max(first, 0) :]
-        aborted = self._aborted_transactions(segments, start_offset) if read_committed else []
+        aborted = self.aborted_transactions(segments, start_offset) if read_committed else []
         hidden = AbortedFilter(aborted)
         for segment in segments:
             if segment.base_offset >= end_offset:
                 return
             position = segment.position_before(start_offset)
-            for batch in segment.records.iter_batches(position, self._end_position(segment)):
+            for batch in segment.records.iter_batches(position, self.end_position(segment)):
                 if batch.last_offset < start_offset:
                     continue
                 if batch.last_offset >= end_offset and batch.base_offset >= end_offset:
@@ -243,7 +243,7 @@ class PartitionReader:
             return offset, ongoing
         return 0, {}
 
-    def _aborted_transactions(self, segments: list[SegmentReader], start_offset: int) -> list[AbortedTransaction]:
+    def aborted_transactions(self, segments: list[SegmentReader], start_offset: int) -> list[AbortedTransaction]:
         """Those that end at or behind `start_offset`, by their first offsets."""
         found = []
         for segment in segments:

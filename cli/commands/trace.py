@@ -1,0 +1,159 @@
+"""`plog trace`."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import DataDirOption, default_data_dir, say
+from cli.output import OutputFormat, OutputOption, Row, write_rows
+from core.common.errors import UsageError
+
+if TYPE_CHECKING:
+    from core.inspector.trace import Trace
+    from core.log.directory_reader import DirectoryReader
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+_PLACE = re.compile(r"(?P<topic>[^@:]+)(:(?P<partition>\d+))?(@(?P<offset>\d+))?")
+
+
+@app.command()
+def trace(
+    place: Annotated[str, typer.Argument(metavar="TOPIC[:PARTITION]@OFFSET", help="The record.")],
+    data_dir: DataDirOption = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="The newest record with this key, instead of @OFFSET.")
+    ] = None,
+    output: OutputOption = OutputFormat.table,
+) -> None:
+    """One record's life: batch, producer, transaction and its outcome, who has read it, what will take it.
+
+    Reads a data directory's files, Kafka's or plog's. Where the offset has no record, says why.
+
+    \b
+    Example:
+      plog trace txn_multisegment@3 --data-dir sample-data/partition
+    """
+    from core.inspector.trace import Tracer
+    from core.log.directory_reader import DirectoryReader
+
+    match = _PLACE.fullmatch(place)
+    if match is None or (match["offset"] is None) == (key is None):
+        raise UsageError(f"{place!r}: expected TOPIC@OFFSET, TOPIC:PARTITION@OFFSET, or TOPIC with --key")
+    reader = DirectoryReader(data_dir or default_data_dir())
+    tracer = Tracer(reader, time.time_ns() // 1_000_000)
+    traces = []
+    for partition in _partitions(reader, match["topic"], match["partition"]):
+        if key is None:
+            traces.append(tracer.trace(partition, int(match["offset"])))
+        elif (newest := max(tracer.find_key(partition, key.encode()), default=None)) is not None:
+            traces.append(tracer.trace(partition, newest))
+    if output is OutputFormat.json:
+        print(json.dumps([_as_json(trace) for trace in traces], indent=2))
+    else:
+        for found in traces:
+            write_rows(_rows(found), ["what", "value"], output)
+    is_found = any(trace.record is not None for trace in traces)
+    if key is not None and not is_found:
+        say(f"no record with key {key!r} in {match['topic']}")
+    raise typer.Exit(0 if is_found else 1)
+
+
+def _partitions(reader: DirectoryReader, topic: str, number: str | None) -> list[Any]:
+    from core.common.error_code import ErrorCode
+    from core.common.errors import KafkaError
+    from core.common.topic_partition import TopicPartition
+
+    numbers = reader.topics.get(topic, [])
+    wanted = numbers if number is None else [n for n in numbers if n == int(number)]
+    if not wanted:
+        what = f"no topic {topic!r}" if number is None else f"no partition {number} of {topic!r}"
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{what} in {reader.directory}")
+    return [TopicPartition(topic, n) for n in wanted]
+
+
+def _rows(trace: Trace) -> list[Row]:
+    return [{"what": what, "value": value} for what, value in _lines(trace)]
+
+
+def _lines(trace: Trace) -> list[tuple[str, Any]]:
+    from core.common.time_text import time_text
+
+    found = _as_json(trace)
+    lines: list[tuple[str, Any]] = [("record", f"{trace.partition} offset {trace.offset}")]
+    if trace.record is None:
+        gap = trace.gap
+        why = "no record there yet" if gap is None else f"{gap.reason.value}: {gap.evidence}"
+        lines.append(("missing", why))
+    for name, value in (found["record"] or {}).items():
+        lines.append((name, f"{value} ({time_text(value)})" if name == "timestamp" else _shown(value)))
+    for name, value in (found["batch"] or {}).items():
+        if value is not None:
+            lines.append((f"batch {name}", value))
+    if trace.transaction is not None:
+        transaction = trace.transaction
+        text = f"{transaction.state}, from offset {transaction.first_offset}"
+        if transaction.marker_offset is not None and transaction.marker_timestamp is not None:
+            text += f", marker at offset {transaction.marker_offset} ({time_text(transaction.marker_timestamp)})"
+        lines.append(("transaction", text))
+    for group in trace.groups:
+        passed = (
+            f"read it by {time_text(group.passed_timestamp)}"
+            if group.passed_timestamp is not None
+            else "has not read it"
+        )
+        lines.append((f"group {group.group}", f"{passed}; committed offset {group.committed_offset}"))
+    lines += [("fate", text) for text in trace.fate]
+    return lines
+
+
+def _shown(value: object) -> object:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | list | dict) else value
+
+
+def _as_json(trace: Trace) -> dict[str, Any]:
+    from core.inspector.segment_dump import batch_row
+    from core.records.envelope import encode_bytes, encode_headers_json
+
+    record, transaction, gap = trace.record, trace.transaction, trace.gap
+    return {
+        "topic": trace.partition.topic,
+        "partition": trace.partition.partition,
+        "offset": trace.offset,
+        "missing": None if gap is None else {"reason": gap.reason.value, "evidence": gap.evidence},
+        "record": None
+        if record is None
+        else {
+            "timestamp": record.timestamp,
+            "key": json.loads(encode_bytes(record.key)),
+            "value": json.loads(encode_bytes(record.value)),
+            "headers": json.loads(encode_headers_json(record.headers)),
+            "sequence": trace.sequence,
+        },
+        "batch": None if trace.batch is None else {"file": str(trace.file), **batch_row(trace.batch)},
+        "transaction": None
+        if transaction is None
+        else {
+            "state": transaction.state,
+            "first_offset": transaction.first_offset,
+            "marker_offset": transaction.marker_offset,
+            "marker_timestamp": transaction.marker_timestamp,
+            "coordinator_epoch": transaction.coordinator_epoch,
+        },
+        "groups": [
+            {
+                "group": group.group,
+                "committed_offset": group.committed_offset,
+                "committed_timestamp": group.committed_timestamp,
+                "passed_offset": group.passed_offset,
+                "passed_timestamp": group.passed_timestamp,
+            }
+            for group in trace.groups
+        ],
+        "fate": trace.fate,
+    }

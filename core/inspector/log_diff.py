@@ -1,0 +1,215 @@
+"""Two copies of a partition, compared: replicas, before and after compaction, before and after recovery. Reads only.
+
+Batches that are the same bytes are passed over whole; where they differ, records are compared one by one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from core.common.errors import AccessError, CorruptRecordError
+from core.inspector.findings import Finding
+from core.inspector.segment_walk import Damage, SegmentWalk
+from core.log.file_names import LOG_SUFFIX, find_offset_files, parse_offset_file_name
+from core.records.batches import Batch
+from core.records.record import Record
+from core.records.record_batch import RecordBatch
+
+
+class DifferenceKind(StrEnum):
+    ONLY_IN_A = "only in A"
+    ONLY_IN_B = "only in B"
+    RECORD = "record differs"
+    BATCH = "batch differs"
+
+
+class Difference(NamedTuple):
+    """Offsets `offset` to `last_offset`; positions are those in A's and B's segment, -1 where it is not there."""
+
+    kind: DifferenceKind
+    offset: int
+    last_offset: int
+    detail: str
+    position_a: int = -1
+    position_b: int = -1
+
+
+@dataclass(slots=True)
+class LogDiff:
+    """Owned by one task. Iterate it, then look at the counts."""
+
+    a: Path
+    b: Path
+    same_records: int = 0
+    first_divergent_offset: int | None = None
+    """Of the first offset that has not the same record in both."""
+    findings: list[Finding] | None = None
+    """Damage in either, which was passed over."""
+
+    def __iter__(self) -> Iterator[Difference]:
+        """In order of offsets. AccessError where a copy can't be read."""
+        self.findings = []
+        merged: Difference | None = None
+        for difference in self._differences():
+            is_one_sided = difference.kind in (DifferenceKind.ONLY_IN_A, DifferenceKind.ONLY_IN_B)
+            if difference.kind is not DifferenceKind.BATCH and self.first_divergent_offset is None:
+                self.first_divergent_offset = difference.offset
+            if (
+                merged is not None
+                and is_one_sided
+                and merged.kind is difference.kind
+                and merged.detail == difference.detail
+                and difference.offset == merged.last_offset + 1
+            ):
+                merged = merged._replace(last_offset=difference.last_offset)
+                continue
+            if merged is not None:
+                yield merged
+            merged = difference
+        if merged is not None:
+            yield merged
+
+    def _differences(self) -> Iterator[Difference]:
+        a, b = _Copy(self.a, self.findings or []), _Copy(self.b, self.findings or [])
+        self.findings = a.findings = b.findings
+        while a.peek() is not None or b.peek() is not None:
+            if not a.records and not b.records and (pair := _same_batches(a, b)) is not None:
+                yield from pair[1]
+                self.same_records += pair[0]
+                continue
+            yield from self._next_record(a, b)
+
+    def _next_record(self, a: _Copy, b: _Copy) -> Iterator[Difference]:
+        first_a, first_b = a.first_record(), b.first_record()
+        if first_a is None and first_b is None:
+            return
+        if first_b is None or (first_a is not None and first_a.offset < first_b.offset):
+            assert first_a is not None
+            position = a.take()
+            yield Difference(
+                DifferenceKind.ONLY_IN_A, first_a.offset, first_a.offset, b.absence(first_a.offset), position
+            )
+        elif first_a is None or first_b.offset < first_a.offset:
+            position = b.take()
+            yield Difference(
+                DifferenceKind.ONLY_IN_B, first_b.offset, first_b.offset, a.absence(first_b.offset), -1, position
+            )
+        else:
+            position_a, position_b = a.take(), b.take()
+            fields = [name for name in Record._fields if getattr(first_a, name) != getattr(first_b, name)]
+            if fields:
+                offset = first_a.offset
+                detail = f"{', '.join(fields)} differ" if len(fields) > 1 else f"{fields[0]} differs"
+                yield Difference(DifferenceKind.RECORD, offset, offset, detail, position_a, position_b)
+            else:
+                self.same_records += 1
+
+
+class _Copy:
+    """One side: its batches in order, and the records of those that were opened."""
+
+    def __init__(self, path: Path, findings: list[Finding]) -> None:
+        self.findings = findings
+        self.records: deque[tuple[Record, int]] = deque()
+        self._last_offset = -1
+        self._start_offset: int | None = None
+        self._batches = self._walk(path)
+        self._head: Batch | None = None
+        self._is_at_end = False
+
+    def _walk(self, path: Path) -> Iterator[Batch]:
+        for log, base_offset in _logs(path):
+            walk = SegmentWalk(log, base_offset)
+            try:
+                for item in walk:
+                    if isinstance(item, Damage):
+                        self.findings.append(item.finding(log))
+                    else:
+                        yield item
+            finally:
+                walk.close()
+
+    def peek(self) -> Batch | Record | None:
+        """What comes next, records of an opened batch first; None at the end."""
+        return self.records[0][0] if self.records else self.next_batch()
+
+    def next_batch(self) -> Batch | None:
+        if self._head is None and not self._is_at_end:
+            self._head = next(self._batches, None)
+            self._is_at_end = self._head is None
+        return self._head
+
+    def pass_batch(self) -> None:
+        assert self._head is not None
+        if self._start_offset is None:
+            self._start_offset = self._head.base_offset
+        self._last_offset = self._head.last_offset
+        self._head = None
+
+    def first_record(self) -> Record | None:
+        while not self.records:
+            batch = self.next_batch()
+            if batch is None:
+                return None
+            with contextlib.suppress(CorruptRecordError):  # verify --deep tells of it
+                self.records.extend((record, batch.position) for record in batch.records())
+            self.pass_batch()
+        return self.records[0][0]
+
+    def take(self) -> int:
+        """Passes over the first record; where its batch lies."""
+        return self.records.popleft()[1]
+
+    def absence(self, offset: int) -> str:
+        """Why a copy has no record of that offset, as far as its own offsets tell."""
+        if self._start_offset is None or offset < self._start_offset:
+            return "before the other's first record"
+        if self.peek() is None:
+            return "behind the other's last record"
+        return "not in the other"
+
+
+def _same_batches(a: _Copy, b: _Copy) -> tuple[int, list[Difference]] | None:
+    """(how many records, what differs beside them) of two batches with the same bytes, passed over; None where they
+    are not.
+    """
+    first, second = a.next_batch(), b.next_batch()
+    if first is None or second is None or first.last_offset != second.last_offset:
+        return None
+    if first.crc != second.crc or first.size_bytes != second.size_bytes or first.magic != second.magic:
+        return None
+    differences = []
+    if isinstance(first, RecordBatch) and isinstance(second, RecordBatch):
+        if first.base_offset != second.base_offset:
+            return None
+        if first.partition_leader_epoch != second.partition_leader_epoch:
+            detail = f"leader epoch {first.partition_leader_epoch} and {second.partition_leader_epoch}"
+            differences.append(
+                Difference(
+                    DifferenceKind.BATCH, first.base_offset, first.last_offset, detail, first.position, second.position
+                )
+            )
+    count = first.count if isinstance(first, RecordBatch) else len(first.records())
+    a.pass_batch()
+    b.pass_batch()
+    return count, differences
+
+
+def _logs(path: Path) -> list[tuple[Path, int]]:
+    """The segments of a partition's folder, or one `.log`; AccessError where there are none."""
+    if path.is_dir():
+        logs = [(log, offset) for offset, log in find_offset_files(path, LOG_SUFFIX)]
+    else:
+        parsed = parse_offset_file_name(path.name)
+        logs = [(path, parsed[0] if parsed else 0)]
+    if not logs:
+        raise AccessError(
+            f"no segments in {path}", where=str(path), hint="name two copies of one partition's folder, or two .log"
+        )
+    return logs

@@ -1,0 +1,251 @@
+"""One record's life, from the files of a data directory: its batch and producer, its transaction, who has read it, and
+what will take it. Reads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from core.common.errors import CorruptRecordError
+from core.common.topic_partition import TopicPartition
+from core.inspector.surroundings import DirectorySurroundings
+from core.log.directory_reader import DirectoryReader
+from core.log.gap_ledger import Gap, GapLedger
+from core.log.log_config import LogConfig, stored_topic_values
+from core.log.partition_reader import PartitionReader, SegmentReader
+from core.records.batches import Batch
+from core.records.control_record import read_end_transaction_marker
+from core.records.record import Record
+from core.records.record_batch import RecordBatch
+
+_OFFSETS_TOPIC = "__consumer_offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """`state`: committed, aborted or open. The marker's fields are None while it is open."""
+
+    state: str
+    first_offset: int
+    marker_offset: int | None = None
+    marker_timestamp: int | None = None
+    coordinator_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProgress:
+    """`passed_timestamp`: of the first commit behind the record that __consumer_offsets still holds; None where the
+    group's last commit is not behind it. Times in ms.
+    """
+
+    group: str
+    committed_offset: int
+    committed_timestamp: int
+    passed_offset: int | None
+    passed_timestamp: int | None
+
+
+@dataclass(slots=True)
+class Trace:
+    """`record` and `batch` are None where the offset has no record: `gap` says why then."""
+
+    partition: TopicPartition
+    offset: int
+    record: Record | None = None
+    batch: Batch | None = None
+    file: Path | None = None
+    gap: Gap | None = None
+    sequence: int | None = None
+    transaction: Transaction | None = None
+    groups: list[GroupProgress] = field(default_factory=list)
+    fate: list[str] = field(default_factory=list)
+    """What will take it, each in words."""
+
+
+class Tracer:
+    """Of one data directory; owned by one task. `now_ms`: what retention is reckoned from."""
+
+    def __init__(self, reader: DirectoryReader, now_ms: int) -> None:
+        self._reader = reader
+        self._now_ms = now_ms
+        self._surroundings = DirectorySurroundings(reader.root)
+
+    def trace(self, partition: TopicPartition, offset: int) -> Trace:
+        """AccessError where there is no such partition; CorruptRecordError where the record's batch is damaged."""
+        log = self._reader.open(partition)
+        trace = Trace(partition, offset)
+        try:
+            found = _find(log, offset)
+            if found is not None:
+                segment, batch, record = found
+                trace.batch, trace.record, trace.file = batch, record, segment.path
+                self._describe(trace, log, segment, batch, record)
+            else:
+                trace.gap = self._find_gap(log, partition, offset)
+        finally:
+            log.close()
+        trace.groups = self._groups(partition, offset)
+        return trace
+
+    def find_key(self, partition: TopicPartition, key: bytes) -> Iterator[int]:
+        """Offsets of the records with that key, in order."""
+        log = self._reader.open(partition)
+        try:
+            for batch in log.read(log.start_offset, log.end_offset, read_committed=False):
+                yield from (record.offset for record in batch.records() if record.key == key)
+        finally:
+            log.close()
+
+    # --- the record itself
+
+    def _describe(
+        self, trace: Trace, log: PartitionReader, segment: SegmentReader, batch: Batch, record: Record
+    ) -> None:
+        if isinstance(batch, RecordBatch) and batch.base_sequence >= 0:
+            trace.sequence = (batch.base_sequence + record.offset - batch.base_offset) & 0x7FFFFFFF
+        if batch.is_transactional and not batch.is_control:
+            trace.transaction = _find_transaction(log, batch)
+        trace.fate = list(self._fate(log, segment, trace))
+
+    def _find_gap(self, log: PartitionReader, partition: TopicPartition, offset: int) -> Gap | None:
+        if offset >= log.end_offset:
+            return None
+        is_compacted = self._surroundings.of(partition).is_compacted or None
+        ledger = GapLedger(log, offset, offset + 1, read_committed=False, is_compacted=is_compacted)
+        return next(iter(ledger), None)
+
+    # --- what will take it
+
+    def _fate(self, log: PartitionReader, segment: SegmentReader, trace: Trace) -> Iterator[str]:
+        image = self._surroundings.image
+        config = LogConfig.from_values(
+            stored_topic_values({} if image is None else image.topic_configs(trace.partition.topic))
+        )
+        if image is None:
+            yield "the directory has no metadata log: reckoned with Kafka's defaults"
+        is_active = segment is log.segments[-1]
+        if is_active:
+            yield "in the active segment: neither retention nor compaction takes it before that rolls"
+        if "delete" in config.cleanup_policy:
+            yield from self._retention(log, segment, config)
+        if "compact" in config.cleanup_policy:
+            yield self._compaction(log, trace)
+
+    def _retention(self, log: PartitionReader, segment: SegmentReader, config: LogConfig) -> Iterator[str]:
+        if config.retention_ms >= 0:
+            newest = max((batch.max_timestamp for batch in segment.records.iter_headers(0)), default=-1)
+            due = newest + config.retention_ms
+            when = "was due" if due <= self._now_ms else "is due"
+            yield f"retention.ms {config.retention_ms}: its segment {when} for deletion at {due}"
+        if config.retention_bytes >= 0:
+            behind = sum(s.records.size_bytes for s in log.segments if s.base_offset > segment.base_offset)
+            left = config.retention_bytes - behind
+            yield (
+                f"retention.bytes {config.retention_bytes}: its segment goes when {left} bytes more are written"
+                if left > 0
+                else f"retention.bytes {config.retention_bytes}: its segment is due for deletion, {behind} bytes follow"
+            )
+        if config.retention_ms < 0 and config.retention_bytes < 0:
+            yield "retention.ms and retention.bytes are unlimited: no deletion"
+
+    def _compaction(self, log: PartitionReader, trace: Trace) -> str:
+        assert trace.record is not None
+        if trace.record.key is None:
+            return "cleanup.policy compact: it has no key, the cleaner drops it"
+        newer = None
+        for batch in log.read(trace.offset + 1, log.last_stable_offset):
+            for record in batch.records():
+                if record.key == trace.record.key and record.offset > trace.offset:
+                    newer = record.offset
+        if newer is not None:
+            return f"cleanup.policy compact: superseded by offset {newer}, the next cleaning of its segment takes it"
+        if trace.record.value is None:
+            return "cleanup.policy compact: a tombstone, kept until delete.retention.ms after its first cleaning"
+        return "cleanup.policy compact: the last record of its key, kept"
+
+    # --- who has read it
+
+    def _groups(self, partition: TopicPartition, offset: int) -> list[GroupProgress]:
+        """What the directory's own __consumer_offsets says; other brokers may hold other groups."""
+        found: dict[str, GroupProgress] = {}
+        for number in self._reader.topics.get(_OFFSETS_TOPIC, []):
+            for group, committed, timestamp in _commits(self._reader, number, partition):
+                if committed is None:
+                    found.pop(group, None)
+                    continue
+                before = found.get(group)
+                passed = (before.passed_offset, before.passed_timestamp) if before else (None, None)
+                if committed <= offset:
+                    passed = (None, None)
+                elif passed[0] is None:
+                    passed = (committed, timestamp)
+                found[group] = GroupProgress(group, committed, timestamp, *passed)
+        return sorted(found.values(), key=lambda progress: progress.group)
+
+
+def _commits(reader: DirectoryReader, number: int, partition: TopicPartition) -> Iterator[tuple[str, int | None, int]]:
+    """(group, committed offset or None for a deletion, time of the commit), in order."""
+    from core.coordinator.group_records import read_record
+    from core.protocol.schema.group_records import OffsetCommitKey, OffsetCommitValue
+
+    log = reader.open(TopicPartition(_OFFSETS_TOPIC, number))
+    try:
+        for batch in log.read(log.start_offset, log.end_offset):
+            for record in batch.records():
+                try:
+                    read = read_record(record.key or b"", record.value)
+                except CorruptRecordError:
+                    continue
+                if read is None or not isinstance(read[0], OffsetCommitKey):
+                    continue
+                key, value = read
+                if (key.topic, key.partition) != partition:
+                    continue
+                if isinstance(value, OffsetCommitValue):
+                    yield key.group, value.offset, value.commit_timestamp
+                else:
+                    yield key.group, None, record.timestamp
+    except CorruptRecordError:
+        return  # what comes before the damage is true; plog verify tells of it
+    finally:
+        log.close()
+
+
+def _find(log: PartitionReader, offset: int) -> tuple[SegmentReader, Batch, Record] | None:
+    """Where the record of that offset lies; None where there is none."""
+    if not log.start_offset <= offset < log.end_offset:
+        return None
+    segment = [s for s in log.segments if s.base_offset <= offset][-1]
+    position = segment.position_of(offset)
+    if position >= segment.records.size_bytes:
+        return None
+    batch = segment.records.read_batch(position)
+    try:
+        batch.ensure_valid()
+        record = next((r for r in batch.records() if r.offset == offset), None)
+    except CorruptRecordError as error:
+        raise error.in_file(segment.path) from None
+    return None if record is None else (segment, batch, record)
+
+
+def _find_transaction(log: PartitionReader, batch: Batch) -> Transaction:
+    """The one that a batch is part of: between its producer's marker before and the one behind."""
+    first_offset = batch.base_offset
+    for segment in log.segments:
+        for header in segment.records.iter_headers(0, log.end_position(segment)):
+            if header.producer_id != batch.producer_id or not header.is_transactional:
+                continue
+            if not header.is_control:
+                first_offset = min(first_offset, header.base_offset)
+            elif header.base_offset < batch.base_offset:
+                first_offset = batch.base_offset
+            else:
+                record = segment.records.read_batch(header.position).records()[0]
+                marker = read_end_transaction_marker(record)
+                if marker is None:
+                    continue
+                state = "committed" if marker.is_commit else "aborted"
+                return Transaction(state, first_offset, record.offset, record.timestamp, marker.coordinator_epoch)
+    return Transaction("open", first_offset)
