@@ -28,6 +28,7 @@ COMMANDS = {
     "verify": ("cli.commands.verify", "Check files, partitions or data directories for damage."),
     "recover": ("cli.commands.recover", "Mend what verify finds: a plan first, then --apply, --undo."),
     "diff": ("cli.commands.diff", "Compare two copies of a partition."),
+    "stats": ("cli.commands.stats", "What a log is made of: sizes, codecs, keys, producers."),
     "gaps": ("cli.commands.gaps", "Account for every offset without a record."),
     "trace": ("cli.commands.trace", "One record's life: batch, transaction, readers, fate."),
     "spark-replay": ("cli.commands.spark_replay", "Replay offsets of topics with Spark, exactly once."),

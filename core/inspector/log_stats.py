@@ -1,0 +1,292 @@
+"""What a partition's log is made of: its batches over time, sizes, codecs and what others would make of them, keys,
+producers. Reads only; headers of every batch, records of a spread sample.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from core.common.errors import CorruptRecordError
+from core.inspector.findings import Finding
+from core.inspector.segment_walk import Damage, SegmentWalk
+from core.records.batches import Batch
+from core.records.compression import CompressionType, compress
+from core.records.record_batch import HEADER_SIZE, RecordBatch
+
+_MOST_BUCKETS = 120
+_FIRST_WIDTH_MS = 1000
+_SAMPLES = 128
+_SAMPLE_BYTES = 32 * 1024 * 1024
+"""Uncompressed; no more is looked into."""
+
+_FUTURE_MS = 3_600_000
+"""message.timestamp.after.max.ms: further ahead of the clock a broker takes no record."""
+
+_TOP_KEYS = 10
+
+
+@dataclass(slots=True)
+class TimeBuckets:
+    """Counts by time, in as many equal buckets as are worth looking at: their width doubles when there are too many."""
+
+    width_ms: int = _FIRST_WIDTH_MS
+    records: Counter[int] = field(default_factory=Counter)
+    bytes: Counter[int] = field(default_factory=Counter)
+
+    def add(self, timestamp: int, records: int, size_bytes: int) -> None:
+        number = timestamp // self.width_ms
+        self.records[number] += records
+        self.bytes[number] += size_bytes
+        while max(self.records) - min(self.records) >= _MOST_BUCKETS:
+            self.width_ms *= 2
+            self.records, self.bytes = _halved(self.records), _halved(self.bytes)
+
+    def rows(self) -> list[tuple[int, int, int]]:
+        """(start in ms, records, bytes), empty buckets too."""
+        if not self.records:
+            return []
+        numbers = range(min(self.records), max(self.records) + 1)
+        return [(number * self.width_ms, self.records[number], self.bytes[number]) for number in numbers]
+
+
+def _halved(counts: Counter[int]) -> Counter[int]:
+    halved: Counter[int] = Counter()
+    for number, count in counts.items():
+        halved[number // 2] += count
+    return halved
+
+
+@dataclass(slots=True)
+class Spread:
+    """How values of at least 0 are spread, to one part in sixteen."""
+
+    counts: Counter[int] = field(default_factory=Counter)
+    most: int = 0
+
+    def add(self, value: int) -> None:
+        shift = max(value.bit_length() - 5, 0)
+        self.counts[value >> shift << shift] += 1
+        self.most = max(self.most, value)
+
+    def quantile(self, share: float) -> int:
+        """The value that a share of all is not above; 0 where there are none."""
+        awaited = share * sum(self.counts.values())
+        for value, count in sorted(self.counts.items()):
+            awaited -= count
+            if awaited <= 0:
+                return value
+        return self.most
+
+
+@dataclass(slots=True)
+class ProducerStats:
+    producer_id: int
+    epoch: int
+    batches: int = 0
+    records: int = 0
+    is_transactional: bool = False
+    first_timestamp: int = -1
+    last_timestamp: int = -1
+
+
+@dataclass(slots=True)
+class SegmentStats:
+    path: Path
+    base_offset: int
+    size_bytes: int
+    batches: int = 0
+    records: int = 0
+    first_timestamp: int = -1
+    last_timestamp: int = -1
+    damaged_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Sample:
+    """Batches that were opened. `stored_bytes`: their records as they lie in the file; `as_codec`: as each codec would
+    have them.
+    """
+
+    batches: int = 0
+    records: int = 0
+    stored_bytes: int = 0
+    plain_bytes: int = 0
+    as_codec: Counter[str] = field(default_factory=Counter)
+    null_keys: int = 0
+    null_values: int = 0
+    with_headers: int = 0
+    keys: Counter[bytes] = field(default_factory=Counter)
+    key_sizes: Spread = field(default_factory=Spread)
+    value_sizes: Spread = field(default_factory=Spread)
+
+    def saving(self, codec: str) -> float:
+        """Share of the stored bytes that another codec would save; negative where it would cost."""
+        return 1 - self.as_codec[codec] / self.stored_bytes if self.stored_bytes else 0.0
+
+    def top_keys(self) -> list[tuple[bytes, int]]:
+        return self.keys.most_common(_TOP_KEYS)
+
+
+@dataclass(slots=True)
+class LogStats:
+    """Of one partition. Times in ms; -1 where there are none."""
+
+    segments: list[SegmentStats] = field(default_factory=list)
+    batches: int = 0
+    records: int = 0
+    size_bytes: int = 0
+    start_offset: int = -1
+    end_offset: int = 0
+    missing_offsets: int = 0
+    control_batches: int = 0
+    transactional_batches: int = 0
+    first_timestamp: int = -1
+    last_timestamp: int = -1
+    out_of_order_batches: int = 0
+    most_late_ms: int = 0
+    future_batches: int = 0
+    over_time: TimeBuckets = field(default_factory=TimeBuckets)
+    batch_bytes: Spread = field(default_factory=Spread)
+    batch_records: Spread = field(default_factory=Spread)
+    codecs: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Batches and bytes of each."""
+    magics: Counter[int] = field(default_factory=Counter)
+    producers: dict[int, ProducerStats] = field(default_factory=dict)
+    sample: Sample = field(default_factory=Sample)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def collect_stats(
+    segments: Iterable[tuple[int, Path]], now_ms: int, on_bytes: Callable[[int], None] = lambda _size: None
+) -> LogStats:
+    """Of the `.log` files with their base offsets. AccessError where one can't be read."""
+    files = list(segments)
+    collector = _Collector(now_ms, sum(path.stat().st_size for _, path in files))
+    for base_offset, path in files:
+        collector.read(base_offset, path, on_bytes)
+    return collector.stats
+
+
+class _Collector:
+    def __init__(self, now_ms: int, total_bytes: int) -> None:
+        self.stats = LogStats()
+        self._now_ms = now_ms
+        self._sample_every = total_bytes // _SAMPLES
+        self._next_sample = 0
+        self._largest_timestamp = -1
+
+    def read(self, base_offset: int, path: Path, on_bytes: Callable[[int], None]) -> None:
+        walk = SegmentWalk(path, base_offset)
+        stats = self.stats
+        segment = SegmentStats(path, base_offset, walk.size_bytes)
+        stats.segments.append(segment)
+        next_offset = max(stats.end_offset, base_offset)
+        try:
+            for item in walk:
+                if isinstance(item, Damage):
+                    stats.findings.append(item.finding(path))
+                    segment.damaged_bytes += item.end_position - item.position
+                    next_offset = max(next_offset, item.end_offset or 0)
+                    continue
+                count = self._count(item)
+                first = item.base_offset if isinstance(item, RecordBatch) else item.last_offset - count + 1
+                if stats.start_offset < 0:
+                    stats.start_offset = next_offset = first
+                stats.missing_offsets += max(first - next_offset, 0) + item.last_offset - first + 1 - count
+                next_offset = item.last_offset + 1
+                self._see(item, segment, count)
+        finally:
+            walk.close()
+        stats.end_offset = next_offset
+        stats.size_bytes += walk.size_bytes
+        on_bytes(walk.size_bytes)
+
+    def _count(self, batch: Batch) -> int:
+        if isinstance(batch, RecordBatch):
+            return int(batch.count)
+        try:
+            return len(batch.records()) if batch.attributes & 0x07 else 1
+        except CorruptRecordError:
+            return 1
+
+    def _see(self, batch: Batch, segment: SegmentStats, count: int) -> None:
+        stats, size, timestamp = self.stats, batch.size_bytes, batch.max_timestamp
+        stats.batches += 1
+        segment.batches += 1
+        stats.batch_bytes.add(size)
+        stats.batch_records.add(count)
+        stats.magics[batch.magic] += 1
+        batches, codec_bytes = stats.codecs.get(_codec_text(batch), (0, 0))
+        stats.codecs[_codec_text(batch)] = batches + 1, codec_bytes + size
+        stats.transactional_batches += batch.is_transactional
+        if batch.is_control:  # with the broker's clock, not the producers'
+            stats.control_batches += 1
+            stats.missing_offsets += count
+            return
+        self._see_time(timestamp, segment)
+        stats.records += count
+        segment.records += count
+        if timestamp >= 0:
+            stats.over_time.add(timestamp, count, size)
+        if batch.has_producer_id:
+            self._see_producer(batch, count)
+        position = sum(s.size_bytes for s in stats.segments[:-1]) + batch.position
+        if count and position >= self._next_sample and stats.sample.plain_bytes < _SAMPLE_BYTES:
+            self._next_sample = position + self._sample_every
+            self._look_into(batch)
+
+    def _see_time(self, timestamp: int, segment: SegmentStats) -> None:
+        stats = self.stats
+        if timestamp < 0:
+            return
+        for scope in (stats, segment):
+            scope.first_timestamp = timestamp if scope.first_timestamp < 0 else min(scope.first_timestamp, timestamp)
+            scope.last_timestamp = max(scope.last_timestamp, timestamp)
+        if timestamp < self._largest_timestamp:
+            stats.out_of_order_batches += 1
+            stats.most_late_ms = max(stats.most_late_ms, self._largest_timestamp - timestamp)
+        self._largest_timestamp = max(self._largest_timestamp, timestamp)
+        stats.future_batches += timestamp > self._now_ms + _FUTURE_MS
+
+    def _see_producer(self, batch: Batch, count: int) -> None:
+        producer = self.stats.producers.get(batch.producer_id)
+        if producer is None:
+            producer = ProducerStats(batch.producer_id, batch.producer_epoch, first_timestamp=batch.max_timestamp)
+            self.stats.producers[batch.producer_id] = producer
+        producer.epoch = batch.producer_epoch
+        producer.batches += 1
+        producer.records += count
+        producer.is_transactional |= batch.is_transactional
+        producer.last_timestamp = batch.max_timestamp
+
+    def _look_into(self, batch: Batch) -> None:
+        sample = self.stats.sample
+        try:
+            records = batch.records()
+            plain = bytes(batch.records_section()) if isinstance(batch, RecordBatch) else b""
+        except CorruptRecordError:
+            return  # verify --deep tells of it
+        sample.batches += 1
+        sample.records += len(records)
+        for record in records:
+            sample.null_keys += record.key is None
+            sample.null_values += record.value is None
+            sample.with_headers += bool(record.headers)
+            sample.key_sizes.add(len(record.key or b""))
+            sample.value_sizes.add(len(record.value or b""))
+            if record.key is not None:
+                sample.keys[record.key] += 1
+        if not plain:
+            return
+        sample.stored_bytes += batch.size_bytes - HEADER_SIZE
+        sample.plain_bytes += len(plain)
+        for codec in CompressionType:
+            sample.as_codec[codec.text] += len(compress(codec, plain))
+
+
+def _codec_text(batch: Batch) -> str:
+    number = batch.attributes & 0x07
+    return CompressionType(number).text if number < len(CompressionType) else str(number)
