@@ -70,18 +70,19 @@ def _log(name: str, log: Mapping[str, Any]) -> str:
     ]
     if sample["stored_bytes"]:
         parts += [
-            f"<h2>Compressed anew</h2><p>{sample['batches']} batches, {size_text(sample['stored_bytes'])} as stored</p>",
+            "<h2>Compressed anew</h2>",
+            f"<p>{sample['batches']} batches, {size_text(sample['stored_bytes'])} as stored</p>",
             _bars(
                 ("codec", "bytes", "saves"),
                 [(r["codec"], r["bytes"], f"{r['saving']:.1%}") for r in sample["recompressed"]],
             ),
         ]
     if sample["records"]:
-        parts += [
+        parts.append(
             f"<h2>Keys</h2><p>of {sample['records']:,} records looked into: {sample['distinct_keys']:,} different, "
-            f"{sample['null_keys']:,} null; {sample['null_values']:,} null values</p>",
-            _bars(("key", "records"), [(k["key"], k["records"]) for k in sample["top_keys"]]),
-        ]
+            f"{sample['null_keys']:,} null; {sample['null_values']:,} null values</p>"
+        )
+        parts.append(_bars(("key", "records"), [(k["key"], k["records"]) for k in sample["top_keys"]]))
     if log["producers"]:
         producers = [(str(p["producer_id"]), p["records"], f"{p['epoch']}") for p in log["producers"]]
         parts += ["<h2>Producers</h2>", _bars(("producer id", "records", "epoch"), producers)]
