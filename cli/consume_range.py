@@ -11,7 +11,8 @@ from cli.record_source import Offsets, RecordSource
 from core.common.errors import UsageError
 from core.common.time_text import find_time
 from core.common.topic_partition import TopicPartition
-from core.records.columns import RecordColumns, decode_columns, group_batches
+from core.records.batches import group_batches
+from core.records.columns import RecordColumns, decode_columns
 
 _FIRST_TIME = 100_000_000_000
 """Whole numbers from here on are epoch milliseconds (1973), below it they are offsets; with @ in front, always a

@@ -16,7 +16,8 @@ from core.client.kafka_client import KafkaClient
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
-from core.records.columns import RecordColumns, decode_columns, group_batches
+from core.records.batches import group_batches
+from core.records.columns import RecordColumns, decode_columns
 
 Formatter = Callable[[TopicPartition, RecordColumns], memoryview]
 

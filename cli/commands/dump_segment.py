@@ -9,19 +9,24 @@ import time
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.findings_out import print_findings
 from cli.options import say
-from cli.output import OutputFormat, is_terminal, write_rows
+from cli.output import OutputFormat, Row, is_terminal, write_rows
 from core.common.errors import AccessError
 
 if TYPE_CHECKING:
     from core.inspector.file_dump import FileDump
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+SCHEMA = 1
+"""Of the rows in docs/dump-log.md: columns are added to it, never taken away or changed."""
+
+_SHOWN_CHARACTERS = 60
 
 
 class DumpFormat(StrEnum):
@@ -54,6 +59,16 @@ def dump_segment(
         str | None, typer.Option("--time", metavar="T", help="Begin with the first batch that is as new as T.")
     ] = None,
     max_records: Annotated[int | None, typer.Option("--max-records", metavar="N", help="Stop after so many.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="Only records with this key (implies --print-data-log).")
+    ] = None,
+    key_format: Annotated[
+        str, typer.Option("--key-format", metavar="FORMAT", help="utf8, hex, base64, json, int64be, struct:>qi, ...")
+    ] = "utf8",
+    value_format: Annotated[
+        str, typer.Option("--value-format", metavar="FORMAT", help="Likewise, or a function of yours: module:function.")
+    ] = "utf8",
+    hex_: Annotated[bool, typer.Option("--hex", help="Every byte, with the field that it belongs to.")] = False,
     format_: Annotated[
         DumpFormat | None,
         typer.Option("--format", help="kafka is the text of Kafka's own tool, and the default for a pipe; else table."),
@@ -70,17 +85,24 @@ def dump_segment(
     from core.common.time_text import parse_time
     from core.inspector.file_dump import find_dumps
     from core.inspector.segment_dump import DumpOptions
+    from core.inspector.value_format import parse_value_format
 
     if verify_index_only or index_sanity_check:
         raise typer.Exit(_check_indexes(paths, sanity_only=index_sanity_check))
+    with_data = print_data_log or key is not None or format_ is DumpFormat.arrow
     options = DumpOptions(
-        with_records=print_data_log or deep_iteration or format_ is DumpFormat.arrow,
-        with_data=print_data_log or format_ is DumpFormat.arrow,
+        with_records=with_data or deep_iteration,
+        with_data=with_data,
         start_offset=offset or 0,
         start_timestamp=None if time_ is None else parse_time(time_, time.time_ns() // 1_000_000),
         max_records=max_records,
+        key=None if key is None else key.encode("utf-8", "surrogateescape"),
+        key_format=parse_value_format(key_format),
+        value_format=parse_value_format(value_format),
     )
     dumps = (dump for path in paths for dump in find_dumps(path, options))
+    if hex_:
+        raise typer.Exit(_print_hex(dumps))
     chosen = format_ or (DumpFormat.table if is_terminal() else DumpFormat.kafka)
     raise typer.Exit(_print(dumps, chosen))
 
@@ -103,18 +125,48 @@ def _print(dumps: Iterator[FileDump], format_: DumpFormat) -> int:
 def _print_one(dump: FileDump, format_: DumpFormat) -> None:
     match format_:
         case DumpFormat.kafka:
-            for piece in dump.kafka_text():
-                sys.stdout.buffer.write(piece)
+            _print_text(dump)
         case DumpFormat.table:
             rows = list(dump.rows())
             print(f"{dump.path}: {dump.kind.value}" + ("" if rows else ", empty"), flush=True)
             if rows:
-                write_rows(rows, list(rows[0]), OutputFormat.table)
+                write_rows([_readable(row) for row in rows], list(rows[0]), OutputFormat.table)
         case DumpFormat.ndjson:
+            encode = json.JSONEncoder().encode
+            write = sys.stdout.write
             for row in dump.rows():
-                print(json.dumps({"file": str(dump.path), "kind": dump.kind.value, **row}))
+                write(encode({"schema": SCHEMA, "file": str(dump.path), "kind": dump.kind.value, **row}) + "\n")
         case DumpFormat.csv:
             _print_csv(dump)
+
+
+def _print_text(dump: FileDump) -> None:
+    sys.stdout.flush()
+    try:
+        fd = sys.stdout.fileno()
+    except OSError:  # no real file: a test's
+        for piece in dump.kafka_text():
+            sys.stdout.buffer.write(piece)
+        return
+    dump.write_kafka_text(fd)
+
+
+def _print_hex(dumps: Iterator[FileDump]) -> int:
+    """Position, bytes, field and value; sixteen bytes a line."""
+    findings = []
+    for dump in dumps:
+        print(f"{dump.path}: {dump.kind.value}")
+        for field in dump.hex_fields():
+            where = "        " if field.position < 0 else f"{field.position:08x}"
+            value = field.value if isinstance(field.value, str) else json.dumps(field.value)
+            shown = value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}..."
+            print(f"{where}  {field.data[:16].hex(' '):<47}  {'  ' * field.depth}{field.name}: {shown}")
+            for start in range(16, len(field.data), 16):
+                where = "        " if field.position < 0 else f"{field.position + start:08x}"
+                print(f"{where}  {field.data[start : start + 16].hex(' ')}")
+        findings += dump.findings
+    sys.stdout.flush()
+    return print_findings(findings)
 
 
 def _print_csv(dump: FileDump) -> None:
@@ -124,15 +176,25 @@ def _print_csv(dump: FileDump) -> None:
         if not header:
             header = list(row)
             writer.writerow(["file", *header])
-        cells = (",".join(map(str, v)) if isinstance(v, list) else v for v in row.values())
-        writer.writerow([str(dump.path), *cells])
+        writer.writerow([str(dump.path), *_readable(row).values()])
+
+
+def _readable(row: Row) -> Row:
+    """Names of headers as a list, all else that is no plain value as JSON."""
+    return {name: _cell(value) for name, value in row.items()}
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ",".join(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
 def _print_arrow(dumps: Iterator[FileDump]) -> Iterator[FileDump]:
     """One Arrow IPC stream of every log's records; files of other kinds are passed over."""
     import pyarrow as pa
 
-    from core.inspector.segment_dump import ARROW_SCHEMA
+    from core.inspector.arrow_batch import ARROW_SCHEMA
 
     with pa.ipc.new_stream(sys.stdout.buffer, ARROW_SCHEMA) as stream:
         for dump in dumps:

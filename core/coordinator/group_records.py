@@ -7,6 +7,7 @@ are those that Kafka 4.3 writes. Source: org.apache.kafka.coordinator.group.Grou
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from core.common.errors import CorruptRecordError, MalformedMessageError
@@ -22,9 +23,19 @@ _NO_TOPIC_ID = bytes(16)
 
 Message = Any  # an instance of one of the classes of `protocol.schema.group_records`
 
-_TYPES: dict[int, tuple[type[Message], type[Message]]] = {
-    schema_of(key).api_key: (key, value)
-    for key, value in (
+RecordTypes = Mapping[int, tuple[type[Message], type[Message]]]
+"""Classes of key and value by record type."""
+
+
+def record_types(pairs: Iterable[tuple[type[Message], type[Message]]]) -> RecordTypes:
+    types = {schema_of(key).api_key: (key, value) for key, value in pairs}
+    if schema.OffsetCommitKey in (key for key, _ in types.values()):
+        types[0] = types[schema_of(schema.OffsetCommitKey).api_key]
+    return types
+
+
+_TYPES = record_types(
+    (
         (schema.OffsetCommitKey, schema.OffsetCommitValue),
         (schema.GroupMetadataKey, schema.GroupMetadataValue),
         (schema.ConsumerGroupMetadataKey, schema.ConsumerGroupMetadataValue),
@@ -35,7 +46,7 @@ _TYPES: dict[int, tuple[type[Message], type[Message]]] = {
         (schema.ConsumerGroupCurrentMemberAssignmentKey, schema.ConsumerGroupCurrentMemberAssignmentValue),
         (schema.ConsumerGroupRegularExpressionKey, schema.ConsumerGroupRegularExpressionValue),
     )
-}
+)
 
 
 class GroupRecord(NamedTuple):
@@ -56,13 +67,13 @@ class CommittedOffset(NamedTuple):
     topic_id: bytes = _NO_TOPIC_ID
 
 
-def read_record(key: bytes, value: bytes | None) -> tuple[Message, Message | None] | None:
-    """The messages in a record's key and value; None for a type that is not known here. CorruptRecordError where the
-    bytes do not hold what the type says.
+def read_record(key: bytes, value: bytes | None, types: RecordTypes = _TYPES) -> tuple[Message, Message | None] | None:
+    """The messages in a record's key and value; None for a type that is not among `types`, those of the groups that
+    plog has. CorruptRecordError where the bytes do not hold what the type says.
     """
     try:
         (type_,) = _INT16.unpack_from(key)
-        classes = _TYPES.get(type_ or schema_of(schema.OffsetCommitKey).api_key)
+        classes = types.get(type_)
         if classes is None:
             return None
         key_class, value_class = classes
@@ -74,7 +85,7 @@ def read_record(key: bytes, value: bytes | None) -> tuple[Message, Message | Non
             raise CorruptRecordError(f"{value_class.__name__} of unknown version {version}")
         read_value, _ = codec(value_class, version).decode(memoryview(value), _INT16.size)
     except (struct.error, MalformedMessageError) as error:
-        raise CorruptRecordError(f"no record of a group: {error}") from error
+        raise CorruptRecordError(f"no record of a coordinator: {error}") from error
     return read_key, read_value
 
 

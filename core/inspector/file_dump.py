@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.filesystem import access_error
-from core.inspector.file_kind import FileKind, kind_of
+from core.inspector.file_kind import FileKind, ensure_regular, kind_of
 from core.inspector.findings import Finding, Severity, corrupt_code
+from core.inspector.hex_dump import HexField, hex_fields
+from core.inspector.in_turns import write_all
 from core.inspector.index_dump import Row, dump_rows, kafka_text
 from core.inspector.segment_dump import DumpOptions, SegmentDump
-from core.log.file_names import parse_partition_directory_name
+from core.log.file_names import LOG_SUFFIX, parse_offset_file_name, parse_partition_directory_name
 
 _LOGS = (FileKind.LOG, FileKind.METADATA_SNAPSHOT)
 
@@ -39,6 +42,21 @@ class FileDump:
             yield from self._follow(SegmentDump(self.path, self.options), SegmentDump.kafka_text)
         else:
             yield kafka_text(self.path, self.kind, self._small_rows()).encode("utf-8", "replace")
+
+    def write_kafka_text(self, fd: int) -> None:
+        """The same to a descriptor; of a large log on several CPUs."""
+        if not self.is_log:
+            for piece in self.kafka_text():
+                write_all(fd, [piece])
+            return
+        write_all(fd, [f"Dumping {self.path}\n".encode()])
+        dump = SegmentDump(self.path, self.options)
+        dump.write_kafka_text(fd)
+        self.findings += dump.findings
+
+    def hex_fields(self) -> Iterator[HexField]:
+        """Every byte, field by field."""
+        return hex_fields(self.path, self.kind, self.findings)
 
     def rows(self) -> Iterator[Row]:
         if self.is_log:
@@ -78,6 +96,7 @@ def find_dumps(path: Path, options: DumpOptions) -> Iterator[FileDump]:
         yield from _find_in_directory(path, options)
         return
     kind = kind_of(path)
+    ensure_regular(path)
     if kind is None:
         raise AccessError(
             f"{path} is no file that Kafka or plog writes",
@@ -92,9 +111,18 @@ def _find_in_directory(path: Path, options: DumpOptions) -> Iterator[FileDump]:
         entries = sorted(os.scandir(path), key=lambda entry: entry.name)
     except OSError as error:
         raise access_error(error, path, "read") from error
+    passed_over = _before(options.start_offset, [entry.name for entry in entries])
     for entry in entries:
         inner = path / entry.name
+        if entry.name in passed_over:
+            continue
         if entry.is_dir(follow_symlinks=False) and parse_partition_directory_name(entry.name) is not None:
             yield from _find_in_directory(inner, options)
         elif entry.is_file() and (kind := kind_of(inner)) is not None:
             yield FileDump(inner, kind, options)
+
+
+def _before(offset: int, names: list[str]) -> set[str]:
+    """The names of segments that end before the offset."""
+    logs = [(parsed[0], name) for name in names if (parsed := parse_offset_file_name(name)) and parsed[1] == LOG_SUFFIX]
+    return {name for (_, name), (following, _) in pairwise(logs) if following <= offset}

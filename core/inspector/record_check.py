@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from core.common.errors import CorruptRecordError
-from core.records.batches import Batch
-from core.records.columns import RecordColumns, decode_columns, group_batches
+from core.records.batches import Batch, group_batches
+from core.records.columns import RecordColumns, decode_columns
 from core.records.record_batch import DELETE_HORIZON_FLAG, RecordBatch
 
 

@@ -1,26 +1,44 @@
-"""What is in a `.log` (or KRaft `.checkpoint`): its batches, and on request its records, as text, rows or Arrow."""
+"""What is in a `.log` (or KRaft `.checkpoint`): its batches, and on request its records, as text, rows or Arrow.
+
+Large files are decoded by columns, small ones record by record: loading the column libraries takes longer than reading
+a few megabytes without them. Tests hold the two against each other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem
 from core.inspector.file_kind import FileKind, kind_of
 from core.inspector.findings import Code, Finding, Severity
+from core.inspector.in_turns import Buffer, write_all, write_in_turns
 from core.inspector.index_dump import Row
-from core.inspector.kafka_text import LineOptions, batch_line, interleave, record_lines, timestamp_type
+from core.inspector.kafka_text import (
+    RecordText,
+    batch_line,
+    control_text,
+    no_text,
+    plain_text,
+    record_lines,
+    timestamp_type,
+)
 from core.inspector.segment_walk import Damage, SegmentWalk, first_offset, is_valid
+from core.inspector.value_format import ValueFormat, as_utf8, format_text
 from core.log.file_names import parse_offset_file_name
-from core.records.batches import Batch
-from core.records.columns import RecordColumns, decode_columns, group_batches
+from core.log.partition_reader import SegmentReader
+from core.records.batches import Batch, group_batches
 from core.records.compression import CompressionType
-from core.records.envelope import encode_bytes
+from core.records.record import Record
 from core.records.record_batch import CODEC_MASK, RecordBatch
+
+_SMALL_BYTES = 4 * 1024 * 1024
+_SHARED_BYTES = 32 * 1024 * 1024
+"""From here on it pays to start another process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +46,7 @@ class DumpOptions:
     """`with_records`: records and not only batches; `with_data`: their keys and values too.
 
     `start_offset` leaves out what comes before it, `start_timestamp` the batches before the first that is as new;
-    `max_records` counts records, or batches where no records are asked for.
+    `max_records` counts records, or batches where no records are asked for. `key`: only records that have it.
     """
 
     with_records: bool = False
@@ -36,37 +54,16 @@ class DumpOptions:
     start_offset: int = 0
     start_timestamp: int | None = None
     max_records: int | None = None
-
-
-BATCH_COLUMNS = [
-    "position",
-    "size",
-    "base_offset",
-    "last_offset",
-    "count",
-    "max_timestamp",
-    "timestamp_type",
-    "codec",
-    "magic",
-    "crc",
-    "is_valid",
-    "leader_epoch",
-    "producer_id",
-    "producer_epoch",
-    "base_sequence",
-    "last_sequence",
-    "is_transactional",
-    "is_control",
-    "delete_horizon_ms",
-]
-RECORD_COLUMNS = ["offset", "timestamp", "timestamp_type", "key_size", "value_size", "headers"]
-DATA_COLUMNS = ["key", "value"]
+    key: bytes | None = None
+    key_format: ValueFormat = as_utf8
+    value_format: ValueFormat = as_utf8
 
 
 class SegmentDump:
     """One file; owned by one task. After the iteration `findings` says what was wrong on the way."""
 
     def __init__(self, path: Path, options: DumpOptions) -> None:
+        """AccessError where the file can't be read."""
         self.path = path
         self.findings: list[Finding] = []
         self._options = options
@@ -74,25 +71,48 @@ class SegmentDump:
         self._walk = SegmentWalk(path, _base_offset(path))
         self._stops_at_damage = False
         self._invalid_bytes = 0
-        self._topic = path.resolve().parent.name.rpartition("-")[0]
+        self._is_large = self._walk.size_bytes > _SMALL_BYTES and self._left is None and options.key is None
+        self._text_of, self._decoder = self._make_text()
+
+    def _make_text(self) -> tuple[RecordText, Any]:
+        """How keys and values become text, and the decoder of an internal topic's records where it is one."""
+        options = self._options
+        topic = self.path.resolve().parent.name.rpartition("-")[0]
+        decoder = None
+        if topic.startswith("__") and options.with_data:
+            from core.inspector.internal_records import decoded_text, find_decoder
+
+            decoder = find_decoder(topic)
+            if decoder is not None:
+                return (lambda record: decoded_text(record, decoder)), decoder
+        if not options.with_data:
+            return no_text, decoder
+        if options.key_format is as_utf8 and options.value_format is as_utf8:
+            return plain_text, decoder
+        return self._formatted_text, decoder
+
+    def _formatted_text(self, record: Record) -> str:
+        key, value = self._options.key_format(record.key), self._options.value_format(record.value)
+        text = "" if record.key is None else f" key: {format_text(key)}"
+        return text if record.value is None else f"{text} payload: {format_text(value)}"
 
     # --- what was asked for
 
     def _groups(self) -> Iterator[list[Batch]]:
-        """Batches in groups to be decoded together; one by one where records are counted."""
+        """Batches in groups to be decoded together, or one by one."""
         batches = self._batches()
-        if self._left is None:
+        if self._is_large:
             yield from group_batches(batches)
             return
-        while self._left > 0 and (batch := next(batches, None)) is not None:
+        while (self._left is None or self._left > 0) and (batch := next(batches, None)) is not None:
             yield [batch]
-            if not self._options.with_records:
+            if self._left is not None and not self._options.with_records:
                 self._left -= 1
         self._walk.close()
 
     def _batches(self) -> Iterator[Batch]:
         awaited = self._options.start_timestamp
-        for item in self._walk:
+        for item in self._walk.walk_from(self._start_position()):
             batch = self._framed(item) if isinstance(item, Damage) else item
             is_wanted = batch is not None and batch.last_offset >= self._options.start_offset
             if batch is not None and is_wanted and (awaited is None or batch.max_timestamp >= awaited):
@@ -101,6 +121,20 @@ class SegmentDump:
             if self._invalid_bytes and self._stops_at_damage:
                 break
         self._walk.close()
+
+    def _start_position(self) -> int:
+        """Where the indexes say that what is asked for begins, at the latest."""
+        offset, timestamp = self._options.start_offset, self._options.start_timestamp
+        if kind_of(self.path) is not FileKind.LOG or (not offset and timestamp is None):
+            return 0
+        reader = SegmentReader(self.path, _base_offset(self.path), FileSystem())
+        try:
+            by_offset = reader.position_before(offset)
+            return by_offset if timestamp is None else max(by_offset, reader.position_by_timestamp(timestamp))
+        except CorruptRecordError:
+            return 0
+        finally:
+            reader.close()
 
     def _framed(self, damage: Damage) -> Batch | None:
         """The damaged batch, where its frame is sound: it can be shown as it is."""
@@ -112,153 +146,187 @@ class SegmentDump:
         self._invalid_bytes += self._walk.size_bytes - damage.position if self._stops_at_damage else 0
         return None
 
-    def _take(self, columns: RecordColumns) -> RecordColumns:
-        """The rows that were asked for."""
-        if self._options.start_offset and len(columns) and columns.offsets[0] < self._options.start_offset:
-            columns = columns.select(columns.offsets >= self._options.start_offset)
+    def _is_wanted(self, record: Record) -> bool:
+        """Of a record in its turn: what is wanted is counted."""
+        options = self._options
+        if record.offset < options.start_offset or (options.key is not None and record.key != options.key):
+            return False
         if self._left is not None:
-            columns = columns.select(slice(0, self._left))
-            self._left -= len(columns)
-        return columns
+            if not self._left:
+                return False
+            self._left -= 1
+        return True
 
-    def _report(self, code: Code, batch: Batch, message: str) -> None:
+    def _report(self, batch: Batch, error: CorruptRecordError) -> None:
+        message = f"its records can't be read: {error.cause}"
         self.findings.append(
-            Finding(Severity.ERROR, code, str(self.path), message, batch.position, first_offset(batch))
+            Finding(Severity.ERROR, Code.BAD_BATCH, str(self.path), message, batch.position, first_offset(batch))
         )
 
     # --- as text
 
     def kafka_text(self) -> Iterator[bytes]:
         """Kafka's text, in pieces."""
-        self._stops_at_damage = True  # as Kafka's tool does
-        yield self._heading().encode()
+        yield self._start_text()
         for group in self._groups():
-            if self._options.with_records:
-                yield from self._text_with_records(group)
-            else:
-                yield "".join(map(batch_line, group)).encode()
-        if self._invalid_bytes:
-            yield f"Found {self._invalid_bytes} invalid bytes at the end of {self.path.name}\n".encode()
+            yield b"".join(self._group_text(group))
+        yield self._end_text()
 
-    def _heading(self) -> str:
+    def write_kafka_text(self, fd: int) -> None:
+        """The same to a descriptor, on as many CPUs as it is worth. OSError where it takes no more."""
+        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        if not self._is_large or self._walk.size_bytes < _SHARED_BYTES or workers < 2:
+            for piece in self.kafka_text():
+                write_all(fd, [piece])
+            return
+        import core.inspector.kafka_columns  # noqa: F401 - once, before there are several of us
+
+        write_all(fd, [self._start_text()])
+        outcomes = write_in_turns(
+            fd, self._groups, self._group_text, workers, lambda: (self.findings, self._invalid_bytes)
+        )
+        found = {finding: None for findings, _ in outcomes for finding in findings}
+        self.findings = sorted(found, key=lambda finding: finding.position)
+        write_all(fd, [self._end_text()])
+
+    def _start_text(self) -> bytes:
+        self._stops_at_damage = True  # as Kafka's tool does
         if kind_of(self.path) is FileKind.METADATA_SNAPSHOT:
             end_offset, _, epoch = self.path.stem.partition("-")
-            return f"Snapshot end offset: {_number(end_offset)}, epoch: {_number(epoch)}\n"
-        return f"Log starting offset: {_number(self.path.stem)}\n"
+            return f"Snapshot end offset: {_number(end_offset)}, epoch: {_number(epoch)}\n".encode()
+        return f"Log starting offset: {_number(self.path.stem)}\n".encode()
 
-    def _text_with_records(self, group: list[Batch]) -> Iterator[bytes]:
-        options = LineOptions(
-            with_data=self._options.with_data,
-            topic=self._topic,
-            first_offset=self._options.start_offset,
-            limit=self._left,
-        )
+    def _end_text(self) -> bytes:
+        if not self._invalid_bytes:
+            return b""
+        return f"Found {self._invalid_bytes} invalid bytes at the end of {self.path.name}\n".encode()
+
+    def _group_text(self, group: list[Batch]) -> list[Buffer]:
+        if not self._options.with_records:
+            return [batch_line(batch).encode() for batch in group]
+        pieces: list[Buffer] = []
+        run: list[Batch] = []
+        for batch in group:
+            if self._is_large and self._is_columnar(batch):
+                run.append(batch)
+                continue
+            pieces += self._column_text(run)
+            run = []
+            pieces += self._batch_text(batch)
+        return pieces + self._column_text(run)
+
+    def _is_columnar(self, batch: Batch) -> bool:
+        is_plain = self._text_of in (plain_text, no_text) and isinstance(batch, RecordBatch) and not batch.is_control
+        return is_plain and first_offset(batch) >= self._options.start_offset
+
+    def _column_text(self, batches: Sequence[Batch]) -> list[Buffer]:
+        if not batches:
+            return []
+        from core.inspector.kafka_columns import column_lines
+        from core.records.columns import decode_columns
+
         try:
-            yield b"".join(interleave(group, record_lines(group, options)))
+            columns = decode_columns(batches)
         except CorruptRecordError:
-            for batch in group:
-                yield batch_line(batch).encode()
-                try:
-                    yield b"".join(record_lines([batch], options))
-                except CorruptRecordError as error:
-                    self._report(Code.BAD_BATCH, batch, f"its records can't be read: {error.cause}")
-        if self._left is not None:
-            self._left -= sum(self._records_from(batch) for batch in group)
+            return [piece for batch in batches for piece in self._batch_text(batch)]
+        pieces: list[Buffer] = []
+        lines = column_lines(columns, with_data=self._options.with_data)
+        for batch, text in zip(batches, lines, strict=True):
+            pieces += (batch_line(batch).encode(), text)
+        return pieces
 
-    def _records_from(self, batch: Batch) -> int:
-        """How many records a batch has from the start offset on."""
-        return sum(record.offset >= self._options.start_offset for record in batch.records())
+    def _batch_text(self, batch: Batch) -> list[bytes]:
+        try:
+            lines = record_lines(batch, self._text_of, self._is_wanted)
+        except CorruptRecordError as error:
+            self._report(batch, error)
+            lines = []
+        if self._options.key is not None and not lines:
+            return []
+        return [batch_line(batch).encode(), *lines]
 
     # --- as rows
 
     def rows(self) -> Iterator[Row]:
-        """Records where they were asked for, else batches; columns as above."""
+        """Records where they were asked for, else batches; the columns of docs/dump-log.md."""
         for group in self._groups():
-            if not self._options.with_records:
-                yield from map(batch_row, group)
-                continue
-            for columns in self._columns(group):
-                yield from self._record_rows(self._take(columns))
-
-    def _columns(self, group: list[Batch]) -> Iterator[RecordColumns]:
-        """The group's records at once, or batch by batch where one is bad."""
-        try:
-            yield decode_columns(group)
-        except CorruptRecordError as error:
-            if len(group) == 1:
-                self._report(Code.BAD_BATCH, group[0], f"its records can't be read: {error.cause}")
-                return
             for batch in group:
-                yield from self._columns([batch])
+                if not self._options.with_records:
+                    yield batch_row(batch)
+                    continue
+                try:
+                    records = batch.records()
+                except CorruptRecordError as error:
+                    self._report(batch, error)
+                    continue
+                yield from (self._record_row(batch, record) for record in records if self._is_wanted(record))
 
-    def _record_rows(self, columns: RecordColumns) -> Iterator[Row]:
-        types = [timestamp_type(batch) for batch in columns.batches]
-        keys = columns.keys().to_pylist() if self._options.with_data else []
-        values = columns.values().to_pylist() if self._options.with_data else []
-        for row in range(len(columns)):
-            fields: dict[str, Any] = {
-                "offset": int(columns.offsets[row]),
-                "timestamp": int(columns.timestamps[row]),
-                "timestamp_type": types[columns.batch_numbers[row]],
-                "key_size": int(columns.key_lengths[row]),
-                "value_size": int(columns.value_lengths[row]),
-                "headers": [name.decode("utf-8", "replace") for name, _ in columns.headers(row)],
-            }
-            if self._options.with_data:
-                fields["key"] = _readable(keys[row])
-                fields["value"] = _readable(values[row])
-            yield fields
+    def _record_row(self, batch: Batch, record: Record) -> Row:
+        sequence = -1
+        if isinstance(batch, RecordBatch) and batch.base_sequence >= 0:
+            sequence = (batch.base_sequence + record.offset - batch.base_offset) & 0x7FFFFFFF
+        row: dict[str, Any] = {
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+            "timestamp_type": timestamp_type(batch),
+            "sequence": sequence,
+            "key_size": -1 if record.key is None else len(record.key),
+            "value_size": -1 if record.value is None else len(record.value),
+            "headers": [name.decode("utf-8", "replace") for name, _ in record.headers],
+            "batch_position": batch.position,
+            "leader_epoch": batch.partition_leader_epoch,
+            "producer_id": batch.producer_id,
+            "producer_epoch": batch.producer_epoch,
+            "is_transactional": batch.is_transactional,
+            "is_control": batch.is_control,
+        }
+        if self._options.with_data:
+            row["headers"] = [[as_utf8(name), as_utf8(value)] for name, value in record.headers]
+            row["key"], row["value"] = self._shown(batch, record)
+        return row
+
+    def _shown(self, batch: Batch, record: Record) -> tuple[Any, Any]:
+        """Key and value; of control records and internal topics what they say."""
+        if batch.is_control:
+            return None, control_text(record).strip()
+        if self._decoder is not None:
+            try:
+                key, value = self._decoder(record)
+            except CorruptRecordError:
+                return as_utf8(record.key), as_utf8(record.value)
+            return key, None if record.value is None else value
+        return self._options.key_format(record.key), self._options.value_format(record.value)
 
     # --- as Arrow
 
     def arrow(self) -> Iterator[Any]:  # pyarrow.RecordBatch
-        """Every record with its keys and values; `ARROW_SCHEMA`."""
+        """Every record with its keys and values; `arrow_batch.ARROW_SCHEMA`."""
+        from core.inspector.arrow_batch import arrow_batch
+
         for group in self._groups():
-            for columns in map(self._take, self._columns(group)):
-                if len(columns):
-                    yield self._arrow_batch(columns)
+            for columns in self._columns(group):
+                keep = columns.offsets >= self._options.start_offset
+                if self._options.key is not None:
+                    keep &= [key == self._options.key for key in columns.keys().to_pylist()]
+                wanted = columns if keep.all() else columns.select(keep)
+                if self._left is not None:
+                    wanted = wanted.select(slice(0, self._left))
+                    self._left -= len(wanted)
+                if len(wanted):
+                    yield arrow_batch(wanted)
 
-    def _arrow_batch(self, columns: RecordColumns) -> Any:
-        numbers = pa.array(columns.batch_numbers)
-        batches = columns.batches
-        headers = [
-            [{"name": name, "value": value} for name, value in columns.headers(row)] for row in range(len(columns))
-        ]
-        return pa.record_batch(
-            [
-                pa.array(columns.offsets),
-                pa.array(columns.timestamps),
-                pa.array([timestamp_type(b) for b in batches]).take(numbers),
-                columns.keys(),
-                columns.values(),
-                pa.array(headers, ARROW_SCHEMA.field("headers").type),
-                pa.array([b.position for b in batches], pa.int64()).take(numbers),
-                pa.array([b.partition_leader_epoch for b in batches], pa.int32()).take(numbers),
-                pa.array([b.producer_id for b in batches], pa.int64()).take(numbers),
-                pa.array([b.producer_epoch for b in batches], pa.int16()).take(numbers),
-                pa.array([b.is_transactional for b in batches], pa.bool_()).take(numbers),
-                pa.array([b.is_control for b in batches], pa.bool_()).take(numbers),
-            ],
-            schema=ARROW_SCHEMA,
-        )
+    def _columns(self, group: list[Batch]) -> Iterator[Any]:  # RecordColumns
+        """The group's records at once, or batch by batch where one is bad."""
+        from core.records.columns import decode_columns
 
-
-ARROW_SCHEMA = pa.schema(
-    [
-        ("offset", pa.int64()),
-        ("timestamp", pa.int64()),
-        ("timestamp_type", pa.string()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())]))),
-        ("batch_position", pa.int64()),
-        ("leader_epoch", pa.int32()),
-        ("producer_id", pa.int64()),
-        ("producer_epoch", pa.int16()),
-        ("is_transactional", pa.bool_()),
-        ("is_control", pa.bool_()),
-    ]
-)
+        try:
+            yield decode_columns(group)
+        except CorruptRecordError as error:
+            if len(group) == 1:
+                self._report(group[0], error)
+                return
+            for batch in group:
+                yield from self._columns([batch])
 
 
 def batch_row(batch: Batch) -> Row:
@@ -286,13 +354,6 @@ def batch_row(batch: Batch) -> Row:
         "is_control": batch.is_control,
         "delete_horizon_ms": batch.delete_horizon_ms,
     }
-
-
-def _readable(data: bytes | None) -> Any:
-    """A string where the bytes are UTF-8, else {"base64": ...}; as in envelopes."""
-    import json
-
-    return json.loads(encode_bytes(data))
 
 
 def _base_offset(path: Path) -> int:

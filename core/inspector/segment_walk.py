@@ -40,6 +40,7 @@ _READ_BYTES = 1024 * 1024
 _MAX_BATCH_BYTES = 100 * 1024 * 1024
 """socket.request.max.bytes: no client can send a larger one, and no more than this is held in memory."""
 
+_HEAD_BYTES = 4096
 _LENGTH_POSITION = 8
 _SMALLEST_ZERO_RUN = 512
 """A disk's sector: what a lost write leaves zeroed is no smaller."""
@@ -171,6 +172,10 @@ class SegmentWalk:
         if start >= 0 and start + size <= len(self._data):
             return self._data[start : start + size]
         return self._read(size, position)
+
+    def head(self, position: int, end: int) -> bytes:
+        """What lies there, as much as is worth looking at."""
+        return bytes(self._read(min(end - position, _HEAD_BYTES), position))
 
     # --- what is no run of sound batches
 
@@ -417,13 +422,13 @@ def _part_of(batch: Batch, position: int) -> str:
     at = position - batch.position
     if not isinstance(batch, RecordBatch):
         return "message"
-    for end, name in _FIELDS:
+    for end, name in FIELDS:
         if at < end:
             return name
     return "records"
 
 
-_FIELDS = (
+FIELDS = (
     (8, "base offset"),
     (12, "length"),
     (16, "leader epoch"),

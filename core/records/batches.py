@@ -6,7 +6,7 @@ Every entry, of any magic, starts with int64 offset and int32 length, and has it
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from core.common.errors import CorruptRecordError
 from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
@@ -91,3 +91,23 @@ def iter_whole_batches(buffer: memoryview, start: int = 0) -> Iterator[Batch]:
         batch = read_batch(buffer, start)
         yield batch
         start += batch.size_bytes
+
+
+GROUP_BYTES = 1024 * 1024
+"""Uncompressed bytes of batches that are best decoded together: larger groups fall out of the cache."""
+
+_COMPRESSED_WEIGHT = 4
+
+
+def group_batches(batches: Iterable[Batch], group_bytes: int = GROUP_BYTES) -> Iterator[list[Batch]]:
+    """Cuts a stream of batches into groups worth decoding together."""
+    group: list[Batch] = []
+    size = 0
+    for batch in batches:
+        group.append(batch)
+        size += batch.size_bytes * (_COMPRESSED_WEIGHT if batch.attributes & 0x07 else 1)
+        if size >= group_bytes:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

@@ -30,10 +30,6 @@ from core.records.record_batch import RecordBatch
 Int64s = npt.NDArray[np.int64]
 Bytes8 = npt.NDArray[np.uint8]
 
-GROUP_BYTES = 1024 * 1024
-"""Uncompressed bytes of batches that are best decoded together: larger groups fall out of the cache."""
-
-_COMPRESSED_WEIGHT = 4
 _PAD = bytes(16)
 """Behind the last record, so that reading a varint of hostile length stays inside the buffer."""
 
@@ -110,20 +106,6 @@ def gather(buffer: bytes, positions: Int64s, lengths: Int64s) -> Any:  # pyarrow
     indices = np.arange(1, 2 * count + 1, 2)
     null = lengths < 0
     return array.take(pa.array(indices, mask=null) if null.any() else pa.array(indices))
-
-
-def group_batches(batches: Iterable[Batch], group_bytes: int = GROUP_BYTES) -> Iterator[list[Batch]]:
-    """Cuts a stream of batches into groups worth decoding together."""
-    group: list[Batch] = []
-    size = 0
-    for batch in batches:
-        group.append(batch)
-        size += batch.size_bytes * (_COMPRESSED_WEIGHT if batch.compression else 1)
-        if size >= group_bytes:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
 
 
 def decode_columns(batches: Sequence[Batch], *, limit: int = DEFAULT_LIMIT) -> RecordColumns:

@@ -10,7 +10,8 @@ from typing import Any
 
 from core.common.topic_partition import TopicPartition
 from core.log.partition_reader import PartitionReader
-from core.records.columns import RecordColumns, decode_columns, group_batches
+from core.records.batches import group_batches
+from core.records.columns import RecordColumns, decode_columns
 from core.spark.record_schema import to_arrow
 
 TARGET_BYTES = 64 * 1024 * 1024

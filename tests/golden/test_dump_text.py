@@ -25,7 +25,7 @@ def dump(directory: str, *, with_records: bool) -> bytes:
 @pytest.mark.parametrize("text", TEXTS, ids=lambda p: p.name.removesuffix(".dump.txt"))
 def test_the_text_is_kafkas(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = text.name.removesuffix(".dump.txt")
-    if name.startswith(("__cluster_metadata", "__consumer_offsets")):
+    if name.startswith(("__cluster_metadata", "__consumer_offsets", "__transaction_state")):
         pytest.skip("plog decodes these without being told: see the tests below")
     monkeypatch.chdir(GOLDEN)
     expected = text.read_bytes()
@@ -41,12 +41,13 @@ def test_metadata_records_are_decoded_as_kafka_decodes_them(monkeypatch: pytest.
     assert snapshot[: snapshot.index(b".snapshot\n")] in found
 
 
-@pytest.mark.parametrize("number", range(3))
-def test_groups_records_are_decoded_as_kafka_decodes_them(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with --offsets-decoder, which need not be given."""
+@pytest.mark.parametrize(
+    "name", [*(f"__consumer_offsets-{n}" for n in range(3)), *(f"__transaction_state-{n}" for n in range(2))]
+)
+def test_coordinators_records_are_decoded_as_kafka_decodes_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with --offsets-decoder and --transaction-log-decoder, which need not be given."""
     monkeypatch.chdir(GOLDEN)
-    found = dump(f"__consumer_offsets-{number}", with_records=True)
-    assert (GOLDEN / f"__consumer_offsets-{number}.decoded.txt").read_bytes() in found
+    assert (GOLDEN / f"{name}.decoded.txt").read_bytes() in dump(name, with_records=True)
 
 
 DAMAGED = {

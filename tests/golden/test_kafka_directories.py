@@ -18,8 +18,8 @@ from core.log.meta_properties import read_meta_properties
 from core.log.partition_metadata_file import read_partition_metadata
 from core.log.partition_reader import PartitionReader
 from core.log.producer_snapshot import parse_producer_snapshot
-from core.records.batches import Batch
-from core.records.columns import decode_columns, group_batches
+from core.records.batches import Batch, group_batches
+from core.records.columns import decode_columns
 from core.records.record import Record
 from tests.support.golden import GOLDEN, GoldenCase, GoldenRecord, case, directories, golden_cases
 

@@ -12,7 +12,14 @@ import pytest
 
 from core.protocol import schema as schema_package
 from core.protocol.message import Field, VersionRange, schema_of
-from core.protocol.schema import group_records, metadata_records
+from core.protocol.schema import (
+    group_records,
+    metadata_records,
+    share_group_records,
+    share_state_records,
+    streams_group_records,
+    transaction_records,
+)
 from tests.support.oracle import message_definition, requires_kafka
 
 pytestmark = [requires_kafka, pytest.mark.java]
@@ -20,7 +27,8 @@ pytestmark = [requires_kafka, pytest.mark.java]
 CLIENTS = [
     module
     for _, name, _ in pkgutil.iter_modules(schema_package.__path__, f"{schema_package.__name__}.")
-    if (module := importlib.import_module(name)) not in (group_records, metadata_records)
+    if not name.endswith("_records") or name.endswith("control_records")
+    if (module := importlib.import_module(name))
 ]
 FILE_NAMES = {"ZkMigrationStateRecord": "ZkMigrationRecord"}
 
@@ -38,6 +46,10 @@ CASES = [
     *((cls, "kafka-clients", "common/message") for module in CLIENTS for cls in messages(module)),
     *((cls, "kafka-metadata", "common/metadata") for cls in messages(metadata_records)),
     *((cls, "kafka-group-coordinator", "common/message") for cls in messages(group_records)),
+    *((cls, "kafka-group-coordinator", "common/message") for cls in messages(share_group_records)),
+    *((cls, "kafka-group-coordinator", "common/message") for cls in messages(streams_group_records)),
+    *((cls, "kafka-transaction-coordinator", "common/message") for cls in messages(transaction_records)),
+    *((cls, "kafka-share-coordinator", "common/message") for cls in messages(share_state_records)),
 ]
 
 
@@ -71,6 +83,7 @@ def versions(valid: VersionRange) -> range:
 def assert_fields(
     fields: tuple[Field, ...], official: list[dict[str, Any]], valid: VersionRange, common: dict[str, Any]
 ) -> None:
+    official = [{"versions": f.get("taggedVersions"), **f} for f in official]  # which it is where it is not said
     present = [f for f in official if any(v in VersionRange.parse(f["versions"]) for v in versions(valid))]
     assert [field.name for field in fields] == [snake_case(f["name"]) for f in present]
     for field, theirs in zip(fields, present, strict=True):

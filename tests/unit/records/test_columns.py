@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.common.errors import CorruptRecordError
-from core.records.batches import Batch
-from core.records.columns import RecordColumns, decode_columns, encode_columns, group_batches
+from core.records.batches import Batch, group_batches
+from core.records.columns import RecordColumns, decode_columns, encode_columns
 from core.records.compression import CompressionType
 from core.records.record import Record, decode_records, encode_headers, encode_records
 from core.records.record_batch import RecordBatch

@@ -1,0 +1,241 @@
+"""Every byte of a file with the name and value of the field that it belongs to.
+
+A log's batches and records, and the entries of indexes and producer snapshots; of a file of text, its lines.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import access_error
+from core.common.varint import read_varlong
+from core.inspector.file_kind import FileKind
+from core.inspector.findings import Finding
+from core.inspector.segment_walk import FIELDS, Damage, SegmentWalk
+from core.inspector.value_format import as_utf8
+from core.log.file_names import parse_offset_file_name
+from core.records.batches import Batch
+from core.records.compression import CompressionType
+from core.records.record_batch import HEADER, HEADER_SIZE, RecordBatch
+
+_CODEC_MASK = 0x07
+
+
+class HexField(NamedTuple):
+    """`data` lies at `position` of the file; -1 for what is compressed there. `depth`: 0 of a batch or entry, 1 of a
+    record.
+    """
+
+    position: int
+    data: bytes
+    name: str
+    value: Any
+    depth: int = 0
+
+
+def hex_fields(path: Path, kind: FileKind, findings: list[Finding]) -> Iterator[HexField]:
+    """Of the whole file, in order; damage goes to `findings`. AccessError where it can't be read."""
+    if kind in (FileKind.LOG, FileKind.METADATA_SNAPSHOT):
+        yield from _log_fields(path, findings)
+    elif kind in _ENTRIES:
+        yield from _entry_fields(path, kind)
+    else:
+        position = 0
+        for line in _read(path).splitlines(keepends=True):
+            yield HexField(position, line, "line", line.decode("utf-8", "replace").rstrip("\r\n"))
+            position += len(line)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise access_error(error, path, "read") from error
+
+
+# --- logs
+
+
+def _log_fields(path: Path, findings: list[Finding]) -> Iterator[HexField]:
+    parsed = parse_offset_file_name(path.name)
+    walk = SegmentWalk(path, parsed[0] if parsed else 0)
+    try:
+        for item in walk:
+            if isinstance(item, Damage):
+                findings.append(item.finding(path))
+                yield HexField(item.position, walk.head(item.position, item.end_position), "damaged", item.message)
+            elif isinstance(item, RecordBatch):
+                yield from _batch_fields(item)
+            else:
+                yield from _legacy_fields(item)
+    finally:
+        walk.close()
+
+
+def _batch_fields(batch: RecordBatch) -> Iterator[HexField]:
+    start = 0
+    for (end, name), value in zip(FIELDS, HEADER.unpack_from(batch.buffer, batch.start), strict=True):
+        data = bytes(batch.buffer[batch.start + start : batch.start + end])
+        yield HexField(batch.position + start, data, name, _shown(name, value))
+        start = end
+    section = bytes(batch.buffer[batch.start + HEADER_SIZE : batch.start + batch.size_bytes])
+    position = batch.position + HEADER_SIZE
+    codec = batch.attributes & _CODEC_MASK
+    if codec:
+        name = CompressionType(codec).text if codec < len(CompressionType) else f"codec {codec}"
+        yield HexField(position, section, "records", f"compressed with {name}")
+        position = -1
+        try:
+            section = bytes(batch.records_section())
+        except CorruptRecordError as error:
+            yield HexField(-1, b"", "records", error.cause)
+            return
+    yield from _record_fields(section, batch, position)
+
+
+def _record_fields(section: bytes, batch: RecordBatch, position: int) -> Iterator[HexField]:
+    """Of each record; positions are -1 where `position` is: they are in no file then."""
+    reader = _Reader(section, position)
+    try:
+        for _ in range(batch.count):
+            yield reader.number("record length")
+            yield reader.bytes_("attributes", 1)
+            yield reader.number("timestamp delta", batch.base_timestamp)
+            yield reader.number("offset delta", batch.base_offset)
+            yield from reader.sized("key")
+            yield from reader.sized("value")
+            count = reader.number("header count")
+            yield count
+            for _ in range(count.value):
+                yield from reader.sized("header key")
+                yield from reader.sized("header value")
+    except (IndexError, ValueError, CorruptRecordError):
+        yield HexField(reader.where(), section[reader.at :], "records", "do not decode from here on", 1)
+        return
+    if reader.at < len(section):
+        yield HexField(reader.where(), section[reader.at :], "records", "bytes behind the last record", 1)
+
+
+class _Reader:
+    """Hops over a records section; owned by one task."""
+
+    def __init__(self, section: bytes, position: int) -> None:
+        self._section = section
+        self._position = position
+        self.at = 0
+
+    def where(self) -> int:
+        return -1 if self._position < 0 else self._position + self.at
+
+    def number(self, name: str, base: int | None = None) -> HexField:
+        """A varint or varlong; with `base`, what it stands for too."""
+        where, start = self.where(), self.at
+        value, self.at = read_varlong(self._section, start)
+        shown = value if base is None else f"{value} ({base + value})"
+        return HexField(where, self._section[start : self.at], name, shown, 1)
+
+    def bytes_(self, name: str, size: int) -> HexField:
+        if size > len(self._section) - self.at:
+            raise IndexError
+        where, start = self.where(), self.at
+        self.at += size
+        data = self._section[start : self.at]
+        return HexField(where, data, name, data[0] if name == "attributes" else as_utf8(data), 1)
+
+    def sized(self, name: str) -> Iterator[HexField]:
+        length = self.number(f"{name} length")
+        if length.value < 0:
+            yield length._replace(value=f"{length.value} (null)")
+            return
+        yield length
+        if length.value:
+            yield self.bytes_(name, length.value)
+
+
+def _legacy_fields(batch: Batch) -> Iterator[HexField]:
+    """A message of magic 0 or 1."""
+    data = bytes(batch.buffer[batch.start : batch.start + batch.size_bytes])
+    layout = [("offset", ">q"), ("message size", ">i"), ("crc", ">I"), ("magic", ">b"), ("attributes", ">b")]
+    if batch.magic == 1:
+        layout.append(("timestamp", ">q"))
+    at = 0
+    for name, format_ in layout:
+        size = struct.calcsize(format_)
+        (value,) = struct.unpack_from(format_, data, at)
+        yield HexField(batch.position + at, data[at : at + size], name, _shown(name, value))
+        at += size
+    for name in ("key", "value"):
+        (length,) = struct.unpack_from(">i", data, at)
+        yield HexField(batch.position + at, data[at : at + 4], f"{name} length", length)
+        at += 4
+        if length > 0:
+            codec = batch.attributes & _CODEC_MASK if name == "value" else 0
+            content = data[at : at + length]
+            shown = f"messages, compressed with {CompressionType(codec).text}" if codec else as_utf8(content)
+            yield HexField(batch.position + at, content, name, shown)
+            at += length
+
+
+def _shown(name: str, value: int) -> Any:
+    if name == "crc":
+        return f"{value:08x}"
+    if name != "attributes":
+        return value
+    codec = value & _CODEC_MASK
+    words = [CompressionType(codec).text if codec < len(CompressionType) else f"codec {codec}"]
+    for bit, word in ((3, "LogAppendTime"), (4, "transactional"), (5, "control"), (6, "delete horizon")):
+        if value >> bit & 1:
+            words.append(word)
+    return f"{value} ({', '.join(words)})"
+
+
+# --- entries
+
+_ENTRIES: dict[FileKind, tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]] = {
+    FileKind.OFFSET_INDEX: ((), (("relative offset", ">i"), ("position", ">i"))),
+    FileKind.TIME_INDEX: ((), (("timestamp", ">q"), ("relative offset", ">i"))),
+    FileKind.TRANSACTION_INDEX: (
+        (),
+        (
+            ("version", ">h"),
+            ("producer id", ">q"),
+            ("first offset", ">q"),
+            ("last offset", ">q"),
+            ("last stable offset", ">q"),
+        ),
+    ),
+    FileKind.PRODUCER_SNAPSHOT: (
+        (("version", ">h"), ("crc", ">I"), ("count", ">i")),
+        (
+            ("producer id", ">q"),
+            ("producer epoch", ">h"),
+            ("last sequence", ">i"),
+            ("last offset", ">q"),
+            ("offset delta", ">i"),
+            ("timestamp", ">q"),
+            ("coordinator epoch", ">i"),
+            ("current transaction's first offset", ">q"),
+        ),
+    ),
+}
+"""The fields of a file's head and of each entry behind it."""
+
+
+def _entry_fields(path: Path, kind: FileKind) -> Iterator[HexField]:
+    data = _read(path)
+    head, entry = _ENTRIES[kind]
+    at = 0
+    for fields in (head, *[entry] * (len(data) // sum(struct.calcsize(format_) for _, format_ in entry) + 1)):
+        for name, format_ in fields:
+            size = struct.calcsize(format_)
+            if at + size > len(data):
+                if at < len(data):
+                    yield HexField(at, data[at:], "rest", "too few bytes for an entry")
+                return
+            (value,) = struct.unpack_from(format_, data, at)
+            yield HexField(at, data[at : at + size], name, _shown(name, value))
+            at += size

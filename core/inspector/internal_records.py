@@ -1,0 +1,122 @@
+"""The records of Kafka's internal topics, as Kafka's own dump tool shows them when it is told to decode them.
+
+Source: org.apache.kafka.tools.DumpLogSegments and the record serdes of its coordinators.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from core.cluster.metadata_record import decode_versioned_metadata_record
+from core.common.errors import CorruptRecordError, MalformedMessageError
+from core.coordinator.group_records import RecordTypes, read_record, record_types
+from core.log.file_names import CLUSTER_METADATA_TOPIC
+from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol
+from core.protocol.message import schema_of
+from core.protocol.message_json import message_to_json
+from core.protocol.schema import (
+    group_records,
+    share_group_records,
+    share_state_records,
+    streams_group_records,
+    transaction_records,
+)
+from core.protocol.schema.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from core.records.record import Record
+
+Decoder = Callable[[Record], tuple[Any, Any]]
+"""What a record's key and value say, for JSON; (None, value) for a topic without keys. `DELETED` for a deletion.
+
+CorruptRecordError where they say nothing that is known.
+"""
+
+DELETED = "<DELETE>"
+
+_MODULES: Mapping[str, tuple[ModuleType, ...]] = {
+    "__consumer_offsets": (group_records, share_group_records, streams_group_records),
+    "__transaction_state": (transaction_records,),
+    "__share_group_state": (share_state_records,),
+}
+
+
+def find_decoder(topic: str) -> Decoder | None:
+    """None for a topic that is none of Kafka's own."""
+    if topic == CLUSTER_METADATA_TOPIC:
+        return _decode_metadata
+    if topic not in _MODULES:
+        return None
+    return lambda record: _decode_coordinator(record, topic)
+
+
+def decoded_text(record: Record, decoder: Decoder) -> str:
+    """Key and payload as JSON, behind a space; as they are where they can't be told."""
+    try:
+        key, value = decoder(record)
+    except CorruptRecordError as error:
+        if decoder is _decode_metadata:
+            return f" payload: Error at {record.offset}, skipping. {error.cause}"
+        return f" key: {_text(record.key or b'')} payload: {_text(record.value or b'')}"
+    payload = value if value is DELETED else _json(value)
+    return f" payload: {payload}" if key is None else f" key: {_json(key)} payload: {payload}"
+
+
+def _decode_metadata(record: Record) -> tuple[None, Any]:
+    try:
+        message, version = decode_versioned_metadata_record(record.value)
+    except MalformedMessageError as error:
+        raise CorruptRecordError(error.message) from error
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(message).__name__).upper()
+    return None, {"type": name, "version": version, "data": message_to_json(message, version)}
+
+
+@cache
+def _types(topic: str) -> RecordTypes:
+    pairs = []
+    for module in _MODULES[topic]:
+        classes = dict(inspect.getmembers(module, inspect.isclass))
+        for name, key in classes.items():
+            value = classes.get(f"{name.removesuffix('Key')}Value")
+            if name.endswith("Key") and value is not None:
+                pairs.append((key, value))
+    return record_types(pairs)
+
+
+def _decode_coordinator(record: Record, topic: str) -> tuple[Any, Any]:
+    read = read_record(record.key or b"", record.value, _types(topic))
+    if read is None:
+        raise CorruptRecordError("record of a type that is not known", offset=record.offset)
+    key, value = read
+    type_ = int.from_bytes((record.key or b"")[:2])
+    shown = {"type": str(type_), "data": message_to_json(key, 0)}
+    if value is None or record.value is None:
+        return shown, DELETED
+    version = int.from_bytes(record.value[:2])
+    data = message_to_json(value, version)
+    if isinstance(value, group_records.GroupMetadataValue) and value.protocol_type == CONSUMER_PROTOCOL_TYPE:
+        for member, row in zip(value.members, data["members"], strict=True):
+            row["subscription"] = _opened(ConsumerProtocolSubscription, member.subscription, row["subscription"])
+            row["assignment"] = _opened(ConsumerProtocolAssignment, member.assignment, row["assignment"])
+    return shown, {"version": str(version), "data": data}
+
+
+def _opened(class_: type, data: bytes, shown: object) -> object:
+    """What a consumer told the others, with all fields of the newest version; as it was shown where it is none."""
+    try:
+        message: object = read_consumer_protocol(class_, data)
+    except MalformedMessageError:
+        return shown
+    return message_to_json(message, schema_of(class_).valid.last)
+
+
+def _json(fields: object) -> str:
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
