@@ -87,12 +87,13 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
     """The exit code. Planned again: now nobody else may write."""
     from core.inspector.recovery import Recovery
     from core.inspector.recovery_plan import plan_recovery
+    from core.inspector.segment_check import VerifyOptions
     from core.inspector.verify import verify
 
     with Recovery(_root_of(path)) as recovery:
-        plans = list(plan_recovery(path, options))
+        plans = list(plan_recovery(path, options, is_locked=True))
         recovery.apply(plans)
-        left = sum(1 for _ in verify(path))
+        left = sum(1 for _ in verify(path, options=VerifyOptions(is_locked=True)))
     if left:
         say(f"{path}: recovered, {left} finding{'s' * (left > 1)} left that can't be mended; see plog verify")
         return 1

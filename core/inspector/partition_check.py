@@ -60,6 +60,7 @@ class PartitionCheck:
         self._snapshot_findings: list[Finding] = []
         self._last_epoch = -1
         self._lost = read_lost_offsets(directory)
+        self._producers.is_certain = not self._lost
         self._has_damage = False
         self.end_offset = 0
 
@@ -72,6 +73,7 @@ class PartitionCheck:
             if last is not None:
                 yield from self._check_seam(last, base_offset, path, holes)
             self._check_snapshot(base_offset)
+            following = logs[number + 1][0] if number + 1 < len(logs) else None
             check = SegmentCheck(
                 path,
                 base_offset,
@@ -80,7 +82,8 @@ class PartitionCheck:
                 self._see_epoch,
                 is_active=self._is_live and number == len(logs) - 1,
                 last_epoch=self._last_epoch,
-                expected_end=logs[number + 1][0] if number + 1 < len(logs) else self._known_end()[0],
+                limit_offset=following,
+                expected_end=self._known_end()[0] if following is None else following,
             )
             try:
                 yield from check.run(on_bytes)
@@ -89,7 +92,7 @@ class PartitionCheck:
                     raise
                 self._producers.forget()  # its broker deleted it meanwhile
                 continue
-            yield from self._check_transaction_index(path, is_complete=logs[0][0] == 0 and not self._lost)
+            yield from self._check_transaction_index(path, is_complete=logs[0][0] == 0)
             self._last_epoch = check.last_epoch
             self._has_damage |= check.has_damage
             self.end_offset = check.end_offset

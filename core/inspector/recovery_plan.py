@@ -17,6 +17,7 @@ from core.common.topic_partition import TopicPartition, uuid_text
 from core.inspector.bit_flip import ByteFix
 from core.inspector.file_kind import FileKind, kind_of
 from core.inspector.findings import Code, Finding
+from core.inspector.segment_check import VerifyOptions
 from core.inspector.surroundings import DirectorySurroundings
 from core.inspector.verify import verify
 from core.log.file_names import (
@@ -113,10 +114,10 @@ _REBUILT = {
 }
 
 
-def plan_recovery(path: Path, options: RecoveryOptions) -> Iterator[FolderPlan]:
+def plan_recovery(path: Path, options: RecoveryOptions, *, is_locked: bool = False) -> Iterator[FolderPlan]:
     """The plan of each folder in which something is wrong: a data directory's partitions, then its root.
 
-    AccessError where the path can't be read, or is a file.
+    `is_locked`: whoever asks holds the directory's lock. AccessError where the path can't be read, or is a file.
     """
     if not path.is_dir():
         raise AccessError(
@@ -125,7 +126,7 @@ def plan_recovery(path: Path, options: RecoveryOptions) -> Iterator[FolderPlan]:
             hint="name the partition's folder, or the data directory",
         )
     by_folder: dict[Path, list[Finding]] = {}
-    for finding in verify(path):
+    for finding in verify(path, options=VerifyOptions(is_locked=is_locked)):
         by_folder.setdefault(Path(finding.path).parent, []).append(finding)
     for directory, findings in sorted(by_folder.items(), key=lambda item: (item[0] == path, item[0])):
         if parse_partition_directory_name(directory.resolve().name) or find_offset_files(directory, LOG_SUFFIX):

@@ -24,10 +24,13 @@ _GROUP_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class VerifyOptions:
-    """`is_deep`: records are decoded. `is_paranoid`: every checksum is computed a second time, by another library."""
+    """`is_deep`: records are decoded. `is_paranoid`: every checksum is computed a second time, by another library.
+    `is_locked`: whoever asks holds the directory's lock, so that nobody writes to it.
+    """
 
     is_deep: bool = False
     is_paranoid: bool = False
+    is_locked: bool = False
 
 
 @dataclass(slots=True)
@@ -42,6 +45,8 @@ class SegmentCheck:
     """Told the leader epoch, the first offset that has it, and the last offset of the batch before it."""
     has_indexes: bool = True
     is_active: bool = False
+    limit_offset: int | None = None
+    """Where the next segment begins."""
     expected_end: int = 0
     """The end offset by what is known from elsewhere."""
     last_epoch: int = -1
@@ -57,7 +62,7 @@ class SegmentCheck:
     """The end offset that the indexes know of."""
 
     def run(self, on_bytes: OnBytes) -> Iterator[Finding]:
-        walk = SegmentWalk(self.path, self.base_offset)
+        walk = SegmentWalk(self.path, self.base_offset, self.limit_offset)
         try:
             yield from self._run(walk, on_bytes)
         finally:

@@ -85,14 +85,18 @@ class SegmentWalk:
     I1 batches and damage cover the file without overlap, in order
     """
 
-    def __init__(self, path: Path, base_offset: int = 0, filesystem: FileSystem | None = None) -> None:
-        """AccessError where the file can't be opened. No offset of it is below `base_offset`."""
+    def __init__(
+        self, path: Path, base_offset: int = 0, end_offset: int | None = None, filesystem: FileSystem | None = None
+    ) -> None:
+        """AccessError where the file can't be opened. Every offset of it lies in [base_offset, end_offset), if the
+        latter is known.
+        """
         self.path = path
         self.next_offset = base_offset
         """Behind the last sound batch."""
         self.position = 0
         """As far as it got."""
-        self._max_offset = base_offset + MAX_RELATIVE_OFFSET
+        self._limit = base_offset + MAX_RELATIVE_OFFSET + 1 if end_offset is None else end_offset
         self._data, self._data_position = memoryview(b""), 0
         try:
             self._file: File = (filesystem or FileSystem()).open_read(path)
@@ -274,7 +278,7 @@ class SegmentWalk:
         if len(head) < HEADER_SIZE:
             return self._lost(Code.TORN_TAIL, cause, position)
         batch = RecordBatch(head, 0, position)
-        is_header = 0 <= batch.magic <= CURRENT_MAGIC and self.next_offset <= batch.base_offset <= self._max_offset
+        is_header = 0 <= batch.magic <= CURRENT_MAGIC and self.next_offset <= batch.base_offset < self._limit
         if not is_header or batch.size_bytes <= left:
             return self._lost(Code.GARBAGE, f"{cause}: no batch, {left} bytes to the end", position)
         is_whole = batch.magic == CURRENT_MAGIC and 0 < batch.count == batch.last_offset_delta + 1
@@ -310,14 +314,16 @@ class SegmentWalk:
         """A damaged batch whose size is known."""
         end = batch.position + batch.size_bytes
         following = self._base_offset_at(end)
-        limit = self._max_offset if following is None else following
+        if following is not None and not self.next_offset <= following < self._limit:
+            following = None
+        limit = self._limit if following is None else following
         offset, end_offset = self.next_offset, following
         records: int | None = None if following is None else following - offset
-        is_current = isinstance(batch, RecordBatch)
-        first = batch.base_offset if is_current else self.next_offset
-        if self.next_offset <= first <= batch.last_offset < limit:
-            offset, end_offset = first, batch.last_offset + 1
-            records = batch.count if isinstance(batch, RecordBatch) else end_offset - first
+        says = batch if fix is None else _fixed(batch, fix)
+        first = says.base_offset if isinstance(says, RecordBatch) else self.next_offset
+        if self.next_offset <= first <= says.last_offset < limit:
+            offset, end_offset = first, says.last_offset + 1
+            records = says.count if isinstance(says, RecordBatch) else end_offset - first
             if not 0 <= records <= end_offset - offset:
                 records = end_offset - offset
         return Damage(code, message, batch.position, end, offset, end_offset, records, batch, fix)
@@ -335,8 +341,8 @@ class SegmentWalk:
             return f"last offset delta {batch.last_offset_delta}"
         if first < self.next_offset:
             return f"offsets {first} to {last}, expected {self.next_offset} or more"
-        if last > self._max_offset:
-            return f"offsets {first} to {last} are too far from the segment's beginning"
+        if last >= self._limit:
+            return f"offsets {first} to {last}, the segment ends below {self._limit}"
         if first > self.next_offset:
             following = self._base_offset_at(batch.position + batch.size_bytes)
             if following is not None and self.next_offset < following <= last:
@@ -374,9 +380,11 @@ class SegmentWalk:
     def _is_sound_at(self, position: int) -> bool:
         """Whether a batch with a right checksum begins there."""
         left = self.size_bytes - position
+        if left < ENTRY_HEADER_SIZE:
+            return False
         try:
-            size = entry_size(self._bytes(min(ENTRY_HEADER_SIZE, left), position), 0)
-        except (CorruptRecordError, IndexError):
+            size = entry_size(self._bytes(ENTRY_HEADER_SIZE, position), 0)
+        except CorruptRecordError:
             return False
         if size > min(left, _MAX_BATCH_BYTES):
             return False
@@ -385,7 +393,7 @@ class SegmentWalk:
 
     def _find_batch(self, position: int) -> RecordBatch | None:
         try:
-            return find_batch(self._file, position, self.size_bytes, self.next_offset, self._max_offset)
+            return find_batch(self._file, position, self.size_bytes, self.next_offset, self._limit)
         except OSError as error:
             raise access_error(error, self.path, "read") from error
 
@@ -416,6 +424,12 @@ def _flipped_bit(batch: Batch, computed: int) -> ByteFix | None:
     at = start + flip[0]
     stored = batch.buffer[batch.start + at]
     return ByteFix(batch.position + at, stored, stored ^ 1 << flip[1])
+
+
+def _fixed(batch: Batch, fix: ByteFix) -> Batch:
+    data = bytearray(batch.buffer[batch.start : batch.start + batch.size_bytes])
+    data[fix.position - batch.position] = fix.expected
+    return read_batch(memoryview(data), 0, batch.position)
 
 
 def _part_of(batch: Batch, position: int) -> str:

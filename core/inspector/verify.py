@@ -120,7 +120,7 @@ def _check_topic_id(directory: Path, partition: TopicPartition, topic_ids: dict[
 def _verify_partition(
     path: Path, surroundings: DirectorySurroundings, on_bytes: OnBytes, options: VerifyOptions
 ) -> Iterator[Finding]:
-    is_live = find_lock_holder(path.resolve().parent) is not None
+    is_live = not options.is_locked and find_lock_holder(path.resolve().parent) is not None
     partition = parse_partition_directory_name(path.resolve().name)
     for entry in _entries(path):
         inner = path / entry.name

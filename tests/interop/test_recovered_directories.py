@@ -1,0 +1,78 @@
+"""Hundreds of damaged partitions, recovered by `plog recover`: a real Kafka opens them all, and a real client reads
+exactly the records that were promised.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from random import Random
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+from tests.support.damage import places, plant, write_log
+from tests.support.kafka_server import KafkaServer
+from tests.support.oracle import requires_kafka
+from tests.support.server import call_plog
+
+pytestmark = [requires_kafka, pytest.mark.java]
+
+PARTITIONS = 240
+MODES: list[list[str]] = [[], ["--fix-bits"], ["--like-kafka"]]
+
+Records = dict[int, tuple[bytes | None, bytes | None]]
+
+
+def damaged(folder: Path, seed: int, mode: list[str]) -> Records:
+    """Fills a partition's folder, damages it, and gives what a recovery has to leave."""
+    for path in folder.iterdir():
+        if path.name != "partition.metadata":
+            path.unlink()
+    random = Random(seed)
+    records = write_log(folder, random, random.randint(6, 24))
+    intact = places(folder)
+    planted = plant(folder, random)
+    if mode == ["--like-kafka"] and planted.first is not None:
+        ends = [place.offset for place in intact if (place.path, place.position) == planted.first]
+        return {offset: record for offset, record in records.items() if not ends or offset < ends[0]}
+    lost = planted.lost - planted.fixable if mode else planted.lost
+    return {offset: record for offset, record in records.items() if offset not in lost}
+
+
+def read(address: str, topic: str) -> dict[int, Records]:
+    consumer = Consumer(
+        {"bootstrap.servers": address, "group.id": "x", "enable.partition.eof": True, "enable.auto.commit": False,
+         "isolation.level": "read_uncommitted", "check.crcs": True}
+    )  # fmt: skip
+    found: dict[int, Records] = {number: {} for number in range(PARTITIONS)}
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in found])
+    unread = set(found)
+    while unread:
+        message = consumer.poll(30)
+        assert message is not None, f"nothing comes of {unread}"
+        if message.error():
+            unread.discard(message.partition())
+        else:
+            found[message.partition()][message.offset()] = message.key(), message.value()
+    consumer.close()
+    return found
+
+
+def test_kafka_reads_what_was_promised(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    options = ["--partitions", str(PARTITIONS), "--set", "retention.ms=-1", "--set", "internal.segment.bytes=3000"]
+    assert call_plog("topic", "create", "t", *options, "--data-dir", str(data_dir)).returncode == 0
+    expected = {n: damaged(data_dir / f"t-{n}", n, MODES[n % len(MODES)]) for n in range(PARTITIONS)}
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (data_dir / name).unlink()  # of the empty partitions
+    for number, mode in enumerate(MODES):
+        folders = [str(data_dir / f"t-{n}") for n in range(number, PARTITIONS, len(MODES))]
+        done = call_plog("recover", *folders, *mode, "--apply", "--output", "json")
+        assert done.returncode == 0, done.stderr.decode()
+    assert call_plog("verify", str(data_dir)).returncode == 0
+    shutil.copytree(data_dir, tmp_path / "copy")
+    with KafkaServer(data_dir) as kafka:
+        found = read(kafka.address, "t")
+    for number in range(PARTITIONS):
+        assert found[number] == expected[number], number
