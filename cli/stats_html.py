@@ -22,7 +22,7 @@ h1 { font-size: 1.5rem; margin: 2.5rem 0 .5rem; } h2 { font-size: 1rem; margin: 
 .tile b { display: block; font-size: 1.15rem; font-variant-numeric: tabular-nums; } .tile span { color: var(--dim); }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th { text-align: left; font-weight: 600; color: var(--dim); } td, th { padding: .15rem .8rem .15rem 0; }
-td.n, th.n { text-align: right; } tr + tr td { border-top: 1px solid var(--line); }
+td.n, th.n { text-align: right; white-space: nowrap; } tr + tr td { border-top: 1px solid var(--line); }
 td.bar { width: 40%; } td.bar i { display: block; height: .7rem; border-radius: 2px; background: var(--fill); }
 td.bar i.bad { background: var(--bad); } svg { width: 100%; height: 9rem; display: block; }
 svg rect { fill: var(--fill); } svg line { stroke: var(--line); } p { color: var(--dim); margin: .3rem 0; }

@@ -19,10 +19,12 @@ from core.inspector.segment_walk import FIELDS, Damage, SegmentWalk
 from core.inspector.value_format import as_utf8
 from core.log.file_names import parse_offset_file_name
 from core.records.batches import Batch
-from core.records.compression import CompressionType
+from core.records.compression import INSPECTION_LIMIT, CompressionType
 from core.records.record_batch import HEADER, HEADER_SIZE, RecordBatch
 
 _CODEC_MASK = 0x07
+_SHOWN = 4096
+"""Bytes of a key or value of which the text is told; all of them are shown."""
 
 
 class HexField(NamedTuple):
@@ -90,7 +92,7 @@ def _batch_fields(batch: RecordBatch) -> Iterator[HexField]:
         yield HexField(position, section, "records", f"compressed with {name}")
         position = -1
         try:
-            section = bytes(batch.records_section())
+            section = bytes(batch.records_section(limit=INSPECTION_LIMIT))
         except CorruptRecordError as error:
             yield HexField(-1, b"", "records", error.cause)
             return
@@ -144,7 +146,7 @@ class _Reader:
         where, start = self.where(), self.at
         self.at += size
         data = self._section[start : self.at]
-        return HexField(where, data, name, data[0] if name == "attributes" else as_utf8(data), 1)
+        return HexField(where, data, name, data[0] if name == "attributes" else as_utf8(data[:_SHOWN]), 1)
 
     def sized(self, name: str) -> Iterator[HexField]:
         length = self.number(f"{name} length")
@@ -175,7 +177,7 @@ def _legacy_fields(batch: Batch) -> Iterator[HexField]:
         if length > 0:
             codec = batch.attributes & _CODEC_MASK if name == "value" else 0
             content = data[at : at + length]
-            shown = f"messages, compressed with {CompressionType(codec).text}" if codec else as_utf8(content)
+            shown = f"messages, compressed with {CompressionType(codec).text}" if codec else as_utf8(content[:_SHOWN])
             yield HexField(batch.position + at, content, name, shown)
             at += length
 

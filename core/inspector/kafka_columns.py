@@ -46,7 +46,10 @@ def _record_parts(columns: RecordColumns, *, with_data: bool) -> list[Any]:
         _constant("]"),
     ]
     if with_data:
-        parts += _labelled(" key: ", columns.keys()) + _labelled(" payload: ", columns.values())
+        if (columns.key_lengths >= 0).any():
+            parts += _labelled(" key: ", columns.keys())
+        if (columns.value_lengths >= 0).any():
+            parts += _labelled(" payload: ", columns.values())
     return _joined_constants([*parts, _constant("\n")])
 
 
@@ -54,8 +57,26 @@ def _constant(text: str) -> Any:
     return pa.scalar(text.encode(), _BINARY)
 
 
+_FOUR_DIGITS = np.frombuffer(b"".join(b"%04d" % n for n in range(10_000)), np.uint32)
+
+
 def _digits(values: Any) -> Any:
-    return pc.cast(pc.cast(pa.array(values), pa.string()), _BINARY)
+    """Decimal text. Numbers of as many digits each, as those of a group mostly are, four digits at a time."""
+    least, most = int(values.min()), int(values.max())
+    count = len(str(most))
+    if least < 0 or len(str(least)) != count:
+        return pc.cast(pc.cast(pa.array(values), pa.string()), _BINARY)
+    chunks = -(-count // 4)
+    table = np.empty((len(values), chunks), np.uint32)
+    rest = values
+    for column in range(chunks - 1, 0, -1):
+        higher = rest // 10_000
+        table[:, column] = _FOUR_DIGITS[rest - higher * 10_000]
+        rest = higher
+    table[:, 0] = _FOUR_DIGITS[rest]
+    text = np.ascontiguousarray(table.view(np.uint8)[:, 4 * chunks - count :])
+    ends = np.arange(len(values) + 1, dtype=np.int32) * count
+    return pa.BinaryArray.from_buffers(_BINARY, len(values), [None, pa.py_buffer(ends), pa.py_buffer(text)])
 
 
 def _digits_or_constant(values: Any) -> Any:
@@ -108,9 +129,7 @@ def _header_keys(columns: RecordColumns) -> Any:
 
 
 def _labelled(label: str, values: Any) -> list[Any]:
-    """The label and the value; nothing where the value is null."""
-    if values.null_count == len(values):
-        return []
+    """The label and the value; nothing where the value is null, as not all are."""
     if values.null_count == 0:
         return [_constant(label), utf8(values)]
     return [pc.binary_join_element_wise(_constant(label), utf8(values), _EMPTY, null_handling="emit_null")]

@@ -12,33 +12,38 @@ from typing import Any
 from core.common.errors import CorruptRecordError, MalformedMessageError
 from core.inspector.segment_walk import is_valid
 from core.records.batches import Batch
-from core.records.compression import CompressionType
+from core.records.compression import INSPECTION_LIMIT, CompressionType
 from core.records.control_record import ControlRecordType, control_type, read_end_transaction_marker
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record import Record, increment_sequence
-from core.records.record_batch import CODEC_MASK
+from core.records.record_batch import CODEC_MASK, CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG
 
 RecordText = Callable[[Record], str]
 """What comes behind a record's sizes and headers: its key and value, or what they say."""
 
 
+_CODECS = tuple(codec.text for codec in CompressionType)
+
+
 def batch_line(batch: Batch) -> str:
     """A batch's own line, newline included."""
-    codec_number = batch.attributes & CODEC_MASK
-    codec_text = CompressionType(codec_number).text if codec_number < len(CompressionType) else f"{codec_number}"
+    attributes = batch.attributes
+    codec_number = attributes & CODEC_MASK
     tail = (
-        f"size: {batch.size_bytes} magic: {batch.magic} compresscodec: {codec_text} crc: {batch.crc} "
-        f"isvalid: {_boolean(is_valid(batch))}\n"
+        f"size: {batch.size_bytes} magic: {batch.magic} "
+        f"compresscodec: {_CODECS[codec_number] if codec_number < len(_CODECS) else codec_number} crc: {batch.crc} "
+        f"isvalid: {'true' if batch.computed_crc() == batch.crc else 'false'}\n"
     )
     time = f"{timestamp_type(batch)}: {batch.max_timestamp}"
     if isinstance(batch, LegacyRecordBatch):
         return f"offset: {batch.last_offset} position: {batch.position} {time} {tail}"
-    horizon = batch.delete_horizon_ms
+    horizon = batch.base_timestamp if attributes & DELETE_HORIZON_FLAG else None
     return (
         f"baseOffset: {batch.base_offset} lastOffset: {batch.last_offset} count: {batch.count} "
         f"baseSequence: {batch.base_sequence} lastSequence: {batch.last_sequence} producerId: {batch.producer_id} "
         f"producerEpoch: {batch.producer_epoch} partitionLeaderEpoch: {batch.partition_leader_epoch} "
-        f"isTransactional: {_boolean(batch.is_transactional)} isControl: {_boolean(batch.is_control)} "
+        f"isTransactional: {'true' if attributes & TRANSACTIONAL_FLAG else 'false'} "
+        f"isControl: {'true' if attributes & CONTROL_FLAG else 'false'} "
         f"deleteHorizonMs: {optional_long(horizon)} position: {batch.position} {time} {tail}"
     )
 
@@ -46,10 +51,10 @@ def batch_line(batch: Batch) -> str:
 def record_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record], bool]) -> list[bytes]:
     """The lines of a batch's wanted records; CorruptRecordError where its records don't decode."""
     if isinstance(batch, LegacyRecordBatch):
-        pairs = zip(batch.records(), batch.messages(), strict=True)
+        pairs = zip(batch.records(limit=INSPECTION_LIMIT), batch.messages(), strict=True)
         return [_legacy_line(batch, record, message, text_of) for record, message in pairs if is_wanted(record)]
     say = control_text if batch.is_control else text_of
-    return [_line(batch, record, say(record)) for record in batch.records() if is_wanted(record)]
+    return [_line(batch, record, say(record)) for record in batch.records(limit=INSPECTION_LIMIT) if is_wanted(record)]
 
 
 def _line(batch: Batch, record: Record, text: str) -> bytes:

@@ -13,7 +13,7 @@ from core.common.errors import CorruptRecordError
 from core.inspector.findings import Finding
 from core.inspector.segment_walk import Damage, SegmentWalk
 from core.records.batches import Batch
-from core.records.compression import CompressionType, compress
+from core.records.compression import INSPECTION_LIMIT, CompressionType, compress
 from core.records.record_batch import HEADER_SIZE, RecordBatch
 
 _MOST_BUCKETS = 120
@@ -189,7 +189,9 @@ class _Collector:
                 if isinstance(item, Damage):
                     stats.findings.append(item.finding(path))
                     segment.damaged_bytes += item.end_position - item.position
-                    next_offset = max(next_offset, item.end_offset or 0)
+                    lost_to = max(next_offset, item.end_offset or 0)
+                    stats.missing_offsets += lost_to - next_offset
+                    next_offset = lost_to
                     continue
                 count = self._count(item)
                 first = item.base_offset if isinstance(item, RecordBatch) else item.last_offset - count + 1
@@ -208,7 +210,7 @@ class _Collector:
         if isinstance(batch, RecordBatch):
             return int(batch.count)
         try:
-            return len(batch.records()) if batch.attributes & 0x07 else 1
+            return len(batch.records(limit=INSPECTION_LIMIT)) if batch.attributes & 0x07 else 1
         except CorruptRecordError:
             return 1
 
@@ -265,8 +267,8 @@ class _Collector:
     def _look_into(self, batch: Batch) -> None:
         sample = self.stats.sample
         try:
-            records = batch.records()
-            plain = bytes(batch.records_section()) if isinstance(batch, RecordBatch) else b""
+            records = batch.records(limit=INSPECTION_LIMIT)
+            plain = bytes(batch.records_section(limit=INSPECTION_LIMIT)) if isinstance(batch, RecordBatch) else b""
         except CorruptRecordError:
             return  # verify --deep tells of it
         sample.batches += 1

@@ -32,13 +32,13 @@ from core.inspector.value_format import ValueFormat, as_utf8, format_text
 from core.log.file_names import parse_offset_file_name
 from core.log.partition_reader import SegmentReader
 from core.records.batches import Batch, group_batches
-from core.records.compression import CompressionType
+from core.records.compression import INSPECTION_LIMIT, CompressionType
 from core.records.record import Record
 from core.records.record_batch import CODEC_MASK, RecordBatch
 
 _SMALL_BYTES = 4 * 1024 * 1024
-_SHARED_BYTES = 32 * 1024 * 1024
-"""From here on it pays to start another process."""
+_SHARED_BYTES = _SMALL_BYTES
+"""From here on it pays to start other processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ class SegmentDump:
         from core.records.columns import decode_columns
 
         try:
-            columns = decode_columns(batches)
+            columns = decode_columns(batches, limit=INSPECTION_LIMIT)
         except CorruptRecordError:
             return [piece for batch in batches for piece in self._batch_text(batch)]
         pieces: list[Buffer] = []
@@ -255,7 +255,7 @@ class SegmentDump:
                     yield batch_row(batch)
                     continue
                 try:
-                    records = batch.records()
+                    records = batch.records(limit=INSPECTION_LIMIT)
                 except CorruptRecordError as error:
                     self._report(batch, error)
                     continue
@@ -320,7 +320,7 @@ class SegmentDump:
         from core.records.columns import decode_columns
 
         try:
-            yield decode_columns(group)
+            yield decode_columns(group, limit=INSPECTION_LIMIT)
         except CorruptRecordError as error:
             if len(group) == 1:
                 self._report(group[0], error)

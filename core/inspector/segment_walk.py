@@ -23,9 +23,9 @@ from core.inspector.bit_flip import (
     flipped_bit_of,
 )
 from core.inspector.findings import Code, Finding, Severity
-from core.log.damage import find_batch
+from core.log.damage import MAX_BATCH_BYTES, find_batch
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, entry_size, read_batch
-from core.records.checksum import crc32c
+from core.records.checksum import crc32c, crc32c_of_parts
 from core.records.legacy_message_set import CRC_POSITION as LEGACY_CRC_POSITION
 from core.records.record_batch import (
     ATTRIBUTES_POSITION,
@@ -36,10 +36,7 @@ from core.records.record_batch import (
     RecordBatch,
 )
 
-_READ_BYTES = 1024 * 1024
-_MAX_BATCH_BYTES = 100 * 1024 * 1024
-"""socket.request.max.bytes: no client can send a larger one, and no more than this is held in memory."""
-
+_READ_BYTES = 4 * 1024 * 1024
 _HEAD_BYTES = 4096
 _LENGTH_POSITION = 8
 _SMALLEST_ZERO_RUN = 512
@@ -193,7 +190,7 @@ class SegmentWalk:
             size = entry_size(head, 0, position)
         except CorruptRecordError as error:
             return self._examine_frame(position, error.cause)
-        if size > left or size > _MAX_BATCH_BYTES:
+        if size > left or (size > MAX_BATCH_BYTES and not self._is_sound_giant(head, position, size)):
             return self._examine_length(position, f"batch of {size} bytes where {left} are left")
         batch = read_batch(self._bytes(size, position), 0, position)
         if batch.computed_crc() != batch.crc:
@@ -209,7 +206,7 @@ class SegmentWalk:
         head = self._bytes(min(HEADER_SIZE, left), position)
         size = LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True)
         magic = head[MAGIC_POSITION]
-        if magic == CURRENT_MAGIC or not HEADER_SIZE <= size <= min(left, _MAX_BATCH_BYTES):
+        if magic == CURRENT_MAGIC or not HEADER_SIZE <= size <= min(left, MAX_BATCH_BYTES):
             return self._examine_length(position, cause)
         batch = RecordBatch(self._bytes(size, position), 0, position)
         if batch.computed_crc() != batch.crc:
@@ -231,16 +228,17 @@ class SegmentWalk:
     def _examine_checksum(self, batch: Batch) -> Damage:
         """A checksum that is not that of the bytes."""
         end = batch.position + batch.size_bytes
-        if end != self.size_bytes and not self._is_sound_at(end):
-            damage = self._flipped_length(batch.position)
-            if damage is not None:
-                return damage
-            if (following := self._find_batch(batch.position + 1)) is not None and following.position != end:
+        leads_on = end == self.size_bytes or self._is_sound_at(end)
+        computed = batch.computed_crc()
+        fix = _flipped_bit(batch, computed) if leads_on else None
+        if fix is None and (damage := self._flipped_length(batch.position)) is not None:
+            return damage
+        if not leads_on:
+            following = self._find_batch(batch.position + 1)
+            if following is not None and following.position != end:
                 cause = f"stored crc {batch.crc:08x}, and no batch follows"
                 return self._unframed(batch.position, following, cause, batch)
-        computed = batch.computed_crc()
         message = f"stored crc {batch.crc:08x}, computed {computed:08x}"
-        fix = _flipped_bit(batch, computed)
         if fix is not None:
             message += f": {fix} (in the {_part_of(batch, fix.position)})"
         elif (zeros := _zero_run(batch)) is not None:
@@ -257,7 +255,7 @@ class SegmentWalk:
         for bit in range(32):
             length = stored ^ 1 << bit
             size = LOG_OVERHEAD + length
-            if not HEADER_SIZE <= size <= min(left, _MAX_BATCH_BYTES):
+            if not HEADER_SIZE <= size <= min(left, MAX_BATCH_BYTES):
                 continue
             data = bytearray(self._bytes(size, position))
             data[_LENGTH_POSITION:LOG_OVERHEAD] = length.to_bytes(4, "big")
@@ -273,14 +271,19 @@ class SegmentWalk:
         """To the end of the file."""
         head = self._bytes(min(HEADER_SIZE, self.size_bytes - position), position)
         left = self.size_bytes - position
-        if self._is_zero(position, self.size_bytes):
+        if left >= _LENGTH_POSITION and self._is_zero(position, self.size_bytes):  # fewer may begin an offset
             return self._lost(Code.ZEROED, f"zeros from here on, {left} bytes to the end", position)
+        offset = int.from_bytes(head[:8].tobytes().ljust(8, b"\0"), "big", signed=True)
+        is_header = len(head) <= MAGIC_POSITION or head[MAGIC_POSITION] <= CURRENT_MAGIC
+        if len(head) >= _LENGTH_POSITION:
+            is_header &= self.next_offset <= offset < self._limit
+        if len(head) >= ENTRY_HEADER_SIZE:
+            is_header &= LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True) > left
+        if not is_header:
+            return self._lost(Code.GARBAGE, f"{cause}: no batch, {left} bytes to the end", position)
         if len(head) < HEADER_SIZE:
             return self._lost(Code.TORN_TAIL, cause, position)
         batch = RecordBatch(head, 0, position)
-        is_header = 0 <= batch.magic <= CURRENT_MAGIC and self.next_offset <= batch.base_offset < self._limit
-        if not is_header or batch.size_bytes <= left:
-            return self._lost(Code.GARBAGE, f"{cause}: no batch, {left} bytes to the end", position)
         is_whole = batch.magic == CURRENT_MAGIC and 0 < batch.count == batch.last_offset_delta + 1
         return Damage(
             Code.TORN_TAIL,
@@ -368,6 +371,14 @@ class SegmentWalk:
 
     # --- what follows
 
+    def _is_sound_giant(self, head: memoryview, position: int, size: int) -> bool:
+        """Whether a batch larger than Kafka takes by default is one: not all of it is read before that is known."""
+        if head[MAGIC_POSITION] != CURRENT_MAGIC:
+            return False
+        starts = range(position + ATTRIBUTES_POSITION, position + size, _READ_BYTES)
+        parts = (self._read(min(_READ_BYTES, position + size - start), start) for start in starts)
+        return bool(crc32c_of_parts(parts) == RecordBatch(head, 0, position).crc)
+
     def _base_offset_at(self, position: int) -> int | None:
         """Of what looks like a batch there."""
         if self.size_bytes - position < ENTRY_HEADER_SIZE:
@@ -386,7 +397,7 @@ class SegmentWalk:
             size = entry_size(self._bytes(ENTRY_HEADER_SIZE, position), 0)
         except CorruptRecordError:
             return False
-        if size > min(left, _MAX_BATCH_BYTES):
+        if size > min(left, MAX_BATCH_BYTES):
             return False
         batch = read_batch(self._bytes(size, position), 0)
         return bool(batch.computed_crc() == batch.crc)

@@ -24,6 +24,8 @@ ValueFormat = Callable[[bytes | None], Any]
 so that nothing is lost.
 """
 
+_LONGEST_TEXT = 8 * 1024 * 1024
+
 _STRUCTS = {
     "int16be": ">h",
     "int32be": ">i",
@@ -59,7 +61,11 @@ def parse_value_format(text: str) -> ValueFormat:
 
 
 def as_utf8(data: bytes | None) -> Any:
-    """A string where the bytes are UTF-8, else {"base64": ...}; as in envelopes."""
+    """A string where the bytes are UTF-8, else {"base64": ...}, as in envelopes; that too where they are very many,
+    which JSON would make six times as many.
+    """
+    if data is not None and len(data) > _LONGEST_TEXT:
+        return {"base64": _base64(data)}
     return json.loads(encode_bytes(data))
 
 

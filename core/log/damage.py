@@ -15,13 +15,13 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import File
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.offset_index import OffsetPosition
-from core.log.file_records import FileRecords
+from core.log.file_records import LARGEST_BATCH, FileRecords
 from core.records.batches import CURRENT_MAGIC, Batch, entry_size
 from core.records.record_batch import HEADER_SIZE, MAGIC_POSITION, RecordBatch
 
 _READ_BYTES = 1024 * 1024
 _FRAME_PROBE_BYTES = 2 * 1024 * 1024  # holds the batch behind a damaged one, if it is of a usual size
-_MAX_BATCH_BYTES = 100 * 1024 * 1024  # socket.request.max.bytes: no client sends a larger one
+MAX_BATCH_BYTES = 100 * 1024 * 1024  # socket.request.max.bytes: no client sends a larger one
 _MAGIC = bytes([CURRENT_MAGIC])
 
 
@@ -40,13 +40,20 @@ class DamagedRange(NamedTuple):
 
 
 def checked_batches(
-    records: FileRecords, base_offset: int, position: int, last_offset: int, end: OffsetPosition
+    records: FileRecords,
+    base_offset: int,
+    position: int,
+    last_offset: int,
+    end: OffsetPosition,
+    *,
+    max_batch_bytes: int = LARGEST_BATCH,
 ) -> Iterator[Batch]:
     """A segment's batches from `position` to `end`, in order; CorruptRecordError at the first that is damaged: its
     checksum is wrong, or its offsets, which are in no checksum, do not fit between `last_offset`, that of the batch
-    before, and the end's. Safe from any thread: what is appended lies behind the end.
+    before, and the end's; or it claims more than `max_batch_bytes`. Safe from any thread: what is appended lies behind
+    the end.
     """
-    for batch in records.iter_batches(position, end.position):
+    for batch in records.iter_batches(position, end.position, max_batch_bytes=max_batch_bytes):
         batch.ensure_valid()
         if batch.last_offset <= last_offset:
             raise batch.corrupt(f"batch ends at offset {batch.last_offset}, the one before at {last_offset}")
@@ -140,7 +147,7 @@ def _find_sound_batch(
         size = entry_size(data, start, position)
     except CorruptRecordError:
         return None
-    if size > min(end - position, _MAX_BATCH_BYTES):
+    if size > min(end - position, MAX_BATCH_BYTES):
         return None
     header = RecordBatch(data, start, position)
     if not min_offset <= header.base_offset < header.next_offset <= max_offset:

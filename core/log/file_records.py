@@ -11,6 +11,7 @@ from core.records.batches import ENTRY_HEADER_SIZE, Batch, entry_size, read_batc
 from core.records.record_batch import HEADER_SIZE
 
 _READ_BYTES = 256 * 1024
+LARGEST_BATCH = 0x7FFFFFFF
 _HEADERS_BYTES = 4096  # holds the headers of many small batches, costs little more than one header
 
 
@@ -121,15 +122,19 @@ class FileRecords:
         size = self._size_at(head, 0, position, self.size_bytes)
         return read_batch(memoryview(self.file.read_at(size, position)), 0, position)
 
-    def iter_batches(self, position: int = 0, end: int | None = None) -> Iterator[Batch]:
+    def iter_batches(
+        self, position: int = 0, end: int | None = None, *, max_batch_bytes: int = LARGEST_BATCH
+    ) -> Iterator[Batch]:
         """Whole batches from `position` on, read in pieces of some 256 KB.
 
-        CorruptRecordError where bytes are no batch or the file ends within one.
+        CorruptRecordError where bytes are no batch, one of more than `max_batch_bytes`, or the file ends within one.
         """
         stop = self.size_bytes if end is None else end
         while position < stop:
             data = memoryview(self.file.read_at(min(_READ_BYTES, stop - position), position))
             size = self._size_at(data, 0, position, stop)
+            if size > max_batch_bytes:
+                raise CorruptRecordError(f"batch of {size} bytes", position=position, path=str(self.path))
             if size > len(data):
                 data = memoryview(self.file.read_at(size, position))
             start = 0

@@ -15,11 +15,11 @@ from core.common.errors import CorruptRecordError
 from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
 from core.log.aborted_filter import AbortedFilter
-from core.log.damage import checked_batches, measure_gap
+from core.log.damage import MAX_BATCH_BYTES, checked_batches, measure_gap
 from core.log.partition_reader import PartitionReader, SegmentReader
 from core.log.recovery_journal import is_lost, read_lost_offsets
 from core.records.batches import Batch
-from core.records.compression import CompressionType
+from core.records.compression import INSPECTION_LIMIT, CompressionType
 from core.records.control_record import control_type
 from core.records.record_batch import RecordBatch
 
@@ -134,7 +134,10 @@ class GapLedger:
         position, last_offset = segment.position_before(self.start), segment.base_offset - 1
         while position < end.position:
             try:
-                for batch in checked_batches(segment.records, segment.base_offset, position, last_offset, end):
+                batches = checked_batches(
+                    segment.records, segment.base_offset, position, last_offset, end, max_batch_bytes=MAX_BATCH_BYTES
+                )
+                for batch in batches:
                     yield batch
                     position, last_offset = batch.position + batch.size_bytes, batch.last_offset
             except CorruptRecordError as error:
@@ -151,7 +154,7 @@ class GapLedger:
         self, batch: Batch, segment: SegmentReader, next_offset: int, stable: int, *, is_hidden: bool
     ) -> Iterator[Gap]:
         where = f"{segment.path.name} position {batch.position}"
-        offsets = None if _is_full(batch) else [record.offset for record in batch.records()]
+        offsets = None if _is_full(batch) else [record.offset for record in batch.records(limit=INSPECTION_LIMIT)]
         first = batch.base_offset if isinstance(batch, RecordBatch) else (offsets or [batch.last_offset])[0]
         if first > next_offset:
             yield self._hole(next_offset, first, f"before {where}")
@@ -211,6 +214,6 @@ def _is_full(batch: Batch) -> bool:
 
 
 def _control_text(batch: Batch) -> str:
-    records = batch.records()
+    records = batch.records(limit=INSPECTION_LIMIT)
     type_ = control_type(records[0].key) if records else None
     return f"{type_.name if type_ is not None else 'control'} marker of producer {batch.producer_id}"

@@ -9,7 +9,7 @@ second opinion of tests.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 
 Buffer = bytes | bytearray | memoryview
@@ -35,8 +35,23 @@ try:
     from fastcrc.crc32 import iscsi
 except ImportError:  # a platform without the wheel
     crc32c = crc32c_by_table
+
+    def _continue_crc32c(data: Buffer, crc: int) -> int:
+        continued: int = _crcmod_crc32c()(bytes(data), crc)  # type: ignore[call-arg]  # which it takes
+        return continued
 else:
     crc32c = iscsi
+
+    def _continue_crc32c(data: Buffer, crc: int) -> int:
+        return iscsi(data, crc)
+
+
+def crc32c_of_parts(parts: Iterable[Buffer]) -> int:
+    """CRC-32C of all of them, one behind the other, without putting them together."""
+    crc = 0
+    for part in parts:
+        crc = _continue_crc32c(part, crc)
+    return crc
 
 
 def crc32(data: Buffer) -> int:

@@ -2,8 +2,8 @@
 
 Decoding a group (about a megabyte of batches):
 
-1. each batch's records section, decompressed where it must be, is joined to one buffer
-2. one plain loop hops over the records' length varints: the only serial step
+1. the batches' records sections are decompressed into one buffer, or read where they lie
+2. one plain loop hops over the records' length varints: the only serial step; runs of one size are taken at a stride
 3. every field is decoded for all records at once; bounds are checked before anything is read through them
 4. keys and values become Arrow arrays by one `take` over the buffer
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ import pyarrow.compute as pc
 from core.records.batches import Batch
 from core.records.compression import DEFAULT_LIMIT
 from core.records.record import Headers, encode_records, read_headers
-from core.records.record_batch import RecordBatch
+from core.records.record_batch import CODEC_MASK, HEADER_SIZE, RecordBatch
 
 Int64s = npt.NDArray[np.int64]
 Bytes8 = npt.NDArray[np.uint8]
@@ -111,28 +112,78 @@ def gather(buffer: bytes, positions: Int64s, lengths: Int64s) -> Any:  # pyarrow
 def decode_columns(batches: Sequence[Batch], *, limit: int = DEFAULT_LIMIT) -> RecordColumns:
     """All records of `batches`; CorruptRecordError, with the batch's place, where bytes do not add up.
 
-    Checksums are the caller's choice. `limit`: bytes that a batch may decompress to.
+    Checksums are the caller's choice. `limit`: bytes that the batches may decompress to, taken together.
     """
-    sections = [_section(batch, limit) for batch in batches]
-    sizes = np.fromiter(map(len, sections), np.int64, len(sections))
-    buffer = b"".join((*sections, _PAD))
-    starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
-    ends_list: list[int] = []
+    buffer, starts, sizes = _sections_in_place(batches) or _joined_sections(batches, limit)
+    ends: list[int] = []
     counts = np.empty(len(batches), np.int64)
-    for number, batch in enumerate(batches):
-        before = len(ends_list)
-        _hop(buffer, int(starts[number]), int(starts[number + 1]), ends_list, batch)
-        counts[number] = len(ends_list) - before
+    for number, (batch, start, size) in enumerate(zip(batches, starts, sizes, strict=True)):
+        before = len(ends)
+        _hop(buffer, _stride(buffer, start, start + size, ends), start + size, ends, batch)
+        counts[number] = len(ends) - before
         if isinstance(batch, RecordBatch) and counts[number] != batch.count:
             raise batch.corrupt(f"batch holds {counts[number]} records, its header says {batch.count}")
     numbers = np.repeat(np.arange(len(batches), dtype=np.int32), counts)
-    return _decode_fields(buffer, batches, numbers, np.array(ends_list, np.int64), starts)
+    return _decode_fields(buffer, batches, numbers, np.array(ends, np.int64), np.array(starts, np.int64))
+
+
+def _sections_in_place(batches: Sequence[Batch]) -> tuple[bytes, list[int], list[int]] | None:
+    """The buffer that uncompressed batches were read into, and where their sections lie in it; None where they are of
+    several, or reach its end.
+    """
+    whole = batches[0].buffer.obj if batches else None
+    if not isinstance(whole, bytes):
+        return None
+    starts, sizes = [], []
+    for batch in batches:
+        is_plain = isinstance(batch, RecordBatch) and not batch.attributes & CODEC_MASK
+        if not is_plain or batch.buffer.obj is not whole or len(batch.buffer) != len(whole):
+            return None
+        starts.append(batch.start + HEADER_SIZE)
+        sizes.append(batch.size_bytes - HEADER_SIZE)
+    return (whole, starts, sizes) if starts[-1] + sizes[-1] + len(_PAD) <= len(whole) else None
+
+
+def _joined_sections(batches: Sequence[Batch], limit: int) -> tuple[bytes, list[int], list[int]]:
+    sections: list[bytes | memoryview] = []
+    left = limit
+    for batch in batches:
+        sections.append(_section(batch, left))
+        left = max(left - len(sections[-1]), 0)
+    sizes = list(map(len, sections))
+    return b"".join((*sections, _PAD)), [0, *accumulate(sizes)][: len(sizes)], sizes
 
 
 def _section(batch: Batch, limit: int) -> bytes | memoryview:
     if isinstance(batch, RecordBatch):
         return batch.records_section(limit=limit)
     return encode_records(batch.records(limit=limit), 0, 0)
+
+
+_WORTH_A_STRIDE = 8
+"""Records of one size in a row, from which on a look at all of them at once is faster than hopping."""
+
+
+def _stride(buffer: bytes, position: int, end: int, ends: list[int]) -> int:
+    """Passes over records of one size in long runs, which only differ in what their length's bytes don't show; gives
+    the position where that ends.
+    """
+    while position + 2 < end:
+        first, second = buffer[position], buffer[position + 1]
+        if first & 1 or (first >= 128 and second >= 128):
+            break
+        stride = 1 + (first >> 1) if first < 128 else 2 + ((first & 127 | second << 7) >> 1)
+        most = (end - position) // stride
+        heads = buffer[position : position + most * stride : stride]
+        run = len(heads) - len(heads.lstrip(heads[:1]))
+        if first >= 128:
+            heads = buffer[position + 1 : position + run * stride : stride]
+            run = len(heads) - len(heads.lstrip(heads[:1]))
+        if run < _WORTH_A_STRIDE:
+            break
+        ends.extend(range(position + stride, position + run * stride + 1, stride))
+        position += run * stride
+    return position
 
 
 def _hop(buffer: bytes, position: int, end: int, ends: list[int], batch: Batch) -> None:
@@ -175,8 +226,9 @@ def _decode_fields(
     data = np.frombuffer(buffer, np.uint8)
     starts = np.empty_like(ends)
     if len(ends):
-        starts[0] = section_starts[numbers[0]]
         starts[1:] = ends[:-1]
+        firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        starts[firsts] = section_starts[numbers[firsts]]
 
     def ensure(good: npt.NDArray[np.bool_], what: str) -> None:
         if not good.all():

@@ -28,6 +28,9 @@ Buffer = bytes | bytearray | memoryview
 DEFAULT_LIMIT = 128 * 1024 * 1024
 """Bytes that one batch may decompress to, unless the caller says otherwise."""
 
+INSPECTION_LIMIT = 32 * 1024 * 1024
+"""The same for whoever opens files of unknown origin: memory stays bounded, whatever a batch claims."""
+
 _CHUNK = 1024 * 1024
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = struct.Struct(">8sii")

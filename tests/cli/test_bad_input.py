@@ -270,8 +270,11 @@ def test_inspecting_writes_nothing(tmp_path: Path) -> None:
     copy = tmp_path / "data"
     shutil.copytree(GOLDEN / "c_torn_tail.corrupt", copy)
     before = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in copy.rglob("*") if p.is_file()}
-    for command in (["verify"], ["dump-segment", "--print-data-log"], ["dump-segment", "--verify-index-only"]):
+    for command in (["verify"], ["verify", "--deep"], ["dump-segment", "--print-data-log"], ["recover"], ["stats"]):
         assert call_plog(*command, str(copy)).returncode == 1
+    call_plog("gaps", str(copy))
+    call_plog("diff", str(copy), str(GOLDEN / "c_torn_tail"))
+    assert call_plog("dump-segment", "--verify-index-only", str(copy)).returncode == 0
     for partition in copy.glob("*-0"):
         call_plog("consume", partition.name.removesuffix("-0"), "--data-dir", str(copy))
     assert {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in copy.rglob("*") if p.is_file()} == before

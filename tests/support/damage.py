@@ -170,7 +170,7 @@ def _damage_tail(of_log: list[Place], random: Random, planted: Planted) -> None:
             planted.lost |= last.offsets
         else:
             file.seek(0, 2)
-            junk = bytes(random.randint(1, 5000)) if kind == "zeros" else b"\xee" * random.randint(17, 5000)
+            junk = bytes(random.randint(8, 5000)) if kind == "zeros" else b"\xee" * random.randint(17, 5000)
             file.write(junk)
             planted.codes.append(Code.ZEROED if kind == "zeros" else Code.GARBAGE)
             planted.first = last.path, last.end

@@ -1,0 +1,175 @@
+"""The inspector beside Kafka's DumpLogSegments, on the same files, in turns.
+
+    .venv/bin/python -m benchmarks.inspector [--rounds 5] [--megabytes 256] [--records 2000000]
+
+A tiny file is timed whole, start-up and all. Larger ones net of start-up: less the time for a file of one batch. The
+logs: 200-byte records in batches of 16 KB, uncompressed; and small JSON records compressed with lz4 and zstd. Kafka's
+JIT is unrestrained. Everything is read from the page cache and printed to /dev/null; `CPU` is user and system time of
+all processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support.oracle import java_command
+from tests.support.server import PLOG
+
+LOG = "t-0/00000000000000000000.log"
+
+
+class Cost(NamedTuple):
+    wall: float
+    cpu: float
+
+    def less(self, other: Cost) -> Cost:
+        return Cost(self.wall - other.wall, self.cpu - other.cpu)
+
+
+def cost(command: list[str | Path]) -> Cost:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    started = time.monotonic()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wall = time.monotonic() - started
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Cost(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def dump(path: Path) -> list[str | Path]:
+    return [PLOG, "dump-segment", "--print-data-log", "--format", "kafka", path]
+
+
+def verify(path: Path) -> list[str | Path]:
+    return [PLOG, "verify", path]
+
+
+def verify_deep(path: Path) -> list[str | Path]:
+    return [PLOG, "verify", "--deep", path]
+
+
+def kafka_dump(path: Path) -> list[str | Path]:
+    command = java_command("org.apache.kafka.tools.DumpLogSegments", "--print-data-log", "--files", str(path))
+    command.remove("-XX:TieredStopAtLevel=1")
+    return list(command)
+
+
+def peak_bytes(command: list[str | Path]) -> int:
+    """Of the command's largest process."""
+    script = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=-3, stderr=-3); "
+    script += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    done = subprocess.run(["python3", "-c", script, *map(str, command)], check=True, capture_output=True)
+    return int(done.stdout) * 1024
+
+
+def plain_lines(count: int) -> Iterator[bytes]:
+    block = b"".join(os.urandom(100).hex().encode() + b"\n" for _ in range(10_000))
+    for _ in range(count // 10_000):
+        yield block
+
+
+def json_lines(count: int) -> Iterator[bytes]:
+    for start in range(0, count, 10_000):
+        rows = ({"id": n, "name": f"user-{n % 977}", "score": n * 7919 % 1000, "ok": n % 3 == 0} for n in range(10_000))
+        yield b"".join(json.dumps({**row, "at": start}).encode() + b"\n" for row in rows)
+
+
+def write(directory: Path, lines: Iterator[bytes], codec: str) -> Path:
+    command = [PLOG, "produce", "t", "--data-dir", directory, "--batch-size", "16384", "--partition", "0",
+               "--compression", codec]  # fmt: skip
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as producer:
+        assert producer.stdin is not None
+        for block in lines:
+            producer.stdin.write(block)
+    assert producer.returncode == 0
+    return directory / LOG
+
+
+def pairs(
+    rounds: int, ours: list[str | Path], theirs: list[str | Path], less: tuple[list[str | Path], list[str | Path]]
+) -> tuple[list[Cost], list[Cost]]:
+    found: tuple[list[Cost], list[Cost]] = ([], [])
+    for _ in range(rounds):
+        found[0].append(cost(ours).less(cost(less[0])))
+        found[1].append(cost(theirs).less(cost(less[1])))
+    return found
+
+
+def spread(values: list[float], unit: str) -> str:
+    return f"{statistics.median(values):.3g} {unit} ({min(values):.3g}-{max(values):.3g})"
+
+
+def ratios(ours: list[Cost], theirs: list[Cost], field: str) -> str:
+    values = [getattr(b, field) / getattr(a, field) for a, b in zip(ours, theirs, strict=True)]
+    return f"{statistics.median(values):.1f} ({min(values):.1f}-{max(values):.1f})"
+
+
+def row(what: str, plog: str, kafka: str = "", ratio: str = "") -> None:
+    print(f"| {what} | {plog} | {kafka} | {ratio} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--megabytes", type=int, default=256)
+    parser.add_argument("--records", type=int, default=2_000_000)
+    arguments = parser.parse_args()
+    rounds = arguments.rounds
+    print("| what | plog | Kafka | times faster |\n|---|---|---|---|")
+    with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as temporary:
+        directory = Path(temporary)
+        tiny = write(directory / "tiny", plain_lines_few(), "none")
+        ours, theirs = [cost(dump(tiny)) for _ in range(rounds)], [cost(kafka_dump(tiny)) for _ in range(rounds)]
+        for field in ("wall", "cpu"):
+            row(f"tiny file, {field}", seconds(ours, field), seconds(theirs, field), ratios(ours, theirs, field))
+        count = arguments.megabytes * 1_000_000 // 200
+        large = write(directory / "large", plain_lines(count), "none")
+        less = dump(tiny), kafka_dump(tiny)
+        rate(f"{arguments.megabytes} MB, none", count, *pairs(rounds, dump(large), kafka_dump(large), less))
+        for codec in ("lz4", "zstd"):
+            log = write(directory / codec, json_lines(arguments.records), codec)
+            found = pairs(rounds, dump(log), kafka_dump(log), less)
+            rate(f"{arguments.records / 1e6:g} M records, {codec}", arguments.records, *found)
+        index = large.with_suffix(".timeindex")
+        ours, theirs = pairs(rounds, dump(index), kafka_dump(index), less)
+        ours = [Cost(max(c.wall, 1e-3), max(c.cpu, 1e-3)) for c in ours]
+        row(".timeindex, wall", seconds(ours, "wall"), seconds(theirs, "wall"), ratios(ours, theirs, "wall"))
+        whole = [cost(dump(index)) for _ in range(rounds)]
+        row(".timeindex, wall, start-up and all", seconds(whole, "wall"))
+        size = large.stat().st_size
+        checks: tuple[tuple[str, Callable[[Path], list[str | Path]]], ...] = (
+            ("verify", verify),
+            ("--deep", verify_deep),
+        )
+        for name, check in checks:
+            costs = [cost(check(large)).less(cost(check(tiny))) for _ in range(rounds)]
+            row(f"{name}, a core", spread([size / 1e9 / c.cpu for c in costs], "GB/s"))
+        for name, command in (("dump", dump(large)), ("verify", verify(large)), ("verify --deep", verify_deep(large))):
+            row(f"{name}, peak memory", f"{peak_bytes(command) / 1e6:.0f} MB")
+
+
+def plain_lines_few() -> Iterator[bytes]:
+    yield b"".join(b"%d\n" % n for n in range(10))
+
+
+def seconds(costs: list[Cost], field: str) -> str:
+    return spread([getattr(c, field) for c in costs], "s")
+
+
+def rate(what: str, count: int, ours: list[Cost], theirs: list[Cost]) -> None:
+    for field, unit in (("cpu", "M records/CPU s"), ("wall", "M records/s")):
+        texts = [spread([count / 1e6 / getattr(c, field) for c in costs], unit) for costs in (ours, theirs)]
+        row(f"{what}, {field}", *texts, ratios(ours, theirs, field))
+
+
+if __name__ == "__main__":
+    main()
