@@ -62,7 +62,7 @@ _FOUR_DIGITS = np.frombuffer(b"".join(b"%04d" % n for n in range(10_000)), np.ui
 
 def _digits(values: Any) -> Any:
     """Decimal text. Numbers of as many digits each, as those of a group mostly are, four digits at a time."""
-    least, most = int(values.min()), int(values.max())
+    least, most = (int(values.min()), int(values.max())) if len(values) else (-1, 0)
     count = len(str(most))
     if least < 0 or len(str(least)) != count:
         return pc.cast(pc.cast(pa.array(values), pa.string()), _BINARY)

@@ -83,6 +83,7 @@ class PartitionCheck:
                 is_active=self._is_live and number == len(logs) - 1,
                 last_epoch=self._last_epoch,
                 limit_offset=following,
+                known_ends={o for o in (*self._snapshots, following) if o is not None and o > base_offset},
                 expected_end=self._known_end()[0] if following is None else following,
             )
             try:
@@ -100,6 +101,7 @@ class PartitionCheck:
             holes += [self._hole(path, *hole) for hole in check.holes if not is_lost(self._lost, *hole[:2])]
             last = check
         self._check_snapshot(self.end_offset)
+        self._check_epoch(self._last_epoch, self.end_offset - 1)
         if last is not None and not last.is_active:
             yield from self._check_end(last)
         yield from self._epoch_findings
@@ -179,28 +181,24 @@ class PartitionCheck:
             raise access_error(error, path, "read") from error
 
     def _see_epoch(self, epoch: int, first_offset: int, last_offset_before: int) -> None:
-        """A batch of another epoch than the one before."""
-        if self._epochs is None or any(b.start_offset < a.start_offset for a, b in pairwise(self._epochs)):
-            return
-        expected = [(epoch, first_offset)]
-        if self._last_epoch >= 0:
-            expected.append((self._last_epoch, last_offset_before))
+        """A batch of another epoch than the one before: epochs rise, so that a look at both ends of each is enough."""
+        self._check_epoch(self._last_epoch, last_offset_before)
         self._last_epoch = epoch
-        for of_log, offset in expected:
-            number = bisect_right(self._epochs, offset, key=lambda e: e.start_offset) - 1
-            of_cache = self._epochs[number].epoch if number >= 0 else of_log  # below the log's start it knows nothing
-            if of_cache != of_log:
-                path = self._directory / LEADER_EPOCH_CHECKPOINT
-                self._epoch_findings.append(
-                    Finding(
-                        Severity.WARNING,
-                        Code.LEADER_EPOCHS_MISMATCH,
-                        str(path),
-                        f"epoch {of_cache} at offset {offset}, by the log {of_log}",
-                        offset=offset,
-                    )
-                )
-                return
+        self._check_epoch(epoch, first_offset)
+
+    def _check_epoch(self, of_log: int, offset: int) -> None:
+        if self._epochs is None or of_log < 0 or self._epoch_findings:
+            return
+        if any(after.start_offset < before.start_offset for before, after in pairwise(self._epochs)):
+            return  # a finding of its own
+        number = bisect_right(self._epochs, offset, key=lambda entry: entry.start_offset) - 1
+        of_cache = self._epochs[number].epoch if number >= 0 else of_log  # below the log's start it knows nothing
+        if of_cache != of_log:
+            message = f"epoch {of_cache} at offset {offset}, by the log {of_log}"
+            path = self._directory / LEADER_EPOCH_CHECKPOINT
+            self._epoch_findings.append(
+                Finding(Severity.WARNING, Code.LEADER_EPOCHS_MISMATCH, str(path), message, offset=offset)
+            )
 
     # --- producers
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -49,6 +49,8 @@ class SegmentCheck:
     """Where the next segment begins."""
     expected_end: int = 0
     """The end offset by what is known from elsewhere."""
+    known_ends: Container[int] = ()
+    """Where the log ended at some time, by other files: an index that knows of more behind one of them is wrong."""
     last_epoch: int = -1
     end_offset: int = 0
     has_damage: bool = False
@@ -110,7 +112,7 @@ class SegmentCheck:
         yield from self._look_into(None)
         on_bytes(walk.size_bytes - reported)
         if self.has_indexes:
-            yield from self._check_indexes(offset_index, time_index, last_position)
+            yield from self._check_indexes(walk, offset_index, time_index, last_position)
 
     def _see_damage(
         self, damage: Damage, walk: SegmentWalk, offset_index: OffsetIndexCheck, time_index: TimeIndexCheck
@@ -129,12 +131,13 @@ class SegmentCheck:
         yield finding
 
     def _check_indexes(
-        self, offset_index: OffsetIndexCheck, time_index: TimeIndexCheck, last_position: int
+        self, walk: SegmentWalk, offset_index: OffsetIndexCheck, time_index: TimeIndexCheck, last_position: int
     ) -> Iterator[Finding]:
         # Entries behind the end of the log are witnesses of what it held; behind a damaged end, of what is damaged.
-        if not self.is_active:
+        if not self.is_active and walk.next_offset not in self.known_ends:
             for offset in (*offset_index.take_entries_behind(), *time_index.take_entries_behind()):
                 self.known_end = max(self.known_end, offset + 1)
+        if not self.is_active:
             offset_index.check_reach(last_position)
         has_batches = last_position >= 0
         yield from offset_index.findings(has_batches=has_batches, may_lag=self.is_active)

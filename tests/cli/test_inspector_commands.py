@@ -1,0 +1,156 @@
+"""The inspector's commands as a user types them: output, formats, exit codes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import ok
+from tests.support.golden import GOLDEN
+from tests.support.logs import fingerprint
+from tests.support.server import call_plog
+
+ROOT = Path(__file__).parents[2]
+DAMAGED = ROOT / "sample-data" / "damaged"
+SOUND = ROOT / "sample-data" / "partition"
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(DAMAGED, tmp_path / "damaged"))
+
+
+def read_json(code: int, *arguments: str) -> Any:
+    done = call_plog(*arguments, "--output", "json")
+    assert done.returncode == code, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+def test_verify_says_all_of_a_finding() -> None:
+    found = read_json(1, "verify", str(DAMAGED / "c_bitflip_middle-0"))
+    assert [list(row) for row in found] == [
+        ["severity", "code", "path", "position", "end_position", "offset", "last_offset", "records", "message"]
+    ]
+    assert (found[0]["offset"], found[0]["last_offset"], found[0]["records"]) == (21, 22, 2)
+    text = call_plog("verify", str(DAMAGED / "c_bitflip_middle-0")).stdout.decode()
+    assert "offset 21 to 22: crc-mismatch: " in text
+    assert "bit 4 of the byte at position 2707 is flipped" in text
+    assert "(2 records at stake)" in text
+
+
+def test_verify_deep_and_paranoid_of_what_is_sound() -> None:
+    assert ok("verify", str(SOUND), "--deep", "--paranoid") == b""
+
+
+def test_recover_from_plan_to_undo(damaged: Path) -> None:
+    before = fingerprint(damaged)
+    plan = read_json(1, "recover", str(damaged))
+    assert {row["action"] for row in plan} == {"cut out", "rebuild"}
+    assert sum(row["records_lost"] for row in plan) == 8
+    assert fingerprint(damaged) == before
+    done = call_plog("recover", str(damaged), "--fix-bits", "--apply")
+    assert done.returncode == 0, done.stderr
+    assert b"plog verify is clean; plog recover --undo takes it back" in done.stderr
+    for name in ("bitflip_middle", "bitflip_length"):
+        log = "00000000000000000000.log"
+        assert (damaged / f"c_{name}-0" / log).read_bytes() == (GOLDEN / f"c_{name}" / log).read_bytes()
+    assert call_plog("verify", str(damaged)).returncode == 0
+    assert call_plog("recover", str(damaged)).returncode == 0
+    assert b"11 files put back" in call_plog("recover", str(damaged), "--undo").stderr
+    assert {k: v[1] for k, v in fingerprint(damaged).items()} == {k: v[1] for k, v in before.items()}
+    assert b"nothing to take back" in call_plog("recover", str(damaged), "--undo").stderr
+
+
+def test_recover_used_wrongly(damaged: Path) -> None:
+    assert call_plog("recover", str(damaged), "--undo", "--apply").returncode == 2
+    log = damaged / "c_torn_tail-0" / "00000000000000000000.log"
+    done = call_plog("recover", str(log))
+    assert done.returncode == 3
+    assert b"name the partition's folder" in done.stderr
+
+
+def test_gaps_and_their_certificate(tmp_path: Path) -> None:
+    certificate = tmp_path / "account.json"
+    rows = read_json(0, "gaps", str(SOUND), "--certificate", str(certificate))
+    assert {row["reason"] for row in rows} == {"aborted", "control record"}
+    (account,) = json.loads(certificate.read_text())["partitions"]
+    missing = sum(row["count"] for row in account["gaps"])
+    assert account["records"] + missing == account["end_offset"] - account["start_offset"]
+    done = call_plog("gaps", str(DAMAGED / "c_bitflip_middle-0"))
+    assert done.returncode == 1
+    assert b"damaged" in done.stdout
+    assert call_plog("gaps", str(SOUND), "--isolation", "serializable").returncode == 2
+
+
+def test_trace(damaged: Path) -> None:
+    (found,) = read_json(0, "trace", "txn_multisegment@3", "--data-dir", str(SOUND))
+    assert found["transaction"]["state"] == "aborted"
+    assert found["batch"]["position"] == 420
+    text = ok("trace", "txn_multisegment:0@3", "--data-dir", str(SOUND)).decode()
+    assert "aborted, from offset 0, marker at offset 34" in text
+    (found,) = read_json(0, "trace", "txn_multisegment", "--key", "k917", "--data-dir", str(SOUND))
+    assert found["record"]["key"] == "k917"
+    assert call_plog("trace", "txn_multisegment@99999", "--data-dir", str(SOUND)).returncode == 1
+    assert call_plog("trace", "nobody@1", "--data-dir", str(SOUND)).returncode == 1
+    assert call_plog("trace", "txn_multisegment", "--data-dir", str(SOUND)).returncode == 2
+    done = call_plog("trace", "c_bitflip_middle@21", "--data-dir", str(damaged))
+    assert done.returncode == 1
+    assert b"crc mismatch" in done.stderr
+
+
+def test_diff() -> None:
+    arguments = [str(GOLDEN / "c_bitflip_middle"), str(GOLDEN / "c_bitflip_middle.recovered")]
+    rows = read_json(1, "diff", *arguments)
+    assert rows == [
+        {"kind": "only in A", "offset": 21, "last_offset": 39, "detail": "behind the other's last record",
+         "position_a": 2533, "position_b": None}
+    ]  # fmt: skip
+    assert b"the copies part at offset 21; 21 records the same" in call_plog("diff", *arguments).stderr
+    assert call_plog("diff", arguments[0], arguments[0]).returncode == 0
+
+
+def test_stats(tmp_path: Path) -> None:
+    (found,) = read_json(0, "stats", str(SOUND))
+    assert found["summary"]["records"] == 212
+    text = ok("stats", str(SOUND)).decode()
+    assert "txn_multisegment-0: 212 records in 91 batches" in text
+    assert "zstd     would save " in text
+    page = tmp_path / "report.html"
+    done = call_plog("stats", str(SOUND), str(DAMAGED), "--html", str(page))
+    assert done.returncode == 1, "there is damage"
+    assert "c_torn_tail-0" in page.read_text()
+    assert ok("stats", str(SOUND), "--output", "csv").splitlines()[0].startswith(b"log,records,batches,size_bytes")
+
+
+def test_dump_by_key_and_format() -> None:
+    log = str(SOUND / "txn_multisegment-0" / "00000000000000000000.log")
+    lines = ok("dump-segment", log, "--key", "k917", "--format", "kafka").decode().splitlines()
+    assert [line.startswith("| ") for line in lines[2:]] == [False, True] * ((len(lines) - 2) // 2)
+    assert all(" key: k917 " in line for line in lines[3::2])
+    rows = ok(
+        "dump-segment", log, "--key", "k917", "--format", "ndjson", "--value-format", "json", "--key-format", "hex"
+    )
+    first = json.loads(rows.splitlines()[0])
+    assert (first["key"], first["value"]["i"]) == ("6b393137", 0)
+    text = ok("dump-segment", log, "--print-data-log", "--max-records", "1", "--key-format", "base64").decode()
+    assert " key: azkxNw== payload: {" in text or " key: " in text
+    assert call_plog("dump-segment", log, "--value-format", "nonsense").returncode == 2
+
+
+def test_dump_hex() -> None:
+    text = ok("dump-segment", "--hex", str(GOLDEN / "headers" / "00000000000000000000.log")).decode()
+    assert "00000000  00 00 00 00 00 00 00 00                          base offset: 0" in text
+    assert "header key: a" in text
+    index = ok("dump-segment", "--hex", str(GOLDEN / "multisegment" / "00000000000000000000.index")).decode()
+    assert "relative offset: " in index
+
+
+def test_a_directory_is_dumped_from_the_offset_on() -> None:
+    rows = [json.loads(line) for line in ok(
+        "dump-segment", str(GOLDEN / "multisegment"), "--offset", "150", "--deep-iteration", "--format", "ndjson"
+    ).splitlines()]  # fmt: skip
+    assert min(row["offset"] for row in rows if row["kind"] == "log") == 150

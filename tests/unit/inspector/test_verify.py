@@ -1,0 +1,275 @@
+"""Rules between batches, and between the files of a folder: each broken once, each finding where it belongs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+
+from core.common.errors import AccessError
+from core.inspector.findings import Code, Finding
+from core.inspector.segment_check import VerifyOptions
+from core.inspector.verify import verify
+from core.log.file_names import META_PROPERTIES
+from core.records.checksum import crc32c_by_table
+from tests.support.damage import places
+from tests.support.logs import append, append_marker, make_batch, open_log
+
+PRODUCER = {"producer_id": 7, "producer_epoch": 0}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Ten batches of an idempotent producer, two records each, over several segments; offsets 0 to 19."""
+    directory = tmp_path / "data" / "t-0"
+    log = open_log(directory, segment_bytes=600, index_interval_bytes=100)
+    for number in range(10):
+        append(log, make_batch(b"a" * 40, b"b" * 40, base_sequence=2 * number, **PRODUCER))
+    log.close()
+    assert len(list(directory.glob("*.log"))) > 2
+    return directory
+
+
+def codes(path: Path, *, is_deep: bool = False) -> list[Code]:
+    return [finding.code for finding in verify(path, options=VerifyOptions(is_deep=is_deep))]
+
+
+def only(path: Path, *, is_deep: bool = False) -> Finding:
+    (finding,) = verify(path, options=VerifyOptions(is_deep=is_deep))
+    return finding
+
+
+def patch(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def rewrite(folder: Path, number: int, position: int, data: bytes) -> None:
+    """Changes a batch, and its checksum with it."""
+    place = places(folder)[number]
+    patch(place.path, place.position + position, data)
+    whole = place.path.read_bytes()[place.position : place.end]
+    patch(place.path, place.position + 17, struct.pack(">I", crc32c_by_table(whole[21:])))
+
+
+# --- batches
+
+
+def test_a_flipped_bit_of_a_base_offset_is_located_by_what_stands_around_it(folder: Path) -> None:
+    place = places(folder)[2]
+    patch(place.path, place.position + 5, b"\x04")
+    finding = only(folder)
+    assert finding.code is Code.OFFSETS_NOT_RISING
+    assert finding.fix == (place.position + 5, 4, 0)
+    assert (finding.offset, finding.last_offset, finding.records) == (4, 5, 2)
+
+
+def test_a_sector_of_zeros_in_a_batch_is_named(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    append(log, make_batch(b"x" * 5000))
+    append(log, make_batch(b"y"))
+    log.close()
+    path = tmp_path / "t-0" / "00000000000000000000.log"
+    patch(path, 1024, bytes(512))
+    finding = only(tmp_path / "t-0")
+    assert finding.code is Code.CRC_MISMATCH
+    assert finding.message.endswith(": bytes 1024 to 1535 are zeros")
+
+
+def test_a_count_that_the_batch_has_no_room_for(folder: Path) -> None:
+    rewrite(folder, 1, 57, struct.pack(">i", 3))
+    assert codes(folder) == [Code.BAD_COUNT]
+
+
+def test_an_epoch_below_the_one_before(folder: Path) -> None:
+    for number in range(3, 6):
+        place = places(folder)[number]
+        patch(place.path, place.position + 12, struct.pack(">i", 2 if number < 5 else 1))
+    assert Code.EPOCHS_NOT_RISING in codes(folder)
+
+
+def test_deep_finds_records_that_do_not_fit_their_header(folder: Path) -> None:
+    rewrite(folder, 1, 35, struct.pack(">q", 1))  # the largest timestamp
+    assert Code.BAD_BATCH not in codes(folder)
+    finding = next(f for f in verify(folder, options=VerifyOptions(is_deep=True)) if f.code is Code.BAD_BATCH)
+    assert "its header says 1" in finding.message
+
+
+def test_deep_finds_records_that_do_not_decode(folder: Path) -> None:
+    rewrite(folder, 1, 61, b"\x7f")
+    assert codes(folder, is_deep=True) == [Code.BAD_BATCH]
+
+
+# --- producers
+
+
+def remove_batch(folder: Path, number: int) -> None:
+    """Leaves no hole in the offsets: those behind move up."""
+    found = places(folder)
+    place, rest = found[number], [p for p in found[number + 1 :] if p.path == found[number].path]
+    data = place.path.read_bytes()
+    moved = bytearray(data[: place.position])
+    for later in rest:
+        whole = bytearray(data[later.position : later.end])
+        struct.pack_into(">q", whole, 0, later.offset - (place.end_offset - place.offset))
+        moved += whole
+    place.path.write_bytes(moved)
+
+
+def test_a_gap_in_a_producers_sequences(folder: Path) -> None:
+    last = [p for p in places(folder) if p.path == places(folder)[0].path]
+    remove_batch(folder, 1)
+    found = {f.code: f for f in verify(folder)}
+    assert "sequence 4 of producer 7, expected 2" in found[Code.SEQUENCE_GAP].message
+    assert found[Code.SEQUENCE_GAP].records == 2
+    assert last
+
+
+def test_a_batch_twice(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    append(log, make_batch(b"a", base_sequence=0, **PRODUCER))
+    log.close()
+    path = tmp_path / "t-0" / "00000000000000000000.log"
+    again = bytearray(path.read_bytes())
+    struct.pack_into(">q", again, 0, 1)
+    path.write_bytes(path.read_bytes() + again)
+    assert Code.SEQUENCE_GAP in codes(path)
+
+
+def test_a_write_outside_an_open_transaction(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    log = open_log(directory)
+    append(log, make_batch(b"a", base_sequence=0, is_transactional=True, **PRODUCER))
+    append_marker(log, 7, is_commit=True)
+    append(log, make_batch(b"b", base_sequence=1, is_transactional=True, **PRODUCER))
+    append_marker(log, 7, is_commit=True)
+    log.close()
+    rewrite(directory, 2, 21, struct.pack(">h", 0))
+    assert codes(directory) == []
+    rewrite(directory, 2, 21, struct.pack(">h", 0x10))
+    whole = places(directory)
+    path = whole[1].path
+    data = path.read_bytes()
+    moved = bytearray(
+        data[whole[2].position : whole[2].end]
+    )  # in the place of the first marker: the transaction is open
+    struct.pack_into(">q", moved, 0, 1)
+    struct.pack_into(">h", moved, 21, 0)
+    struct.pack_into(">I", moved, 17, crc32c_by_table(bytes(moved[21:])))
+    path.write_bytes(data[: whole[1].position] + moved)
+    for name in directory.glob("*.snapshot"):
+        name.unlink()
+    assert Code.TRANSACTION_ORDER in codes(directory)
+
+
+def test_an_aborted_transaction_that_the_index_does_not_know(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    log = open_log(directory)
+    append(log, make_batch(b"a", base_sequence=0, is_transactional=True, **PRODUCER))
+    append_marker(log, 7, is_commit=False)
+    log.close()
+    index = directory / "00000000000000000000.txnindex"
+    whole = index.read_bytes()
+    index.unlink()
+    assert codes(directory) == [Code.TRANSACTION_INDEX_MISMATCH]
+    for position in (2, 10, 18, 26):  # each of its numbers
+        index.write_bytes(whole[: position + 7] + bytes([whole[position + 7] ^ 4]) + whole[position + 8 :])
+        assert codes(directory) in ([Code.TRANSACTION_INDEX_MISMATCH] * 2, [Code.TRANSACTION_INDEX_MISMATCH],
+                                    [Code.TRANSACTION_INDEX_CORRUPT])  # fmt: skip
+
+
+# --- files beside the log
+
+
+def test_a_snapshot_that_the_log_contradicts(folder: Path) -> None:
+    path = max(folder.glob("*.snapshot"))
+    data = bytearray(path.read_bytes())
+    struct.pack_into(">i", data, 20, 999)  # the last sequence
+    struct.pack_into(">I", data, 2, crc32c_by_table(bytes(data[6:])))
+    path.write_bytes(data)
+    finding = only(folder)
+    assert (finding.code, finding.message) == (
+        Code.SNAPSHOT_MISMATCH,
+        "producer 7: last sequence 999, by the log 19",
+    )
+
+
+def test_leader_epochs_that_the_log_contradicts(folder: Path) -> None:
+    (folder / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 6\n")
+    finding = only(folder)
+    assert finding.code is Code.LEADER_EPOCHS_MISMATCH or finding.message.startswith("epoch 1 at offset")
+
+
+def test_a_log_that_ends_early_where_a_batch_ends(folder: Path) -> None:
+    last = places(folder)[-1]
+    os.truncate(last.path, last.position)
+    finding = only(folder)
+    assert (finding.code, finding.offset, finding.last_offset, finding.records) == (Code.LOG_SHORT, 18, 19, 2)
+
+
+def test_a_checkpoint_that_knows_of_more(folder: Path) -> None:
+    (folder.parent / "replication-offset-checkpoint").write_text("0\n1\nt 0 25\n")
+    finding = only(folder)
+    assert (finding.code, finding.records) == (Code.LOG_SHORT, 5)
+    assert finding.message == "the log ends at offset 20, replication-offset-checkpoint knows of offset 24"
+    assert codes(folder.parent) == [Code.LOG_SHORT]
+
+
+def test_a_missing_segment_is_found_where_no_cleaner_was(folder: Path) -> None:
+    logs = sorted(folder.glob("*.log"))
+    for path in folder.glob(f"{logs[1].stem}.*"):
+        path.unlink()
+    assert Code.OFFSETS_MISSING not in codes(folder), "compaction may have been here"
+    (folder.parent / META_PROPERTIES).write_text("")
+    findings = {f.code: f for f in verify(folder)}
+    finding = findings[Code.OFFSETS_MISSING]
+    assert (finding.offset, finding.last_offset) == (int(logs[1].stem), int(logs[2].stem) - 1)
+    (folder.parent / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 5\n")
+    assert Code.OFFSETS_MISSING not in codes(folder)
+
+
+def test_topic_ids_that_differ(tmp_path: Path) -> None:
+    for number, topic_id in enumerate(("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg", "AAAAAAAAAAAAAAAAAAAAAQ")):
+        log = open_log(tmp_path / f"t-{number}")
+        log.close()
+        (tmp_path / f"t-{number}" / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}")
+    finding = only(tmp_path)
+    assert finding.code is Code.TOPIC_ID_MISMATCH
+    assert finding.path.endswith("t-1/partition.metadata")
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    pipe = tmp_path / "00000000000000000000.log"
+    os.mkfifo(pipe)
+    with pytest.raises(AccessError, match="is no regular file"):
+        list(verify(pipe))
+    address = tmp_path / "00000000000000000000.snapshot"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+        with pytest.raises(AccessError, match="is no regular file"):
+            list(verify(address))
+    dangling = tmp_path / "00000000000000000007.log"
+    dangling.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(AccessError, match="no such file"):
+        list(verify(dangling))
+
+
+def test_a_link_to_a_folder_is_followed_when_it_is_named(folder: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link-0"
+    link.symlink_to(folder)
+    assert codes(link) == []
+
+
+def test_a_file_that_is_cut_while_it_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from core.inspector.segment_walk import SegmentWalk
+
+    last = places(folder)[-1]
+    walk = SegmentWalk(last.path, int(last.path.stem))
+    os.truncate(last.path, last.position + 5)
+    items = list(walk)
+    assert items[-1].end_position == last.position + 5  # type: ignore[union-attr]
+    monkeypatch.undo()

@@ -1,0 +1,98 @@
+"""Every offset without a record is accounted for, against what real consumers got of real Kafka's logs."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from core.inspector.recovery import Recovery
+from core.inspector.recovery_plan import RecoveryOptions, plan_recovery
+from core.log.gap_ledger import Gap, GapLedger, GapReason
+from core.log.partition_reader import PartitionReader
+from tests.support.damage import places
+from tests.support.golden import GOLDEN
+from tests.support.logs import append, append_marker, make_batch, open_log
+
+CASES = [
+    path.with_suffix("").name
+    for path in sorted(GOLDEN.glob("*.json"))
+    if "read_committed_offsets" in path.read_text()
+    and "high_watermark" in path.read_text()
+    and path.with_suffix("").is_dir()
+]
+NO_TRACE = ("v0_snappy_compacted", "v1_gzip_compacted", "v1_none_compacted")
+"""Compaction of the old formats leaves nothing but the holes."""
+
+
+def ledger(directory: Path, start: int = 0, end: int | None = None, **options: bool) -> tuple[list[Gap], int]:
+    reader = PartitionReader(directory)
+    found = GapLedger(reader, start, reader.end_offset if end is None else end, **options)
+    gaps = list(found)
+    reader.close()
+    assert found.records + sum(gap.end - gap.start for gap in gaps) == found.end - found.start
+    return gaps, found.records
+
+
+@pytest.mark.parametrize("read_committed", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_consumer_did_not_get_is_accounted_for(name: str, *, read_committed: bool) -> None:
+    truth = json.loads((GOLDEN / f"{name}.json").read_text())
+    end = truth["high_watermark"]
+    got = (
+        truth["read_committed_offsets"]
+        if read_committed
+        else [record["offset"] for record in truth["read_uncommitted"]]
+    )
+    reader = PartitionReader(GOLDEN / name, log_start_offset=truth["begin_offset"])
+    found = GapLedger(reader, 0, end, read_committed=read_committed, is_compacted=name in NO_TRACE or None)
+    gaps = list(found)
+    assert {offset for gap in gaps for offset in range(gap.start, gap.end)} == set(range(end)) - set(got)
+    assert found.records == len(got)
+    assert not {GapReason.UNKNOWN, GapReason.DAMAGED, GapReason.TRUNCATED} & {gap.reason for gap in gaps}
+    assert all(a.end <= b.start for a, b in pairwise(gaps))
+
+
+def test_each_reason(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", segment_bytes=100_000)
+    transactional = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
+    append(log, make_batch(b"a", b"b"))  # 0, 1
+    append(log, make_batch(b"c", base_sequence=0, **transactional))  # 2
+    append_marker(log, 7, is_commit=False)  # 3
+    append(log, make_batch(b"d"))  # 4
+    append(log, make_batch(b"e", base_sequence=1, **transactional))  # 5, open
+    append(log, make_batch(b"f"))  # 6
+    log.close()
+    gaps, records = ledger(tmp_path / "t-0")
+    assert [gap[:3] for gap in gaps] == [
+        (2, 3, GapReason.ABORTED),
+        (3, 4, GapReason.CONTROL),
+        (5, 7, GapReason.OPEN),
+    ]
+    assert records == 3
+    assert "aborted by the marker at offset 3" in gaps[0].evidence
+    assert "ABORT marker of producer 7" in gaps[1].evidence
+    gaps, records = ledger(tmp_path / "t-0", read_committed=False)
+    assert [gap[:3] for gap in gaps] == [(3, 4, GapReason.CONTROL)]
+    assert ledger(tmp_path / "t-0", 4, 5) == ([], 1)
+    assert ledger(tmp_path / "t-0", 6, 9)[0][-1][:3] == (7, 9, GapReason.UNKNOWN), "nothing is there yet"
+
+
+def test_damage_and_what_a_recovery_gave_up(tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    log = open_log(folder)
+    for _ in range(5):
+        append(log, make_batch(b"a" * 50, b"b"))
+    log.close()
+    place = places(folder)[2]
+    with place.path.open("r+b") as file:
+        file.seek(place.end - 30)
+        file.write(b"?!#" * 5)
+    gaps, _ = ledger(folder)
+    assert [gap[:3] for gap in gaps] == [(4, 6, GapReason.DAMAGED)]
+    assert f"position {place.position}: crc mismatch" in gaps[0].evidence
+    with Recovery(tmp_path) as recovery:
+        recovery.apply(list(plan_recovery(folder, RecoveryOptions())))
+    assert [gap[:3] for gap in ledger(folder)[0]] == [(4, 6, GapReason.TRUNCATED)]
