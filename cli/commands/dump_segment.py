@@ -16,7 +16,7 @@ import typer
 from cli.findings_out import print_findings
 from cli.options import say
 from cli.output import OutputFormat, Row, is_terminal, write_rows
-from core.common.errors import AccessError
+from core.common.errors import AccessError, UsageError
 
 if TYPE_CHECKING:
     from core.inspector.file_dump import FileDump
@@ -39,7 +39,9 @@ class DumpFormat(StrEnum):
 
 @app.command()
 def dump_segment(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, partition folders, data directories.")],
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="PATH...", help="Files, partition folders, data directories.")
+    ] = None,
     print_data_log: Annotated[
         bool, typer.Option("--print-data-log", help="Records, with their keys and values.")
     ] = False,
@@ -68,6 +70,28 @@ def dump_segment(
     value_format: Annotated[
         str, typer.Option("--value-format", metavar="FORMAT", help="Likewise, or a function of yours: module:function.")
     ] = "utf8",
+    max_bytes: Annotated[
+        int | None, typer.Option("--max-bytes", metavar="N", help="Look at so many bytes of each log at most.")
+    ] = None,
+    skip_record_metadata: Annotated[
+        bool, typer.Option("--skip-record-metadata", help="Of records only keys and values, in Kafka's text.")
+    ] = False,
+    offsets_decoder: Annotated[
+        bool,
+        typer.Option("--offsets-decoder", help="Records are of __consumer_offsets, whatever the folder is called."),
+    ] = False,
+    transaction_log_decoder: Annotated[
+        bool, typer.Option("--transaction-log-decoder", help="Likewise, of __transaction_state.")
+    ] = False,
+    share_group_state_decoder: Annotated[
+        bool, typer.Option("--share-group-state-decoder", help="Likewise, of __share_group_state.")
+    ] = False,
+    cluster_metadata_decoder: Annotated[
+        bool, typer.Option("--cluster-metadata-decoder", help="Likewise, of __cluster_metadata.")
+    ] = False,
+    files: Annotated[
+        str | None, typer.Option("--files", metavar="A,B", help="Paths, as Kafka's tool takes them.")
+    ] = None,
     hex_: Annotated[bool, typer.Option("--hex", help="Every byte, with the field that it belongs to.")] = False,
     format_: Annotated[
         DumpFormat | None,
@@ -87,15 +111,28 @@ def dump_segment(
     from core.inspector.segment_dump import DumpOptions
     from core.inspector.value_format import parse_value_format
 
+    paths = [*(paths or []), *(Path(path) for path in (files or "").split(",") if path)]
+    if not paths:
+        raise UsageError("name at least one file or directory")
     if verify_index_only or index_sanity_check:
         raise typer.Exit(_check_indexes(paths, sanity_only=index_sanity_check))
-    with_data = print_data_log or key is not None or format_ is DumpFormat.arrow
+    decoders = {
+        "__consumer_offsets": offsets_decoder,
+        "__transaction_state": transaction_log_decoder,
+        "__share_group_state": share_group_state_decoder,
+        "__cluster_metadata": cluster_metadata_decoder,
+    }
+    decoded_as = next((topic for topic, is_given in decoders.items() if is_given), None)
+    with_data = print_data_log or key is not None or decoded_as is not None or format_ is DumpFormat.arrow
     options = DumpOptions(
         with_records=with_data or deep_iteration,
         with_data=with_data,
         start_offset=offset or 0,
         start_timestamp=None if time_ is None else parse_time(time_, time.time_ns() // 1_000_000),
         max_records=max_records,
+        max_bytes=max_bytes,
+        decoded_as=decoded_as,
+        skips_metadata=skip_record_metadata,
         key=None if key is None else key.encode("utf-8", "surrogateescape"),
         key_format=parse_value_format(key_format),
         value_format=parse_value_format(value_format),

@@ -57,6 +57,14 @@ def record_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record]
     return [_line(batch, record, say(record)) for record in batch.records(limit=INSPECTION_LIMIT) if is_wanted(record)]
 
 
+def bare_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record], bool]) -> list[bytes]:
+    """As `record_lines`, with --skip-record-metadata: keys and payloads only, and no control records."""
+    if batch.is_control:
+        return []
+    texts = [text_of(record) for record in batch.records(limit=INSPECTION_LIMIT) if is_wanted(record)]
+    return [(f"|{text}\n" if text else "\n").encode() for text in texts]
+
+
 def _line(batch: Batch, record: Record, text: str) -> bytes:
     key_size = -1 if record.key is None else len(record.key)
     value_size = -1 if record.value is None else len(record.value)

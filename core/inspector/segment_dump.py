@@ -20,6 +20,7 @@ from core.inspector.in_turns import Buffer, write_all, write_in_turns
 from core.inspector.index_dump import Row
 from core.inspector.kafka_text import (
     RecordText,
+    bare_lines,
     batch_line,
     control_text,
     no_text,
@@ -46,7 +47,9 @@ class DumpOptions:
     """`with_records`: records and not only batches; `with_data`: their keys and values too.
 
     `start_offset` leaves out what comes before it, `start_timestamp` the batches before the first that is as new;
-    `max_records` counts records, or batches where no records are asked for. `key`: only records that have it.
+    `max_records` counts records, or batches where no records are asked for; `max_bytes` is how much of the file is
+    looked at, in whole batches. `key`: only records that have it. `decoded_as`: the internal topic that the records are
+    of, where the folder's name does not say so. `skips_metadata`: of records only keys and values, in Kafka's text.
     """
 
     with_records: bool = False
@@ -54,6 +57,9 @@ class DumpOptions:
     start_offset: int = 0
     start_timestamp: int | None = None
     max_records: int | None = None
+    max_bytes: int | None = None
+    decoded_as: str | None = None
+    skips_metadata: bool = False
     key: bytes | None = None
     key_format: ValueFormat = as_utf8
     value_format: ValueFormat = as_utf8
@@ -71,13 +77,15 @@ class SegmentDump:
         self._walk = SegmentWalk(path, _base_offset(path))
         self._stops_at_damage = False
         self._invalid_bytes = 0
-        self._is_large = self._walk.size_bytes > _SMALL_BYTES and self._left is None and options.key is None
+        self._max_position = 1 << 63 if options.max_bytes is None else options.max_bytes
+        is_whole = self._left is None and options.key is None and not options.skips_metadata
+        self._is_large = is_whole and self._walk.size_bytes > _SMALL_BYTES
         self._text_of, self._decoder = self._make_text()
 
     def _make_text(self) -> tuple[RecordText, Any]:
         """How keys and values become text, and the decoder of an internal topic's records where it is one."""
         options = self._options
-        topic = self.path.resolve().parent.name.rpartition("-")[0]
+        topic = options.decoded_as or self.path.resolve().parent.name.rpartition("-")[0]
         decoder = None
         if topic.startswith("__") and options.with_data:
             from core.inspector.internal_records import decoded_text, find_decoder
@@ -113,12 +121,14 @@ class SegmentDump:
     def _batches(self) -> Iterator[Batch]:
         awaited = self._options.start_timestamp
         for item in self._walk.walk_from(self._start_position()):
+            if self._walk.position > self._max_position:
+                break
             batch = self._framed(item) if isinstance(item, Damage) else item
             is_wanted = batch is not None and batch.last_offset >= self._options.start_offset
             if batch is not None and is_wanted and (awaited is None or batch.max_timestamp >= awaited):
                 awaited = None
                 yield batch
-            if self._invalid_bytes and self._stops_at_damage:
+            if (self._invalid_bytes and self._stops_at_damage) or self._walk.position >= self._max_position:
                 break
         self._walk.close()
 
@@ -237,7 +247,8 @@ class SegmentDump:
 
     def _batch_text(self, batch: Batch) -> list[bytes]:
         try:
-            lines = record_lines(batch, self._text_of, self._is_wanted)
+            lines_of = bare_lines if self._options.skips_metadata else record_lines
+            lines = lines_of(batch, self._text_of, self._is_wanted)
         except CorruptRecordError as error:
             self._report(batch, error)
             lines = []

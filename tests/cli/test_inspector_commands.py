@@ -154,3 +154,24 @@ def test_a_directory_is_dumped_from_the_offset_on() -> None:
         "dump-segment", str(GOLDEN / "multisegment"), "--offset", "150", "--deep-iteration", "--format", "ndjson"
     ).splitlines()]  # fmt: skip
     assert min(row["offset"] for row in rows if row["kind"] == "log") == 150
+
+
+def test_kafkas_options(tmp_path: Path) -> None:
+    """The text is that of Kafka 4.3.1's own tool with the same options."""
+    nulls = str(GOLDEN / "nulls" / "00000000000000000000.log")
+    lines = ok("dump-segment", "--files", nulls, "--print-data-log", "--skip-record-metadata").decode().split("\n")
+    assert lines[3:8] == ["", "| payload: ", "| payload: v", "| key: ", "| key:  payload: "]
+    aborted = str(GOLDEN / "txn_aborted" / "00000000000000000000.log")
+    text = ok("dump-segment", aborted, "--print-data-log", "--max-bytes", "700", "--format", "kafka").decode()
+    assert max(int(line.split()[2]) for line in text.splitlines() if line.startswith("| offset")) == 3
+    bare = ok("dump-segment", aborted, "--print-data-log", "--skip-record-metadata", "--format", "kafka").decode()
+    assert "endTxnMarker" not in bare
+    (tmp_path / "copied").mkdir()
+    for name, decoder in (("__consumer_offsets-0", "--offsets-decoder"),
+                          ("__transaction_state-0", "--transaction-log-decoder")):  # fmt: skip
+        copy = tmp_path / "copied" / "00000000000000000000.log"
+        copy.write_bytes((GOLDEN / name / copy.name).read_bytes())
+        text = ok("dump-segment", str(copy), decoder, "--format", "kafka").decode()
+        expected = (GOLDEN / f"{name}.decoded.txt").read_text().split("\n", 1)[1]
+        assert text.split("\n", 1)[1] == expected
+    assert call_plog("dump-segment").returncode == 2
