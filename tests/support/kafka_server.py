@@ -46,6 +46,7 @@ class KafkaServer:
             f"log.dirs={self.data_dir}\noffsets.topic.replication.factor=1\nlog.retention.ms=-1\n"
             "log.flush.start.offset.checkpoint.interval.ms=200\ngroup.initial.rebalance.delay.ms=0\n"
             "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
+            "share.coordinator.state.topic.replication.factor=1\nshare.coordinator.state.topic.min.isr=1\n"
         )
 
     def start(self) -> None:
