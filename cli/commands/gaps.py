@@ -45,14 +45,23 @@ def gaps(
       plog gaps sample-data/partition/txn_multisegment-0
     """
     from core.common.errors import UsageError
+    from core.inspector.surroundings import DirectorySurroundings
     from core.log.directory_reader import DirectoryReader
     from core.log.gap_ledger import LOSSES
 
     if isolation not in ("read_committed", "read_uncommitted"):
         raise UsageError(f"--isolation {isolation}: expected read_committed or read_uncommitted")
     reader = DirectoryReader(path)
+    surroundings = DirectorySurroundings(reader.root)
     accounts = [
-        _account(reader, partition, from_, until, read_committed=isolation == "read_committed")
+        _account(
+            reader,
+            partition,
+            from_,
+            until,
+            read_committed=isolation == "read_committed",
+            is_compacted=surroundings.of(partition).is_compacted or None,
+        )
         for partition in sorted(reader.partitions)
     ]
     rows = [row for account in accounts for row in account["gaps"]]
@@ -68,21 +77,25 @@ def gaps(
 
 
 def _account(
-    reader: DirectoryReader, partition: TopicPartition, start: int, end: int | None, *, read_committed: bool
+    reader: DirectoryReader,
+    partition: TopicPartition,
+    start: int,
+    end: int | None,
+    *,
+    read_committed: bool,
+    is_compacted: bool | None,
 ) -> dict[str, Any]:
     """Of one partition: offsets `start_offset` to below `end_offset` are `records` and those of the gaps, no other."""
-    from core.inspector.surroundings import DirectorySurroundings
     from core.log.gap_ledger import GapLedger
 
     log = reader.open(partition)
     try:
-        surroundings = DirectorySurroundings(reader.root).of(partition)
         ledger = GapLedger(
             log,
             start,
             log.end_offset if end is None else end,
             read_committed=read_committed,
-            is_compacted=surroundings.is_compacted or None,
+            is_compacted=is_compacted,
         )
         rows: list[Row] = [
             {

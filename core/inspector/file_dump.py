@@ -7,19 +7,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.filesystem import access_error
 from core.inspector.file_kind import FileKind, ensure_regular, kind_of
 from core.inspector.findings import Finding, Severity, corrupt_code
-from core.inspector.hex_dump import HexField, hex_fields
-from core.inspector.in_turns import write_all
 from core.inspector.index_dump import Row, dump_rows, kafka_text
+from core.inspector.output import write_all
 from core.inspector.segment_dump import DumpOptions, SegmentDump
 from core.log.file_names import LOG_SUFFIX, parse_offset_file_name, parse_partition_directory_name
 
 _LOGS = (FileKind.LOG, FileKind.METADATA_SNAPSHOT)
+
+
+if TYPE_CHECKING:
+    from core.inspector.hex_dump import HexField
 
 
 @dataclass(slots=True)
@@ -56,6 +59,8 @@ class FileDump:
 
     def hex_fields(self) -> Iterator[HexField]:
         """Every byte, field by field."""
+        from core.inspector.hex_dump import hex_fields
+
         return hex_fields(self.path, self.kind, self.findings)
 
     def rows(self) -> Iterator[Row]:

@@ -12,10 +12,9 @@ import pickle
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-Buffer = bytes | memoryview
-T = TypeVar("T")
+from core.inspector.output import Buffer, write_all
 
-_MOST_PIECES = 512  # of a writev: IOV_MAX is 1024 at least
+T = TypeVar("T")
 
 
 def write_in_turns(
@@ -113,17 +112,3 @@ def _close(turns: list[tuple[int, int]]) -> None:
     for pair in turns:
         for end in pair:
             os.close(end)
-
-
-def write_all(fd: int, pieces: Sequence[Buffer]) -> None:
-    """All of them, in order, however little the descriptor takes at a time."""
-    data = b"".join(pieces) if len(pieces) > _MOST_PIECES else None
-    if data is not None:
-        pieces = [data]
-    left = [memoryview(piece) for piece in pieces if len(piece)]
-    while left:
-        written = os.writev(fd, left)
-        while left and written >= len(left[0]):
-            written -= len(left.pop(0))
-        if written:
-            left[0] = left[0][written:]

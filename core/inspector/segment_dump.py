@@ -16,7 +16,6 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.inspector.file_kind import FileKind, kind_of
 from core.inspector.findings import Code, Finding, Severity
-from core.inspector.in_turns import Buffer, write_all, write_in_turns
 from core.inspector.index_dump import Row
 from core.inspector.kafka_text import (
     RecordText,
@@ -28,6 +27,7 @@ from core.inspector.kafka_text import (
     record_lines,
     timestamp_type,
 )
+from core.inspector.output import Buffer, write_all
 from core.inspector.segment_walk import Damage, SegmentWalk, first_offset, is_valid
 from core.inspector.value_format import ValueFormat, as_utf8, format_text
 from core.log.file_names import parse_offset_file_name
@@ -36,6 +36,9 @@ from core.records.batches import Batch, group_batches
 from core.records.compression import INSPECTION_LIMIT, CompressionType
 from core.records.record import Record
 from core.records.record_batch import CODEC_MASK, RecordBatch
+
+_READ_BYTES = 4 * 1024 * 1024
+"""Of which most groups of batches lie in one buffer, to be decoded where they are."""
 
 _SMALL_BYTES = 4 * 1024 * 1024
 _SHARED_BYTES = _SMALL_BYTES
@@ -74,7 +77,7 @@ class SegmentDump:
         self.findings: list[Finding] = []
         self._options = options
         self._left = options.max_records
-        self._walk = SegmentWalk(path, _base_offset(path))
+        self._walk = SegmentWalk(path, _base_offset(path), read_bytes=_READ_BYTES)
         self._stops_at_damage = False
         self._invalid_bytes = 0
         self._max_position = 1 << 63 if options.max_bytes is None else options.max_bytes
@@ -190,6 +193,7 @@ class SegmentDump:
                 write_all(fd, [piece])
             return
         import core.inspector.kafka_columns  # noqa: F401 - once, before there are several of us
+        from core.inspector.in_turns import write_in_turns
 
         write_all(fd, [self._start_text()])
         outcomes = write_in_turns(

@@ -36,7 +36,7 @@ from core.records.record_batch import (
     RecordBatch,
 )
 
-_READ_BYTES = 4 * 1024 * 1024
+_READ_BYTES = 1024 * 1024
 _HEAD_BYTES = 4096
 _LENGTH_POSITION = 8
 _SMALLEST_ZERO_RUN = 512
@@ -83,20 +83,21 @@ class SegmentWalk:
     """
 
     def __init__(
-        self, path: Path, base_offset: int = 0, end_offset: int | None = None, filesystem: FileSystem | None = None
+        self, path: Path, base_offset: int = 0, end_offset: int | None = None, *, read_bytes: int = _READ_BYTES
     ) -> None:
         """AccessError where the file can't be opened. Every offset of it lies in [base_offset, end_offset), if the
-        latter is known.
+        latter is known. `read_bytes`: how much is read at a time; batches that were read together share a buffer.
         """
         self.path = path
         self.next_offset = base_offset
         """Behind the last sound batch."""
         self.position = 0
         """As far as it got."""
+        self._read_bytes = read_bytes
         self._limit = base_offset + MAX_RELATIVE_OFFSET + 1 if end_offset is None else end_offset
         self._data, self._data_position = memoryview(b""), 0
         try:
-            self._file: File = (filesystem or FileSystem()).open_read(path)
+            self._file: File = FileSystem().open_read(path)
             self.size_bytes = self._file.size()
         except OSError as error:
             raise access_error(error, path, "read") from error
@@ -155,7 +156,7 @@ class SegmentWalk:
         return LOG_OVERHEAD + int.from_bytes(self._data[start + 8 : start + 12], "big", signed=True) > left
 
     def _fill(self, position: int) -> None:
-        self._data, self._data_position = self._read(_READ_BYTES, position), position
+        self._data, self._data_position = self._read(self._read_bytes, position), position
 
     def _read(self, size: int, position: int) -> memoryview:
         """Fewer bytes where the file ends, which may have been cut meanwhile."""
