@@ -32,9 +32,13 @@ class Progress:
         self._shown_s = time.monotonic()
         self._is_shown = True
         elapsed = max(self._shown_s - self._started_s, 1e-9)
-        parts = [f"{self._verb} {self.count:,} {self._things}", f"{self.count / elapsed:,.0f}/s"]
-        if self.bytes:
-            parts.append(f"{size_text(self.bytes)}, {size_text(self.bytes / elapsed)}/s")
+        sizes = f"{size_text(self.bytes)}, {size_text(self.bytes / elapsed)}/s"
+        if self._things == "bytes":
+            parts = [f"{self._verb} {sizes}"]
+        else:
+            parts = [f"{self._verb} {self.count:,} {self._things}", f"{self.count / elapsed:,.0f}/s"]
+            if self.bytes:
+                parts.append(sizes)
         if self._total_bytes:
             parts.append(f"{100 * self.bytes / self._total_bytes:.0f} %")
         sys.stderr.write("\r\x1b[K" + ", ".join(parts))

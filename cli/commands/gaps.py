@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
+_SHORT_COLUMNS = ["partition", "offsets", "count", "reason", "evidence"]
 _COLUMNS = ["topic", "partition", "start_offset", "end_offset", "count", "reason", "evidence"]
 
 
@@ -46,12 +47,15 @@ def gaps(
     """
     from core.common.errors import UsageError
     from core.inspector.surroundings import DirectorySurroundings
+    from core.inspector.verify import nothing_there
     from core.log.directory_reader import DirectoryReader
     from core.log.gap_ledger import LOSSES
 
     if isolation not in ("read_committed", "read_uncommitted"):
         raise UsageError(f"--isolation {isolation}: expected read_committed or read_uncommitted")
     reader = DirectoryReader(path)
+    if not reader.partitions:
+        raise nothing_there(path)
     surroundings = DirectorySurroundings(reader.root)
     accounts = [
         _account(
@@ -65,7 +69,10 @@ def gaps(
         for partition in sorted(reader.partitions)
     ]
     rows = [row for account in accounts for row in account["gaps"]]
-    write_rows(rows, _COLUMNS, output)
+    if output is OutputFormat.table:
+        write_rows([_short(row) for row in rows], _SHORT_COLUMNS, output)
+    else:
+        write_rows(rows, _COLUMNS, output)
     if certificate is not None:
         text = json.dumps({"version": 1, "isolation": isolation, "partitions": accounts}, indent=2)
         certificate.write_text(text + "\n", encoding="utf-8")
@@ -74,6 +81,12 @@ def gaps(
     missing = sum(row["count"] for row in rows)
     say(f"{path}: {records} records, {missing} offsets without one, {lost} of them lost or unexplained")
     raise typer.Exit(1 if lost else 0)
+
+
+def _short(row: Row) -> Row:
+    last = row["end_offset"] - 1
+    offsets = f"{row['start_offset']}-{last}" if row["count"] > 1 else str(last)
+    return {**row, "partition": f"{row['topic']}-{row['partition']}", "offsets": offsets}
 
 
 def _account(

@@ -53,13 +53,33 @@ def recover(
     options = RecoveryOptions(is_like_kafka=like_kafka, fixes_bits=fix_bits)
     plans = [(path, list(plan_recovery(path, options))) for path in paths]
     steps = [step for _, of_path in plans for plan in of_path for step in plan.steps]
-    write_rows(list(map(_row, steps)), _COLUMNS, output)
+    if output is OutputFormat.table:
+        for step in steps:
+            print(_text(step))
+    else:
+        write_rows(list(map(_row, steps)), _COLUMNS, output)
     say(_summary(steps))
     if not apply:
         if any(plan.is_needed for _, of_path in plans for plan in of_path):
             say("nothing was changed; --apply does it")
         raise typer.Exit(1 if steps else 0)
     raise typer.Exit(max([_apply(path, options) for path in paths], default=0))
+
+
+def _text(step: Step) -> str:
+    """What, where; on a line of their own what is lost by it; why."""
+    lines = [f"{step.action.value} {step.path}"]
+    details = []
+    if step.position >= 0:
+        details.append(f"bytes {step.position} to {step.end_position - 1}")
+    if step.offset >= 0:
+        details.append(f"offsets {step.offset} to {step.last_offset if step.last_offset >= 0 else 'the end'}")
+    if step.records != 0:
+        details.append("records lost: " + ("not known how many" if step.records is None else str(step.records)))
+    if details:
+        lines.append(f"    {', '.join(details)}")
+    lines.append(f"    {step.why}")
+    return "\n".join(lines)
 
 
 def _row(step: Step) -> Row:

@@ -70,7 +70,7 @@ def stats(
 
 def _logs(paths: list[Path]) -> list[tuple[str, list[tuple[int, Path]]]]:
     """Name and segments of every partition. AccessError where there is none."""
-    from core.common.errors import AccessError
+    from core.inspector.verify import nothing_there
     from core.log.directory_reader import DirectoryReader
     from core.log.file_names import LOG_SUFFIX, find_offset_files, parse_offset_file_name
 
@@ -82,7 +82,7 @@ def _logs(paths: list[Path]) -> list[tuple[str, list[tuple[int, Path]]]]:
             continue
         partitions = DirectoryReader(path).partitions
         if not partitions:
-            raise AccessError(f"no partitions in {path}", where=str(path))
+            raise nothing_there(path)
         found += [(str(tp), find_offset_files(folder, LOG_SUFFIX)) for tp, folder in sorted(partitions.items())]
     return found
 

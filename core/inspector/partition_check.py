@@ -93,7 +93,7 @@ class PartitionCheck:
                     raise
                 self._producers.forget()  # its broker deleted it meanwhile
                 continue
-            yield from self._check_transaction_index(path, is_complete=logs[0][0] == 0)
+            yield from self._check_transaction_index(check, is_complete=logs[0][0] == 0)
             self._last_epoch = check.last_epoch
             self._has_damage |= check.has_damage
             self.end_offset = check.end_offset
@@ -216,8 +216,8 @@ class PartitionCheck:
             raise access_error(error, path, "read") from error
         self._snapshot_findings += self._producers.check_snapshot(entries, path)
 
-    def _check_transaction_index(self, log: Path, *, is_complete: bool) -> Iterator[Finding]:
-        path = log.with_suffix(TRANSACTION_INDEX_SUFFIX)
+    def _check_transaction_index(self, segment: SegmentCheck, *, is_complete: bool) -> Iterator[Finding]:
+        path = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
         try:
             data = path.read_bytes()
         except FileNotFoundError:
@@ -228,9 +228,13 @@ class PartitionCheck:
             entries = parse_transaction_index(data, str(path))
         except CorruptRecordError as error:
             yield Finding(Severity.ERROR, Code.TRANSACTION_INDEX_CORRUPT, str(path), error.cause, error.position)
-            list(self._producers.check_transaction_index([], path, is_complete=False))
+            list(self._producers.check_transaction_index([], path, 0, is_complete=False))
             return
-        yield from self._producers.check_transaction_index(entries, path, is_complete=is_complete)
+        is_end_known = segment.end_offset in segment.known_ends  # an entry behind it is wrong then
+        limit = 1 << 63 if is_end_known else segment.end_offset
+        yield from self._producers.check_transaction_index(entries, path, limit, is_complete=is_complete)
+        if not segment.is_active and not is_end_known:
+            segment.known_end = max([segment.known_end, *(entry.last_offset + 1 for entry in entries)])
 
 
 def _short(segment: SegmentCheck, known_end: int, how: str) -> Finding:

@@ -44,7 +44,7 @@ class ProducerCheck:
         """False behind damage: what is not known from then on is not held against the log."""
         self.sequence_findings: list[Finding] = []
         """True only of a log that was not compacted, which takes batches out."""
-        self.findings: list[Finding] = []
+        self._findings: list[Finding] = []
         self._producers: dict[int, _Producer] = {}
         self._aborted: dict[int, AbortedTransaction] = {}  # by last offset; of the segment that is read
         self._markers: dict[int, int] = {}  # last offset -> producer id; abort markers, seen data or not
@@ -54,8 +54,8 @@ class ProducerCheck:
         self.is_certain = False
         self._producers.clear()
 
-    def see(self, batch: RecordBatch, path: Path) -> None:
-        """A batch with a producer id."""
+    def see(self, batch: RecordBatch, path: Path) -> bool:
+        """A batch with a producer id; True where something is wrong."""
         producer = self._producers.get(batch.producer_id)
         if (
             producer is not None
@@ -69,7 +69,7 @@ class ProducerCheck:
             producer.last_offset = batch.base_offset + batch.last_offset_delta
             if last >= 0x7FFFFFFF:
                 self._set_sequence(producer, batch)
-            return
+            return False
         if producer is None:
             producer = self._producers[batch.producer_id] = _Producer(batch.producer_epoch)
         if batch.is_control:
@@ -77,6 +77,12 @@ class ProducerCheck:
                 self._see_marker(producer, batch, path)
         else:
             self._see_data(producer, batch, path)
+        return bool(self._findings)
+
+    def take_findings(self) -> list[Finding]:
+        """What was wrong since the last time."""
+        found, self._findings = self._findings, []
+        return found
 
     def _see_data(self, producer: _Producer, batch: RecordBatch, path: Path) -> None:
         epoch, sequence = batch.producer_epoch, batch.base_sequence
@@ -120,7 +126,7 @@ class ProducerCheck:
         try:
             marker = read_end_transaction_marker(batch.records(limit=INSPECTION_LIMIT)[0])
         except CorruptRecordError as error:
-            self.findings.append(_finding(Code.BAD_BATCH, batch, path, error.cause, Severity.ERROR))
+            self._findings.append(_finding(Code.BAD_BATCH, batch, path, error.cause, Severity.ERROR))
             return
         if marker is None:
             return
@@ -153,7 +159,7 @@ class ProducerCheck:
         )
 
     def _report(self, batch: RecordBatch, path: Path, message: str) -> None:
-        self.findings.append(_finding(Code.TRANSACTION_ORDER, batch, path, message, Severity.ERROR))
+        self._findings.append(_finding(Code.TRANSACTION_ORDER, batch, path, message, Severity.ERROR))
 
     def _report_sequence(self, batch: RecordBatch, path: Path, message: str, records: int = 0) -> None:
         self.sequence_findings.append(_finding(Code.SEQUENCE_GAP, batch, path, message, Severity.WARNING, records))
@@ -161,16 +167,19 @@ class ProducerCheck:
     # --- the files beside the log
 
     def check_transaction_index(
-        self, entries: Sequence[AbortedTransaction], path: Path, *, is_complete: bool
+        self, entries: Sequence[AbortedTransaction], path: Path, end_offset: int, *, is_complete: bool
     ) -> Iterator[Finding]:
-        """A segment's index once the segment was read; then the next one's begins. `is_complete`: the log was read
-        from offset 0, so that every transaction's beginning and every open one is known.
+        """A segment's index once the segment was read; then the next one's begins. Entries from `end_offset` on, the
+        log's end, are no fault of the index. `is_complete`: the log was read from offset 0, so that every
+        transaction's beginning and every open one is known.
         """
         seen, markers = self._aborted, self._markers
         self._aborted, self._markers = {}, {}
         listed = set()
         for number, entry in enumerate(entries):
             listed.add(entry.last_offset)
+            if entry.last_offset >= end_offset:
+                continue
             problem = _problem_of(entry, seen, markers, is_certain=self.is_certain, is_complete=is_complete)
             if problem is not None:
                 yield _index_finding(path, f"entry {number}: {problem}", entry.last_offset, number)

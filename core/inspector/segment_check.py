@@ -71,19 +71,15 @@ class SegmentCheck:
             walk.close()
         self.end_offset = walk.next_offset
 
-    def _run(self, walk: SegmentWalk, on_bytes: OnBytes) -> Iterator[Finding]:  # noqa: C901 - one loop, kept flat for speed
+    def _run(self, walk: SegmentWalk, on_bytes: OnBytes) -> Iterator[Finding]:
         offset_index = OffsetIndexCheck(self.path.with_suffix(INDEX_SUFFIX), self.base_offset)
         time_index = TimeIndexCheck(self.path.with_suffix(TIME_INDEX_SUFFIX), self.base_offset)
-        producers = self.producers
+        producers, path = self.producers, self.path
         next_offset, last_position, reported = self.base_offset, -1, 0
         is_looked_into = self.options.is_deep or self.options.is_paranoid
         for batch in walk:
-            if isinstance(batch, Damage):
-                yield from self._see_damage(batch, walk, offset_index, time_index)
-                next_offset = walk.next_offset
-                continue
-            last_offset = batch.last_offset
             if isinstance(batch, RecordBatch):
+                last_offset = batch.base_offset + batch.last_offset_delta
                 if (
                     batch.base_offset != next_offset
                     or batch.count != batch.last_offset_delta + 1
@@ -91,11 +87,14 @@ class SegmentCheck:
                     or batch.attributes & DELETE_HORIZON_FLAG
                 ):
                     yield from self._see_unlike(batch, next_offset)
-                if batch.producer_id >= 0:
-                    producers.see(batch, self.path)
-                    if producers.findings:
-                        yield from producers.findings
-                        producers.findings.clear()
+                if batch.producer_id >= 0 and producers.see(batch, path):
+                    yield from producers.take_findings()
+            elif isinstance(batch, Damage):
+                yield from self._see_damage(batch, walk, offset_index, time_index)
+                next_offset = walk.next_offset
+                continue
+            else:
+                last_offset = batch.last_offset
             next_offset = last_offset + 1
             if batch.max_timestamp > time_index.largest:
                 time_index.largest = batch.max_timestamp

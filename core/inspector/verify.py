@@ -75,6 +75,7 @@ def _has_logs(directory: Path) -> bool:
 
 
 def _verify_directory(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Iterator[Finding]:
+    is_empty = True
     surroundings = DirectorySurroundings(path)
     topic_ids: dict[str, bytes] = dict(surroundings.topic_ids)
     for entry in _entries(path):
@@ -82,10 +83,22 @@ def _verify_directory(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> 
         if entry.is_dir(follow_symlinks=False):
             partition = parse_partition_directory_name(entry.name)
             if partition is not None:
+                is_empty = False
                 yield from _check_topic_id(inner, partition, topic_ids)
                 yield from _verify_partition(inner, surroundings, on_bytes, options)
         else:
+            is_empty &= kind_of(inner) is None
             yield from _verify_beside(inner, entry)
+    if is_empty:
+        raise nothing_there(path)
+
+
+def nothing_there(path: Path) -> AccessError:
+    return AccessError(
+        f"nothing of Kafka's or plog's is in {path}",
+        where=str(path),
+        hint="name a data directory (an entry of log.dirs), a partition's folder, or a file of it",
+    )
 
 
 def _entries(path: Path) -> list[os.DirEntry[str]]:
@@ -189,7 +202,8 @@ def _verify_log(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Iterat
     except CorruptRecordError as error:
         yield Finding(Severity.ERROR, Code.TRANSACTION_INDEX_CORRUPT, str(index), error.cause, error.position)
     else:
-        yield from producers.check_transaction_index(entries, index, is_complete=base_offset == 0)
+        end_offset = check.end_offset
+        yield from producers.check_transaction_index(entries, index, end_offset, is_complete=base_offset == 0)
     if not check.is_compacted and not check.has_damage and not check.holes:
         yield from producers.sequence_findings
 

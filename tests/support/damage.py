@@ -73,7 +73,31 @@ def write_log(directory: Path, random: Random, batches: int) -> dict[int, tuple[
         if is_left_open:
             append_marker(log, producer, is_commit=True)
     log.close()
+    if random.random() < 0.3:
+        for offset in _compact(directory, random):
+            records.pop(offset, None)
     return records
+
+
+def _compact(directory: Path, random: Random) -> set[int]:
+    """Takes out whole batches, as a cleaner does whose later ones have the keys; the offsets that are gone. Indexes are
+    made again. Batches of producers stay: the last of each would have to.
+    """
+    gone: set[int] = set()
+    for path in sorted(directory.glob("*.log"))[:-1]:
+        data, kept = path.read_bytes(), b""
+        for place in places(directory):
+            if place.path == path:
+                whole = data[place.position : place.end]
+                if whole[43:51] == b"\xff" * 8 and random.random() < 0.5:
+                    gone |= place.offsets
+                else:
+                    kept += whole
+        path.write_bytes(kept)
+        path.with_suffix(".index").unlink()
+        path.with_suffix(".timeindex").unlink()
+    open_log(directory, segment_bytes=3000, index_interval_bytes=300).close()
+    return gone
 
 
 @dataclass
