@@ -66,6 +66,8 @@ def test_kafka_reads_what_was_promised(tmp_path: Path) -> None:
     expected = {n: damaged(data_dir / f"t-{n}", n, MODES[n % len(MODES)]) for n in range(PARTITIONS)}
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
         (data_dir / name).unlink()  # of the empty partitions
+    cleaned = "".join(f"t {number} 0\n" for number in range(PARTITIONS))  # where the holes in some of them are from
+    (data_dir / "cleaner-offset-checkpoint").write_text(f"0\n{PARTITIONS}\n{cleaned}")
     for number, mode in enumerate(MODES):
         folders = [str(data_dir / f"t-{n}") for n in range(number, PARTITIONS, len(MODES))]
         done = call_plog("recover", *folders, *mode, "--apply", "--output", "json")
