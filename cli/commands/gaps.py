@@ -46,6 +46,7 @@ def gaps(
       plog gaps sample-data/partition/txn_multisegment-0
     """
     from core.common.errors import UsageError
+    from core.common.filesystem import write_report
     from core.inspector.surroundings import DirectorySurroundings
     from core.inspector.verify import nothing_there
     from core.log.directory_reader import DirectoryReader
@@ -75,7 +76,7 @@ def gaps(
         write_rows(rows, _COLUMNS, output)
     if certificate is not None:
         text = json.dumps({"version": 1, "isolation": isolation, "partitions": accounts}, indent=2)
-        certificate.write_text(text + "\n", encoding="utf-8")
+        write_report(certificate, text + "\n")
     lost = sum(row["count"] for row in rows if row["reason"] in LOSSES)
     records = sum(account["records"] for account in accounts)
     missing = sum(row["count"] for row in rows)

@@ -54,8 +54,9 @@ def stats(
     progress.done()
     if html is not None:
         from cli.stats_html import stats_html
+        from core.common.filesystem import write_report
 
-        html.write_text(stats_html({name: as_json(log) for name, log in found.items()}), encoding="utf-8")
+        write_report(html, stats_html({name: as_json(log) for name, log in found.items()}))
         say(f"report written to {html}")
     elif output is OutputFormat.json:
         print(json.dumps([{"log": name, **as_json(log)} for name, log in found.items()], indent=2))

@@ -137,6 +137,14 @@ class FileSystem:
             os.close(fd)
 
 
+def write_report(path: Path, text: str) -> None:
+    """A file that a user asked for; AccessError where it can't be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise access_error(error, path, "write") from error
+
+
 def access_error(error: OSError, path: Path | str, doing: str) -> AccessError:
     """The AccessError that says in plain words what the system refused: `doing` is a verb, as in "read"."""
     reason = (error.strerror or str(error)).lower()

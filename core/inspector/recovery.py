@@ -8,6 +8,7 @@ first: at no time are damaged bytes in one place only.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from core.common.clock import SystemClock
 from core.common.errors import CorruptRecordError
-from core.common.filesystem import FileSystem
+from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition
 from core.inspector.recovery_plan import Action, FolderPlan, Step
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
@@ -37,7 +38,7 @@ from core.log.file_names import (
 from core.log.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_metadata_file import write_partition_metadata
-from core.log.recovery_journal import JOURNAL, RecoveryJournal, undo
+from core.log.recovery_journal import JOURNAL, RecoveryJournal, ensure_can_undo, undo
 
 _STAGE = "recovering"
 _COPY_BYTES = 4 * 1024 * 1024
@@ -48,7 +49,8 @@ _ROOT_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
 class Recovery:
     """Of one data directory, or of a partition's folder that is in none; owned by one task.
 
-    DirectoryLockedError where a broker owns the directory. OSError as the disk says.
+    DirectoryLockedError where a broker owns the directory. AccessError where the disk refuses: what was done in that
+    folder is in its journal.
     """
 
     def __init__(self, root: Path, filesystem: FileSystem | None = None) -> None:
@@ -73,15 +75,25 @@ class Recovery:
             if plan.directory.resolve() == self._root.resolve():
                 root_steps = plan.steps
             elif plan.is_needed:
-                end_offset = self._apply_to_partition(plan)
+                with _telling(plan.directory):
+                    end_offset = self._apply_to_partition(plan)
                 partition = parse_partition_directory_name(plan.directory.resolve().name)
                 if partition is not None:
                     end_offsets[partition] = end_offset
-        self._apply_to_root(root_steps, end_offsets)
+        with _telling(self._root):
+            self._apply_to_root(root_steps, end_offsets)
 
     def undo(self, directories: Sequence[Path]) -> int:
-        """Takes the last recovery of each folder back; how many files that were. AccessError as of the journal's."""
-        return sum(undo(directory, self._filesystem) for directory in directories)
+        """Takes the last recovery of each folder back; how many files that were. AccessError, and nothing is changed,
+        where one of them was written to since.
+        """
+        for directory in directories:
+            ensure_can_undo(directory)
+        count = 0
+        for directory in directories:
+            with _telling(directory):
+                count += undo(directory, self._filesystem)
+        return count
 
     # --- a partition
 
@@ -195,6 +207,17 @@ class Recovery:
                 path = self._root / f"{name}.recovered"
                 write_offset_checkpoint(path, fitting, self._filesystem)
                 yield path
+
+
+@contextlib.contextmanager
+def _telling(directory: Path) -> Iterator[None]:
+    """Says of what the disk refuses which folder it was for."""
+    try:
+        yield
+    except OSError as error:
+        failure = access_error(error, directory, "recover")
+        failure.hint = "plog recover --undo takes back what was done there; then try again"
+        raise failure from error
 
 
 def _left_away(plan: FolderPlan) -> set[Path]:

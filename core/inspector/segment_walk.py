@@ -256,7 +256,7 @@ class SegmentWalk:
         for bit in range(32):
             length = stored ^ 1 << bit
             size = LOG_OVERHEAD + length
-            if not HEADER_SIZE <= size <= min(left, MAX_BATCH_BYTES):
+            if not HEADER_SIZE <= size <= min(left, MAX_BATCH_BYTES) or not self._may_end_at(position + size):
                 continue
             data = bytearray(self._bytes(size, position))
             data[_LENGTH_POSITION:LOG_OVERHEAD] = length.to_bytes(4, "big")
@@ -388,6 +388,11 @@ class SegmentWalk:
         if len(head) < ENTRY_HEADER_SIZE or head[MAGIC_POSITION] != CURRENT_MAGIC:
             return None
         return int.from_bytes(head[:8], "big", signed=True)
+
+    def _may_end_at(self, position: int) -> bool:
+        """Whether a batch may end there, at a glance: at the file's end, or where another seems to begin."""
+        following = self._base_offset_at(position)
+        return position == self.size_bytes or (following is not None and self.next_offset < following < self._limit)
 
     def _is_sound_at(self, position: int) -> bool:
         """Whether a batch with a right checksum begins there."""

@@ -80,7 +80,7 @@ def _or_utf8(read: Callable[[bytes], Any]) -> ValueFormat:
             return None
         try:
             return read(data)
-        except (ValueError, struct.error, LookupError, TypeError):
+        except (ValueError, struct.error, LookupError, TypeError, AttributeError, ArithmeticError):
             return as_utf8(data)
 
     return format_

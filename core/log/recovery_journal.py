@@ -73,17 +73,20 @@ def _plain(name: str) -> str:
     return name
 
 
-def read_lost_offsets(directory: Path) -> list[OffsetRange]:
-    """What recoveries of a partition's folder had to give up; nothing where no journal says so."""
+def read_lost_offsets(directory: Path) -> list[tuple[int, int]]:
+    """The holes [start, end) that recoveries left in a partition's log; none where no journal says so. A log whose end
+    was given up has no hole there: what is appended since takes those offsets.
+    """
     try:
-        return sorted((lost for run in read_runs(directory) for lost in run.lost), key=lambda lost: lost[0])
+        lost = [lost for run in read_runs(directory) for lost in run.lost]
     except PlogError:
         return []
+    return sorted((start, end) for start, end in lost if end is not None)
 
 
-def is_lost(lost: Iterable[OffsetRange], start: int, end: int) -> bool:
+def is_lost(lost: Iterable[tuple[int, int]], start: int, end: int) -> bool:
     """Whether offsets [start, end) lie in one of the ranges."""
-    return any(first <= start and (last is None or end <= last) for first, last in lost)
+    return any(first <= start and end <= last for first, last in lost)
 
 
 class RecoveryJournal:
@@ -122,14 +125,11 @@ class RecoveryJournal:
         self._filesystem.sync_directory(self._directory)
 
 
-def undo(directory: Path, filesystem: FileSystem) -> int:
-    """Takes the last run in a folder back, one that a crash cut short as well; how many files that were.
-
-    AccessError where the log was written to since: what was written would be lost.
-    """
+def ensure_can_undo(directory: Path) -> None:
+    """AccessError where the log was written to since the last run: what was written would be lost."""
     runs = read_runs(directory)
     if not runs:
-        return 0
+        return
     run = runs[-1]
     if run.log_sizes is not None and run.log_sizes != _log_sizes(directory):
         raise AccessError(
@@ -137,6 +137,17 @@ def undo(directory: Path, filesystem: FileSystem) -> int:
             where=str(directory),
             hint="the files of before are beside the new ones, *.before-recovery-*",
         )
+
+
+def undo(directory: Path, filesystem: FileSystem) -> int:
+    """Takes the last run in a folder back, one that a crash cut short as well; how many files that were. AccessError as
+    of `ensure_can_undo`.
+    """
+    ensure_can_undo(directory)
+    runs = read_runs(directory)
+    if not runs:
+        return 0
+    run = runs[-1]
     for name, was in reversed(run.files):
         if was is None:
             filesystem.unlink(directory / name)

@@ -84,6 +84,9 @@ def test_gaps_and_their_certificate(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert b"damaged" in done.stdout
     assert call_plog("gaps", str(SOUND), "--isolation", "serializable").returncode == 2
+    nowhere = str(tmp_path / "nowhere" / "account.json")
+    assert call_plog("gaps", str(SOUND), "--certificate", nowhere).returncode == 3
+    assert call_plog("stats", str(SOUND), "--html", nowhere).returncode == 3
 
 
 def test_trace(damaged: Path) -> None:

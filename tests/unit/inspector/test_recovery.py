@@ -16,7 +16,7 @@ from core.log.directory_lock import DirectoryLock
 from core.log.file_names import META_PROPERTIES
 from core.log.recovery_journal import JOURNAL, read_lost_offsets, undo
 from tests.support.damage import places
-from tests.support.logs import append, append_marker, fingerprint, make_batch, open_log
+from tests.support.logs import FullDisk, append, append_marker, fingerprint, make_batch, open_log
 
 SALVAGE = RecoveryOptions()
 
@@ -252,6 +252,47 @@ def test_it_is_not_taken_back_over_what_was_written_since(data_dir: Path) -> Non
     log.close()
     with pytest.raises(AccessError, match="was written to since"):
         undo(folder, FileSystem())
+
+
+def test_none_is_taken_back_where_one_was_written_to_since(data_dir: Path) -> None:
+    for number in range(2):
+        damage(data_dir / f"t-{number}", 3)
+    recover(data_dir, data_dir)
+    log = open_log(data_dir / "t-1", segment_bytes=700)
+    append(log, make_batch(b"new"))
+    log.close()
+    before = fingerprint(data_dir)
+    with Recovery(data_dir) as recovery, pytest.raises(AccessError, match="was written to since"):
+        recovery.undo([data_dir / "t-0", data_dir / "t-1"])
+    assert fingerprint(data_dir) == before
+
+
+def test_an_end_that_was_given_up_explains_no_later_hole(data_dir: Path) -> None:
+    """What is appended after it takes the same offsets: a batch of it that goes missing is a finding."""
+    (data_dir / META_PROPERTIES).write_text("version=1\nnode.id=1\ncluster.id=x\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n")
+    folder = data_dir / "t-0"
+    damage(folder, 3)
+    recover(data_dir, data_dir, RecoveryOptions(is_like_kafka=True))
+    log = open_log(folder, segment_bytes=100_000)
+    for _ in range(5):
+        append(log, make_batch(b"a" * 40, b"b" * 40))
+    log.close()
+    assert list(verify(data_dir)) == []
+    gone = places(folder)[-3]
+    assert gone.offset > 6
+    data = gone.path.read_bytes()
+    gone.path.write_bytes(data[: gone.position] + data[gone.end :])
+    assert "offsets-missing" in [finding.code.value for finding in verify(data_dir)]
+
+
+def test_a_full_disk_is_said_and_loses_nothing(data_dir: Path) -> None:
+    damage(data_dir / "t-0", 3)
+    before = {p.name: p.read_bytes() for p in (data_dir / "t-0").iterdir()}
+    disk = FullDisk()
+    disk.is_full = True
+    with pytest.raises(AccessError, match=r"could not recover .*t-0: no space left"):
+        recover(data_dir, data_dir, filesystem=disk)
+    assert {p.name: p.read_bytes() for p in (data_dir / "t-0").iterdir()} == before
 
 
 def test_a_journal_leads_nowhere_else(data_dir: Path, tmp_path: Path) -> None:
