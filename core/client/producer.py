@@ -23,7 +23,7 @@ from core.common.topic_partition import TopicPartition
 from core.protocol.api import INIT_PRODUCER_ID, PRODUCE
 from core.protocol.schema.init_producer_id import InitProducerIdRequest
 from core.protocol.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from core.records.columns import encode_columns
+from core.records.column_encoder import encode_columns
 from core.records.compression import CompressionType
 from core.records.record import increment_sequence
 from core.records.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, RecordBatch

@@ -45,6 +45,9 @@ class File:
     def modified_ms(self) -> int:
         return os.fstat(self.fd).st_mtime_ns // 1_000_000
 
+    def set_modified_ms(self, modified_ms: int) -> None:
+        os.utime(self.fd, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
     def truncate(self, size: int) -> None:
         os.ftruncate(self.fd, size)
 

@@ -123,15 +123,20 @@ class FileRecords:
         return read_batch(memoryview(self.file.read_at(size, position)), 0, position)
 
     def iter_batches(
-        self, position: int = 0, end: int | None = None, *, max_batch_bytes: int = LARGEST_BATCH
+        self,
+        position: int = 0,
+        end: int | None = None,
+        *,
+        max_batch_bytes: int = LARGEST_BATCH,
+        read_bytes: int = _READ_BYTES,
     ) -> Iterator[Batch]:
-        """Whole batches from `position` on, read in pieces of some 256 KB.
+        """Whole batches from `position` on, read in pieces of `read_bytes`.
 
         CorruptRecordError where bytes are no batch, one of more than `max_batch_bytes`, or the file ends within one.
         """
         stop = self.size_bytes if end is None else end
         while position < stop:
-            data = memoryview(self.file.read_at(min(_READ_BYTES, stop - position), position))
+            data = memoryview(self.file.read_at(min(read_bytes, stop - position), position))
             size = self._size_at(data, 0, position, stop)
             if size > max_batch_bytes:
                 raise CorruptRecordError(f"batch of {size} bytes", position=position, path=str(self.path))

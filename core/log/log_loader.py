@@ -13,7 +13,6 @@ Source: org.apache.kafka.storage.internals.log.LogLoader.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,18 +26,13 @@ from core.index.transaction_index import AbortedTransaction
 from core.log.damage import DamagedRange, find_batches
 from core.log.damaged_ranges import DamagedRanges
 from core.log.file_names import (
-    CLEANED_SUFFIX,
-    DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
-    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     find_offset_files,
-    parse_offset_file_name,
 )
-from core.log.file_records import FileRecords
 from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_segment import LogSegment
@@ -46,6 +40,7 @@ from core.log.log_segments import LogSegments
 from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog, note_damage, rebuild_producer_state
 from core.log.producer_state_manager import ProducerStateManager
+from core.log.segment_swap import finish_swaps
 from core.records.batches import Batch
 from core.records.record_batch import RecordBatch
 
@@ -113,7 +108,7 @@ class _Loader:
     def load(
         self, log_start_offset: int, known_point: int | None, high_watermark: int, *, had_clean_shutdown: bool
     ) -> LoadedLog:
-        self._finish_swaps()
+        finish_swaps(self._directory, self._filesystem)
         recovery_point = known_point or 0
         if had_clean_shutdown:
             recovery_point = max(recovery_point, self._newest_snapshot())
@@ -205,39 +200,6 @@ class _Loader:
         """Where the segment's offsets end at the latest."""
         following = self._segments.higher(segment.base_offset)
         return log_end_offset if following is None else following.base_offset
-
-    # --- leftovers
-
-    def _finish_swaps(self) -> None:
-        """Kafka's rule: while `.cleaned` files remain, the swap they belong to had not begun in earnest."""
-        names = [entry.name for entry in os.scandir(self._directory)]
-        cleaned = [o for n in names if (o := _offset_with_suffix(n, CLEANED_SUFFIX)) is not None]
-        first_uncleaned = min(cleaned, default=None)
-        for name in names:
-            path = self._directory / name
-            offset = _offset_with_suffix(name, SWAP_SUFFIX)
-            is_unfinished_swap = offset is not None and first_uncleaned is not None and offset >= first_uncleaned
-            if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX)) or is_unfinished_swap:
-                self._filesystem.unlink(path)
-        for base_offset, path in _find_swapped_logs(self._directory):
-            self._replace_by_swap(base_offset, path)
-        for leftover in self._directory.glob(f"*{SWAP_SUFFIX}"):
-            self._filesystem.unlink(leftover)
-
-    def _replace_by_swap(self, base_offset: int, swap: Path) -> None:
-        """The swapped-in segment replaces all segments whose offsets it covers."""
-        end_offset = base_offset + 1
-        for batch in FileRecords(swap, self._filesystem.open_read).iter_headers(0):
-            end_offset = batch.next_offset
-        for offset, path in find_offset_files(self._directory, LOG_SUFFIX):
-            if base_offset <= offset < end_offset:
-                self._filesystem.unlink(path)
-                for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
-                    self._filesystem.unlink(path.with_suffix(suffix))
-        self._filesystem.rename(swap, swap.with_suffix(""))
-        for beside in self._directory.glob(f"{base_offset:020d}.*{SWAP_SUFFIX}"):
-            self._filesystem.rename(beside, beside.with_suffix(""))
-        self._filesystem.sync_directory(self._directory)
 
     # --- segments and their indexes
 
@@ -411,24 +373,6 @@ class _Loader:
             for path in segment.paths:
                 self._filesystem.unlink(path)
         self._segments.add(self._new_segment(log_start_offset))
-
-
-def _offset_with_suffix(name: str, suffix: str) -> int | None:
-    """The offset of `<offset>.<kind><suffix>`, as in 00000000000000000000.index.swap."""
-    if not name.endswith(suffix):
-        return None
-    parsed = parse_offset_file_name(name.removesuffix(suffix))
-    return parsed[0] if parsed else None
-
-
-def _find_swapped_logs(directory: Path) -> list[tuple[int, Path]]:
-    """The `.log.swap` files, in order of their offsets."""
-    found = []
-    for entry in os.scandir(directory):
-        offset = _offset_with_suffix(entry.name, SWAP_SUFFIX)
-        if offset is not None and entry.name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
-            found.append((offset, Path(entry.path)))
-    return sorted(found)
 
 
 def _is_mended(segment: LogSegment, gap: DamagedRange) -> bool:

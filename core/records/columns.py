@@ -1,28 +1,28 @@
-"""Records as columns: NumPy and Arrow over a group of batches, no Python object per record.
+"""Records as columns: NumPy over a group of batches, no Python object per record; Arrow only where it is asked for.
 
 Decoding a group (about a megabyte of batches):
 
 1. the batches' records sections are decompressed into one buffer, or read where they lie
-2. one plain loop hops over the records' length varints: the only serial step; runs of one size are taken at a stride
+2. the records' length varints are hopped over, all batches of the group abreast; where those are few, one after the
+   other, runs of one size at a stride
 3. every field is decoded for all records at once; bounds are checked before anything is read through them
 4. keys and values become Arrow arrays by one `take` over the buffer
 
-Encoding goes the other way. The format and its slow, clear reader are in record.py; tests hold the two against each
-other. Messages of magic 0 and 1 are brought into the same shape first.
+`column_encoder` goes the other way. The format and its slow, clear reader are in record.py; tests hold the two against
+each other. Messages of magic 0 and 1 are brought into the same shape first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from core.common.errors import CorruptRecordError
 from core.records.batches import Batch
 from core.records.compression import DEFAULT_LIMIT
 from core.records.record import Headers, encode_records, read_headers
@@ -96,6 +96,8 @@ class RecordColumns:
 
 def gather(buffer: bytes, positions: Int64s, lengths: Int64s) -> Any:  # pyarrow.BinaryArray
     """The byte strings at `positions`, null where the length is negative, as an Arrow array: one C++ `take`."""
+    import pyarrow as pa
+
     count = len(positions)
     ends = positions + np.maximum(lengths, 0)
     offsets = np.empty(2 * count + 2, np.int32)
@@ -109,22 +111,71 @@ def gather(buffer: bytes, positions: Int64s, lengths: Int64s) -> Any:  # pyarrow
     return array.take(pa.array(indices, mask=null) if null.any() else pa.array(indices))
 
 
+@dataclass(frozen=True, slots=True)
+class RecordPlaces:
+    """Where the records of some batches lie, in log order: bytes [start, end) of `buffer`, which goes on for some bytes
+    behind the last; immutable. `batch_numbers` as of `RecordColumns`.
+    """
+
+    buffer: bytes
+    batches: Sequence[Batch]
+    batch_numbers: npt.NDArray[np.int32]
+    starts: Int64s
+    ends: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class RecordKeys:
+    """What compaction asks of records: offsets, keys, and whether there is a value; immutable. As `RecordColumns`
+    otherwise.
+    """
+
+    places: RecordPlaces
+    offsets: Int64s
+    key_positions: Int64s
+    key_lengths: Int64s
+    value_lengths: Int64s
+
+
 def decode_columns(batches: Sequence[Batch], *, limit: int = DEFAULT_LIMIT) -> RecordColumns:
     """All records of `batches`; CorruptRecordError, with the batch's place, where bytes do not add up.
 
     Checksums are the caller's choice. `limit`: bytes that the batches may decompress to, taken together.
     """
+    return _decode_fields(locate_records(batches, limit=limit))
+
+
+def decode_keys(batches: Sequence[Batch], *, limit: int = DEFAULT_LIMIT) -> RecordKeys:
+    """As `decode_columns`, of what comes before the value; CorruptRecordError likewise."""
+    places = locate_records(batches, limit=limit)
+    data = np.frombuffer(places.buffer, np.uint8)
+    ends = places.ends
+    _, position = decode_varints(data, places.starts)
+    position = skip_varints(data, position + 1)
+    ensure(places, position <= ends, "too short for its timestamp")
+    offset_deltas, position = decode_varints(data, position)
+    ensure(places, position <= ends, "too short for its offset")
+    key_lengths, key_positions = decode_varints(data, position)
+    ensure(places, (key_lengths >= -1) & (key_lengths <= ends - key_positions), "key runs over the end")
+    value_lengths, value_positions = decode_varints(data, key_positions + np.maximum(key_lengths, 0))
+    ensure(places, (value_lengths >= -1) & (value_lengths <= ends - value_positions), "value runs over the end")
+    base_offsets = np.fromiter((_delta_base(b) for b in batches), np.int64, len(batches))
+    return RecordKeys(
+        places, base_offsets[places.batch_numbers] + offset_deltas, key_positions, key_lengths, value_lengths
+    )
+
+
+def locate_records(batches: Sequence[Batch], *, limit: int = DEFAULT_LIMIT) -> RecordPlaces:
+    """Where each record of `batches` begins and ends; CorruptRecordError where their lengths do not add up."""
     buffer, starts, sizes = _sections_in_place(batches) or _joined_sections(batches, limit)
-    ends: list[int] = []
-    counts = np.empty(len(batches), np.int64)
-    for number, (batch, start, size) in enumerate(zip(batches, starts, sizes, strict=True)):
-        before = len(ends)
-        _hop(buffer, _stride(buffer, start, start + size, ends), start + size, ends, batch)
-        counts[number] = len(ends) - before
-        if isinstance(batch, RecordBatch) and counts[number] != batch.count:
-            raise batch.corrupt(f"batch holds {counts[number]} records, its header says {batch.count}")
+    counts, record_ends = _hop_abreast(buffer, batches, starts, sizes) or _hop_in_turn(buffer, batches, starts, sizes)
     numbers = np.repeat(np.arange(len(batches), dtype=np.int32), counts)
-    return _decode_fields(buffer, batches, numbers, np.array(ends, np.int64), np.array(starts, np.int64))
+    record_starts = np.empty_like(record_ends)
+    if len(record_ends):
+        record_starts[1:] = record_ends[:-1]
+        firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        record_starts[firsts] = np.array(starts, np.int64)[numbers[firsts]]
+    return RecordPlaces(buffer, batches, numbers, record_starts, record_ends)
 
 
 def _sections_in_place(batches: Sequence[Batch]) -> tuple[bytes, list[int], list[int]] | None:
@@ -158,6 +209,82 @@ def _section(batch: Batch, limit: int) -> bytes | memoryview:
     if isinstance(batch, RecordBatch):
         return batch.records_section(limit=limit)
     return encode_records(batch.records(limit=limit), 0, 0)
+
+
+_WORTH_ABREAST = 32
+"""Batches that take as long abreast as in turn."""
+
+_SMALLEST_RECORD = 7
+
+
+def _advances() -> npt.NDArray[np.int32]:
+    """By a record's first two bytes, little-endian: how long it is, with its length; 0 where two bytes don't tell."""
+    first, second = np.arange(65536) & 0xFF, np.arange(65536) >> 8
+    advances = np.where(first < 128, 1 + (first >> 1), 2 + ((first & 127 | second << 7) >> 1))
+    advances[(first & 1 == 1) | ((first >= 128) & (second >= 128))] = 0
+    return advances.astype(np.int32)
+
+
+_ADVANCES = _advances()
+
+
+def _hop_abreast(
+    buffer: bytes, batches: Sequence[Batch], starts: list[int], sizes: list[int]
+) -> tuple[Int64s, Int64s] | None:
+    """How many records each batch has, and where all of them end, with a step in every batch at once; None where that
+    is not worth its while, or where a batch does not add up: in turn, its error is found.
+    """
+    if len(batches) < _WORTH_ABREAST or not all(isinstance(batch, RecordBatch) for batch in batches):
+        return None
+    counts = np.fromiter((b.count for b in batches if isinstance(b, RecordBatch)), np.int64, len(batches))
+    lengths = np.array(sizes, np.int64)
+    if (counts < 0).any() or (counts * _SMALLEST_RECORD > lengths).any():
+        return None
+    lanes = np.argsort(-counts, kind="stable")  # those that still have records are in front, always
+    firsts = (np.cumsum(counts) - counts)[lanes]
+    left = counts[lanes]
+    positions = np.array(starts, np.int64)[lanes]
+    stops = positions + lengths[lanes]
+    ends = np.empty(int(counts.sum()), np.int64)
+    pairs = np.ndarray((len(buffer) - 1,), "<u2", buffer, strides=(1,))
+    most = len(pairs) - 1
+    step = 0
+    active = int(np.searchsorted(-left, 0))
+    while active >= _WORTH_ABREAST:
+        here = positions[:active]
+        advances = _ADVANCES[pairs[here]]
+        if not advances.all():
+            break
+        here += advances
+        np.minimum(here, most, out=here)
+        ends[firsts[:active] + step] = here
+        step += 1
+        active = int(np.searchsorted(-left, -step))
+    for lane in range(active):
+        batch, stop = batches[lanes[lane]], int(stops[lane])
+        rest: list[int] = []
+        try:
+            _hop(buffer, int(positions[lane]), stop, rest, batch)
+        except CorruptRecordError:
+            return None
+        if len(rest) != left[lane] - step:
+            return None
+        ends[firsts[lane] + step : firsts[lane] + left[lane]] = rest
+        positions[lane] = stop
+    return (counts, ends) if (positions == stops).all() else None
+
+
+def _hop_in_turn(buffer: bytes, batches: Sequence[Batch], starts: list[int], sizes: list[int]) -> tuple[Int64s, Int64s]:
+    """As `_hop_abreast`, batch after batch; CorruptRecordError where one does not add up."""
+    ends: list[int] = []
+    counts = np.empty(len(batches), np.int64)
+    for number, (batch, start, size) in enumerate(zip(batches, starts, sizes, strict=True)):
+        before = len(ends)
+        _hop(buffer, _stride(buffer, start, start + size, ends), start + size, ends, batch)
+        counts[number] = len(ends) - before
+        if isinstance(batch, RecordBatch) and counts[number] != batch.count:
+            raise batch.corrupt(f"batch holds {counts[number]} records, its header says {batch.count}")
+    return counts, np.array(ends, np.int64)
 
 
 _WORTH_A_STRIDE = 8
@@ -220,34 +347,30 @@ def _hop(buffer: bytes, position: int, end: int, ends: list[int], batch: Batch) 
         raise batch.corrupt("the records' lengths do not add up to the batch's")
 
 
-def _decode_fields(
-    buffer: bytes, batches: Sequence[Batch], numbers: npt.NDArray[np.int32], ends: Int64s, section_starts: Int64s
-) -> RecordColumns:
+def ensure(places: RecordPlaces, good: npt.NDArray[np.bool_], what: str) -> None:
+    """CorruptRecordError that names the first record for which `good` is false."""
+    if not good.all():
+        row = int(np.argmin(good))
+        raise places.batches[places.batch_numbers[row]].corrupt(f"record {row} of the group: {what}")
+
+
+def _decode_fields(places: RecordPlaces) -> RecordColumns:
+    buffer, batches, numbers, ends = places.buffer, places.batches, places.batch_numbers, places.ends
     data = np.frombuffer(buffer, np.uint8)
-    starts = np.empty_like(ends)
-    if len(ends):
-        starts[1:] = ends[:-1]
-        firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
-        starts[firsts] = section_starts[numbers[firsts]]
-
-    def ensure(good: npt.NDArray[np.bool_], what: str) -> None:
-        if not good.all():
-            row = int(np.argmin(good))
-            raise batches[numbers[row]].corrupt(f"record {row} of the group: {what}")
-
-    _, position = decode_varints(data, starts)
+    _, position = decode_varints(data, places.starts)
     timestamp_deltas, position = decode_varints(data, position + 1)
-    ensure(position <= ends, "too short for its timestamp")
+    ensure(places, position <= ends, "too short for its timestamp")
     offset_deltas, position = decode_varints(data, position)
-    ensure(position <= ends, "too short for its offset")
+    ensure(places, position <= ends, "too short for its offset")
     key_lengths, key_positions = decode_varints(data, position)
-    ensure((key_lengths >= -1) & (key_lengths <= ends - key_positions), "key runs over the end")
+    ensure(places, (key_lengths >= -1) & (key_lengths <= ends - key_positions), "key runs over the end")
     position = key_positions + np.maximum(key_lengths, 0)
     value_lengths, value_positions = decode_varints(data, position)
-    ensure((value_lengths >= -1) & (value_lengths <= ends - value_positions), "value runs over the end")
+    ensure(places, (value_lengths >= -1) & (value_lengths <= ends - value_positions), "value runs over the end")
     header_positions = value_positions + np.maximum(value_lengths, 0)
     header_counts, position = decode_varints(data, header_positions)
     ensure(
+        places,
         (header_counts >= 0) & np.where(header_counts == 0, position == ends, position < ends),
         "headers do not end where the record does",
     )
@@ -312,127 +435,27 @@ def decode_varints(data: Bytes8, positions: Int64s) -> tuple[Int64s, Int64s]:
     return (unsigned >> np.uint64(1)).view(np.int64) ^ signs, after
 
 
-# --- encode
+def skip_varints(data: Bytes8, positions: Int64s) -> Int64s:
+    """The positions behind the varints at `positions`; the first that is no varint is left where its tenth byte is."""
+    more = data[positions] >= 128
+    after = positions + 1
+    if not more.any():
+        return after
+    rows = np.flatnonzero(more)
+    for _ in range(9):
+        more = data[after[rows]] >= 128
+        after[rows] += 1
+        rows = rows[more]
+        if not len(rows):
+            break
+    return after
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedSection:
-    """A records section and what its batch's header must say of it."""
-
-    section: memoryview
-    count: int
-    base_timestamp: int
-    max_timestamp: int
-
-
-def encode_columns(
-    timestamps: Int64s,
-    keys: Any,  # pyarrow.BinaryArray, or None where every key is null
-    values: Any,  # pyarrow.BinaryArray
-    headers: Any = None,  # pyarrow.BinaryArray of header sections (record.encode_headers), or None
-    *,
-    batch_bytes: int,
-) -> Iterator[EncodedSection]:
-    """Cuts rows into sections of at most `batch_bytes` (one record may be more) and encodes them all at once."""
-    count = len(values)
-    if count == 0:
-        return
-    key_lengths = np.full(count, -1, np.int64) if keys is None else _lengths(keys)
-    value_lengths = _lengths(values)
-    header_sizes = np.ones(count, np.int64) if headers is None else _lengths(headers)
-    payload = np.maximum(key_lengths, 0) + np.maximum(value_lengths, 0) + header_sizes
-    firsts = _cut(payload + _LARGEST_RECORD_OVERHEAD, batch_bytes)
-    sizes = np.diff(np.append(firsts, count))
-    offset_deltas = np.arange(count, dtype=np.int64) - np.repeat(firsts, sizes)
-    timestamp_deltas = timestamps - np.repeat(timestamps[firsts], sizes)
-    data, ends = _encode_fields(
-        timestamp_deltas, offset_deltas, keys, key_lengths, values, value_lengths, headers, header_sizes
-    )
-    maxima = np.maximum.reduceat(timestamps, firsts)
-    start = 0
-    for number, first in enumerate(firsts.tolist()):
-        last = first + int(sizes[number])
-        end = int(ends[last])
-        yield EncodedSection(data[start:end], last - first, int(timestamps[first]), int(maxima[number]))
-        start = end
-
-
-_LARGEST_RECORD_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5
-
-
-def _cut(sizes: Int64s, limit: int) -> Int64s:
-    """Where each run starts when rows are put together until the next would exceed `limit`."""
-    ends = np.cumsum(sizes)
-    firsts = []
-    first = 0
-    while first < len(sizes):
-        firsts.append(first)
-        before = int(ends[first - 1]) if first else 0
-        first = max(int(np.searchsorted(ends, before + limit, side="right")), first + 1)
-    return np.array(firsts, np.int64)
-
-
-def _encode_fields(
-    timestamp_deltas: Int64s,
-    offset_deltas: Int64s,
-    keys: Any,
-    key_lengths: Int64s,
-    values: Any,
-    value_lengths: Int64s,
-    headers: Any,
-    header_sizes: Int64s,
-) -> tuple[memoryview, npt.NDArray[np.int32]]:
-    """All records behind one another, and where each starts and ends (one more entry than records)."""
-    count = len(offset_deltas)
-    numbers = [_zigzag(x) for x in (timestamp_deltas, offset_deltas, key_lengths, value_lengths)]
-    widths = [_varint_widths(x) for x in numbers]
-    bodies = 1 + sum(widths[:3]) + np.maximum(key_lengths, 0) + widths[3] + np.maximum(value_lengths, 0) + header_sizes
-    body_numbers = _zigzag(bodies)
-    body_widths = _varint_widths(body_numbers)
-    before_key_ends = np.zeros(count + 1, np.int64)
-    np.cumsum(body_widths + 1 + sum(widths[:3]), out=before_key_ends[1:])
-    before_key = np.zeros(int(before_key_ends[-1]), np.uint8)
-    position = _write_varints(before_key, before_key_ends[:-1], body_numbers)
-    position = _write_varints(before_key, position + 1, numbers[0])
-    position = _write_varints(before_key, position, numbers[1])
-    _write_varints(before_key, position, numbers[2])
-    before_value_ends = np.zeros(count + 1, np.int64)
-    np.cumsum(widths[3], out=before_value_ends[1:])
-    before_value = np.zeros(int(before_value_ends[-1]), np.uint8)
-    _write_varints(before_value, before_value_ends[:-1], numbers[3])
-    parts = [_binary_array(before_key, before_key_ends)]
-    if keys is not None:
-        parts.append(keys)
-    parts += (_binary_array(before_value, before_value_ends), values)
-    parts.append(pa.scalar(b"\x00", pa.binary()) if headers is None else headers)
-    joined = pc.binary_join_element_wise(
-        *parts, pa.scalar(b"", pa.binary()), null_handling="replace", null_replacement=b""
-    )
-    _, offsets, data = joined.buffers()
-    ends = np.frombuffer(offsets, np.int32, count + 1, joined.offset * 4)
-    return memoryview(data), ends
-
-
-def _binary_array(data: Bytes8, ends: Int64s) -> Any:
-    return pa.BinaryArray.from_buffers(
-        pa.binary(), len(ends) - 1, [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
-    )
-
-
-def _lengths(array: Any) -> Int64s:
-    """Bytes of each element of a pyarrow.BinaryArray, -1 where it is null."""
-    offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
-    lengths = np.diff(offsets).astype(np.int64)
-    if array.null_count:
-        lengths[~np.asarray(array.is_valid())] = -1
-    return lengths
-
-
-def _zigzag(values: Int64s) -> npt.NDArray[np.uint64]:
+def zigzag(values: Int64s) -> npt.NDArray[np.uint64]:
     return ((values << 1) ^ (values >> 63)).view(np.uint64)
 
 
-def _varint_widths(values: npt.NDArray[np.uint64]) -> Int64s:
+def varint_widths(values: npt.NDArray[np.uint64]) -> Int64s:
     widths = np.ones(len(values), np.int64)
     rest = values >> np.uint64(7)
     while rest.any():
@@ -441,7 +464,7 @@ def _varint_widths(values: npt.NDArray[np.uint64]) -> Int64s:
     return widths
 
 
-def _write_varints(out: Bytes8, positions: Int64s, values: npt.NDArray[np.uint64]) -> Int64s:
+def write_varints(out: Bytes8, positions: Int64s, values: npt.NDArray[np.uint64]) -> Int64s:
     """Writes the varints and returns the positions behind them."""
     more = values >= 128
     out[positions] = (values & np.uint64(0x7F)).astype(np.uint8) | more.astype(np.uint8) << np.uint8(7)

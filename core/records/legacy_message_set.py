@@ -1,4 +1,4 @@
-"""Messages of magic 0 and 1, as Kafka wrote them before 0.11: read, never written.
+"""Messages of magic 0 and 1, as Kafka wrote them before 0.11: read, and written only where compaction takes some out.
 
     position  type    field
     0         int64   offset
@@ -19,11 +19,11 @@ Source: org.apache.kafka.common.record.LegacyRecord, AbstractLegacyRecordBatch, 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from core.common.errors import CorruptRecordError
 from core.records.checksum import crc32
-from core.records.compression import DEFAULT_LIMIT, CompressionType, decompress
+from core.records.compression import DEFAULT_LIMIT, CompressionType, compress, decompress
 from core.records.record import Record
 from core.records.record_batch import (
     CODEC_MASK,
@@ -37,6 +37,7 @@ from core.records.record_batch import (
 )
 
 _HEADER = struct.Struct(">qiIbb")
+_OFFSET_SIZE_CRC = struct.Struct(">qiI")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 CRC_POSITION = 12
@@ -175,6 +176,26 @@ class LegacyRecordBatch:
 
     def corrupt(self, cause: str) -> CorruptRecordError:
         return CorruptRecordError(cause, position=self.position, offset=self.last_offset)
+
+
+def build_message(record: Record, magic: int, attributes: int) -> bytes:
+    """One message; `attributes` as they are stored."""
+    body = bytes((magic, attributes))
+    if magic == 1:
+        body += _INT64.pack(record.timestamp)
+    for field in (record.key, record.value):
+        body += _INT32.pack(-1) if field is None else _INT32.pack(len(field)) + field
+    return _OFFSET_SIZE_CRC.pack(record.offset, len(body) + 4, crc32(body)) + body
+
+
+def build_wrapper(records: Sequence[Record], magic: int, attributes: int) -> bytes:
+    """A compressed message that holds the records, in order of offsets; the codec is that of the attributes."""
+    base = records[0].offset if magic == 1 else 0
+    is_append_time = attributes & TIMESTAMP_TYPE_FLAG
+    inner = b"".join(build_message(r._replace(offset=r.offset - base), magic, is_append_time) for r in records)
+    codec = CompressionType(attributes & CODEC_MASK)
+    newest = max(record.timestamp for record in records)
+    return build_message(Record(records[-1].offset, newest, None, compress(codec, inner)), magic, attributes)
 
 
 def _walk(data: memoryview, magic: int) -> Iterator[LegacyRecordBatch]:

@@ -16,16 +16,22 @@ _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 class KafkaServer:
     """Started by `with`, stopped cleanly at its end; `address` is what clients connect to.
 
-    `java_options`: those of a test, which takes little memory and little time, unless others are given.
+    `java_options`: those of a test, which takes little memory and little time, unless others are given. `properties` by
+    Kafka's names, with _ for a dot.
     """
 
     def __init__(
-        self, data_dir: Path, *, java_options: tuple[str, ...] = ("-Xmx512M", "-XX:TieredStopAtLevel=1")
+        self,
+        data_dir: Path,
+        *,
+        java_options: tuple[str, ...] = ("-Xmx512M", "-XX:TieredStopAtLevel=1"),
+        **properties: str,
     ) -> None:
         self.data_dir = data_dir
         self.log = data_dir.with_name(data_dir.name + ".kafka.log")
         self._properties = data_dir.with_name(data_dir.name + ".properties")
         self._java_options = java_options
+        self._settings = "".join(f"{name.replace('_', '.')}={value}\n" for name, value in properties.items())
         self._port, self._controller_port = free_ports()
         self.address = f"127.0.0.1:{self._port}"
         self.process: subprocess.Popen[bytes] | None = None
@@ -47,6 +53,7 @@ class KafkaServer:
             "log.flush.start.offset.checkpoint.interval.ms=200\ngroup.initial.rebalance.delay.ms=0\n"
             "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
             "share.coordinator.state.topic.replication.factor=1\nshare.coordinator.state.topic.min.isr=1\n"
+            f"{self._settings}"
         )
 
     def start(self) -> None:

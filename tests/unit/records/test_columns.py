@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from core.common.errors import CorruptRecordError
 from core.records.batches import Batch, group_batches
-from core.records.columns import RecordColumns, decode_columns, encode_columns
+from core.records.column_encoder import encode_columns
+from core.records.columns import RecordColumns, decode_columns
 from core.records.compression import CompressionType
 from core.records.record import Record, decode_records, encode_headers, encode_records
 from core.records.record_batch import RecordBatch

@@ -1,0 +1,67 @@
+"""Which batches of transactions a cleaning may drop: the records of aborted ones at once, a marker when nothing that it
+ended is left.
+
+Told every transactional and control batch in order of offsets (org.apache.kafka.storage.internals.log
+.CleanedTransactionMetadata).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from core.index.transaction_index import AbortedTransaction
+from core.records.control_record import read_end_transaction_marker
+from core.records.record_batch import RecordBatch
+
+
+class CleanedTransactions:
+    """Owned by one task."""
+
+    def __init__(
+        self, aborted: Sequence[AbortedTransaction], on_marker_kept: Callable[[AbortedTransaction], None] | None = None
+    ) -> None:
+        """`aborted`: by first offset. `on_marker_kept` is told each aborted transaction whose marker stays, for the new
+        segment's transaction index.
+        """
+        self._aborted = aborted
+        self._next = 0
+        self._on_marker_kept = on_marker_kept
+        self._ongoing_aborted: dict[int, tuple[AbortedTransaction, bool]] = {}  # and whether a batch of it was seen
+        self._ongoing_committed: set[int] = set()
+
+    def may_discard(self, batch: RecordBatch) -> bool:
+        """Whether nobody needs the batch: one of an aborted transaction, or the marker of one that has no batch left.
+        CorruptRecordError where a control record is none.
+        """
+        if not batch.is_control and not batch.is_transactional:
+            return False
+        while self._next < len(self._aborted) and self._aborted[self._next].first_offset <= batch.last_offset:
+            aborted = self._aborted[self._next]
+            self._ongoing_aborted.setdefault(aborted.producer_id, (aborted, False))
+            self._next += 1
+        return self._may_discard_marker(batch) if batch.is_control else self._may_discard_data(batch)
+
+    def _may_discard_data(self, batch: RecordBatch) -> bool:
+        known = self._ongoing_aborted.get(batch.producer_id)
+        if known is None:
+            self._ongoing_committed.add(batch.producer_id)
+            return False
+        self._ongoing_aborted[batch.producer_id] = known[0], True
+        return True
+
+    def _may_discard_marker(self, batch: RecordBatch) -> bool:
+        if not batch.count:
+            return True
+        marker = read_end_transaction_marker(batch.records()[0])
+        if marker is None:
+            return False
+        if marker.is_commit:
+            is_seen = batch.producer_id in self._ongoing_committed
+            self._ongoing_committed.discard(batch.producer_id)
+            return not is_seen
+        aborted, is_seen = self._ongoing_aborted.pop(batch.producer_id, (None, False))
+        if aborted is None or not is_seen:
+            return True
+        if self._on_marker_kept is not None:
+            self._on_marker_kept(aborted)
+        return False

@@ -1,0 +1,420 @@
+"""Cleans a log: of each key in the part that can be cleaned the last record stays, at its offset.
+
+1. the offset map is made of the dirty part, up to where it is full or the part ends
+2. segments up to there are put together in groups as large as one segment may be, and each group is copied without
+   what nobody needs: a record whose key has a later one, or none; a tombstone past its horizon; aborted transactions'
+   records; markers, past their horizon, of transactions that nothing is left of
+3. a batch that keeps all its records is copied byte for byte; one that loses some, or has a tombstone without a horizon
+   yet, is made anew; one that keeps none goes, unless it has the last sequence of an active producer, or ends the part
+   that was cleaned: it stays without records then
+
+In the dirty part the map's own offsets say which records stay: batches that stay or go whole are not opened again.
+
+Source: org.apache.kafka.storage.internals.log.Cleaner; docs/compaction.md has the differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem
+from core.compaction.cleaned_segment import CleanedSegment
+from core.compaction.cleaned_transactions import CleanedTransactions
+from core.compaction.key_digest import KeyDigest
+from core.compaction.log_to_clean import LogToClean
+from core.compaction.offset_map import LatestOffsets, OffsetMap
+from core.compaction.retained_records import Rows, empty_batch, rebuild_batches, rebuild_legacy
+from core.index.abstract_index import MAX_RELATIVE_OFFSET
+from core.index.transaction_index import AbortedTransaction
+from core.log.log_segment import LogSegment
+from core.log.open_files import OpenFiles
+from core.records.batches import Batch, group_batches
+from core.records.columns import RecordKeys, decode_keys, locate_records
+from core.records.record_batch import RecordBatch
+
+READ_BYTES = 4 * 1024 * 1024
+"""How much is read, and decoded, at a time: enough that a step over all of it is worth its overhead."""
+
+
+@dataclass(slots=True)
+class CleanerStats:
+    """What a cleaning did: records, and bytes of log, from the log's start on, the clean part too."""
+
+    map_records: int = 0
+    map_bytes: int = 0
+    records_before: int = 0
+    records_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    superseded: int = 0
+    tombstones: int = 0
+    aborted: int = 0
+    markers: int = 0
+    without_key: int = 0
+
+    def add(self, other: CleanerStats) -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass(slots=True)
+class Cleaner:
+    """Owned by one task; one log at a time. Without a `filesystem` nothing is written, only counted.
+
+    `leaves_unchanged`: a segment that would come out as it was is left alone. `on_bytes` is told how many bytes were
+    read since the last time, to be shown, held back or broken off.
+    """
+
+    dedupe_buffer_bytes: int = 128 * 1024 * 1024
+    load_factor: float = 0.9
+    filesystem: FileSystem | None = None
+    leaves_unchanged: bool = True
+    on_bytes: Callable[[int], None] = lambda _: None
+    stats: CleanerStats = field(default_factory=CleanerStats)
+    end_offset: int = 0
+    """Up to where the log is clean now; known when `clean` is done."""
+
+    def clean(self, log: LogToClean, now_ms: int) -> Iterator[CleanedSegment]:
+        """The segments that take the places of others, one after the other as they are ready, everything on the disk.
+
+        CorruptRecordError where a batch is not sound; OSError as the disk says. What was written of an unfinished
+        segment stays then, under names that a start takes away.
+        """
+        self.stats = CleanerStats()
+        cleaning = _Cleaning(log, self, now_ms)
+        cleaning.build_map()
+        self.end_offset = cleaning.map.latest_offset + 1
+        yield from cleaning.clean_groups(self.end_offset)
+
+
+class _Cleaning:
+    """One log, once."""
+
+    def __init__(self, log: LogToClean, cleaner: Cleaner, now_ms: int) -> None:
+        self._log = log
+        self._cleaner = cleaner
+        self._now_ms = now_ms
+        self._stats = cleaner.stats
+        self._key_digest = KeyDigest()
+        self.map = OffsetMap(cleaner.dedupe_buffer_bytes, cleaner.load_factor)
+        self._latest = LatestOffsets(np.empty(0, np.int64), np.empty(0, np.bool_))
+        self._tombstones_before = np.zeros(1, np.int64)
+        self._dirty_without_key = 0
+        self._out: CleanedSegment | None = None
+        self._transactions = CleanedTransactions(log.aborted, self._on_marker_kept)
+
+    # --- the map
+
+    def build_map(self) -> None:
+        log = self._log
+        transactions = CleanedTransactions([a for a in log.aborted if a.last_offset >= log.first_dirty_offset])
+        for number in range(log.first_dirty_segment, len(log.segments)):
+            segment = self._open(number)
+            found = segment.translate_offset(log.first_dirty_offset)
+            for group in self._groups(segment, found[0]) if found else ():
+                if not self._put(group, transactions):
+                    return
+                self.map.advance(group[-1].last_offset)
+            self.map.advance(log.end_offset_of(number) - 1)
+
+    def _put(self, batches: Sequence[Batch], transactions: CleanedTransactions) -> bool:
+        """False where the map is full."""
+        self._stats.map_bytes += sum(batch.size_bytes for batch in batches)
+        data = []
+        for batch in batches:
+            batch.ensure_valid()
+            is_aborted = isinstance(batch, RecordBatch) and transactions.may_discard(batch)
+            if not is_aborted and not batch.is_control:
+                data.append(batch)
+        keys = decode_keys(data)
+        self._stats.map_records += len(keys.offsets)
+        is_dirty = keys.offsets >= self._log.first_dirty_offset
+        rows = np.flatnonzero((keys.key_lengths >= 0) & is_dirty)
+        digests = self._key_digest.digest(keys.places.buffer, keys.key_positions[rows], keys.key_lengths[rows])
+        is_whole = self.map.put(digests, keys.offsets[rows], keys.value_lengths[rows] < 0) == len(rows)
+        in_map = is_dirty if is_whole else is_dirty & (keys.offsets <= self.map.latest_offset)
+        self._dirty_without_key += int(np.count_nonzero((keys.key_lengths < 0) & in_map))
+        return is_whole
+
+    # --- the groups
+
+    def clean_groups(self, end_offset: int) -> Iterator[CleanedSegment]:
+        self._latest = self.map.latest()
+        self._tombstones_before = np.append(0, np.cumsum(self._latest.is_tombstone))
+        numbers = [n for n, segment in enumerate(self._log.segments) if segment.base_offset < end_offset]
+        for group in _group_by_size(self._log, numbers):
+            cleaned = self._clean_group(group)
+            if cleaned is not None:
+                yield cleaned
+        # by offsets alone they can't be told from those whose key came again
+        self._stats.superseded -= self._dirty_without_key
+        self._stats.without_key += self._dirty_without_key
+
+    def _clean_group(self, numbers: Sequence[int]) -> CleanedSegment | None:
+        log = self._log
+        segments = [log.segments[number] for number in numbers]
+        out = CleanedSegment(log.directory, [s.base_offset for s in segments], log.config, self._cleaner.filesystem)
+        self._out = out
+        is_changed = len(segments) > 1 or not self._cleaner.leaves_unchanged
+        for number in numbers:
+            is_legacy_kept = self._keeps_legacy_tombstones(number)
+            for group in self._groups(self._open(number), 0):
+                is_changed |= self._copy(group, out, keeps_legacy_tombstones=is_legacy_kept)
+        if not is_changed:
+            out.discard()
+            return None
+        out.finish(segments[-1].modified_ms)
+        return out
+
+    def _keeps_legacy_tombstones(self, number: int) -> bool:
+        """Magic 0 and 1 have no horizon: the time counts from when the last clean segment was written."""
+        segments = self._log.segments
+        clean = [segment for segment in segments if segment.base_offset < self._log.first_dirty_offset]
+        return not clean or segments[number].modified_ms > clean[-1].modified_ms - self._log.config.delete_retention_ms
+
+    def _on_marker_kept(self, aborted: AbortedTransaction) -> None:
+        assert self._out is not None
+        self._out.add_aborted(aborted)
+
+    def _copy(self, batches: Sequence[Batch], out: CleanedSegment, *, keeps_legacy_tombstones: bool) -> bool:
+        """Copies what stays; whether that is less, or else, than what there was."""
+        verdicts = [self._judge(batch) for batch in batches]
+        self._open_batches(verdicts, keeps_legacy_tombstones=keeps_legacy_tombstones)
+        is_changed = False
+        for verdict in verdicts:
+            data = verdict.data()
+            batch = verdict.batch
+            self._stats.bytes_before += batch.size_bytes
+            self._stats.records_before += verdict.count
+            self._stats.records_after += verdict.kept
+            is_changed |= verdict.is_changed
+            if data is not None:
+                self._stats.bytes_after += len(data)
+                out.append(data, batch.last_offset, verdict.max_timestamp)
+        return is_changed
+
+    def _judge(self, batch: Batch) -> _Verdict:
+        """As far as the header tells."""
+        batch.ensure_valid()
+        verdict = _Verdict(batch)
+        if not isinstance(batch, RecordBatch):
+            return verdict
+        may_discard = self._transactions.may_discard(batch)
+        verdict.stays_empty = self._is_last_of_producer(batch) or (
+            batch.next_offset == self._log.first_uncleanable_offset
+        )
+        horizon = batch.delete_horizon_ms
+        if batch.is_control:
+            if may_discard and horizon is not None and horizon <= self._now_ms:
+                verdict.drop()
+                self._stats.markers += batch.count
+            else:
+                needs_horizon = may_discard and horizon is None and batch.count > 0
+                verdict.settle(np.arange(batch.count), needs_horizon=needs_horizon)
+        elif may_discard:
+            verdict.drop()
+            self._stats.aborted += batch.count
+        elif not batch.count:
+            verdict.is_settled = True
+        return verdict
+
+    def _is_last_of_producer(self, batch: RecordBatch) -> bool:
+        last = self._log.producers.get(batch.producer_id) if batch.has_producer_id else None
+        if last is None:
+            return False
+        if last.last_data_offset >= 0:
+            return batch.last_offset == last.last_data_offset
+        return batch.is_control and batch.producer_epoch == last.producer_epoch
+
+    # --- the records
+
+    def _open_batches(self, verdicts: Sequence[_Verdict], *, keeps_legacy_tombstones: bool) -> None:
+        """Settles what headers don't tell, and opens what is made anew."""
+        self._settle_dirty([v for v in verdicts if not v.is_settled and self._is_dirty(v.batch)])
+        unsettled = [v for v in verdicts if not v.is_settled]
+        if unsettled:
+            self._settle_by_keys(unsettled, keeps_legacy_tombstones=keeps_legacy_tombstones)
+        self._rebuild([v for v in verdicts if isinstance(v.batch, RecordBatch) and v.is_rebuilt])
+
+    def _is_dirty(self, batch: Batch) -> bool:
+        """Whether the batch lies in what the map was made of, and its records' numbers are their offsets."""
+        return (
+            isinstance(batch, RecordBatch)
+            and batch.base_offset >= self._log.first_dirty_offset
+            and batch.last_offset <= self.map.latest_offset
+            and batch.count == batch.last_offset_delta + 1
+            and batch.delete_horizon_ms is None
+        )
+
+    def _settle_dirty(self, verdicts: Sequence[_Verdict]) -> None:
+        """By the offsets in the map alone."""
+        offsets = self._latest.offsets
+        bases = np.fromiter((v.batch.base_offset for v in verdicts), np.int64, len(verdicts))
+        ends = np.fromiter((v.batch.next_offset for v in verdicts), np.int64, len(verdicts))
+        starts, stops = np.searchsorted(offsets, bases), np.searchsorted(offsets, ends)
+        tombstones = self._tombstones_before[stops] - self._tombstones_before[starts]
+        for verdict, start, stop, dead in zip(
+            verdicts, starts.tolist(), stops.tolist(), tombstones.tolist(), strict=True
+        ):
+            verdict.settle(offsets[start:stop] - verdict.batch.base_offset, needs_horizon=dead > 0)
+            self._stats.superseded += verdict.count - verdict.kept
+
+    def _settle_by_keys(self, verdicts: Sequence[_Verdict], *, keeps_legacy_tombstones: bool) -> None:
+        """By each record's key."""
+        batches = [v.batch for v in verdicts]
+        keys = decode_keys(batches)
+        stays, is_tombstone = self._judge_records(keys, batches, keeps_legacy_tombstones=keeps_legacy_tombstones)
+        numbers = keys.places.batch_numbers
+        firsts = np.searchsorted(numbers, np.arange(len(batches)))
+        lasts = np.searchsorted(numbers, np.arange(len(batches)), side="right")
+        for verdict, first, last in zip(verdicts, firsts.tolist(), lasts.tolist(), strict=True):
+            verdict.count = last - first
+            rows = np.flatnonzero(stays[first:last])
+            has_tombstone = bool(is_tombstone[first:last][rows].any())
+            is_legacy = not isinstance(verdict.batch, RecordBatch)
+            needs_horizon = has_tombstone and not is_legacy and verdict.batch.delete_horizon_ms is None
+            verdict.settle(rows, needs_horizon=needs_horizon)
+            if is_legacy and not len(rows) and verdict.batch.next_offset == self._log.first_uncleanable_offset:
+                verdict.settle(np.array([last - first - 1]), needs_horizon=False)  # it can't stay empty
+
+    def _judge_records(
+        self, keys: RecordKeys, batches: Sequence[Batch], *, keeps_legacy_tombstones: bool
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Which records stay, and which are tombstones."""
+        has_key = keys.key_lengths >= 0
+        is_tombstone = keys.value_lengths < 0
+        is_beyond_map = keys.offsets > self.map.latest_offset
+        is_latest = np.zeros(len(has_key), np.bool_)
+        rows = np.flatnonzero(has_key)
+        digests = self._key_digest.digest(keys.places.buffer, keys.key_positions[rows], keys.key_lengths[rows])
+        is_latest[rows] = self.map.find(digests) <= keys.offsets[rows]
+        keeps_tombstones = np.array(
+            [self._keeps_tombstones(batch, keeps_legacy_tombstones=keeps_legacy_tombstones) for batch in batches]
+        )[keys.places.batch_numbers]
+        is_past = is_tombstone & ~keeps_tombstones & ~is_beyond_map & is_latest
+        stats = self._stats
+        is_clean = keys.offsets < self._log.first_dirty_offset
+        stats.without_key += int(np.count_nonzero(~has_key & is_clean))
+        stats.superseded += int(np.count_nonzero(~is_latest & ~is_beyond_map & (has_key | ~is_clean)))
+        stats.tombstones += int(np.count_nonzero(is_past))
+        return is_beyond_map | (is_latest & ~is_past), is_tombstone
+
+    def _keeps_tombstones(self, batch: Batch, *, keeps_legacy_tombstones: bool) -> bool:
+        if not isinstance(batch, RecordBatch):
+            return keeps_legacy_tombstones
+        return batch.delete_horizon_ms is None or self._now_ms < batch.delete_horizon_ms
+
+    def _rebuild(self, verdicts: Sequence[_Verdict]) -> None:
+        if not verdicts:
+            return
+        places = locate_records([v.batch for v in verdicts])
+        firsts = np.searchsorted(places.batch_numbers, np.arange(len(verdicts)))
+        rows = np.concatenate([first + v.rows for first, v in zip(firsts, verdicts, strict=True)])
+        horizon = self._now_ms + self._log.config.delete_retention_ms
+        horizons = [horizon if v.needs_horizon else None for v in verdicts]
+        for verdict, rebuilt in zip(verdicts, rebuild_batches(places, rows, horizons), strict=True):
+            verdict.rebuilt, verdict.max_timestamp = rebuilt
+
+    # --- reading
+
+    def _open(self, number: int) -> LogSegment:
+        log = self._log
+        base_offset = log.segments[number].base_offset
+        filesystem = self._cleaner.filesystem or FileSystem()
+        return LogSegment(log.directory, base_offset, log.config, filesystem, OpenFiles(), created_ms=0, is_sealed=True)
+
+    def _groups(self, segment: LogSegment, position: int) -> Iterator[list[Batch]]:
+        """Batches from a position on, those together that were read together."""
+        batches = segment.records.iter_batches(position, read_bytes=READ_BYTES)
+        try:
+            for _, read in groupby(batches, key=lambda batch: id(batch.buffer)):
+                for group in group_batches(read, READ_BYTES):
+                    yield group
+                    self._cleaner.on_bytes(sum(batch.size_bytes for batch in group))
+        except CorruptRecordError as error:
+            raise error.in_file(segment.records.path) from None
+        finally:
+            segment.records.close()
+
+
+@dataclass(slots=True)
+class _Verdict:
+    """What becomes of a batch. `rows`: the numbers of the records that stay; all, until it is settled otherwise."""
+
+    batch: Batch
+    count: int = 0
+    kept: int = 0
+    rows: Rows = field(default_factory=lambda: np.empty(0, np.int64))
+    is_settled: bool = False
+    stays_empty: bool = False
+    needs_horizon: bool = False
+    rebuilt: bytes | None = None
+    max_timestamp: int = 0
+
+    def __post_init__(self) -> None:
+        self.max_timestamp = self.batch.max_timestamp
+        if isinstance(self.batch, RecordBatch):
+            self.count = self.kept = self.batch.count
+
+    def drop(self) -> None:
+        self.settle(np.empty(0, np.int64), needs_horizon=False)
+
+    def settle(self, rows: Rows, *, needs_horizon: bool) -> None:
+        self.rows = rows
+        self.kept = len(rows)
+        self.needs_horizon = needs_horizon
+        self.is_settled = True
+
+    @property
+    def is_rebuilt(self) -> bool:
+        """Whether records stay, but not the batch as it is."""
+        return self.kept > 0 and (self.kept < self.count or self.needs_horizon)
+
+    @property
+    def is_changed(self) -> bool:
+        return self.rebuilt is not None or self.kept < self.count or (self.count == 0 and not self.stays_empty)
+
+    def data(self) -> bytes | memoryview | None:
+        """The batch as it is to be written; None where it goes."""
+        batch = self.batch
+        if self.rebuilt is not None:
+            return self.rebuilt
+        if self.kept == 0 and self.count:
+            return empty_batch(batch) if self.stays_empty and isinstance(batch, RecordBatch) else None
+        if self.kept < self.count:
+            assert not isinstance(batch, RecordBatch)
+            rebuilt = rebuild_legacy(batch, self.rows.tolist())
+            self.max_timestamp = rebuilt.max_timestamp
+            return rebuilt.data
+        if self.count == 0 and not self.stays_empty:
+            return None
+        return batch.buffer[batch.start : batch.start + batch.size_bytes]
+
+
+def _group_by_size(log: LogToClean, numbers: Iterable[int]) -> Iterator[list[int]]:
+    """Numbers of segments that fit into one, by their sizes of before."""
+    group: list[int] = []
+    for number in numbers:
+        if group and not _fits(log, group, number):
+            yield group
+            group = []
+        group.append(number)
+    if group:
+        yield group
+
+
+def _fits(log: LogToClean, group: Sequence[int], number: int) -> bool:
+    segments = [log.segments[n] for n in (*group, number)]
+    last_offset = log.end_offset_of(number) - 1
+    return (
+        sum(s.size_bytes for s in segments) <= log.config.segment_bytes
+        and sum(s.offset_index_bytes for s in segments) <= log.config.segment_index_bytes
+        and sum(s.time_index_bytes for s in segments) <= log.config.segment_index_bytes
+        and (not segments[-1].size_bytes or last_offset - segments[0].base_offset <= MAX_RELATIVE_OFFSET)
+    )

@@ -1,0 +1,189 @@
+"""Which part of a log can be cleaned, and whether it should be: Kafka's rules.
+
+        log start          first dirty          first uncleanable      active segment
+            |--- clean ---------|--- cleanable dirty ---|--- not yet ----------|-------
+
+Clean is what an earlier cleaning went through: up to the cleaner checkpoint's offset. Uncleanable are the active
+segment, what lies at or above the last stable offset, and segments with records younger than `min.compaction.lag.ms`.
+A log is worth cleaning once the dirty part is more than `min.cleanable.dirty.ratio` of the bytes that can be cleaned,
+or its first dirty segment is older than `max.compaction.lag.ms`.
+
+Source: org.apache.kafka.storage.internals.log.LogCleanerManager, LogToClean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+from core.common.errors import CorruptRecordError
+from core.common.topic_partition import TopicPartition
+from core.index.transaction_index import AbortedTransaction
+from core.log.log_config import LONG_MAX, LogConfig
+from core.log.log_segment import LogSegment
+from core.log.partition_log import PartitionLog
+
+
+class Bound(Enum):
+    """Why the log can't be cleaned from an offset on."""
+
+    ACTIVE_SEGMENT = "active segment"
+    LAST_STABLE_OFFSET = "above the last stable offset"
+    MIN_COMPACTION_LAG = "inside min.compaction.lag.ms"
+
+
+class SegmentToClean(NamedTuple):
+    """Sizes in bytes; when its file was last written to, ms."""
+
+    base_offset: int
+    size_bytes: int
+    offset_index_bytes: int
+    time_index_bytes: int
+    modified_ms: int
+
+
+class LastRecord(NamedTuple):
+    """What is to be kept of an active producer: the batch with its last data, or without data (-1) its last marker."""
+
+    last_data_offset: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogToClean:
+    """Everything that cleaning needs to know; immutable. `segments`: those below `first_uncleanable_offset`, in order.
+
+    `aborted`: the transactions of the whole log that were aborted, in order of their first offsets.
+    """
+
+    directory: Path
+    partition: TopicPartition
+    config: LogConfig
+    segments: Sequence[SegmentToClean]
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    bound: Bound
+    aborted: Sequence[AbortedTransaction]
+    producers: dict[int, LastRecord]
+    is_overdue: bool
+
+    @property
+    def clean_bytes(self) -> int:
+        return sum(s.size_bytes for s in self.segments) - self.cleanable_bytes
+
+    @property
+    def cleanable_bytes(self) -> int:
+        """Of the dirty segments; the one that the first dirty offset lies in counts whole."""
+        return sum(self.segments[i].size_bytes for i in range(self.first_dirty_segment, len(self.segments)))
+
+    @property
+    def first_dirty_segment(self) -> int:
+        """Its number among `segments`; their number where none is dirty."""
+        for number, segment in enumerate(self.segments):
+            if self.end_offset_of(number) > self.first_dirty_offset or segment.base_offset >= self.first_dirty_offset:
+                return number
+        return len(self.segments)
+
+    def end_offset_of(self, number: int) -> int:
+        """The offset at which the segment of that number ends."""
+        following = number + 1
+        return self.segments[following].base_offset if following < len(self.segments) else self.first_uncleanable_offset
+
+    @property
+    def cleanable_ratio(self) -> float:
+        total = sum(s.size_bytes for s in self.segments)
+        return self.cleanable_bytes / total if total else 0.0
+
+    @property
+    def is_worth_cleaning(self) -> bool:
+        if not self.cleanable_bytes:
+            return False
+        return self.is_overdue or self.cleanable_ratio > self.config.min_cleanable_dirty_ratio
+
+
+def first_dirty_offset(log: PartitionLog, checkpoint: int | None) -> int:
+    """Where the dirty part begins by the checkpoint; the log's start where there is none, or one that can't be."""
+    if checkpoint is None or not log.log_start_offset <= checkpoint <= log.log_end_offset:
+        return log.log_start_offset
+    return checkpoint
+
+
+def find_log_to_clean(log: PartitionLog, checkpoint: int | None, now_ms: int) -> LogToClean:
+    """What there is to clean in a log; `checkpoint` is where its last cleaning ended, None where there was none.
+
+    CorruptRecordError where the part that can be cleaned has damage: cleaning would drop it for good.
+    """
+    dirty = first_dirty_offset(log, checkpoint)
+    limit, bound = _first_uncleanable_offset(log, dirty, now_ms)
+    uncleanable = next((s for s in _sealed_from(log, limit)), log.segments.active)
+    segments = [s for s in log.segments if s.base_offset < uncleanable.base_offset]
+    for segment in segments:
+        if segment.gaps:
+            raise segment.damaged(segment.gaps[0])
+    return LogToClean(
+        log.directory,
+        log.partition,
+        log.config,
+        [_describe(segment) for segment in segments],
+        dirty,
+        uncleanable.base_offset,
+        bound,
+        sorted((a for s in log.segments for a in s.transaction_index.entries()), key=lambda a: a.first_offset),
+        {
+            producer_id: LastRecord(state.batches[-1].last_offset if state.batches else -1, state.producer_epoch)
+            for producer_id, state in log.producers.producers.items()
+        },
+        _is_overdue(log, dirty, now_ms),
+    )
+
+
+def _first_uncleanable_offset(log: PartitionLog, first_dirty: int, now_ms: int) -> tuple[int, Bound]:
+    bounds = [
+        (log.segments.active.base_offset, Bound.ACTIVE_SEGMENT),
+        (log.last_stable_offset, Bound.LAST_STABLE_OFFSET),
+    ]
+    lag_ms = log.config.min_compaction_lag_ms
+    if lag_ms > 0:
+        for segment in _sealed_from(log, first_dirty):
+            if segment.largest_timestamp > now_ms - lag_ms:
+                bounds.append((segment.base_offset, Bound.MIN_COMPACTION_LAG))
+                break
+    offset, bound = min(bounds, key=lambda entry: entry[0])
+    return max(first_dirty, offset), bound
+
+
+def _sealed_from(log: PartitionLog, offset: int) -> list[LogSegment]:
+    """Segments that take no appends, from the one that holds the offset on."""
+    active = log.segments.active
+    return [s for s in log.segments.from_offset(offset) if s is not active] if offset < active.base_offset else []
+
+
+def _is_overdue(log: PartitionLog, first_dirty: int, now_ms: int) -> bool:
+    lag_ms = log.config.max_compaction_lag_ms
+    if lag_ms == LONG_MAX:
+        return False
+    first_timestamps = [t for s in _sealed_from(log, first_dirty) if (t := _first_timestamp(s)) > 0]
+    return min(first_timestamps, default=LONG_MAX) < now_ms - lag_ms
+
+
+def _first_timestamp(segment: LogSegment) -> int:
+    """Of its first batch; 0 where there is none."""
+    if not segment.size_bytes:
+        return 0
+    try:
+        return segment.records.read_header(0).max_timestamp
+    except CorruptRecordError:
+        return 0
+
+
+def _describe(segment: LogSegment) -> SegmentToClean:
+    return SegmentToClean(
+        segment.base_offset,
+        segment.size_bytes,
+        segment.offset_index.size_bytes,
+        segment.time_index.size_bytes,
+        segment.records.path.stat().st_mtime_ns // 1_000_000,
+    )

@@ -1,0 +1,136 @@
+"""Digest of a key -> the last offset that has it: what the cleaner knows of the dirty part of a log.
+
+An open-addressing table of three columns; a slot takes 24 bytes, and 8 more are set aside for the sorted offsets that
+`latest` gives:
+
+    high, low   uint64   the two halves of the key's digest
+    entry       int64    0 where the slot is free, else 2 * (offset + 1), and 1 more where that record is a tombstone
+
+The table grows with its keys, up to the memory it is given. Many keys are put or looked up by one call: each round of
+probing is a few operations on whole columns. Kafka's takes one key at a time
+(org.apache.kafka.storage.internals.log.SkimpyOffsetMap).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from core.compaction.key_digest import Digests
+from core.records.columns import Int64s
+
+BYTES_PER_SLOT = 32
+
+_HALF = np.uint64(32)
+_FIRST_SLOTS = 1 << 14
+_GROWTH = 4
+_GROWS_AT = 0.5
+
+
+class LatestOffsets(NamedTuple):
+    """Of every key its last offset, in order, and whether the record there is a tombstone."""
+
+    offsets: Int64s
+    is_tombstone: npt.NDArray[np.bool_]
+
+
+class OffsetMap:
+    """Owned by one task. `latest_offset`: up to there the log is in the map; -1 while nothing is."""
+
+    def __init__(self, memory_bytes: int, load_factor: float = 0.9) -> None:
+        self.capacity = max(int(memory_bytes // BYTES_PER_SLOT * load_factor), 1)
+        self._most_slots = max(memory_bytes // BYTES_PER_SLOT, self.capacity + 1)
+        self.latest_offset = -1
+        self._make_table(min(_FIRST_SLOTS, self._most_slots))
+
+    def _make_table(self, slots: int) -> None:
+        self._slots = np.uint64(slots)
+        self._high = np.zeros(slots, np.uint64)
+        self._low = np.zeros(slots, np.uint64)
+        self._entries = np.zeros(slots, np.int64)
+        self._size = 0
+        self._grows_at = self.capacity if slots == self._most_slots else int(slots * _GROWS_AT)
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def is_full(self) -> bool:
+        return self._size >= self.capacity
+
+    def put(self, digests: Digests, offsets: Int64s, is_tombstone: npt.NDArray[np.bool_]) -> int:
+        """Takes keys in, their offsets rising; how many it took before it was full: others are not in the map."""
+        entries = 2 * (offsets + 1) + is_tombstone
+        taken = 0
+        while taken < len(offsets) and not self.is_full:
+            if self._size >= self._grows_at:
+                self._grow()
+            rows = slice(taken, taken + self._grows_at - self._size)
+            self._put(digests.of(rows), entries[rows])
+            taken += len(entries[rows])
+        if taken:
+            self.latest_offset = max(self.latest_offset, int(offsets[taken - 1]))
+        return taken
+
+    def _grow(self) -> None:
+        is_taken = self._entries != 0
+        digests, entries = Digests(self._high[is_taken], self._low[is_taken]), self._entries[is_taken]
+        self._make_table(min(_GROWTH * int(self._slots), self._most_slots))
+        self._put(digests, entries)
+
+    def _put(self, digests: Digests, entries: Int64s) -> None:
+        high, low = digests
+        slots = self._slots_of(high)
+        attempt = 0
+        while len(entries):
+            is_free = self._entries[slots] == 0
+            if is_free.any():
+                free = slots[is_free]
+                marks = -1 - np.arange(len(free))
+                # of several rows that take one slot the last one gets it, in each column
+                self._high[free], self._low[free], self._entries[free] = high[is_free], low[is_free], marks
+                self._size += int(np.count_nonzero(self._entries[free] == marks))
+            is_found = (self._high[slots] == high) & (self._low[slots] == low)
+            self._entries[slots[is_found]] = entries[is_found]
+            if is_found.all():
+                return
+            is_left = ~is_found
+            attempt += 1
+            high, low, entries = high[is_left], low[is_left], entries[is_left]
+            slots = self._probe(high, low, attempt)
+
+    def _probe(self, high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64], attempt: int) -> npt.NDArray[np.uint64]:
+        """Where to look next; an odd stride comes by every slot in the end."""
+        return self._slots_of(high + np.uint64(attempt) * (low | np.uint64(1)))
+
+    def _slots_of(self, numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        """Their upper halves, as fractions of the table."""
+        return (numbers >> _HALF) * self._slots >> _HALF
+
+    def find(self, digests: Digests) -> Int64s:
+        """Of each key the last offset in the map, -1 where it is not there."""
+        high, low = digests
+        found = np.full(len(high), -1, np.int64)
+        rows = np.arange(len(high))
+        slots = self._slots_of(high)
+        attempt = 0
+        while len(rows):
+            entries = self._entries[slots]
+            is_found = (entries != 0) & (self._high[slots] == high) & (self._low[slots] == low)
+            found[rows[is_found]] = (entries[is_found] >> 1) - 1
+            is_left = (entries != 0) & ~is_found
+            attempt += 1
+            rows, high, low = rows[is_left], high[is_left], low[is_left]
+            slots = self._probe(high, low, attempt)
+        return found
+
+    def latest(self) -> LatestOffsets:
+        entries = self._entries[self._entries != 0]
+        entries.sort()
+        return LatestOffsets((entries >> 1) - 1, (entries & 1).astype(np.bool_))
+
+    def advance(self, offset: int) -> None:
+        """The log is in the map up to that offset: what lies there has no keys."""
+        self.latest_offset = max(self.latest_offset, offset)

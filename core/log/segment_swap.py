@@ -1,0 +1,119 @@
+"""Segments that take the places of others: how cleaned ones come in, and what a start makes of half a swap.
+
+1. the new segments are written as `<offset>.log.cleaned`, indexes likewise, and brought to the disk
+2. they are renamed to `.swap`, the first one's log last: up to there a start throws them away, from there on it
+   finishes what was begun
+3. the files that they replace go, and the `.swap` goes from their names
+
+That is the order, and those are the rules, of Kafka's loader (org.apache.kafka.storage.internals.log.LocalLog
+.replaceSegments, LogLoader): it finishes what plog began, and plog what it did.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from core.common.filesystem import FileSystem
+from core.log.file_names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    find_offset_files,
+    offset_file_name,
+    parse_offset_file_name,
+)
+from core.log.file_records import FileRecords
+
+_SEGMENT_SUFFIXES = (TRANSACTION_INDEX_SUFFIX, TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX)
+
+
+def begin_swap(directory: Path, base_offsets: Sequence[int], filesystem: FileSystem) -> None:
+    """Step 2, for cleaned segments that are on the disk; between the first and the last of them no segment may be that
+    stays. OSError as the disk says: nothing came of it then.
+    """
+    names = [offset_file_name(o, suffix) for o in sorted(base_offsets, reverse=True) for suffix in _SEGMENT_SUFFIXES]
+    paths = [directory / name for name in names]
+    *others, first_log = [path for path in paths if _with(path, CLEANED_SUFFIX).exists()]
+    for path in others:
+        filesystem.rename(_with(path, CLEANED_SUFFIX), _with(path, SWAP_SUFFIX))
+    filesystem.sync_directory(directory)
+    filesystem.rename(_with(first_log, CLEANED_SUFFIX), _with(first_log, SWAP_SUFFIX))
+    filesystem.sync_directory(directory)
+
+
+def swap_files(directory: Path, base_offset: int) -> list[tuple[Path, Path]]:
+    """A swapped-in segment's files, and the names that they get."""
+    paths = [directory / offset_file_name(base_offset, suffix) for suffix in _SEGMENT_SUFFIXES]
+    return [(_with(path, SWAP_SUFFIX), path) for path in paths if _with(path, SWAP_SUFFIX).exists()]
+
+
+def finish_swaps(directory: Path, filesystem: FileSystem) -> None:
+    """Step 3, for whatever a crash left; what had not come to step 3 goes, and so do `.deleted` files.
+
+    While `.cleaned` files remain, the swap that they belong to had not begun in earnest.
+    """
+    names = [entry.name for entry in os.scandir(directory)]
+    cleaned = [o for n in names if (o := _offset_with_suffix(n, CLEANED_SUFFIX)) is not None]
+    first_uncleaned = min(cleaned, default=None)
+    for name in names:
+        offset = _offset_with_suffix(name, SWAP_SUFFIX)
+        is_unfinished_swap = offset is not None and first_uncleaned is not None and offset >= first_uncleaned
+        if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX)) or is_unfinished_swap:
+            filesystem.unlink(directory / name)
+    swaps = _find_swapped_logs(directory)
+    ends = [base_offset for base_offset, _ in swaps[1:]]
+    if swaps:
+        ends.append(_end_offset(*swaps[-1], filesystem))
+    for (base_offset, _), end_offset in zip(swaps, ends, strict=True):
+        _replace(directory, base_offset, end_offset, filesystem)
+    for leftover in directory.glob(f"*{SWAP_SUFFIX}"):
+        filesystem.unlink(leftover)
+
+
+def _replace(directory: Path, base_offset: int, end_offset: int, filesystem: FileSystem) -> None:
+    """The swapped-in segment replaces all segments of its offsets."""
+    for offset, path in find_offset_files(directory, LOG_SUFFIX):
+        if base_offset <= offset < end_offset:
+            for suffix in _SEGMENT_SUFFIXES:
+                filesystem.unlink(path.with_suffix(suffix))
+            if offset > base_offset:
+                filesystem.unlink(path.with_suffix(SNAPSHOT_SUFFIX))
+    for swap, path in reversed(swap_files(directory, base_offset)):
+        filesystem.rename(swap, path)
+    filesystem.sync_directory(directory)
+
+
+def _end_offset(base_offset: int, swap: Path, filesystem: FileSystem) -> int:
+    end_offset = base_offset + 1
+    for batch in FileRecords(swap, filesystem.open_read).iter_headers(0):
+        end_offset = batch.next_offset
+    return end_offset
+
+
+def _with(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _offset_with_suffix(name: str, suffix: str) -> int | None:
+    """The offset of `<offset>.<kind><suffix>`, as in 00000000000000000000.index.swap."""
+    if not name.endswith(suffix):
+        return None
+    parsed = parse_offset_file_name(name.removesuffix(suffix))
+    return parsed[0] if parsed else None
+
+
+def _find_swapped_logs(directory: Path) -> list[tuple[int, Path]]:
+    """The `.log.swap` files, in order of their offsets."""
+    found = []
+    for entry in os.scandir(directory):
+        offset = _offset_with_suffix(entry.name, SWAP_SUFFIX)
+        if offset is not None and entry.name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
+            found.append((offset, Path(entry.path)))
+    return sorted(found)
