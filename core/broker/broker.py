@@ -31,6 +31,8 @@ from core.common.errors import AccessError, CorruptRecordError, KafkaError
 from core.common.filesystem import FileSystem, access_error
 from core.common.shadow_filesystem import ShadowFileSystem, link_tree
 from core.common.topic_partition import TopicPartition, random_uuid, uuid_text
+from core.compaction.cleaner_process import CleanerSettings
+from core.compaction.log_cleaner import LogCleaner
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.log.directory_lock import DirectoryLock
 from core.log.file_names import LOCK
@@ -73,6 +75,7 @@ class Broker:
         self.schedule: Schedule = _never
         self.run_in_background: RunInBackground = run_now
         self.run_flush: RunInBackground = run_now
+        self.run_cleaning: RunInBackground = run_now
         self.endpoint: Endpoint | None = None
         self._filesystem = filesystem or (ShadowFileSystem() if is_read_only else FileSystem())
         self._lock = DirectoryLock(self._log_directory)
@@ -147,6 +150,14 @@ class Broker:
             interval_ms=self.config.integer("plog.scrub.interval.ms"),
         )
         self.replicas.on_damage = self._scrubber.examine
+        self.log_cleaner = LogCleaner(
+            self.log_manager,
+            lambda work, then=None: self.run_cleaning(work, then),
+            lambda log, paths: self._delete_later(paths, log.config.file_delete_delay_ms),
+            self.replicas.on_flush_failed,
+            self.clock,
+            self._filesystem,
+        )
         self._open_logs()
         self.group_log = GroupLog(self)
         slots = self.config.integer("max.incremental.fetch.session.cache.slots")
@@ -293,6 +304,7 @@ class Broker:
         topic = self.controller.delete_topic(name)
         self.group_log.on_topic_deleted(name)
         for partition in self.replicas.remove_topic(topic):
+            self.log_cleaner.forget(partition)
             try:
                 renamed = self.log_manager.remove(partition)
             except OSError as error:  # it is a stray then, and will be called one
@@ -404,6 +416,8 @@ class Broker:
         if self._is_due("retention", config.integer("log.retention.check.interval.ms")):
             self.apply_retention()
         self._scrubber.step()
+        if config["log.cleaner.enable"] and self._is_due("cleaner", config.integer("log.cleaner.backoff.ms")):
+            self.clean_logs()
         if self._is_due("producers", _EXPIRE_PRODUCERS_EVERY_MS):
             for partition in self.replicas.partitions.values():
                 partition.log.producers.remove_expired(now_ms)
@@ -414,6 +428,8 @@ class Broker:
             return
         for partition in list(self.replicas.partitions.values()):
             log = partition.log
+            if self.log_cleaner.is_cleaning(log.partition):
+                continue
             try:
                 deleted = delete_old_segments(log, self.clock.now_ms())
             except OSError as error:
@@ -427,6 +443,19 @@ class Broker:
                 self._delete_later(deleted, log.config.file_delete_delay_ms)
         self.checkpoint_log_starts()
 
+    def clean_logs(self) -> None:
+        """Begins to clean the compacted logs that need it."""
+        config = self.config
+        threads = config.integer("log.cleaner.threads")
+        if self.is_read_only or not threads:
+            return
+        settings = CleanerSettings(
+            config.integer("log.cleaner.dedupe.buffer.size") // threads,
+            config.number("log.cleaner.io.buffer.load.factor"),
+            config.number("log.cleaner.io.max.bytes.per.second") / threads,
+        )
+        self.log_cleaner.step(settings, threads, config.integer("log.cleaner.backoff.ms"))
+
     def checkpoint_log_starts(self) -> None:
         self.log_manager.checkpoint_log_starts(self.run_in_background)
 
@@ -439,6 +468,7 @@ class Broker:
 
     def close(self) -> None:
         """A clean stop; the directory is free for others then."""
+        self.log_cleaner.close()
         try:
             self.log_manager.close(self.controller.broker_epoch)
             self.controller.close()

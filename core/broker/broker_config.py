@@ -16,6 +16,7 @@ from core.common.config_def import (
     ConfigType,
     Value,
     at_least,
+    between,
     one_of,
     value_text,
 )
@@ -139,6 +140,49 @@ BROKER_CONFIG = ConfigDef(
             60000,
             "How often log start offsets are written down, ms.",
             at_least(0),
+        ),
+        ConfigKey(
+            "log.cleaner.enable", _T.BOOLEAN, True, "Whether compacted topics are cleaned while the broker runs."
+        ),
+        ConfigKey(
+            "log.cleaner.threads",
+            _T.INT,
+            1,
+            "How many logs are cleaned at once, each by a process of its own.",
+            at_least(0),
+            is_dynamic=True,
+        ),
+        ConfigKey(
+            "log.cleaner.dedupe.buffer.size",
+            _T.LONG,
+            128 * 1024 * 1024,
+            "Memory for the keys of logs that are being cleaned, all of them together, bytes.",
+            at_least(1),
+            is_dynamic=True,
+        ),
+        ConfigKey(
+            "log.cleaner.io.buffer.load.factor",
+            _T.DOUBLE,
+            0.9,
+            "How full the table of keys may get, as a share of it.",
+            between(0, 1),
+            is_dynamic=True,
+        ),
+        ConfigKey(
+            "log.cleaner.io.max.bytes.per.second",
+            _T.DOUBLE,
+            1.7976931348623157e308,
+            "How much cleaning may read and write each second, bytes.",
+            at_least(1),
+            is_dynamic=True,
+        ),
+        ConfigKey(
+            "log.cleaner.backoff.ms",
+            _T.LONG,
+            15000,
+            "How long to wait when no log needs cleaning, ms.",
+            at_least(0),
+            is_dynamic=True,
         ),
         ConfigKey(
             "plog.scrub.bytes.per.second",
@@ -310,6 +354,11 @@ class BrokerConfig:
 
     def __getitem__(self, name: str) -> Value:
         return self.settings.get(name, BROKER_CONFIG[name].default)
+
+    def number(self, name: str) -> float:
+        value = self[name]
+        assert isinstance(value, int | float)
+        return value
 
     def integer(self, name: str) -> int:
         value = self[name]

@@ -56,6 +56,9 @@ class Scrubber:
         if self._current is None:
             return
         log, segment, read = self._current
+        if segment.is_removed:
+            self._current = None
+            return
         end = log.end_of(segment)
 
         def work() -> None:
@@ -65,7 +68,7 @@ class Scrubber:
             self._is_reading = False
             gap, read.gap = read.gap, None
             if gap is not None:
-                self._note(log, gap)
+                self._note(log, segment, gap)
             if read.is_at_end:
                 self._current = None
 
@@ -101,13 +104,14 @@ class Scrubber:
         def then() -> None:
             self._examining.discard(where)
             for gap in found:
-                self._note(log, gap)
+                self._note(log, segment, gap)
 
         self._run_in_background(work, then)
 
-    def _note(self, log: PartitionLog, gap: DamagedRange) -> None:
-        log.note_damage(gap)
-        self._on_damage(log)
+    def _note(self, log: PartitionLog, segment: LogSegment, gap: DamagedRange) -> None:
+        if not segment.is_removed:  # else what was read may have been another's file
+            log.note_damage(gap)
+            self._on_damage(log)
 
 
 @contextlib.contextmanager

@@ -34,6 +34,7 @@ class SocketServer:
         self._idle_since: dict[Connection, float] = {}
         self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-background")
         self._flushing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-flusher")
+        self._cleaning = ThreadPoolExecutor(thread_name_prefix="plog-cleaner")
         self._is_full = False
         self.accepted_connections = 0
         """Since it started."""
@@ -53,6 +54,7 @@ class SocketServer:
         self._broker.schedule = TimingWheel(loop).schedule
         self._broker.run_in_background = lambda work, then=None: self._submit(self._background, work, then)
         self._broker.run_flush = lambda work, then=None: self._submit(self._flushing, work, then)
+        self._broker.run_cleaning = lambda work, then=None: self._submit(self._cleaning, work, then)
         self._broker.announce(self.endpoint)
         self._broker.flush_recovered()
         self._broker.group_log.load_all()
@@ -212,5 +214,7 @@ class SocketServer:
             self._listener = None
         for connection in list(self._connections):
             connection.close()
+        self._broker.log_cleaner.close()
+        self._cleaning.shutdown(wait=True)
         self._background.shutdown(wait=True)
         self._flushing.shutdown(wait=True)

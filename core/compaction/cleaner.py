@@ -26,6 +26,7 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.compaction.cleaned_segment import CleanedSegment
 from core.compaction.cleaned_transactions import CleanedTransactions
+from core.compaction.cleaner_stats import CleanerStats
 from core.compaction.key_digest import KeyDigest
 from core.compaction.log_to_clean import LogToClean
 from core.compaction.offset_map import LatestOffsets, OffsetMap
@@ -40,27 +41,6 @@ from core.records.record_batch import RecordBatch
 
 READ_BYTES = 4 * 1024 * 1024
 """How much is read, and decoded, at a time: enough that a step over all of it is worth its overhead."""
-
-
-@dataclass(slots=True)
-class CleanerStats:
-    """What a cleaning did: records, and bytes of log, from the log's start on, the clean part too."""
-
-    map_records: int = 0
-    map_bytes: int = 0
-    records_before: int = 0
-    records_after: int = 0
-    bytes_before: int = 0
-    bytes_after: int = 0
-    superseded: int = 0
-    tombstones: int = 0
-    aborted: int = 0
-    markers: int = 0
-    without_key: int = 0
-
-    def add(self, other: CleanerStats) -> None:
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ Source: org.apache.kafka.storage.internals.log.LogCleanerManager, LogToClean.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -53,6 +53,30 @@ class LastRecord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class CleanablePart:
+    """Offsets, and bytes of whole segments: the one that the first dirty offset lies in counts as dirty. `bound` says
+    why the part ends where it does, `is_overdue` whether it waited for longer than `max.compaction.lag.ms`.
+    """
+
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    bound: Bound
+    clean_bytes: int
+    cleanable_bytes: int
+    is_overdue: bool
+
+    @property
+    def cleanable_ratio(self) -> float:
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+    def is_worth_cleaning(self, config: LogConfig) -> bool:
+        if not self.cleanable_bytes:
+            return False
+        return self.is_overdue or self.cleanable_ratio > config.min_cleanable_dirty_ratio
+
+
+@dataclass(frozen=True, slots=True)
 class LogToClean:
     """Everything that cleaning needs to know; immutable. `segments`: those below `first_uncleanable_offset`, in order.
 
@@ -65,19 +89,8 @@ class LogToClean:
     segments: Sequence[SegmentToClean]
     first_dirty_offset: int
     first_uncleanable_offset: int
-    bound: Bound
     aborted: Sequence[AbortedTransaction]
-    producers: dict[int, LastRecord]
-    is_overdue: bool
-
-    @property
-    def clean_bytes(self) -> int:
-        return sum(s.size_bytes for s in self.segments) - self.cleanable_bytes
-
-    @property
-    def cleanable_bytes(self) -> int:
-        """Of the dirty segments; the one that the first dirty offset lies in counts whole."""
-        return sum(self.segments[i].size_bytes for i in range(self.first_dirty_segment, len(self.segments)))
+    producers: Mapping[int, LastRecord]
 
     @property
     def first_dirty_segment(self) -> int:
@@ -92,34 +105,29 @@ class LogToClean:
         following = number + 1
         return self.segments[following].base_offset if following < len(self.segments) else self.first_uncleanable_offset
 
-    @property
-    def cleanable_ratio(self) -> float:
-        total = sum(s.size_bytes for s in self.segments)
-        return self.cleanable_bytes / total if total else 0.0
 
-    @property
-    def is_worth_cleaning(self) -> bool:
-        if not self.cleanable_bytes:
-            return False
-        return self.is_overdue or self.cleanable_ratio > self.config.min_cleanable_dirty_ratio
-
-
-def first_dirty_offset(log: PartitionLog, checkpoint: int | None) -> int:
-    """Where the dirty part begins by the checkpoint; the log's start where there is none, or one that can't be."""
-    if checkpoint is None or not log.log_start_offset <= checkpoint <= log.log_end_offset:
-        return log.log_start_offset
-    return checkpoint
-
-
-def find_log_to_clean(log: PartitionLog, checkpoint: int | None, now_ms: int) -> LogToClean:
-    """What there is to clean in a log; `checkpoint` is where its last cleaning ended, None where there was none.
-
-    CorruptRecordError where the part that can be cleaned has damage: cleaning would drop it for good.
+def find_cleanable_part(log: PartitionLog, checkpoint: int | None, now_ms: int) -> CleanablePart:
+    """`checkpoint` is where the log's last cleaning ended, None where there was none; one that can't be is passed over.
+    CorruptRecordError where the log's headers can't be read.
     """
-    dirty = first_dirty_offset(log, checkpoint)
+    dirty = log.log_start_offset
+    if checkpoint is not None and log.log_start_offset <= checkpoint <= log.log_end_offset:
+        dirty = checkpoint
     limit, bound = _first_uncleanable_offset(log, dirty, now_ms)
-    uncleanable = next((s for s in _sealed_from(log, limit)), log.segments.active)
-    segments = [s for s in log.segments if s.base_offset < uncleanable.base_offset]
+    uncleanable = next((s for s in _sealed_from(log, limit)), log.segments.active).base_offset
+    clean_bytes = cleanable_bytes = 0
+    for segment in log.segments:
+        if segment.base_offset < uncleanable:
+            if log.end_offset_of(segment) <= dirty and segment.base_offset < dirty:
+                clean_bytes += segment.size_bytes
+            else:
+                cleanable_bytes += segment.size_bytes
+    return CleanablePart(dirty, uncleanable, bound, clean_bytes, cleanable_bytes, _is_overdue(log, dirty, now_ms))
+
+
+def log_to_clean(log: PartitionLog, part: CleanablePart) -> LogToClean:
+    """CorruptRecordError where that part of the log has damage: cleaning would drop it for good."""
+    segments = [s for s in log.segments if s.base_offset < part.first_uncleanable_offset]
     for segment in segments:
         if segment.gaps:
             raise segment.damaged(segment.gaps[0])
@@ -128,15 +136,13 @@ def find_log_to_clean(log: PartitionLog, checkpoint: int | None, now_ms: int) ->
         log.partition,
         log.config,
         [_describe(segment) for segment in segments],
-        dirty,
-        uncleanable.base_offset,
-        bound,
+        part.first_dirty_offset,
+        part.first_uncleanable_offset,
         sorted((a for s in log.segments for a in s.transaction_index.entries()), key=lambda a: a.first_offset),
         {
             producer_id: LastRecord(state.batches[-1].last_offset if state.batches else -1, state.producer_epoch)
             for producer_id, state in log.producers.producers.items()
         },
-        _is_overdue(log, dirty, now_ms),
     )
 
 

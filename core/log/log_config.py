@@ -296,6 +296,11 @@ class LogConfig:
         return "compact" in self.cleanup_policy
 
     @cached_property
+    def max_segment_ms(self) -> int:
+        """How long a segment takes appends: what must be cleaned in time must be sealed in time."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
+
+    @cached_property
     def is_log_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"
 

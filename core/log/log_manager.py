@@ -30,6 +30,7 @@ from core.log.file_names import (
     CLUSTER_METADATA_TOPIC,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
+    OFFSET_CHECKPOINTS,
     RECOVERY_POINT_CHECKPOINT,
     deleted_directory_name,
     is_deleted_directory_name,
@@ -57,10 +58,7 @@ class LogManager:
         self.offline: dict[TopicPartition, PlogError] = {}
         self._settings = settings
         self._filesystem = settings.filesystem
-        self._checkpoints = {
-            name: self._read_checkpoint(name)
-            for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
-        }
+        self._checkpoints = {name: self._read_checkpoint(name) for name in OFFSET_CHECKPOINTS}
         self._newest = dict(self._checkpoints)
         self._checkpointing = threading.Lock()
         self.had_clean_shutdown = (directory / CLEAN_SHUTDOWN).exists()
@@ -201,6 +199,15 @@ class LogManager:
         """Also where the first segment begins there: after a power cut those before it may be back."""
         trimmed = {tp: log.log_start_offset for tp, log in self.logs.items() if log.log_start_offset > 0}
         self._checkpoint(LOG_START_OFFSET_CHECKPOINT, trimmed, run)
+
+    @property
+    def clean_offsets(self) -> Mapping[TopicPartition, int]:
+        """Up to where each log was cleaned."""
+        return self._newest[CLEANER_CHECKPOINT]
+
+    def checkpoint_cleaned(self, partition: TopicPartition, offset: int, run: RunInBackground = run_now) -> None:
+        """The log is clean up to there."""
+        self._checkpoint(CLEANER_CHECKPOINT, {**self.clean_offsets, partition: offset}, run)
 
     def _checkpoint(self, name: str, offsets: dict[TopicPartition, int], run: RunInBackground) -> None:
         """Written only if something changed. Logs that are offline keep what was known of them."""

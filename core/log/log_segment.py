@@ -159,7 +159,7 @@ class LogSegment:
         size = self.records.size_bytes
         return (
             size + batch.size_bytes > self.config.segment_bytes
-            or (size > 0 and self._age_ms(batch.max_timestamp, now_ms) > self.config.segment_ms - self._jitter_ms)
+            or (size > 0 and self._age_ms(batch.max_timestamp, now_ms) > self.config.max_segment_ms - self._jitter_ms)
             or self.offset_index.is_full
             or self.time_index.is_full
             or batch.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
@@ -435,6 +435,11 @@ class LogSegment:
         self.records.on_use = lambda: self._open_files.use(self)
         if self.records.is_open:
             self._open_files.use(self)
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether the log holds it no more."""
+        return self._is_removed
 
     def on_removed(self) -> None:
         """The log holds it no more; its files go."""

@@ -37,6 +37,7 @@ from core.log.log_validator import validate_batch
 from core.log.open_files import OpenFiles
 from core.log.producer_state import BatchMetadata
 from core.log.producer_state_manager import ProducerStateManager
+from core.log.segment_swap import swap_files
 from core.records.record_batch import (
     NO_TIMESTAMP,
     RecordBatch,
@@ -207,7 +208,7 @@ class PartitionLog:
         return segment
 
     def _new_segment(self, base_offset: int) -> LogSegment:
-        jitter = min(self._config.segment_jitter_ms, self._config.segment_ms)
+        jitter = min(self._config.segment_jitter_ms, self._config.max_segment_ms)
         segment = LogSegment(
             self.directory,
             base_offset,
@@ -394,6 +395,37 @@ class PartitionLog:
         paths += self.producers.snapshot_paths({segment.base_offset for segment in segments})
         self.check_invariants()
         return [self._rename_deleted(path) for path in paths if path.exists()]
+
+    def replace_segments(self, base_offset: int, replaced: Sequence[int]) -> list[Path]:
+        """Puts the cleaned segment of that base offset, whose files end in `.swap`, in the place of those it replaces:
+        sealed ones side by side, of which it begins as the first.
+
+        The `.swap` files stay, as second names, until `settle_swap`: up to there a start does the same again. Gives the
+        old files, as of `delete_oldest`. OSError where the disk refuses: the log must be opened anew then.
+        """
+        old = [segment for segment in self.segments if segment.base_offset in replaced]
+        assert len(old) == len(replaced), f"{self.partition}: {replaced}"
+        assert self.segments.active not in old
+        for segment in old:
+            self._take_out(segment)
+        paths = [path for segment in old for path in segment.paths]
+        paths += self.producers.snapshot_paths(set(replaced) - {base_offset})
+        deleted = [self._rename_deleted(path) for path in paths if path.exists()]
+        for swap, path in swap_files(self.directory, base_offset):
+            self._filesystem.link(swap, path)
+        self.segments.add(
+            LogSegment(
+                self.directory,
+                base_offset,
+                self._config,
+                self._filesystem,
+                self._open_files,
+                created_ms=self._clock.now_ms(),
+                is_sealed=True,
+            )
+        )
+        self.check_invariants()
+        return deleted
 
     def _forget_damage(self) -> None:
         """Of segments that went, and of what was cut off."""

@@ -41,6 +41,7 @@ def begin_swap(directory: Path, base_offsets: Sequence[int], filesystem: FileSys
     names = [offset_file_name(o, suffix) for o in sorted(base_offsets, reverse=True) for suffix in _SEGMENT_SUFFIXES]
     paths = [directory / name for name in names]
     *others, first_log = [path for path in paths if _with(path, CLEANED_SUFFIX).exists()]
+    filesystem.sync_directory(directory)
     for path in others:
         filesystem.rename(_with(path, CLEANED_SUFFIX), _with(path, SWAP_SUFFIX))
     filesystem.sync_directory(directory)
@@ -52,6 +53,16 @@ def swap_files(directory: Path, base_offset: int) -> list[tuple[Path, Path]]:
     """A swapped-in segment's files, and the names that they get."""
     paths = [directory / offset_file_name(base_offset, suffix) for suffix in _SEGMENT_SUFFIXES]
     return [(_with(path, SWAP_SUFFIX), path) for path in paths if _with(path, SWAP_SUFFIX).exists()]
+
+
+def settle_swap(directory: Path, base_offset: int, filesystem: FileSystem) -> None:
+    """The end of step 3 where the files have their names already, and `.swap` besides: makes that last. OSError as the
+    disk says.
+    """
+    filesystem.sync_directory(directory)
+    for swap, _ in reversed(swap_files(directory, base_offset)):
+        filesystem.unlink(swap)
+    filesystem.sync_directory(directory)
 
 
 def finish_swaps(directory: Path, filesystem: FileSystem) -> None:
@@ -85,6 +96,7 @@ def _replace(directory: Path, base_offset: int, end_offset: int, filesystem: Fil
                 filesystem.unlink(path.with_suffix(suffix))
             if offset > base_offset:
                 filesystem.unlink(path.with_suffix(SNAPSHOT_SUFFIX))
+    filesystem.sync_directory(directory)
     for swap, path in reversed(swap_files(directory, base_offset)):
         filesystem.rename(swap, path)
     filesystem.sync_directory(directory)

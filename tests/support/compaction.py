@@ -9,7 +9,7 @@ from random import Random
 from core.common.filesystem import FileSystem
 from core.compaction.cleaned_segment import CleanedSegment
 from core.compaction.cleaner import Cleaner
-from core.compaction.log_to_clean import find_log_to_clean
+from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
 from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, finish_swaps
 from core.records.compression import CompressionType
@@ -50,6 +50,10 @@ class RandomWriter:
         self._transactional = (producer_id, producer_id + 1)
         self._open: dict[int, list[Record]] = {}
         self.latest: Latest = {}
+
+    def continue_on(self, log: PartitionLog) -> None:
+        """The same log, opened anew."""
+        self._log = log
 
     def write(self, batches: int) -> None:
         for _ in range(batches):
@@ -110,7 +114,9 @@ def compact(
     """
     filesystem = filesystem or FileSystem()
     cleaner = Cleaner(filesystem=filesystem, leaves_unchanged=False, **options)  # type: ignore[arg-type]
-    cleaned: list[CleanedSegment] = list(cleaner.clean(find_log_to_clean(log, checkpoint, now_ms), now_ms))
+    cleaned: list[CleanedSegment] = list(
+        cleaner.clean(log_to_clean(log, find_cleanable_part(log, checkpoint, now_ms)), now_ms)
+    )
     if cleaned:
         begin_swap(log.directory, [segment.base_offset for segment in cleaned], filesystem)
         finish_swaps(log.directory, filesystem)

@@ -67,6 +67,11 @@ class RecordingFileSystem(FileSystem):
                 self._inodes[new / path.relative_to(old)] = self._inodes.pop(path)
         self.operations.append(Operation("rename", old, inode, new))
 
+    def link(self, path: Path, name: Path) -> None:
+        super().link(path, name)
+        self._inodes[name] = self._inodes[path]
+        self.operations.append(Operation("create", name, self._inodes[name]))
+
     def unlink(self, path: Path) -> None:
         is_there = path.exists()
         super().unlink(path)

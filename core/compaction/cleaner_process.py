@@ -1,0 +1,146 @@
+"""The cleaner in a process of its own, so that the broker's event loop never waits for it: the parent's side.
+
+Lines of JSON on the child's standard input and output; one child cleans one log after the other, until its input ends:
+
+    parent                                     child
+    {"log": {..}, "now_ms": .., ..}       ->                                            a log to clean
+                                          <-   {"base_offset": 0, "replaced": [0, 90]}   files are there, as `.swap`
+    {}                                    ->                                            they have their names now
+                                          <-   {"end_offset": 180, "stats": {..}}        that log is clean up to there
+                                          <-   {"corrupt": "..", ..} or {"refused": ".."}    it is not, and why
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from core.common.errors import CorruptRecordError, PlogError
+from core.common.topic_partition import TopicPartition
+from core.compaction.cleaner_stats import CleanerStats
+from core.compaction.log_to_clean import LastRecord, LogToClean, SegmentToClean
+from core.index.transaction_index import AbortedTransaction
+from core.log.log_config import LogConfig
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerSettings:
+    """Of one cleaner. `max_bytes_per_second`: of log, read."""
+
+    dedupe_buffer_bytes: int
+    load_factor: float
+    max_bytes_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentReady:
+    """A cleaned segment, its files named `.swap`, waits to take the place of others."""
+
+    base_offset: int
+    replaced: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogCleaned:
+    end_offset: int
+    stats: CleanerStats
+
+
+class CleanerProcess:
+    """The parent's side. Its methods wait, and may be called from any thread, by one at a time."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def begin(self, log: LogToClean, now_ms: int, settings: CleanerSettings) -> SegmentReady | LogCleaned:
+        """CorruptRecordError where the log is not sound; PlogError where the disk refuses, or the process dies."""
+        return self._ask({"log": format_log(log), "now_ms": now_ms, "settings": asdict(settings)})
+
+    def go_on(self) -> SegmentReady | LogCleaned:
+        """The segment that was ready has its place; errors as of `begin`."""
+        return self._ask({})
+
+    def _ask(self, message: dict[str, Any]) -> SegmentReady | LogCleaned:
+        process = self._process = self._process or _start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(message).encode() + b"\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except (OSError, ValueError):  # closed
+            line = b""
+        if not line:
+            self.close()
+            raise PlogError("the cleaner's process ended before its work did")
+        return _parse_answer(json.loads(line))
+
+    def close(self) -> None:
+        """Ends the process; what it had not finished is thrown away by the next cleaning, or the next start."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+
+
+def _start() -> subprocess.Popen[bytes]:
+    """With the parent's own modules, whatever lies in the working directory."""
+    code = (
+        "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
+        "from core.compaction.cleaner_worker import main; main()"
+    )
+    command = [sys.executable, "-P", "-c", code, json.dumps(sys.path)]
+    return subprocess.Popen(  # noqa: S603 - ourselves
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+
+
+def _parse_answer(answer: dict[str, Any]) -> SegmentReady | LogCleaned:
+    if "base_offset" in answer:
+        return SegmentReady(answer["base_offset"], tuple(answer["replaced"]))
+    if "corrupt" in answer:
+        raise CorruptRecordError(
+            answer["corrupt"], position=answer["position"], offset=answer["offset"], path=answer["path"]
+        )
+    if "refused" in answer:
+        raise PlogError(answer["refused"])
+    return LogCleaned(answer["end_offset"], CleanerStats(**answer["stats"]))
+
+
+def format_log(log: LogToClean) -> dict[str, Any]:
+    """As it goes to the child."""
+    config = {name: getattr(log.config, name) for name in LogConfig.__dataclass_fields__}
+    return {
+        "directory": str(log.directory.absolute()),
+        "partition": log.partition,
+        "config": config | {"cleanup_policy": sorted(log.config.cleanup_policy)},
+        "segments": log.segments,
+        "first_dirty_offset": log.first_dirty_offset,
+        "first_uncleanable_offset": log.first_uncleanable_offset,
+        "aborted": log.aborted,
+        "producers": list(log.producers.items()),
+    }
+
+
+def parse_log(fields: dict[str, Any]) -> LogToClean:
+    """What `format_log` made."""
+    config = fields["config"]
+    return LogToClean(
+        Path(fields["directory"]),
+        TopicPartition(*fields["partition"]),
+        LogConfig(**(config | {"cleanup_policy": frozenset(config["cleanup_policy"])})),
+        [SegmentToClean(*segment) for segment in fields["segments"]],
+        fields["first_dirty_offset"],
+        fields["first_uncleanable_offset"],
+        [AbortedTransaction(*aborted) for aborted in fields["aborted"]],
+        {producer_id: LastRecord(*last) for producer_id, last in fields["producers"]},
+    )

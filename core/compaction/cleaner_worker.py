@@ -1,0 +1,73 @@
+"""The child's side of `cleaner_process`: cleans the logs that it is told to."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem, access_error
+from core.compaction.cleaner import Cleaner
+from core.compaction.cleaner_process import CleanerSettings, parse_log
+from core.compaction.log_to_clean import LogToClean
+from core.log.segment_swap import begin_swap
+
+_NICENESS = 10
+"""Who produces and consumes goes first."""
+
+
+def main() -> None:
+    """Until the standard input ends."""
+    os.nice(_NICENESS)
+    filesystem = FileSystem()
+    for line in sys.stdin:
+        request = json.loads(line)
+        log = parse_log(request["log"])
+        try:
+            _clean(log, request["now_ms"], CleanerSettings(**request["settings"]), filesystem)
+        except CorruptRecordError as error:
+            _answer(corrupt=error.cause, position=error.position, offset=error.offset, path=error.path)
+        except OSError as error:
+            _answer(refused=str(access_error(error, error.filename or log.directory, "clean")))
+
+
+def _clean(log: LogToClean, now_ms: int, settings: CleanerSettings, filesystem: FileSystem) -> None:
+    cleaner = Cleaner(
+        settings.dedupe_buffer_bytes,
+        settings.load_factor,
+        filesystem,
+        on_bytes=_Throttle(settings.max_bytes_per_second),
+    )
+    for segment in cleaner.clean(log, now_ms):
+        begin_swap(log.directory, [segment.base_offset], filesystem)
+        _answer(base_offset=segment.base_offset, replaced=segment.replaced)
+        if not sys.stdin.readline():
+            sys.exit(0)
+    _answer(end_offset=cleaner.end_offset, stats=asdict(cleaner.stats))
+
+
+def _answer(**fields: object) -> None:
+    sys.stdout.write(json.dumps(fields) + "\n")
+    sys.stdout.flush()
+
+
+class _Throttle:
+    """Sleeps as long as it takes to stay at so many bytes a second; ends the process once its parent is gone."""
+
+    def __init__(self, bytes_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._clock = clock
+        self._parent = os.getppid()
+        self._due = clock()
+
+    def __call__(self, size_bytes: int) -> None:
+        if os.getppid() != self._parent:
+            sys.exit(1)
+        now = self._clock()
+        self._due = max(self._due, now) + size_bytes / self._bytes_per_second
+        if self._due > now:
+            time.sleep(self._due - now)

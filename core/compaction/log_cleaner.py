@@ -1,0 +1,211 @@
+"""The broker's cleaner: picks the log that needs it most, has it cleaned in another process, and swaps the segments in.
+
+    step -> the log with the largest cleanable ratio -> process: map, copy, `.cleaned`, `.swap`
+         -> the broker's task: the new segment takes its place -> background: names made last -> process: the next one
+         -> cleaner checkpoint
+
+A log that can't be cleaned, being damaged, is marked uncleanable until the broker's next start, with the reason, so
+that the others are. Where the disk refuses, or the process dies, the log is tried again later.
+
+Source: org.apache.kafka.storage.internals.log.LogCleaner, LogCleanerManager.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from core.common.background import RunInBackground
+from core.common.clock import Clock
+from core.common.errors import CorruptRecordError, PlogError
+from core.common.filesystem import FileSystem, access_error
+from core.common.topic_partition import TopicPartition
+from core.compaction.cleaner_process import CleanerProcess, CleanerSettings, LogCleaned, SegmentReady
+from core.compaction.log_to_clean import CleanablePart, find_cleanable_part, log_to_clean
+from core.log.log_manager import LogManager
+from core.log.partition_log import PartitionLog
+from core.log.segment_swap import settle_swap
+
+_log = logging.getLogger("plog.cleaner")
+
+
+class LogCleaner:
+    """Owned by the broker's task, but for what it hands to `run`, which may do several pieces of work at once."""
+
+    def __init__(
+        self,
+        log_manager: LogManager,
+        run: RunInBackground,
+        delete_later: Callable[[PartitionLog, list[Path]], None],
+        on_log_failed: Callable[[PartitionLog, OSError], None],
+        clock: Clock,
+        filesystem: FileSystem,
+        *,
+        make_process: Callable[[], CleanerProcess] = CleanerProcess,
+    ) -> None:
+        self._log_manager = log_manager
+        self._run = run
+        self._delete_later = delete_later
+        self._on_log_failed = on_log_failed
+        self._clock = clock
+        self._filesystem = filesystem
+        self._make_process = make_process
+        self._cleanings: dict[TopicPartition, _Cleaning] = {}
+        self._idle: list[CleanerProcess] = []
+        self._tried_ms: dict[TopicPartition, int] = {}
+        self.uncleanable: dict[TopicPartition, PlogError] = {}
+        """Why a log was given up."""
+        self.max_compaction_delay_ms = 0
+        """How long the oldest of the dirty segments waits beyond `max.compaction.lag.ms`."""
+
+    def is_cleaning(self, partition: TopicPartition) -> bool:
+        """Whether its sealed segments must stay as they are, but for what the cleaner does."""
+        return partition in self._cleanings
+
+    def step(self, settings: CleanerSettings, threads: int, retry_ms: int) -> None:
+        """Begins to clean what needs it, at most `threads` logs at once."""
+        while len(self._cleanings) < threads:
+            found = self._find_filthiest(retry_ms)
+            if found is None:
+                break
+            self._begin(*found, settings)
+        if not self._cleanings:
+            for process in self._idle:
+                process.close()
+            self._idle.clear()
+
+    def _find_filthiest(self, retry_ms: int) -> tuple[PartitionLog, CleanablePart] | None:
+        now_ms = self._clock.now_ms()
+        best: tuple[bool, float] = False, -1.0
+        found = None
+        for partition, log in self._log_manager.logs.items():
+            if not log.config.is_compacted or partition in self._cleanings or partition in self.uncleanable:
+                continue
+            if now_ms - self._tried_ms.get(partition, -retry_ms) < retry_ms:
+                continue
+            try:
+                part = find_cleanable_part(log, self._log_manager.clean_offsets.get(partition), now_ms)
+            except CorruptRecordError as error:
+                self._give_up(log, error)
+                return None
+            except OSError as error:
+                self._try_later(log, access_error(error, log.directory, "read"))
+                continue
+            rank = part.is_overdue, part.cleanable_ratio
+            if part.is_worth_cleaning(log.config) and rank > best:
+                best, found = rank, (log, part)
+        return found
+
+    def _begin(self, log: PartitionLog, part: CleanablePart, settings: CleanerSettings) -> None:
+        try:
+            to_clean = log_to_clean(log, part)
+        except CorruptRecordError as error:
+            self._give_up(log, error)
+            return
+        process = self._idle.pop() if self._idle else self._make_process()
+        cleaning = self._cleanings[log.partition] = _Cleaning(log, process)
+        now_ms = self._clock.now_ms()
+        _log.info(
+            "%s: cleaning, offsets %d to %d are dirty, %.0f %% of the bytes",
+            log.partition,
+            part.first_dirty_offset,
+            part.first_uncleanable_offset - 1,
+            100 * part.cleanable_ratio,
+        )
+        self._ask(cleaning, lambda: process.begin(to_clean, now_ms, settings))
+
+    def _ask(self, cleaning: _Cleaning, ask: Callable[[], SegmentReady | LogCleaned]) -> None:
+        """Has the process work on, in the background, and does what it says then."""
+
+        def work() -> None:
+            try:
+                cleaning.answer = ask()
+            except PlogError as error:
+                cleaning.answer = error
+            except OSError as error:
+                cleaning.answer = access_error(error, cleaning.log.directory, "clean")
+
+        self._run(work, lambda: self._on_answer(cleaning))
+
+    def _on_answer(self, cleaning: _Cleaning) -> None:
+        log, answer = cleaning.log, cleaning.answer
+        if self._log_manager.logs.get(log.partition) is not log:  # deleted, or offline
+            self._end(cleaning, keeps_process=False)
+        elif isinstance(answer, SegmentReady):
+            self._swap(cleaning, answer)
+        elif isinstance(answer, LogCleaned):
+            self._on_cleaned(cleaning, answer)
+        elif isinstance(answer, CorruptRecordError):
+            self._end(cleaning)
+            self._give_up(log, answer)
+        else:
+            self._end(cleaning)
+            self._try_later(log, answer)
+
+    def _swap(self, cleaning: _Cleaning, ready: SegmentReady) -> None:
+        log = cleaning.log
+        try:
+            deleted = log.replace_segments(ready.base_offset, ready.replaced)
+        except OSError as error:
+            self._end(cleaning, keeps_process=False)
+            self._on_log_failed(log, error)
+            return
+        self._delete_later(log, deleted)
+
+        def ask() -> SegmentReady | LogCleaned:
+            settle_swap(log.directory, ready.base_offset, self._filesystem)
+            return cleaning.process.go_on()
+
+        self._ask(cleaning, ask)
+
+    def _on_cleaned(self, cleaning: _Cleaning, cleaned: LogCleaned) -> None:
+        log, stats = cleaning.log, cleaned.stats
+        self._end(cleaning)
+        self._log_manager.checkpoint_cleaned(log.partition, cleaned.end_offset, self._run)
+        _log.info(
+            "%s: clean up to offset %d: %d of %d records are left, %d of %d bytes",
+            log.partition,
+            cleaned.end_offset,
+            stats.records_after,
+            stats.records_before,
+            stats.bytes_after,
+            stats.bytes_before,
+        )
+
+    def _end(self, cleaning: _Cleaning, *, keeps_process: bool = True) -> None:
+        del self._cleanings[cleaning.log.partition]
+        if keeps_process:
+            self._idle.append(cleaning.process)
+        else:
+            cleaning.process.close()
+
+    def _give_up(self, log: PartitionLog, reason: PlogError) -> None:
+        self.uncleanable[log.partition] = reason
+        _log.error("%s is uncleanable: %s; see plog verify %s", log.partition, reason, log.directory)
+
+    def _try_later(self, log: PartitionLog, reason: PlogError) -> None:
+        self._tried_ms[log.partition] = self._clock.now_ms()
+        _log.error("%s could not be cleaned: %s", log.partition, reason)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """The partition is deleted: what was wrong with it is another's no more."""
+        self.uncleanable.pop(partition, None)
+        self._tried_ms.pop(partition, None)
+
+    def close(self) -> None:
+        """Breaks off what is under way; the log's files are in order at every moment."""
+        for cleaning in self._cleanings.values():
+            cleaning.process.close()
+        for process in self._idle:
+            process.close()
+        self._idle.clear()
+
+
+class _Cleaning:
+    """Of one log. `answer`: the process's last, or what came between."""
+
+    def __init__(self, log: PartitionLog, process: CleanerProcess) -> None:
+        self.log = log
+        self.process = process
+        self.answer: SegmentReady | LogCleaned | PlogError = PlogError("")
