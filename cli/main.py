@@ -26,6 +26,7 @@ COMMANDS = {
     "config": ("cli.commands.config", "Settings of topics, brokers and groups: see and change them."),
     "dump-segment": ("cli.commands.dump_segment", "Print what is in a segment, index, snapshot or checkpoint."),
     "verify": ("cli.commands.verify", "Check files, partitions or data directories for damage."),
+    "compact": ("cli.commands.compact", "Compact logs that nobody serves; explain why keys are there."),
     "recover": ("cli.commands.recover", "Mend what verify finds: a plan first, then --apply, --undo."),
     "diff": ("cli.commands.diff", "Compare two copies of a partition."),
     "stats": ("cli.commands.stats", "What a log is made of: sizes, codecs, keys, producers."),

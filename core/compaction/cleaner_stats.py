@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class CleanerStats:
-    """What a cleaning did: records, and bytes of log, from the log's start on, the clean part too."""
+    """Records, and bytes of log, from the log's start on, the clean part too."""
 
     map_records: int = 0
     map_bytes: int = 0
@@ -21,6 +21,9 @@ class CleanerStats:
     markers: int = 0
     without_key: int = 0
 
-    def add(self, other: CleanerStats) -> None:
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+    def continue_from(self, earlier: CleanerStats) -> None:
+        """Takes in what an earlier round did, whose result this one began with, and went beyond."""
+        self.records_before += earlier.records_before - earlier.records_after
+        self.bytes_before += earlier.bytes_before - earlier.bytes_after
+        for name in ("map_records", "map_bytes", "superseded", "tombstones", "aborted", "markers", "without_key"):
+            setattr(self, name, getattr(self, name) + getattr(earlier, name))

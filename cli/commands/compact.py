@@ -1,0 +1,190 @@
+"""`plog compact`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import parse_settings, say
+from cli.output import OutputFormat, OutputOption, Row, write_rows
+from core.common.errors import UsageError
+
+if TYPE_CHECKING:
+    from core.common.topic_partition import TopicPartition
+    from core.inspector.compaction import Compaction, CompactionOptions, CompactionPlan
+    from core.inspector.compaction_explain import Explained
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+_PLAN = ["partition", "what", "records_before", "records_after", "bytes_before", "bytes_after", "superseded",
+         "tombstones", "aborted", "markers", "without_key", "clean_up_to", "why"]  # fmt: skip
+_EXPLAIN = ["partition", "offset", "timestamp", "key", "tombstone", "fate", "reason", "detail"]
+_WHAT_IF = ["partition", "settings", "what", "records_after", "bytes_after", "saved_bytes", "why"]
+
+
+@app.command()
+def compact(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Partition folders, data directories.")],
+    apply: Annotated[bool, typer.Option("--apply", help="Do it; without, only the plan is shown.")] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A topic setting for this time.")
+    ] = None,
+    roll: Annotated[
+        bool, typer.Option("--roll", help="Seal the active segment first, so that it is cleaned too.")
+    ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Why records are still there; with --key or --all.")
+    ] = False,
+    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Explain the records with this key.")] = None,
+    all_keys: Annotated[bool, typer.Option("--all", help="Explain every record.")] = False,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option("--what-if", metavar="KEY=VALUE", help="What another setting would save; nothing is written."),
+    ] = None,
+    dedupe_buffer_size: Annotated[
+        int, typer.Option("--dedupe-buffer-size", metavar="BYTES", min=1, help="Memory for keys.")
+    ] = 128 * 1024 * 1024,
+    output: OutputOption = OutputFormat.table,
+) -> None:
+    """Compact logs that nobody serves, as the broker's cleaner would: a plan first, then --apply.
+
+    Of each key the last record stays. --explain says of every record why it is there, or what will take it. Exit code 1
+    where a partition can't be compacted.
+
+    \b
+    Example:
+      plog compact sample-data/textbook --set cleanup.policy=compact
+    """
+    from core.inspector.compaction import CompactionOptions
+
+    if explain != (key is not None or all_keys) or (key is not None and all_keys):
+        raise UsageError("--explain goes with --key KEY or with --all, and they with it")
+    if sum((apply, explain, bool(what_if))) > 1:
+        raise UsageError("--apply, --explain and --what-if: one at a time")
+    options = CompactionOptions(parse_settings(settings or ()), roll, dedupe_buffer_size)
+    if explain:
+        _explain(paths, options, None if key is None else key.encode(), output)
+    elif what_if:
+        _what_if(paths, options, parse_settings(what_if), output)
+    else:
+        plans = [plan for path in paths for plan in _plans(path, options, apply=apply)]
+        write_rows([_plan_row(plan, is_done=apply) for plan in plans], _PLAN, output)
+        _say_summary(plans, is_done=apply)
+        raise typer.Exit(1 if any(plan.refusal is not None for plan in plans) else 0)
+
+
+def _plans(path: Path, options: CompactionOptions, *, apply: bool) -> Iterator[CompactionPlan]:
+    with _compaction(path, options) as compaction, compaction.locked() if apply else contextlib.nullcontext():
+        for partition in compaction.partitions():
+            yield compaction.apply(partition) if apply else compaction.plan(partition)
+
+
+@contextlib.contextmanager
+def _compaction(path: Path, options: CompactionOptions) -> Iterator[Compaction]:
+    from cli.progress import Progress
+    from core.inspector.compaction import Compaction
+
+    progress = Progress("read", "bytes")
+    try:
+        yield Compaction(path, options, on_bytes=lambda size: progress.add(0, size))
+    finally:
+        progress.done()
+
+
+def _what(plan: CompactionPlan, *, is_done: bool = False) -> str:
+    if plan.refusal is not None:
+        return "refused"
+    if plan.stats is None:
+        return "waits"
+    return "compacted" if is_done else "compact"
+
+
+def _plan_row(plan: CompactionPlan, *, is_done: bool) -> Row:
+    row: dict[str, Any] = {"partition": str(plan.partition), "what": _what(plan, is_done=is_done)}
+    if plan.stats is not None:
+        row |= {name: getattr(plan.stats, name) for name in _PLAN if hasattr(plan.stats, name)}
+        row["clean_up_to"] = plan.end_offset
+    row["why"] = plan.refusal or plan.waits
+    return {name: row.get(name) for name in _PLAN}
+
+
+def _say_summary(plans: Sequence[CompactionPlan], *, is_done: bool) -> None:
+    from cli.progress import size_text
+
+    found = [plan.stats for plan in plans if plan.stats is not None]
+    if not plans:
+        say("no compacted topic there; --set cleanup.policy=compact takes any for one")
+    elif not found:
+        say("nothing to compact")
+    else:
+        records = sum(stats.records_before - stats.records_after for stats in found)
+        size = size_text(sum(stats.bytes_before - stats.bytes_after for stats in found))
+        say(f"{records:,} records and {size} {'are gone' if is_done else 'would go; --apply does it'}")
+
+
+def _explain(paths: Sequence[Path], options: CompactionOptions, key: bytes | None, output: OutputFormat) -> None:
+    import time
+
+    from core.common.time_text import time_text
+    from core.inspector.compaction_explain import CompactionExplainer
+    from core.inspector.value_format import as_utf8, format_text
+
+    def row(partition: TopicPartition, found: Explained) -> Row:
+        return {
+            "partition": str(partition),
+            "offset": found.offset,
+            "timestamp": time_text(found.timestamp) if found.timestamp >= 0 else None,
+            "key": None if found.key is None else format_text(as_utf8(found.key)),
+            "tombstone": found.is_tombstone,
+            "fate": "goes" if found.goes else "stays",
+            "reason": found.reason.value,
+            "detail": found.detail,
+        }
+
+    rows: list[Row] = []
+    now_ms = time.time_ns() // 1_000_000
+    for path in paths:
+        with _compaction(path, options) as compaction:
+            for partition in compaction.partitions():
+                with compaction.opened(partition) as opened:
+                    rows += [row(partition, found) for found in CompactionExplainer(opened, now_ms).explain(key)]
+    write_rows(rows, _EXPLAIN, output)
+    if key is not None and not rows:
+        say(f"no record with key {key.decode()!r}")
+        raise typer.Exit(1)
+
+
+def _what_if(paths: Sequence[Path], options: CompactionOptions, changes: dict[str, str], output: OutputFormat) -> None:
+    from dataclasses import replace
+
+    rows: list[Row] = []
+    is_refused = False
+    changed = replace(options, overrides={**options.overrides, **changes})
+    for path in paths:
+        now = {plan.partition: plan for plan in _plans(path, options, apply=False)}
+        for plan in _plans(path, changed, apply=False):
+            is_refused |= plan.refusal is not None
+            if plan.partition in now:
+                rows.append(_what_if_row(now[plan.partition], "now", None))
+            rows.append(_what_if_row(plan, ", ".join(f"{k}={v}" for k, v in changes.items()), now.get(plan.partition)))
+    write_rows(rows, _WHAT_IF, output)
+    raise typer.Exit(1 if is_refused else 0)
+
+
+def _what_if_row(plan: CompactionPlan, settings: str, now: CompactionPlan | None) -> Row:
+    stats = plan.stats
+    saved = stats.bytes_before - stats.bytes_after if stats is not None else 0
+    before = now.stats.bytes_before - now.stats.bytes_after if now is not None and now.stats is not None else 0
+    return {
+        "partition": str(plan.partition),
+        "settings": settings,
+        "what": _what(plan),
+        "records_after": None if stats is None else stats.records_after,
+        "bytes_after": None if stats is None else stats.bytes_after,
+        "saved_bytes": saved if settings == "now" else saved - before,
+        "why": plan.refusal or plan.waits,
+    }

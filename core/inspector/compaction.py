@@ -1,0 +1,321 @@
+"""Compaction of logs that nobody serves: what the broker's cleaner would do to them now, and doing it.
+
+A log is opened by the engine in a shadow of its folder, so that planning writes nothing. Then the segments that can be
+cleaned are cleaned, for a plan without writing, else into the folder itself, where all of them come in at once: a crash
+at any moment leaves the old log or the new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from core.common.clock import Clock, SystemClock
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem, access_error
+from core.common.shadow_filesystem import ShadowFileSystem, link_tree
+from core.common.topic_partition import TopicPartition
+from core.compaction.cleaned_segment import CleanedSegment
+from core.compaction.cleaner import Cleaner
+from core.compaction.cleaner_stats import CleanerStats
+from core.compaction.log_to_clean import CleanablePart, find_cleanable_part, log_to_clean
+from core.inspector.surroundings import DirectorySurroundings
+from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
+from core.log.directory_lock import DirectoryLock
+from core.log.directory_reader import DirectoryReader
+from core.log.file_names import (
+    CLEAN_SHUTDOWN,
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    INDEX_SUFFIX,
+    LOCK,
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    offset_file_name,
+)
+from core.log.log_config import LogConfig, parse_topic_configs, stored_topic_values
+from core.log.log_loader import LogSettings, load_log
+from core.log.partition_log import PartitionLog
+from core.log.segment_swap import begin_swap, finish_swaps
+
+_INTERNAL = {
+    "__consumer_offsets": {"cleanup.policy": "compact", "segment.bytes": "104857600"},
+    "__transaction_state": {"cleanup.policy": "compact", "segment.bytes": "104857600"},
+    "__share_group_state": {"cleanup.policy": "compact", "segment.bytes": "104857600"},
+}
+"""What Kafka gives its own topics, where no metadata says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionOptions:
+    """`overrides`: topic settings by Kafka's names, over those that are stored. `rolls`: the active segment is sealed
+    first, so that it is cleaned too.
+    """
+
+    overrides: Mapping[str, str]
+    rolls: bool = False
+    dedupe_buffer_bytes: int = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What becomes of one partition. `refusal`: why nothing can be done to it; `waits`: why a broker would not do it
+    yet. `stats` is None where either is given. `end_offset`: up to where it is clean then.
+    """
+
+    directory: Path
+    partition: TopicPartition
+    config: LogConfig
+    part: CleanablePart | None = None
+    stats: CleanerStats | None = None
+    end_offset: int = 0
+    refusal: str | None = None
+    waits: str | None = None
+
+
+class Compaction:
+    """Of the partitions of a data directory, or of one partition's folder; owned by one task.
+
+    AccessError where it can't be read; UsageError for a setting that there is not.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        options: CompactionOptions,
+        *,
+        clock: Clock | None = None,
+        filesystem: FileSystem | None = None,
+        on_bytes: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._reader = DirectoryReader(path)
+        self._root = self._reader.root
+        self._is_alone = path.resolve() != self._root.resolve()
+        self._surroundings = DirectorySurroundings(self._root)
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._filesystem = filesystem or FileSystem()
+        self._on_bytes = on_bytes
+        parse_topic_configs(options.overrides)
+
+    def partitions(self) -> list[TopicPartition]:
+        """Those of compacted topics; of a partition's own folder, that one."""
+        return [tp for tp in sorted(self._reader.partitions) if self._is_alone or self.config_of(tp.topic).is_compacted]
+
+    def config_of(self, topic: str) -> LogConfig:
+        image = self._surroundings.image
+        stored = dict(image.topic_configs(topic)) if image is not None else {}
+        values = stored_topic_values({**_INTERNAL.get(topic, {}), **stored})
+        return LogConfig.from_values(values | parse_topic_configs(self._options.overrides))
+
+    # --- what would be done
+
+    def plan(self, partition: TopicPartition) -> CompactionPlan:
+        """AccessError and CorruptRecordError where the log can't be read."""
+        with self._opened(partition) as opened:
+            return self._plan(opened)
+
+    def _plan(self, opened: OpenedLog) -> CompactionPlan:
+        plan = CompactionPlan(opened.directory, opened.log.partition, opened.log.config)
+        plan = replace(plan, refusal=self._refusal(opened))
+        if plan.refusal is not None:
+            return plan
+        try:
+            part = self._part(opened)
+            plan = replace(plan, part=part, end_offset=part.first_dirty_offset, waits=waits_for(part, plan.config))
+            if plan.waits is not None:
+                return plan
+            cleaner = self._cleaner(None)
+            for _ in cleaner.clean(log_to_clean(opened.log, part), self._clock.now_ms()):
+                pass
+        except CorruptRecordError as error:
+            return replace(plan, refusal=f"{error}; mend it first: plog recover {opened.directory}")
+        return replace(plan, stats=cleaner.stats, end_offset=cleaner.end_offset)
+
+    def _refusal(self, opened: OpenedLog) -> str | None:
+        config, topic = opened.log.config, opened.log.partition.topic
+        if not config.is_compacted:
+            known = self._surroundings.image is not None and topic in self._surroundings.image.topics
+            why = "is delete" if known else "is not known here"
+            return f"cleanup.policy of {topic} {why}; --set cleanup.policy=compact compacts it nevertheless"
+        if opened.was_cut:
+            return f"its end is not sound; mend it first: plog recover {opened.directory}"
+        return None
+
+    def _part(self, opened: OpenedLog) -> CleanablePart:
+        return find_cleanable_part(opened.log, self._checkpoint(opened.log.partition), self._clock.now_ms())
+
+    def _cleaner(self, filesystem: FileSystem | None) -> Cleaner:
+        return Cleaner(
+            self._options.dedupe_buffer_bytes,
+            filesystem=filesystem,
+            leaves_unchanged=False,
+            on_bytes=self._on_bytes,
+        )
+
+    def _checkpoint(self, partition: TopicPartition) -> int | None:
+        return self._offsets(CLEANER_CHECKPOINT).get(partition)
+
+    def _offsets(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offset_checkpoint(self._root / name)
+        except CorruptRecordError:
+            return {}
+
+    # --- opening
+
+    @contextlib.contextmanager
+    def opened(self, partition: TopicPartition) -> Iterator[OpenedLog]:
+        """The log as the engine finds it, to be read; and what can be cleaned of it."""
+        with self._opened(partition) as opened:
+            with contextlib.suppress(CorruptRecordError):
+                opened.part = self._part(opened)
+            yield opened
+
+    @contextlib.contextmanager
+    def _opened(self, partition: TopicPartition) -> Iterator[OpenedLog]:
+        directory = self._reader.partitions[partition]
+        with tempfile.TemporaryDirectory(prefix="plog-compact-") as temporary:
+            shadow = Path(temporary) / directory.name
+            try:
+                shadow.mkdir()
+                link_tree(directory, shadow, is_left_out=lambda _: False)
+                yield self._load(partition, directory, shadow)
+            except OSError as error:
+                raise access_error(error, error.filename or directory, "compact") from error
+
+    def _load(self, partition: TopicPartition, directory: Path, shadow: Path) -> OpenedLog:
+        recovery_points, high_watermarks = (
+            self._offsets(RECOVERY_POINT_CHECKPOINT),
+            self._offsets(HIGH_WATERMARK_CHECKPOINT),
+        )
+        loaded = load_log(
+            shadow,
+            partition,
+            self.config_of(partition.topic),
+            LogSettings(self._clock, ShadowFileSystem(), keeps_cut_bytes=False),
+            log_start_offset=self._offsets(LOG_START_OFFSET_CHECKPOINT).get(partition, 0),
+            recovery_point=recovery_points.get(partition),
+            had_clean_shutdown=(self._root / CLEAN_SHUTDOWN).exists(),
+        )
+        log = loaded.log
+        log.update_high_watermark(high_watermarks.get(partition, log.log_end_offset))
+        if self._options.rolls and log.segments.active.size_bytes:
+            log.roll()
+        return OpenedLog(directory, log, loaded.was_cut)
+
+    # --- doing it
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else writes to the data directory meanwhile. DirectoryLockedError where somebody does."""
+        lock = DirectoryLock(self._root)
+        is_directory = (self._root / META_PROPERTIES).exists() or (self._root / LOCK).exists()
+        if is_directory:
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def apply(self, partition: TopicPartition) -> CompactionPlan:
+        """Plans anew, and does it, in as many rounds as the keys need; the plan's `stats` are of all of them. To be
+        called with the directory locked. AccessError as the disk says: the log is the old one, or the new, then.
+        """
+        directory = self._reader.partitions[partition]
+        try:
+            finish_swaps(directory, self._filesystem)
+            done: CompactionPlan | None = None
+            while True:
+                with self._opened(partition) as opened:
+                    plan = self._apply_once(opened, is_begun=done is not None)
+                if done is not None and done.stats is not None and plan.stats is not None:
+                    plan.stats.continue_from(done.stats)
+                if plan.stats is None:
+                    return done or plan
+                done = plan
+                if plan.part is None or plan.end_offset >= plan.part.first_uncleanable_offset:
+                    return done
+        except OSError as error:
+            raise access_error(error, error.filename or directory, "compact") from error
+
+    def _apply_once(self, opened: OpenedLog, *, is_begun: bool) -> CompactionPlan:
+        log, directory = opened.log, opened.directory
+        plan = CompactionPlan(directory, log.partition, log.config, refusal=self._refusal(opened))
+        if plan.refusal is not None:
+            return plan
+        try:
+            part = self._part(opened)
+            waits = waits_for(part, plan.config)
+            if waits is not None and not (is_begun and part.cleanable_bytes):
+                return replace(plan, part=part, end_offset=part.first_dirty_offset, waits=waits)
+            to_clean = replace(log_to_clean(log, part), directory=directory)
+            cleaner = self._cleaner(self._filesystem)
+            cleaned = list(cleaner.clean(to_clean, self._clock.now_ms()))
+        except CorruptRecordError as error:
+            self._drop_cleaned(directory)
+            return replace(plan, refusal=f"{error}; mend it first: plog recover {directory}")
+        if self._options.rolls:
+            self._write_active_segment(opened)
+        self._swap(directory, cleaned, cleaner.stats)
+        self._write_checkpoint(log.partition, cleaner.end_offset)
+        return replace(plan, part=part, stats=cleaner.stats, end_offset=cleaner.end_offset)
+
+    def _swap(self, directory: Path, cleaned: list[CleanedSegment], stats: CleanerStats) -> None:
+        is_changed = stats.bytes_after != stats.bytes_before or len(cleaned) != sum(len(c.replaced) for c in cleaned)
+        if is_changed:
+            begin_swap(directory, [segment.base_offset for segment in cleaned], self._filesystem)
+            finish_swaps(directory, self._filesystem)
+        else:
+            self._drop_cleaned(directory)
+
+    def _drop_cleaned(self, directory: Path) -> None:
+        for path in directory.glob("*.cleaned"):
+            self._filesystem.unlink(path)
+
+    def _write_active_segment(self, opened: OpenedLog) -> None:
+        """The empty one that the log goes on in."""
+        end_offset = opened.log.log_end_offset
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            self._filesystem.open_append(opened.directory / offset_file_name(end_offset, suffix)).close()
+        snapshot = offset_file_name(end_offset, SNAPSHOT_SUFFIX)
+        if (opened.log.directory / snapshot).exists() and not (opened.directory / snapshot).exists():
+            content = (opened.log.directory / snapshot).read_bytes()
+            self._filesystem.write_atomic(opened.directory / snapshot, content)
+
+    def _write_checkpoint(self, partition: TopicPartition, end_offset: int) -> None:
+        """Where the folder is one of a data directory's."""
+        if (self._root / META_PROPERTIES).exists():
+            offsets = self._offsets(CLEANER_CHECKPOINT) | {partition: end_offset}
+            write_offset_checkpoint(self._root / CLEANER_CHECKPOINT, offsets, self._filesystem)
+
+
+@dataclass(slots=True)
+class OpenedLog:
+    """`directory` is the partition's own folder; the log's is the shadow."""
+
+    directory: Path
+    log: PartitionLog
+    was_cut: bool
+    part: CleanablePart | None = None
+
+
+def waits_for(part: CleanablePart, config: LogConfig) -> str | None:
+    """Why a broker would not clean it now; None where it would."""
+    if part.is_worth_cleaning(config):
+        return None
+    if not part.cleanable_bytes:
+        return (
+            f"nothing that can be cleaned is dirty: {part.bound.value} from offset {part.first_uncleanable_offset} on"
+        )
+    return (
+        f"below min.cleanable.dirty.ratio: {part.cleanable_ratio:.2f} of the bytes are dirty, "
+        f"cleaned above {config.min_cleanable_dirty_ratio:g}"
+    )
