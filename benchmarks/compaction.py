@@ -14,7 +14,6 @@ import os
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -33,6 +32,7 @@ from core.records.record_batch_builder import build_batch
 from tests.support.broker import add_topic, open_broker
 from tests.support.kafka_server import KafkaServer
 from tests.support.logs import append
+from tests.support.server import PLOG
 
 _SEGMENT_BYTES = 100 * 1024 * 1024
 _DEDUPE_BUFFER_BYTES = 128 * 1024 * 1024
@@ -77,11 +77,18 @@ def write_log(directory: Path, records: int, keys: int) -> int:
 def clean_by_plog(directory: Path) -> tuple[float, float, float]:
     """CPU seconds, wall seconds, and the most memory, MB."""
     started = time.monotonic()
-    command = [sys.executable, "-m", "cli.main", "compact", "--apply", str(directory / "t-0")]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    assert status == 0, command
-    return usage.ru_utime + usage.ru_stime, time.monotonic() - started, usage.ru_maxrss / 1024
+    process = subprocess.Popen([PLOG, "compact", "--apply", str(directory)], stdout=subprocess.DEVNULL)
+    peak = 0
+    while True:
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            break
+        for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                peak = int(line.split()[1])
+        time.sleep(0.02)
+    assert status == 0
+    return usage.ru_utime + usage.ru_stime, time.monotonic() - started, peak / 1024
 
 
 def clean_by_kafka(directory: Path, end_offset: int) -> tuple[float, float]:
@@ -129,6 +136,7 @@ def main() -> None:
             ours.append(arguments.records / cpu / 1e6)
             walls.append(wall)
             memory.append(peak)
+            assert read_offset_checkpoint(copy / CLEANER_CHECKPOINT)[TopicPartition("t", 0)] == arguments.records
             shutil.rmtree(copy)
             shutil.copytree(original, copy)
             cpu, wall = clean_by_kafka(copy, arguments.records)

@@ -2,7 +2,7 @@
 
 A key is read as 32-bit characters c1, c2 .. (the last one padded with zeros), its length as c0. Four hashes of the
 multilinear family, each the upper half of `a0*c0 + a1*c1 + ..` modulo 2**64, make a digest. The coefficients are drawn
-at random for every map: any two keys, whoever chose them, have one digest with a probability of 2**-128 (Lemire and
+at random for every map: any two keys, whoever chose them, have one digest with a probability of 2**-127 (Lemire and
 Kaser, "Strongly universal string hashing is fast", theorem 3.1). Kafka's map takes MD5, which can be led astray.
 """
 
@@ -26,10 +26,11 @@ _HASHES = 4
 _MASKS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF], np.uint32)
 _UPPER = np.uint64(0xFFFFFFFF00000000)
 _HALF = np.uint64(32)
+_NOT_ZERO = np.uint64(1)
 
 
 class Digests(NamedTuple):
-    """The two halves of each digest."""
+    """The two halves of each digest; `high` is never 0, which costs it its last bit."""
 
     high: Uint64s
     low: Uint64s
@@ -75,7 +76,7 @@ class KeyDigest:
                 wide = characters.astype(np.uint64)
                 for total, a in zip(sums, self._coefficients[number + 1], strict=True):
                     total[rows] += wide * a
-        return Digests(sums[0] & _UPPER | sums[1] >> _HALF, sums[2] & _UPPER | sums[3] >> _HALF)
+        return Digests(sums[0] & _UPPER | sums[1] >> _HALF | _NOT_ZERO, sums[2] & _UPPER | sums[3] >> _HALF)
 
     def _digest_with_long_ones(self, buffer: bytes, positions: Int64s, lengths: Int64s) -> Digests:
         high, low = np.empty(len(positions), np.uint64), np.empty(len(positions), np.uint64)
@@ -86,6 +87,7 @@ class KeyDigest:
             key = buffer[positions[row] : positions[row] + lengths[row]]
             digest = hashlib.blake2b(key, digest_size=16, key=self._secret).digest()
             high[row], low[row] = int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:], "big")
+        high |= _NOT_ZERO
         return Digests(high, low)
 
 

@@ -3,8 +3,8 @@
 An open-addressing table of three columns; a slot takes 24 bytes, and 8 more are set aside for the sorted offsets that
 `latest` gives:
 
-    high, low   uint64   the two halves of the key's digest
-    entry       int64    0 where the slot is free, else 2 * (offset + 1), and 1 more where that record is a tombstone
+    high, low   uint64   the two halves of the key's digest; high is 0 where the slot is free, and never else
+    entry       int64    2 * offset, and 1 more where the record there is a tombstone
 
 The table grows with its keys, up to the memory it is given. Many keys are put or looked up by one call: each round of
 probing is a few operations on whole columns. Kafka's takes one key at a time
@@ -62,7 +62,7 @@ class OffsetMap:
 
     def put(self, digests: Digests, offsets: Int64s, is_tombstone: npt.NDArray[np.bool_]) -> int:
         """Takes keys in, their offsets rising; how many it took before it was full: others are not in the map."""
-        entries = 2 * (offsets + 1) + is_tombstone
+        entries = 2 * offsets + is_tombstone
         taken = 0
         while taken < len(offsets) and not self.is_full:
             if self._size >= self._grows_at:
@@ -75,7 +75,7 @@ class OffsetMap:
         return taken
 
     def _grow(self) -> None:
-        is_taken = self._entries != 0
+        is_taken = self._high != 0
         digests, entries = Digests(self._high[is_taken], self._low[is_taken]), self._entries[is_taken]
         self._make_table(min(_GROWTH * int(self._slots), self._most_slots))
         self._put(digests, entries)
@@ -85,17 +85,20 @@ class OffsetMap:
         slots = self._slots_of(high)
         attempt = 0
         while len(entries):
-            is_free = self._entries[slots] == 0
+            there = self._high[slots]
+            is_free = there == 0
             if is_free.any():
                 free = slots[is_free]
-                marks = -1 - np.arange(len(free))
+                marks = np.arange(len(free))
                 # of several rows that take one slot the last one gets it, in each column
                 self._high[free], self._low[free], self._entries[free] = high[is_free], low[is_free], marks
                 self._size += int(np.count_nonzero(self._entries[free] == marks))
-            is_found = (self._high[slots] == high) & (self._low[slots] == low)
-            self._entries[slots[is_found]] = entries[is_found]
+                there[is_free] = self._high[free]
+            is_found = (there == high) & (self._low[slots] == low)
             if is_found.all():
+                self._entries[slots] = entries
                 return
+            self._entries[slots[is_found]] = entries[is_found]
             is_left = ~is_found
             attempt += 1
             high, low, entries = high[is_left], low[is_left], entries[is_left]
@@ -117,19 +120,21 @@ class OffsetMap:
         slots = self._slots_of(high)
         attempt = 0
         while len(rows):
-            entries = self._entries[slots]
-            is_found = (entries != 0) & (self._high[slots] == high) & (self._low[slots] == low)
-            found[rows[is_found]] = (entries[is_found] >> 1) - 1
-            is_left = (entries != 0) & ~is_found
+            there = self._high[slots]
+            is_found = (there == high) & (self._low[slots] == low)
+            found[rows[is_found]] = self._entries[slots[is_found]] >> 1
+            is_left = (there != 0) & ~is_found
             attempt += 1
             rows, high, low = rows[is_left], high[is_left], low[is_left]
             slots = self._probe(high, low, attempt)
         return found
 
     def latest(self) -> LatestOffsets:
-        entries = self._entries[self._entries != 0]
+        entries = self._entries[self._high != 0]
         entries.sort()
-        return LatestOffsets((entries >> 1) - 1, (entries & 1).astype(np.bool_))
+        is_tombstone = (entries & 1).astype(np.bool_)
+        entries >>= 1
+        return LatestOffsets(entries, is_tombstone)
 
     def advance(self, offset: int) -> None:
         """The log is in the map up to that offset: what lies there has no keys."""

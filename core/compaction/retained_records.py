@@ -105,22 +105,18 @@ def _sections(
     """The records section of each batch; those of shifted ones get their new timestamp deltas."""
     count = len(deltas)
     heads, head_ends = _heads(records, deltas) if is_shifted.any() else (b"", np.zeros(count + 1, np.int64))
-    follows = np.append(records.starts[1:] != records.ends[:-1], True)  # ends a run of records that lie side by side
+    cuts, tails, ends = head_ends.tolist(), records.tails.tolist(), records.ends.tolist()
+    starts = records.starts.tolist()
     lasts = np.append(firsts[1:], count)
     for first, last, shifted in zip(firsts.tolist(), lasts.tolist(), is_shifted.tolist(), strict=True):
         if shifted:
-            cuts = head_ends[first : last + 1].tolist()
-            tails, ends = records.tails[first:last].tolist(), records.ends[first:last].tolist()
             pieces = []
-            for i in range(last - first):
+            for i in range(first, last):
                 pieces.append(heads[cuts[i] : cuts[i + 1]])
                 pieces.append(buffer[tails[i] : ends[i]])
             yield b"".join(pieces)
         else:
-            run_ends = np.flatnonzero(follows[first : last - 1]) + first
-            starts = records.starts[np.append(first, run_ends + 1)].tolist()
-            stops = records.ends[np.append(run_ends, last - 1)].tolist()
-            yield b"".join([buffer[start:stop] for start, stop in zip(starts, stops, strict=True)])
+            yield b"".join([buffer[start:end] for start, end in zip(starts[first:last], ends[first:last], strict=True)])
 
 
 def _heads(records: _Records, deltas: Int64s) -> tuple[bytes, Int64s]:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import Buffer, File
-from core.records.batches import ENTRY_HEADER_SIZE, Batch, entry_size, read_batch, read_header
-from core.records.record_batch import HEADER_SIZE
+from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, entry_size, read_batch, read_header
+from core.records.legacy_message_set import LegacyRecordBatch
+from core.records.record_batch import HEADER_SIZE, MAGIC_POSITION, RecordBatch
 
 _READ_BYTES = 256 * 1024
 LARGEST_BATCH = 0x7FFFFFFF
@@ -147,11 +148,15 @@ class FileRecords:
                 size = self._size_at(data, start, position, stop)
                 if size > len(data) - start:
                     break
-                yield read_batch(data, start, position)
+                is_current = data[start + MAGIC_POSITION] == CURRENT_MAGIC
+                yield RecordBatch(data, start, position) if is_current else LegacyRecordBatch(data, start, position)
                 position += size
                 start += size
 
     def _size_at(self, data: memoryview, start: int, position: int, stop: int) -> int:
+        """Of the batch whose first bytes lie at `start` of `data`; CorruptRecordError where it is none or goes beyond
+        `stop`.
+        """
         try:
             if len(data) - start < ENTRY_HEADER_SIZE:
                 raise CorruptRecordError(f"{stop - position} bytes are too few for a batch", position=position)

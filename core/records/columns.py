@@ -214,6 +214,9 @@ def _section(batch: Batch, limit: int) -> bytes | memoryview:
 _WORTH_ABREAST = 32
 """Batches that take as long abreast as in turn."""
 
+_MOST_UNEVEN = 8
+"""How many times more records than on average a batch of the group may have."""
+
 _SMALLEST_RECORD = 7
 
 
@@ -238,40 +241,39 @@ def _hop_abreast(
         return None
     counts = np.fromiter((b.count for b in batches if isinstance(b, RecordBatch)), np.int64, len(batches))
     lengths = np.array(sizes, np.int64)
-    if (counts < 0).any() or (counts * _SMALLEST_RECORD > lengths).any():
+    is_uneven = int(counts.max()) * len(batches) > _MOST_UNEVEN * int(counts.sum())
+    if is_uneven or (counts < 0).any() or (counts * _SMALLEST_RECORD > lengths).any():
         return None
     lanes = np.argsort(-counts, kind="stable")  # those that still have records are in front, always
-    firsts = (np.cumsum(counts) - counts)[lanes]
     left = counts[lanes]
     positions = np.array(starts, np.int64)[lanes]
     stops = positions + lengths[lanes]
-    ends = np.empty(int(counts.sum()), np.int64)
+    steps = int(left[_WORTH_ABREAST - 1])  # so many for which enough lanes are left
+    active = np.searchsorted(-left, -np.arange(steps)).tolist()
+    ends = np.empty((int(left[0]), len(lanes)), np.int64)
     pairs = np.ndarray((len(buffer) - 1,), "<u2", buffer, strides=(1,))
-    most = len(pairs) - 1
-    step = 0
-    active = int(np.searchsorted(-left, 0))
-    while active >= _WORTH_ABREAST:
-        here = positions[:active]
-        advances = _ADVANCES[pairs[here]]
-        if not advances.all():
-            break
-        here += advances
-        np.minimum(here, most, out=here)
-        ends[firsts[:active] + step] = here
-        step += 1
-        active = int(np.searchsorted(-left, -step))
-    for lane in range(active):
-        batch, stop = batches[lanes[lane]], int(stops[lane])
+    try:
+        for step, width in enumerate(active):
+            here = positions[:width]
+            here += _ADVANCES[pairs[here]]
+            ends[step, :width] = here
+    except IndexError:
+        return None
+    for lane in range(int(np.searchsorted(-left, -steps))):
         rest: list[int] = []
         try:
-            _hop(buffer, int(positions[lane]), stop, rest, batch)
+            _hop(buffer, int(positions[lane]), int(stops[lane]), rest, batches[lanes[lane]])
         except CorruptRecordError:
             return None
-        if len(rest) != left[lane] - step:
+        if len(rest) != left[lane] - steps:
             return None
-        ends[firsts[lane] + step : firsts[lane] + left[lane]] = rest
-        positions[lane] = stop
-    return (counts, ends) if (positions == stops).all() else None
+        ends[steps : left[lane], lane] = rest
+        positions[lane] = stops[lane]
+    if (positions != stops).any():
+        return None
+    in_order = np.empty_like(ends.T)
+    in_order[lanes] = ends.T
+    return counts, in_order[np.arange(len(ends)) < counts[:, None]]
 
 
 def _hop_in_turn(buffer: bytes, batches: Sequence[Batch], starts: list[int], sizes: list[int]) -> tuple[Int64s, Int64s]:
