@@ -40,6 +40,13 @@ def consume(
     until: Annotated[
         str, typer.Option("--until", metavar="WHERE", help="OFFSET, end (as of the start), or TIME; not included.")
     ] = "end",
+    latest_per_key: Annotated[
+        bool, typer.Option("--latest-per-key", help="Only the last record of each key, as compaction would leave it.")
+    ] = False,
+    as_of: Annotated[
+        str | None,
+        typer.Option("--as-of", metavar="WHERE", help="--latest-per-key, as of when the log ended at OFFSET or TIME."),
+    ] = None,
     max_messages: Annotated[
         int | None, typer.Option("--max-messages", metavar="N", help="Stop after N records.", min=0)
     ] = None,
@@ -75,6 +82,11 @@ def consume(
     formatter = make_formatter(format_)
     if follow and until != "end":
         raise UsageError("--follow has no --until")
+    if as_of is not None and until != "end":
+        raise UsageError("--as-of and --until: one of them")
+    is_latest = latest_per_key or as_of is not None
+    if is_latest and (follow or group is not None):
+        raise UsageError("--latest-per-key and --as-of read to an end: not with --follow or --group")
     read_committed = isolation is Isolation.read_committed
     if group is not None:
         if partition or until != "end":
@@ -98,12 +110,18 @@ def consume(
         partitions = [TopicPartition(topic, number) for number in (sorted(set(partition)) if partition else present)]
         ends = source.ends(partitions)
         starts = ensure_there(resolve(from_, source, partitions, ends), source, ends)
-        bounds = None if follow else resolve(until, source, partitions, ends)
+        bounds = None if follow else resolve(as_of or until, source, partitions, ends)
         bounds = bounds and {tp: min(offset, ends[tp]) for tp, offset in bounds.items()}
         left = max_messages
         if left == 0:
             return
-        for where, columns in read_columns(source, starts, bounds):
+        if is_latest and bounds is not None:
+            from cli.latest_per_key import read_latest
+
+            found = read_latest(source, starts, bounds)
+        else:
+            found = read_columns(source, starts, bounds)
+        for where, columns in found:
             rows = columns if left is None else columns.select(slice(0, left))
             sys.stdout.buffer.write(formatter(where, rows))
             sys.stdout.buffer.flush()

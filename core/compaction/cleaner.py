@@ -15,6 +15,7 @@ Source: org.apache.kafka.storage.internals.log.Cleaner; docs/compaction.md has t
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -96,11 +97,12 @@ class _Cleaning:
         transactions = CleanedTransactions([a for a in log.aborted if a.last_offset >= log.first_dirty_offset])
         for number in range(log.first_dirty_segment, len(log.segments)):
             segment = self._open(number)
-            found = segment.translate_offset(log.first_dirty_offset)
-            for group in self._groups(segment, found[0]) if found else ():
-                if not self._put(group, transactions):
-                    return
-                self.map.advance(group[-1].last_offset)
+            with _telling(segment):
+                found = segment.translate_offset(log.first_dirty_offset)
+                for group in self._groups(segment, found[0]) if found else ():
+                    if not self._put(group, transactions):
+                        return
+                    self.map.advance(group[-1].last_offset)
             self.map.advance(log.end_offset_of(number) - 1)
 
     def _put(self, batches: Sequence[Batch], transactions: CleanedTransactions) -> bool:
@@ -144,8 +146,10 @@ class _Cleaning:
         is_changed = len(segments) > 1 or not self._cleaner.leaves_unchanged
         for number in numbers:
             is_legacy_kept = self._keeps_legacy_tombstones(number)
-            for group in self._groups(self._open(number), 0):
-                is_changed |= self._copy(group, out, keeps_legacy_tombstones=is_legacy_kept)
+            segment = self._open(number)
+            with _telling(segment):
+                for group in self._groups(segment, 0):
+                    is_changed |= self._copy(group, out, keeps_legacy_tombstones=is_legacy_kept)
         if not is_changed:
             out.discard()
             return None
@@ -317,10 +321,17 @@ class _Cleaning:
                 for group in group_batches(read, READ_BYTES):
                     yield group
                     self._cleaner.on_bytes(sum(batch.size_bytes for batch in group))
-        except CorruptRecordError as error:
-            raise error.in_file(segment.records.path) from None
         finally:
             segment.records.close()
+
+
+@contextlib.contextmanager
+def _telling(segment: LogSegment) -> Iterator[None]:
+    """Says of damage which file it is in."""
+    try:
+        yield
+    except CorruptRecordError as error:
+        raise error.in_file(segment.records.path) from None
 
 
 @dataclass(slots=True)

@@ -22,6 +22,8 @@ from core.compaction.key_digest import Digests
 from core.records.columns import Int64s
 
 BYTES_PER_SLOT = 32
+NO_LIMIT_BYTES = 1 << 36
+"""For a table that may grow with its keys: 2 billion slots."""
 
 _HALF = np.uint64(32)
 _FIRST_SLOTS = 1 << 14

@@ -18,7 +18,7 @@ from core.compaction.cleaned_transactions import CleanedTransactions
 from core.compaction.cleaner import READ_BYTES
 from core.compaction.key_digest import Digests, KeyDigest
 from core.compaction.log_to_clean import Bound
-from core.compaction.offset_map import OffsetMap
+from core.compaction.offset_map import NO_LIMIT_BYTES, OffsetMap
 from core.inspector.compaction import OpenedLog, waits_for
 from core.records.batches import group_batches
 from core.records.columns import Int64s, RecordColumns, decode_columns
@@ -63,10 +63,6 @@ class _Records(NamedTuple):
     rows: Int64s
 
 
-_NO_LIMIT_BYTES = 1 << 36
-"""Of a table that grows with its keys."""
-
-
 class CompactionExplainer:
     """Of one opened log; owned by one task. CorruptRecordError where it can't be read."""
 
@@ -75,8 +71,8 @@ class CompactionExplainer:
         self._part = opened.part
         self._now_ms = now_ms
         self._key_digest = KeyDigest()
-        self._newest = OffsetMap(_NO_LIMIT_BYTES)
-        self._newest_cleanable = OffsetMap(_NO_LIMIT_BYTES)
+        self._newest = OffsetMap(NO_LIMIT_BYTES)
+        self._newest_cleanable = OffsetMap(NO_LIMIT_BYTES)
 
     def explain(self, key: bytes | None = None) -> Iterator[Explained]:
         """Every record from the log's start on, or those with that key."""

@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from core.common.errors import CorruptRecordError
+from core.compaction.cleaner import Cleaner
+from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
+from core.log.partition_log import PartitionLog
+from core.records.batches import Batch, iter_batches
+from core.records.compression import CompressionType
+from core.records.legacy_message_set import build_message, build_wrapper
+from core.records.record import Record
+from core.records.record_batch import RecordBatch
+from core.records.record_batch_builder import batch_of
+from tests.support.compaction import compact, log_files
+from tests.support.golden import case
+from tests.support.logs import NOW, append, append_marker, fingerprint, make_batch, open_log
+
+Wanted = list[tuple[int, bytes | None, bytes | None]]
+
+
+def add(log: PartitionLog, *records: tuple[bytes | None, bytes | None], timestamp: int = NOW, **fields: object) -> None:
+    batch = batch_of([Record(0, timestamp + n, key, value) for n, (key, value) in enumerate(records)], **fields)
+    append(log, RecordBatch(memoryview(bytearray(batch))))
+
+
+def clean(log: PartitionLog, checkpoint: int | None = None, now_ms: int = NOW, **options: int) -> PartitionLog:
+    """The log, cleaned and opened anew."""
+    compact(log, checkpoint, now_ms, **options)
+    log.close()
+    return open_log(
+        log.directory, **{name: getattr(log.config, name) for name in ("segment_bytes", "delete_retention_ms")}
+    )
+
+
+def batches(log: PartitionLog) -> list[Batch]:
+    return [batch for segment in log.segments for batch in segment.batches(0)]
+
+
+def content(log: PartitionLog) -> Wanted:
+    return [(r.offset, r.key, r.value) for batch in batches(log) for r in batch.records()]
+
+
+def test_the_textbook(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    keys = ["K1", "K2", "K1", "K1", "K3", "K2", "K4", "K5", "K5", "K2", "K6"]
+    for number, key in enumerate(keys, start=1):
+        add(log, (key.encode(), b"V%d" % number))
+    log.roll()
+    assert content(clean(log)) == [
+        (3, b"K1", b"V4"), (4, b"K3", b"V5"), (6, b"K4", b"V7"), (8, b"K5", b"V9"), (9, b"K2", b"V10"),
+        (10, b"K6", b"V11"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("compression", list(CompressionType))
+def test_a_batch_that_keeps_all_is_copied_and_another_keeps_its_offsets(
+    tmp_path: Path, compression: CompressionType
+) -> None:
+    log = open_log(tmp_path / "t-0")
+    add(log, (b"a", b"1"), (b"b", b"1"), compression=compression)
+    add(log, (b"a", b"2"), (b"c", b"2"), compression=compression, timestamp=NOW + 9)
+    before = [bytes(b.buffer[b.start : b.start + b.size_bytes]) for b in batches(log)]
+    log.roll()
+    log = clean(log)
+    first, second = batches(log)
+    assert bytes(second.buffer[second.start : second.start + second.size_bytes]) == before[1]
+    assert isinstance(first, RecordBatch)
+    assert (first.base_offset, first.last_offset, first.count) == (0, 1, 1)
+    assert first.base_timestamp == NOW + 1
+    assert first.compression is compression
+    assert content(log) == [(1, b"b", b"1"), (2, b"a", b"2"), (3, b"c", b"2")]
+
+
+def test_a_tombstone_goes_when_its_time_has_come(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", delete_retention_ms=1000)
+    add(log, (b"a", b"1"))
+    add(log, (b"a", None), timestamp=NOW + 5)
+    add(log, (b"b", b"1"))
+    log.roll()
+    log = clean(log)
+    tombstone = batches(log)[0]
+    assert tombstone.delete_horizon_ms == NOW + 1000
+    assert tombstone.records() == [Record(1, NOW + 5, b"a", None)]
+    log = clean(log, 0, NOW + 999)
+    assert content(log) == [(1, b"a", None), (2, b"b", b"1")]
+    assert content(clean(log, 0, NOW + 1000)) == [(2, b"b", b"1")]
+
+
+def test_the_last_batch_of_a_producer_stays_without_records(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    for number in range(3):
+        add(log, (b"a", b"%d" % number), producer_id=7, producer_epoch=2, base_sequence=number)
+    add(log, (b"a", b"x"))
+    log.roll()
+    log = clean(log)
+    found = [(b.base_offset, b.count, b.base_sequence) for b in batches(log) if isinstance(b, RecordBatch)]
+    assert found == [(2, 0, 2), (3, 1, -1)]
+    add(log, (b"a", b"y"), producer_id=7, producer_epoch=2, base_sequence=3)
+
+
+def test_a_rounds_last_batch_stays_so_that_the_end_is_known(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    add(log, (b"a", b"1"))
+    add(log, (None, b"x"))
+    log.roll()
+    log = clean(log)
+    assert [(b.base_offset, b.count) for b in batches(log) if isinstance(b, RecordBatch)] == [(0, 1), (1, 0)]
+
+
+def test_log_append_time_stays(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", message_timestamp_type="LogAppendTime", delete_retention_ms=1000)
+    add(log, (b"a", b"1"), (b"b", None), (b"a", b"2"), timestamp=5)
+    log.roll()
+    log = clean(log)
+    assert [r.timestamp for b in batches(log) for r in b.records()] == [NOW, NOW]
+    (batch,) = batches(log)
+    assert batch.is_log_append_time
+    assert batch.delete_horizon_ms == NOW + 1000
+
+
+def test_aborted_records_go_at_once_and_their_marker_with_its_horizon(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", delete_retention_ms=1000)
+    add(log, (b"a", b"1"))
+    add(log, (b"a", b"never"), producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    append_marker(log, 7, is_commit=False)
+    add(log, (b"b", b"1"), producer_id=8, producer_epoch=0, base_sequence=0, is_transactional=True)
+    append_marker(log, 8, is_commit=True)
+    log.producers.producers.pop(7)  # expired
+    log.producers.producers.pop(8)
+    log.roll()
+    log = clean(log)
+    assert [(b.base_offset, b.is_control) for b in batches(log)] == [(0, False), (2, True), (3, False), (4, True)]
+    assert len(log.segments.first.transaction_index.entries()) == 1
+    log.producers.producers.clear()
+    log = clean(log, 0)
+    assert [b.delete_horizon_ms for b in batches(log)] == [None, NOW + 1000, None, None]
+    assert not log.segments.first.transaction_index.entries()
+    log.producers.producers.clear()
+    log = clean(log, 0, NOW + 1000)
+    assert [b.base_offset for b in batches(log)] == [0, 3, 4]
+
+
+def test_keys_that_do_not_fit_are_cleaned_in_rounds(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    for number in range(40):
+        add(log, (b"k%d" % (number % 20), b"%d" % number))
+    log.roll()
+    checkpoint, rounds = None, 0
+    while checkpoint != 40:
+        before = checkpoint or 0
+        checkpoint, _ = compact(log, checkpoint, NOW, dedupe_buffer_bytes=8 * 32)
+        assert checkpoint > before
+        rounds += 1
+        log.close()
+        log = open_log(log.directory)
+    assert rounds == 6  # of 7 keys each, 0.9 of the slots
+    assert content(log) == [(20 + n, b"k%d" % n, b"%d" % (20 + n)) for n in range(20)]
+
+
+def test_small_segments_are_put_together(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", segment_bytes=400)
+    for number in range(20):
+        add(log, (b"k%d" % number, b"x"))
+    log.roll()
+    assert len(log.segments) == 5
+    log = open_log(tmp_path / "t-0", segment_bytes=900)
+    log = clean(log)
+    assert [s.base_offset for s in log.segments] == [0, 10, 20]
+    assert [r[0] for r in content(log)] == list(range(20))
+
+
+def test_a_corrupt_batch_stops_the_cleaning_and_nothing_changes(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    for _ in range(5):
+        add(log, (b"a", b"1"))
+    log.roll()
+    path = log.segments.first.records.path
+    with path.open("r+b") as file:
+        file.seek(2 * log.segments.first.size_bytes // 5 + 65)
+        file.write(b"\xff")
+    before = log_files(log.directory)
+    cleaner = Cleaner(filesystem=None)
+    with pytest.raises(CorruptRecordError, match="crc mismatch") as caught:
+        list(cleaner.clean(log_to_clean(log, find_cleanable_part(log, None, NOW)), NOW))
+    assert caught.value.path == str(path)
+    assert log_files(log.directory) == before
+
+
+def test_without_a_filesystem_nothing_is_written(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    for _ in range(5):
+        add(log, (b"a", b"1"), (None, b"2"))
+    log.roll()
+    log.flush()
+    before = fingerprint(log.directory)
+    cleaner = Cleaner(filesystem=None)
+    list(cleaner.clean(log_to_clean(log, find_cleanable_part(log, None, NOW)), NOW))
+    stats = cleaner.stats
+    assert fingerprint(log.directory) == before
+    assert (stats.records_before, stats.records_after, stats.superseded, stats.without_key) == (10, 1, 4, 5)
+
+
+def test_a_segment_that_stays_as_it_is_is_left_alone(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", segment_bytes=200)
+    for number in range(6):
+        add(log, (b"k%d" % min(number, 4), b"x"))
+    log.roll()
+    cleaner = Cleaner(filesystem=None)
+    cleaned = list(cleaner.clean(log_to_clean(log, find_cleanable_part(log, None, NOW)), NOW))
+    assert [segment.replaced for segment in cleaned] == [(4,)]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_messages(tmp_path: Path, magic: int) -> None:
+    log = open_log(tmp_path / "t-0")
+    log.close()
+    records = [Record(n, NOW + n if magic else -1, b"k%d" % (n % 4), b"%d" % n) for n in range(12)]
+    gzip = int(CompressionType.GZIP)
+    plain = b"".join(build_message(r, magic, 0) for r in records[:6])
+    (tmp_path / "t-0" / "00000000000000000000.log").write_bytes(plain + build_wrapper(records[6:], magic, gzip))
+    log = open_log(tmp_path / "t-0", had_clean_shutdown=False)
+    log.roll()
+    log = clean(log)
+    assert [r for b in batches(log) for r in b.records()] == records[8:]
+
+
+@pytest.mark.parametrize("name", ["v1_multisegment", "grouped", "txn_multisegment"])
+def test_what_kafka_wrote_is_cleaned_as_a_replay_says(tmp_path: Path, name: str) -> None:
+    shutil.copytree(case(name).directory, tmp_path / "t-0")
+    log = open_log(tmp_path / "t-0")
+    log.roll()
+    latest = {r.key: (r.offset, r.value) for r in case(name).committed_records() if r.key is not None}
+    log = clean(log)
+    left = {r.key: (r.offset, r.value) for b in batches(log) if not b.is_control for r in b.records()}
+    assert left == latest
+    assert sum(b.count for b in batches(log) if isinstance(b, RecordBatch) and not b.is_control) in (0, len(latest))
+
+
+def test_indexes_of_a_cleaned_segment_find_what_is_there(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", index_interval_bytes=100)
+    for number in range(200):
+        append(log, make_batch(b"x" * 50, key=b"k%d" % (number % 90), timestamp=NOW + number))
+    log.roll()
+    log = clean(log)
+    segment = log.segments.first
+    assert len(segment.offset_index) > 10
+    assert len(segment.time_index) > 10
+    for offset in range(200):
+        found = segment.translate_offset(offset)
+        assert found is not None
+        assert next(iter(segment.batches(found[0]))).last_offset == max(offset, 110)
+    at = log.find_offset_by_timestamp(NOW + 150)
+    assert at is not None
+    assert at.offset == 150
+    data = log_files(log.directory)["00000000000000000000.log"]
+    assert len(list(iter_batches(memoryview(data)))) == 90

@@ -1,0 +1,310 @@
+"""The broker's cleaner: which log it takes, and what becomes of logs that change, or can't be cleaned, meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from core.broker.broker import Broker
+from core.common.background import run_now
+from core.common.clock import ManualClock
+from core.common.config_def import ConfigResourceType
+from core.common.errors import CorruptRecordError, PlogError
+from core.common.filesystem import FileSystem
+from core.common.topic_partition import TopicPartition
+from core.compaction.cleaned_segment import CleanedSegment
+from core.compaction.cleaner import Cleaner
+from core.compaction.cleaner_process import (
+    CleanerProcess,
+    CleanerSettings,
+    LogCleaned,
+    SegmentReady,
+    format_log,
+    parse_log,
+)
+from core.compaction.log_to_clean import LogToClean
+from core.log.checkpoint_file import read_offset_checkpoint
+from core.log.file_names import CLEANER_CHECKPOINT
+from core.log.segment_swap import begin_swap
+from tests.support.broker import Background, add_topic, fetch, open_broker, produce, records_of
+from tests.support.logs import NOW, make_batch
+
+T0 = TopicPartition("t", 0)
+
+
+class InlineProcess(CleanerProcess):
+    """Does in this process what a child does; `failure` is raised instead, once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failure: PlogError | None = None
+        self.is_closed = False
+        self._segments: Iterator[CleanedSegment] = iter(())
+        self._cleaner = Cleaner()
+
+    def begin(self, log: LogToClean, now_ms: int, settings: CleanerSettings) -> SegmentReady | LogCleaned:
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            raise failure
+        self._cleaner = Cleaner(settings.dedupe_buffer_bytes, settings.load_factor, FileSystem())
+        self._segments = self._cleaner.clean(parse_log(format_log(log)), now_ms)
+        return self.go_on()
+
+    def go_on(self) -> SegmentReady | LogCleaned:
+        segment = next(self._segments, None)
+        if segment is None:
+            return LogCleaned(self._cleaner.end_offset, self._cleaner.stats)
+        begin_swap(segment.paths[0].parent, [segment.base_offset], FileSystem())
+        return SegmentReady(segment.base_offset, segment.replaced)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def process() -> InlineProcess:
+    return InlineProcess()
+
+
+@pytest.fixture
+def broker(tmp_path: Path, process: InlineProcess) -> Iterator[Broker]:
+    opened = open_broker(tmp_path / "data", clock=ManualClock(NOW), log_cleaner_backoff_ms="1000")
+    opened.log_cleaner._make_process = lambda: process
+    yield opened
+    opened.close()
+
+
+def add_compacted(broker: Broker, name: str = "t", **configs: str) -> None:
+    add_topic(broker, name, cleanup_policy="compact", internal_segment_bytes="2000", **configs)
+
+
+def fill(broker: Broker, count: int = 100, topic: str = "t") -> None:
+    for number in range(count):
+        assert produce(broker, make_batch(b"%d" % number, key=b"k%d" % (number % 7)), topic).error_code == 0
+
+
+def keys_and_values(broker: Broker, topic: str = "t") -> dict[bytes | None, bytes | None]:
+    found: dict[bytes | None, bytes | None] = {}
+    offset, end = 0, broker.replicas.find(topic, 0).log.log_end_offset
+    while offset < end:
+        records = records_of(fetch(broker, offset, topic))
+        found |= {r.key: r.value for r in records if r.offset >= offset}
+        offset = records[-1].offset + 1
+    return found
+
+
+def tick(broker: Broker, ms: int = 1000) -> None:
+    assert isinstance(broker.clock, ManualClock)
+    broker.clock.advance(ms)
+    broker.housekeep()
+
+
+def test_a_compacted_topic_is_cleaned_and_readers_see_the_same_keys(broker: Broker, tmp_path: Path) -> None:
+    add_compacted(broker)
+    fill(broker)
+    before, size = keys_and_values(broker), broker.replicas.find("t", 0).log.size_bytes
+    tick(broker)
+    log = broker.replicas.find("t", 0).log
+    assert keys_and_values(broker) == before
+    assert log.size_bytes < size / 2
+    assert read_offset_checkpoint(tmp_path / "data" / CLEANER_CHECKPOINT) == {T0: log.segments.active.base_offset}
+    assert not list(log.directory.glob("*.swap"))
+    assert not list(log.directory.glob("*.cleaned"))
+
+
+def test_a_topic_that_is_not_compacted_is_left_alone(broker: Broker) -> None:
+    add_topic(broker, "t", internal_segment_bytes="2000")
+    fill(broker)
+    size = broker.replicas.find("t", 0).log.size_bytes
+    tick(broker)
+    assert broker.replicas.find("t", 0).log.size_bytes == size
+
+
+def test_after_a_restart_only_what_came_since_is_dirty(broker: Broker, tmp_path: Path) -> None:
+    add_compacted(broker)
+    fill(broker)
+    tick(broker)
+    clean_up_to = broker.log_manager.clean_offsets[T0]
+    broker.close()
+    again = open_broker(tmp_path / "data", clock=ManualClock(NOW))
+    assert again.log_manager.clean_offsets == {T0: clean_up_to}
+    assert len(keys_and_values(again)) == 7
+    again.close()
+    broker._open(0)  # for the fixture's end
+
+
+def test_the_log_with_the_most_to_gain_comes_first(broker: Broker, process: InlineProcess) -> None:
+    begun: list[str] = []
+    begin = process.begin
+
+    def note(log: LogToClean, now_ms: int, settings: CleanerSettings) -> SegmentReady | LogCleaned:
+        begun.append(log.partition.topic)
+        return begin(log, now_ms, settings)
+
+    process.begin = note  # type: ignore[method-assign]
+    for name, dirty_ratio in (("a", "0.99"), ("b", "0.1")):
+        add_compacted(broker, name, min_cleanable_dirty_ratio=dirty_ratio)
+        fill(broker, topic=name)
+    tick(broker)
+    assert sorted(begun) == ["a", "b"]  # wholly dirty, both
+    fill(broker, 30, "a")
+    fill(broker, 60, "b")
+    tick(broker)
+    assert begun[2:] == ["b"]
+
+
+def test_nothing_is_begun_where_the_cleaner_is_switched_off(tmp_path: Path, process: InlineProcess) -> None:
+    broker = open_broker(tmp_path / "data", log_cleaner_enable="false")
+    broker.log_cleaner._make_process = lambda: process
+    add_compacted(broker)
+    fill(broker)
+    size = broker.replicas.find("t", 0).log.size_bytes
+    tick(broker, 1_000_000)
+    assert broker.replicas.find("t", 0).log.size_bytes == size
+    broker.close()
+
+
+def test_a_damaged_log_is_marked_and_the_others_are_cleaned(broker: Broker, process: InlineProcess) -> None:
+    add_compacted(broker)
+    add_compacted(broker, "u")
+    fill(broker)
+    fill(broker, topic="u")
+    process.failure = CorruptRecordError("crc mismatch", position=7, path="x.log")
+    tick(broker)
+    tick(broker)
+    (marked,) = broker.log_cleaner.uncleanable
+    (other,) = {T0, TopicPartition("u", 0)} - {marked}
+    assert other in broker.log_manager.clean_offsets
+    assert marked not in broker.log_manager.clean_offsets
+    tick(broker, 10_000_000)
+    assert marked not in broker.log_manager.clean_offsets
+
+
+def test_real_damage_is_found_before_anything_is_replaced(broker: Broker) -> None:
+    add_compacted(broker)
+    fill(broker)
+    log = broker.replicas.find("t", 0).log
+    with log.segments.first.records.path.open("r+b") as file:
+        file.seek(100)
+        file.write(b"\xff")
+    before = len(log.segments)
+    tick(broker)
+    assert isinstance(broker.log_cleaner.uncleanable[T0], CorruptRecordError)
+    assert len(log.segments) == before
+
+
+def test_where_the_disk_refuses_it_is_tried_again(broker: Broker, process: InlineProcess) -> None:
+    add_compacted(broker)
+    fill(broker)
+    process.failure = PlogError("no space left on device")
+    tick(broker)
+    assert T0 not in broker.log_manager.clean_offsets
+    assert not broker.log_cleaner.uncleanable
+    tick(broker)
+    assert T0 in broker.log_manager.clean_offsets
+
+
+def test_a_topic_deleted_meanwhile(broker: Broker, process: InlineProcess) -> None:
+    add_compacted(broker)
+    fill(broker)
+    background = Background()
+    broker.run_cleaning = background
+    tick(broker)
+    background.waiting[0][0]()  # the process is done with the first segment
+    broker.delete_topic("t")
+    then = background.waiting[0][1]
+    assert then is not None
+    then()
+    assert process.is_closed
+    assert not broker.log_cleaner.is_cleaning(T0)
+
+
+def test_segments_that_are_being_cleaned_are_not_deleted_by_retention(broker: Broker) -> None:
+    add_compacted(broker)
+    fill(broker)
+    background = Background()
+    broker.run_cleaning = background
+    tick(broker)
+    assert broker.log_cleaner.is_cleaning(T0)
+    changes = {"cleanup.policy": "compact,delete", "retention.bytes": "1", "retention.ms": "-1"}
+    broker.set_configs(ConfigResourceType.TOPIC, "t", changes)
+    broker.apply_retention()
+    log = broker.replicas.find("t", 0).log
+    assert log.log_start_offset == 0
+    while background.waiting:
+        background.run()
+    assert not broker.log_cleaner.is_cleaning(T0)
+    broker.apply_retention()
+    assert log.log_start_offset > 0
+
+
+def test_appends_go_on_while_a_log_is_cleaned(broker: Broker) -> None:
+    add_compacted(broker)
+    fill(broker)
+    background = Background()
+    broker.run_cleaning = background
+    tick(broker)
+    fill(broker, 40)
+    before = keys_and_values(broker)
+    while background.waiting:
+        background.run()
+        assert keys_and_values(broker) == before
+    assert T0 in broker.log_manager.clean_offsets
+
+
+# --- the process
+
+
+def wait_for(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_process_of_its_own(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path / "data", clock=ManualClock(NOW), log_cleaner_backoff_ms="1000")
+    broker.run_cleaning = run_now
+    add_compacted(broker)
+    add_compacted(broker, "u")
+    for topic in ("t", "u"):
+        fill(broker, topic=topic)
+    with broker.replicas.find("u", 0).log.segments.first.records.path.open("r+b") as file:
+        file.seek(100)
+        file.write(b"\xff")
+    before = keys_and_values(broker)
+    tick(broker)
+    assert keys_and_values(broker) == before
+    assert T0 in broker.log_manager.clean_offsets
+    damaged = broker.log_cleaner.uncleanable[TopicPartition("u", 0)]
+    assert "crc mismatch" in str(damaged)
+    assert str(broker.replicas.find("u", 0).log.segments.first.records.path) in str(damaged)
+    broker.close()
+
+
+def test_a_process_that_dies_costs_nothing_but_time(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path / "data", clock=ManualClock(NOW), log_cleaner_backoff_ms="1000")
+    add_compacted(broker)
+    fill(broker)
+    process = CleanerProcess()
+    broker.log_cleaner._make_process = lambda: process
+    begin = process.begin
+
+    def begin_and_die(log: LogToClean, now_ms: int, settings: CleanerSettings) -> SegmentReady | LogCleaned:
+        begin(log, now_ms, settings)
+        process.close()
+        raise PlogError("the cleaner's process ended before its work did")
+
+    process.begin = begin_and_die  # type: ignore[method-assign]
+    before = keys_and_values(broker)
+    tick(broker)
+    assert T0 not in broker.log_manager.clean_offsets
+    assert keys_and_values(broker) == before
+    process.begin = begin  # type: ignore[method-assign]
+    tick(broker)
+    assert T0 in broker.log_manager.clean_offsets
+    assert keys_and_values(broker) == before
+    broker.close()
