@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -31,14 +30,21 @@ from core.compaction.cleaner_stats import CleanerStats
 from core.compaction.key_digest import KeyDigest
 from core.compaction.log_to_clean import LogToClean
 from core.compaction.offset_map import LatestOffsets, OffsetMap
-from core.compaction.retained_records import Rows, empty_batch, rebuild_batches, rebuild_legacy
+from core.compaction.retained_records import Rebuilt, Rows, empty_batch, rebuild_batches, rebuild_legacy
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.transaction_index import AbortedTransaction
 from core.log.log_segment import LogSegment
 from core.log.open_files import OpenFiles
-from core.records.batches import Batch, group_batches
+from core.records.batch_headers import BatchHeaders
+from core.records.batches import CURRENT_MAGIC, Batch, group_batches, read_batch
 from core.records.columns import RecordKeys, decode_keys, locate_records
-from core.records.record_batch import RecordBatch
+from core.records.record_batch import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    TRANSACTIONAL_FLAG,
+    RecordBatch,
+)
 
 READ_BYTES = 4 * 1024 * 1024
 """How much is read, and decoded, at a time: enough that a step over all of it is worth its overhead."""
@@ -105,21 +111,23 @@ class _Cleaning:
                     self.map.advance(group[-1].last_offset)
             self.map.advance(log.end_offset_of(number) - 1)
 
-    def _put(self, batches: Sequence[Batch], transactions: CleanedTransactions) -> bool:
+    def _put(self, batches: Group, transactions: CleanedTransactions) -> bool:
         """False where the map is full."""
-        self._stats.map_bytes += sum(batch.size_bytes for batch in batches)
-        data = []
-        for batch in batches:
-            batch.ensure_valid()
-            is_aborted = isinstance(batch, RecordBatch) and transactions.may_discard(batch)
-            if not is_aborted and not batch.is_control:
-                data.append(batch)
+        data: Sequence[Batch] = batches
+        if isinstance(batches, BatchHeaders):
+            batches.ensure_valid()
+            self._stats.map_bytes += int(batches.sizes.sum())
+        else:
+            for batch in batches:
+                batch.ensure_valid()
+            self._stats.map_bytes += sum(batch.size_bytes for batch in batches)
+            data = [batch for batch in batches if not _is_discarded(batch, transactions) and not batch.is_control]
         keys = decode_keys(data)
         self._stats.map_records += len(keys.offsets)
         is_dirty = keys.offsets >= self._log.first_dirty_offset
         rows = np.flatnonzero((keys.key_lengths >= 0) & is_dirty)
         digests = self._key_digest.digest(keys.places.buffer, keys.key_positions[rows], keys.key_lengths[rows])
-        is_whole = self.map.put(digests, keys.offsets[rows], keys.value_lengths[rows] < 0) == len(rows)
+        is_whole = self.map.put(digests, keys.offsets[rows], keys.is_tombstone[rows]) == len(rows)
         in_map = is_dirty if is_whole else is_dirty & (keys.offsets <= self.map.latest_offset)
         self._dirty_without_key += int(np.count_nonzero((keys.key_lengths < 0) & in_map))
         return is_whole
@@ -166,8 +174,10 @@ class _Cleaning:
         assert self._out is not None
         self._out.add_aborted(aborted)
 
-    def _copy(self, batches: Sequence[Batch], out: CleanedSegment, *, keeps_legacy_tombstones: bool) -> bool:
+    def _copy(self, batches: Group, out: CleanedSegment, *, keeps_legacy_tombstones: bool) -> bool:
         """Copies what stays; whether that is less, or else, than what there was."""
+        if isinstance(batches, BatchHeaders) and self._are_dirty(batches):
+            return self._copy_dirty(batches, out)
         verdicts = [self._judge(batch) for batch in batches]
         self._open_batches(verdicts, keeps_legacy_tombstones=keeps_legacy_tombstones)
         is_changed = False
@@ -182,6 +192,68 @@ class _Cleaning:
                 self._stats.bytes_after += len(data)
                 out.append(data, batch.last_offset, verdict.max_timestamp)
         return is_changed
+
+    def _are_dirty(self, headers: BatchHeaders) -> bool:
+        """As of `_is_dirty`, all of them."""
+        return bool(
+            headers.field("base_offset")[0] >= self._log.first_dirty_offset
+            and headers.next_offsets()[-1] <= self.map.latest_offset + 1
+            and headers.have_all_offsets
+        )
+
+    def _copy_dirty(self, headers: BatchHeaders, out: CleanedSegment) -> bool:
+        """As `_copy`, for what the offsets in the map alone decide, all batches at once."""
+        offsets, counts, bases = self._latest.offsets, headers.field("count"), headers.field("base_offset")
+        next_offsets = headers.next_offsets()
+        starts, stops = np.searchsorted(offsets, bases), np.searchsorted(offsets, next_offsets)
+        kept = stops - starts
+        has_tombstone = self._tombstones_before[stops] > self._tombstones_before[starts]
+        is_rebuilt = (kept > 0) & ((kept < counts) | has_tombstone)
+        rebuilt = self._rebuild_dirty(headers.select(is_rebuilt), starts[is_rebuilt], kept[is_rebuilt])
+        stays_empty = self._stay_empty(headers, next_offsets) & (kept == 0)
+        ends = (headers.starts + headers.sizes).tolist()
+        maxima = headers.field("max_timestamp").tolist()
+        view = memoryview(headers.buffer)
+        size_before = out.size_bytes
+        for number in np.flatnonzero((kept > 0) | stays_empty).tolist():
+            last_offset = int(next_offsets[number]) - 1
+            if is_rebuilt[number]:
+                data, max_timestamp = next(rebuilt)
+                out.append(data, last_offset, max_timestamp)
+            elif stays_empty[number]:
+                out.append(empty_batch(RecordBatch(view, int(headers.starts[number]))), last_offset, maxima[number])
+            else:
+                out.append(view[int(headers.starts[number]) : ends[number]], last_offset, maxima[number])
+        self._stats.bytes_before += int(headers.sizes.sum())
+        self._stats.bytes_after += out.size_bytes - size_before
+        self._stats.records_before += int(counts.sum())
+        self._stats.records_after += int(kept.sum())
+        self._stats.superseded += int((counts - kept).sum())
+        return bool((is_rebuilt | (kept == 0)).any())
+
+    def _rebuild_dirty(self, headers: BatchHeaders, starts: Rows, kept: Rows) -> Iterator[Rebuilt]:
+        """`starts` and `kept`: where the offsets that stay begin in the map's, and how many they are, per batch."""
+        if not len(headers):
+            return iter(())
+        places = locate_records(headers)
+        first_rows = np.searchsorted(places.batch_numbers, np.arange(len(headers)))
+        before = np.cumsum(kept) - kept
+        latest = np.repeat(starts - before, kept) + np.arange(int(kept.sum()))
+        rows = np.repeat(first_rows - headers.field("base_offset"), kept) + self._latest.offsets[latest]
+        tombstones = self._tombstones_before[starts + kept] > self._tombstones_before[starts]
+        return rebuild_batches(places, rows, np.where(tombstones, self._new_horizon, _NO_HORIZON))
+
+    def _stay_empty(self, headers: BatchHeaders, next_offsets: Rows) -> npt.NDArray[np.bool_]:
+        """Which batches stay though they keep no record."""
+        stays: npt.NDArray[np.bool_] = next_offsets == self._log.first_uncleanable_offset
+        for number in np.flatnonzero(headers.field("producer_id") >= 0).tolist():
+            last = self._log.producers.get(int(headers.rows["producer_id"][number]))
+            stays[number] |= last is not None and last.last_data_offset == next_offsets[number] - 1
+        return stays
+
+    @property
+    def _new_horizon(self) -> int:
+        return self._now_ms + self._log.config.delete_retention_ms
 
     def _judge(self, batch: Batch) -> _Verdict:
         """As far as the header tells."""
@@ -272,7 +344,7 @@ class _Cleaning:
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Which records stay, and which are tombstones."""
         has_key = keys.key_lengths >= 0
-        is_tombstone = keys.value_lengths < 0
+        is_tombstone = keys.is_tombstone
         is_beyond_map = keys.offsets > self.map.latest_offset
         is_latest = np.zeros(len(has_key), np.bool_)
         rows = np.flatnonzero(has_key)
@@ -300,8 +372,7 @@ class _Cleaning:
         places = locate_records([v.batch for v in verdicts])
         firsts = np.searchsorted(places.batch_numbers, np.arange(len(verdicts)))
         rows = np.concatenate([first + v.rows for first, v in zip(firsts, verdicts, strict=True)])
-        horizon = self._now_ms + self._log.config.delete_retention_ms
-        horizons = [horizon if v.needs_horizon else None for v in verdicts]
+        horizons = np.array([self._new_horizon if v.needs_horizon else _NO_HORIZON for v in verdicts])
         for verdict, rebuilt in zip(verdicts, rebuild_batches(places, rows, horizons), strict=True):
             verdict.rebuilt, verdict.max_timestamp = rebuilt
 
@@ -313,16 +384,40 @@ class _Cleaning:
         filesystem = self._cleaner.filesystem or FileSystem()
         return LogSegment(log.directory, base_offset, log.config, filesystem, OpenFiles(), created_ms=0, is_sealed=True)
 
-    def _groups(self, segment: LogSegment, position: int) -> Iterator[list[Batch]]:
+    def _groups(self, segment: LogSegment, position: int) -> Iterator[Group]:
         """Batches from a position on, those together that were read together."""
-        batches = segment.records.iter_batches(position, read_bytes=READ_BYTES)
         try:
-            for _, read in groupby(batches, key=lambda batch: id(batch.buffer)):
-                for group in group_batches(read, READ_BYTES):
-                    yield group
-                    self._cleaner.on_bytes(sum(batch.size_bytes for batch in group))
+            for data, data_position, starts in segment.records.iter_pieces(position, read_bytes=READ_BYTES):
+                headers = BatchHeaders(data, np.array(starts, np.int64), data_position)
+                if headers and _are_plain(headers):
+                    yield headers
+                else:
+                    view = memoryview(data)
+                    batches = (read_batch(view, start, data_position + start) for start in starts)
+                    yield from group_batches(batches, READ_BYTES)
+                self._cleaner.on_bytes(len(data))
         finally:
             segment.records.close()
+
+
+Group = BatchHeaders | list[Batch]
+"""Batches that are worked on together: as columns where all of them are plain."""
+
+_NO_HORIZON = -1
+_NOT_PLAIN = CODEC_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
+
+
+def _are_plain(headers: BatchHeaders) -> bool:
+    """Whether they are of magic 2, hold records, uncompressed, and nothing but their keys decides what stays."""
+    return bool(
+        (headers.field("magic") == CURRENT_MAGIC).all()
+        and not (headers.field("attributes") & _NOT_PLAIN).any()
+        and (headers.field("count") > 0).all()
+    )
+
+
+def _is_discarded(batch: Batch, transactions: CleanedTransactions) -> bool:
+    return isinstance(batch, RecordBatch) and transactions.may_discard(batch)
 
 
 @contextlib.contextmanager

@@ -87,32 +87,38 @@ class OffsetMap:
         slots = self._slots_of(high)
         attempt = 0
         while len(entries):
-            there = self._high[slots]
-            is_free = there == 0
-            if is_free.any():
-                free = slots[is_free]
-                marks = np.arange(len(free))
+            there = self._high.take(slots)
+            free_rows = np.flatnonzero(there == 0)
+            if len(free_rows):
+                free, marks = slots.take(free_rows), np.arange(len(free_rows))
                 # of several rows that take one slot the last one gets it, in each column
-                self._high[free], self._low[free], self._entries[free] = high[is_free], low[is_free], marks
-                self._size += int(np.count_nonzero(self._entries[free] == marks))
-                there[is_free] = self._high[free]
-            is_found = (there == high) & (self._low[slots] == low)
-            if is_found.all():
-                self._entries[slots] = entries
+                self._high[free], self._low[free], self._entries[free] = (
+                    high.take(free_rows),
+                    low.take(free_rows),
+                    marks,
+                )
+                self._size += int(np.count_nonzero(self._entries.take(free) == marks))
+                there[free_rows] = self._high.take(free)
+            is_found = (there == high) & (self._low.take(slots) == low)
+            found = np.flatnonzero(is_found)
+            self._entries[slots.take(found)] = entries.take(found)
+            if len(found) == len(entries):
                 return
-            self._entries[slots[is_found]] = entries[is_found]
-            is_left = ~is_found
+            left = np.flatnonzero(~is_found)
             attempt += 1
-            high, low, entries = high[is_left], low[is_left], entries[is_left]
+            high, low, entries = high.take(left), low.take(left), entries.take(left)
             slots = self._probe(high, low, attempt)
 
-    def _probe(self, high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64], attempt: int) -> npt.NDArray[np.uint64]:
+    def _probe(self, high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64], attempt: int) -> Int64s:
         """Where to look next; an odd stride comes by every slot in the end."""
         return self._slots_of(high + np.uint64(attempt) * (low | np.uint64(1)))
 
-    def _slots_of(self, numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    def _slots_of(self, numbers: npt.NDArray[np.uint64]) -> Int64s:
         """Their upper halves, as fractions of the table."""
-        return (numbers >> _HALF) * self._slots >> _HALF
+        slots = numbers >> _HALF
+        slots *= self._slots
+        slots >>= _HALF
+        return slots.view(np.int64)
 
     def find(self, digests: Digests) -> Int64s:
         """Of each key the last offset in the map, -1 where it is not there."""
@@ -122,12 +128,13 @@ class OffsetMap:
         slots = self._slots_of(high)
         attempt = 0
         while len(rows):
-            there = self._high[slots]
-            is_found = (there == high) & (self._low[slots] == low)
-            found[rows[is_found]] = self._entries[slots[is_found]] >> 1
-            is_left = (there != 0) & ~is_found
+            there = self._high.take(slots)
+            is_found = (there == high) & (self._low.take(slots) == low)
+            hits = np.flatnonzero(is_found)
+            found[rows.take(hits)] = self._entries.take(slots.take(hits)) >> 1
+            left = np.flatnonzero((there != 0) & ~is_found)
             attempt += 1
-            rows, high, low = rows[is_left], high[is_left], low[is_left]
+            rows, high, low = rows.take(left), high.take(left), low.take(left)
             slots = self._probe(high, low, attempt)
         return found
 

@@ -9,18 +9,36 @@ Source: org.apache.kafka.common.record.MemoryRecords.filterTo, KIP-534 (delete h
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from core.records.batch_headers import HEADER_DTYPE, BatchHeaders, HeaderRows
+from core.records.batches import Batch
+from core.records.checksum import crc32c
 from core.records.columns import Int64s, RecordPlaces, decode_varints, varint_widths, write_varints, zigzag
+from core.records.compression import CompressionType, compress
 from core.records.legacy_message_set import LegacyRecordBatch, build_message, build_wrapper
-from core.records.record_batch import NO_TIMESTAMP, RecordBatch
+from core.records.record_batch import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    CRC_POSITION,
+    DELETE_HORIZON_FLAG,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_FLAG,
+    RecordBatch,
+)
 from core.records.record_batch_builder import build_batch
 
 Rows = npt.NDArray[np.int64]
+
+_INT32 = struct.Struct(">i")
+_UINT32 = struct.Struct(">I")
 
 
 class Rebuilt(NamedTuple):
@@ -28,58 +46,53 @@ class Rebuilt(NamedTuple):
     max_timestamp: int
 
 
-def rebuild_batches(places: RecordPlaces, rows: Rows, horizons: Sequence[int | None]) -> Iterator[Rebuilt]:
+def rebuild_batches(places: RecordPlaces, rows: Rows, horizons: Int64s) -> Iterator[Rebuilt]:
     """Of each batch of magic 2 that some of the `rows` (of `places`, in order) are of, in order, one with those.
 
-    `horizons`: per batch of `places` the delete horizon that it gets now, ms; None leaves the one that it has, or none.
+    `horizons`: per batch of `places` the delete horizon that it gets now, ms; -1 leaves the one that it has, or none.
     """
     numbers = places.batch_numbers[rows]
     firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
-    batches = [_record_batch(places, int(number)) for number in numbers[firsts]]
     sizes = np.diff(np.append(firsts, len(rows)))
+    headers = _headers(places.batches, numbers[firsts])
+    attributes = headers["attributes"].astype(np.int64)
+    horizons = horizons[numbers[firsts]]
     records = _Records.of(places, rows)
-    timestamps = np.repeat(np.array([b.base_timestamp for b in batches], np.int64), sizes) + records.timestamp_deltas
-    is_append_time = np.array([b.is_log_append_time for b in batches], np.bool_)
-    if is_append_time.any():
-        maxima = np.repeat(np.array([b.max_timestamp for b in batches], np.int64), sizes)
-        timestamps = np.where(np.repeat(is_append_time, sizes), maxima, timestamps)
-    bases = timestamps[firsts]
-    new_horizons = [horizons[number] for number in numbers[firsts].tolist()]
-    for i, (batch, horizon) in enumerate(zip(batches, new_horizons, strict=True)):
-        if horizon is not None:
-            bases[i] = horizon
-        elif batch.delete_horizon_ms is not None:
-            bases[i] = batch.delete_horizon_ms
+    timestamps = np.repeat(headers["base_timestamp"].astype(np.int64), sizes) + records.timestamp_deltas
+    is_append_time = attributes & TIMESTAMP_TYPE_FLAG != 0
+    maxima = headers["max_timestamp"].astype(np.int64)
+    timestamps = np.where(np.repeat(is_append_time, sizes), np.repeat(maxima, sizes), timestamps)
+    has_horizon = attributes & DELETE_HORIZON_FLAG != 0
+    bases = np.where(has_horizon, headers["base_timestamp"], timestamps[firsts])
+    bases = np.where(horizons >= 0, horizons, bases)
     deltas = timestamps - np.repeat(bases, sizes)
     is_shifted = np.logical_or.reduceat(deltas != records.timestamp_deltas, firsts)
     sections = _sections(places.buffer, records, deltas, firsts, is_shifted)
-    newest = np.maximum.reduceat(timestamps, firsts)
-    for i, (batch, section) in enumerate(zip(batches, sections, strict=True)):
-        max_timestamp = batch.max_timestamp if batch.is_log_append_time else int(newest[i])
-        data = build_batch(
-            section,
-            count=int(sizes[i]),
-            base_timestamp=int(bases[i]),
-            max_timestamp=max_timestamp,
-            last_offset_delta=batch.last_offset_delta,
-            base_offset=batch.base_offset,
-            partition_leader_epoch=batch.partition_leader_epoch,
-            compression=batch.compression,
-            producer_id=batch.producer_id,
-            producer_epoch=batch.producer_epoch,
-            base_sequence=batch.base_sequence,
-            is_log_append_time=batch.is_log_append_time,
-            is_transactional=batch.is_transactional,
-            is_control=batch.is_control,
-            has_delete_horizon=new_horizons[i] is not None or batch.delete_horizon_ms is not None,
-        )
-        yield Rebuilt(data, max_timestamp)
+    newest = np.where(is_append_time, maxima, np.maximum.reduceat(timestamps, firsts))
+    headers["attributes"] = np.where(horizons >= 0, attributes | DELETE_HORIZON_FLAG, attributes)
+    headers["base_timestamp"], headers["max_timestamp"], headers["count"] = bases, newest, sizes
+    heads = headers.tobytes()
+    codecs = (attributes & CODEC_MASK).tolist()
+    for i, (section, max_timestamp) in enumerate(zip(sections, newest.tolist(), strict=True)):
+        data = compress(CompressionType(codecs[i]), section) if codecs[i] else section
+        yield Rebuilt(_batch(heads[i * HEADER_SIZE : (i + 1) * HEADER_SIZE], data), max_timestamp)
 
 
-def _record_batch(places: RecordPlaces, number: int) -> RecordBatch:
-    batch = places.batches[number]
-    assert isinstance(batch, RecordBatch)
-    return batch
+def _headers(batches: Sequence[Batch], numbers: npt.NDArray[np.int32]) -> HeaderRows:
+    """Of those batches, to be changed."""
+    if isinstance(batches, BatchHeaders):
+        rows: HeaderRows = batches.rows[numbers]
+        return rows
+    found = [batches[number] for number in numbers.tolist()]
+    data = b"".join(bytes(batch.buffer[batch.start : batch.start + HEADER_SIZE]) for batch in found)
+    return np.frombuffer(bytearray(data), HEADER_DTYPE)
+
+
+def _batch(header: bytes, section: bytes) -> bytes:
+    """Header and section, with the length and the crc that are theirs."""
+    body = header[ATTRIBUTES_POSITION:] + section
+    length = _INT32.pack(len(header) - LOG_OVERHEAD + len(section))
+    return b"".join((header[:8], length, header[LOG_OVERHEAD:CRC_POSITION], _UINT32.pack(crc32c(body)), body))
 
 
 class _Records(NamedTuple):

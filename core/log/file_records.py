@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,9 +10,12 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import Buffer, File
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, entry_size, read_batch, read_header
 from core.records.legacy_message_set import LegacyRecordBatch
-from core.records.record_batch import HEADER_SIZE, MAGIC_POSITION, RecordBatch
+from core.records.record_batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_POSITION, RecordBatch
 
 _READ_BYTES = 256 * 1024
+_LENGTH = struct.Struct(">i")
+_LENGTH_POSITION = 8
+_SMALLEST = HEADER_SIZE - LOG_OVERHEAD
 LARGEST_BATCH = 0x7FFFFFFF
 _HEADERS_BYTES = 4096  # holds the headers of many small batches, costs little more than one header
 
@@ -135,23 +139,60 @@ class FileRecords:
 
         CorruptRecordError where bytes are no batch, one of more than `max_batch_bytes`, or the file ends within one.
         """
+        for data, data_position, starts in self.iter_pieces(
+            position, end, max_batch_bytes=max_batch_bytes, read_bytes=read_bytes
+        ):
+            view = memoryview(data)
+            for start in starts:
+                is_current = data[start + MAGIC_POSITION] == CURRENT_MAGIC
+                kind = RecordBatch if is_current else LegacyRecordBatch
+                yield kind(view, start, data_position + start)
+
+    def iter_pieces(
+        self,
+        position: int = 0,
+        end: int | None = None,
+        *,
+        max_batch_bytes: int = LARGEST_BATCH,
+        read_bytes: int = _READ_BYTES,
+    ) -> Iterator[tuple[bytes, int, list[int]]]:
+        """As `iter_batches`, those together that were read together: the bytes, their position, where in them each
+        batch starts; the last may be followed by a part of the next.
+        """
         stop = self.size_bytes if end is None else end
         while position < stop:
-            data = memoryview(self.file.read_at(min(read_bytes, stop - position), position))
-            size = self._size_at(data, 0, position, stop)
+            data = self.file.read_at(min(read_bytes, stop - position), position)
+            size = self._size_at(memoryview(data), 0, position, stop)
             if size > max_batch_bytes:
                 raise CorruptRecordError(f"batch of {size} bytes", position=position, path=str(self.path))
             if size > len(data):
-                data = memoryview(self.file.read_at(size, position))
-            start = 0
-            while len(data) - start >= ENTRY_HEADER_SIZE:
-                size = self._size_at(data, start, position, stop)
-                if size > len(data) - start:
-                    break
-                is_current = data[start + MAGIC_POSITION] == CURRENT_MAGIC
-                yield RecordBatch(data, start, position) if is_current else LegacyRecordBatch(data, start, position)
-                position += size
-                start += size
+                data = self.file.read_at(size, position)
+            starts: list[int] = []
+            try:
+                start = self._find_starts(data, position, stop, starts)
+            except CorruptRecordError:
+                yield data, position, starts
+                raise
+            yield data, position, starts
+            position += start
+
+    def _find_starts(self, data: bytes, position: int, stop: int, starts: list[int]) -> int:
+        """Appends where each whole batch starts; gives where the last ends. CorruptRecordError as of `_size_at`."""
+        view = memoryview(data)
+        start, last = 0, len(data) - ENTRY_HEADER_SIZE
+        while start <= last:
+            (length,) = _LENGTH.unpack_from(data, start + _LENGTH_POSITION)
+            if data[start + MAGIC_POSITION] == CURRENT_MAGIC and _SMALLEST <= length <= stop - position - start:
+                size = length + LOG_OVERHEAD
+            else:
+                size = self._size_at(view, start, position + start, stop)
+            if size > len(data) - start:
+                if size > stop - position - start:
+                    self._size_at(view, start, position + start, stop)
+                break
+            starts.append(start)
+            start += size
+        return start
 
     def _size_at(self, data: memoryview, start: int, position: int, stop: int) -> int:
         """Of the batch whose first bytes lie at `start` of `data`; CorruptRecordError where it is none or goes beyond

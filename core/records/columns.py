@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.common.errors import CorruptRecordError
+from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch
 from core.records.compression import DEFAULT_LIMIT
 from core.records.record import Headers, encode_records, read_headers
@@ -33,6 +34,17 @@ Bytes8 = npt.NDArray[np.uint8]
 
 _PAD = bytes(16)
 """Behind the last record, so that reading a varint of hostile length stays inside the buffer."""
+
+
+def _keep_freed_memory() -> None:
+    """glibc gives larger blocks back to the system when they are freed, and gets them anew, page by page, which takes
+    longer than the work on them; one that is as large as this, once freed, has it keep those that are smaller
+    (mallopt(3), M_MMAP_THRESHOLD).
+    """
+    np.empty(30 * 1024 * 1024, np.uint8)
+
+
+_keep_freed_memory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +138,15 @@ class RecordPlaces:
 
 @dataclass(frozen=True, slots=True)
 class RecordKeys:
-    """What compaction asks of records: offsets, keys, and whether there is a value; immutable. As `RecordColumns`
-    otherwise.
+    """What compaction asks of records: offsets, keys, and whether there is no value; immutable. Where a batch has a
+    record for each of its offsets, they are taken to be in order, as producers must send them.
     """
 
     places: RecordPlaces
     offsets: Int64s
     key_positions: Int64s
     key_lengths: Int64s
-    value_lengths: Int64s
+    is_tombstone: npt.NDArray[np.bool_]
 
 
 def decode_columns(batches: Sequence[Batch], *, limit: int = DEFAULT_LIMIT) -> RecordColumns:
@@ -150,19 +162,30 @@ def decode_keys(batches: Sequence[Batch], *, limit: int = DEFAULT_LIMIT) -> Reco
     places = locate_records(batches, limit=limit)
     data = np.frombuffer(places.buffer, np.uint8)
     ends = places.ends
-    _, position = decode_varints(data, places.starts)
-    position = skip_varints(data, position + 1)
+    position = skip_varints(data, skip_varints(data, places.starts) + 1)
     ensure(places, position <= ends, "too short for its timestamp")
-    offset_deltas, position = decode_varints(data, position)
+    if isinstance(batches, BatchHeaders) and batches.have_all_offsets:
+        offsets = batches.field("base_offset")[places.batch_numbers] + _numbers_in_batch(places, len(batches))
+        position = skip_varints(data, position)
+    else:
+        base_offsets = np.fromiter((_delta_base(b) for b in batches), np.int64, len(batches))
+        offset_deltas, position = decode_varints(data, position)
+        offsets = base_offsets[places.batch_numbers] + offset_deltas
     ensure(places, position <= ends, "too short for its offset")
     key_lengths, key_positions = decode_varints(data, position)
-    ensure(places, (key_lengths >= -1) & (key_lengths <= ends - key_positions), "key runs over the end")
-    value_lengths, value_positions = decode_varints(data, key_positions + np.maximum(key_lengths, 0))
-    ensure(places, (value_lengths >= -1) & (value_lengths <= ends - value_positions), "value runs over the end")
-    base_offsets = np.fromiter((_delta_base(b) for b in batches), np.int64, len(batches))
-    return RecordKeys(
-        places, base_offsets[places.batch_numbers] + offset_deltas, key_positions, key_lengths, value_lengths
-    )
+    value_positions = key_positions + np.maximum(key_lengths, 0)
+    ensure(places, (key_lengths >= -1) & (value_positions < ends), "key runs over the end")
+    return RecordKeys(places, offsets, key_positions, key_lengths, data.take(value_positions) == _NULL)
+
+
+_NULL = 1
+"""The varint of a length of -1."""
+
+
+def _numbers_in_batch(places: RecordPlaces, batches: int) -> Int64s:
+    """0, 1 .. for the records of each batch."""
+    first_rows = np.searchsorted(places.batch_numbers, np.arange(batches))
+    return np.arange(len(places.starts)) - first_rows[places.batch_numbers]
 
 
 def locate_records(batches: Sequence[Batch], *, limit: int = DEFAULT_LIMIT) -> RecordPlaces:
@@ -182,6 +205,11 @@ def _sections_in_place(batches: Sequence[Batch]) -> tuple[bytes, list[int], list
     """The buffer that uncompressed batches were read into, and where their sections lie in it; None where they are of
     several, or reach its end.
     """
+    if isinstance(batches, BatchHeaders):
+        starts_, sizes_ = batches.starts + HEADER_SIZE, batches.sizes - HEADER_SIZE
+        is_plain = not (batches.field("attributes") & CODEC_MASK).any()
+        is_inside = not len(starts_) or starts_[-1] + sizes_[-1] + len(_PAD) <= len(batches.buffer)
+        return (batches.buffer, starts_.tolist(), sizes_.tolist()) if is_plain and is_inside else None
     whole = batches[0].buffer.obj if batches else None
     if not isinstance(whole, bytes):
         return None
@@ -222,10 +250,11 @@ _SMALLEST_RECORD = 7
 
 def _advances() -> npt.NDArray[np.int32]:
     """By a record's first two bytes, little-endian: how long it is, with its length; 0 where two bytes don't tell."""
-    first, second = np.arange(65536) & 0xFF, np.arange(65536) >> 8
+    pairs = np.arange(65536, dtype=np.int32)
+    first, second = pairs & 0xFF, pairs >> 8
     advances = np.where(first < 128, 1 + (first >> 1), 2 + ((first & 127 | second << 7) >> 1))
     advances[(first & 1 == 1) | ((first >= 128) & (second >= 128))] = 0
-    return advances.astype(np.int32)
+    return advances
 
 
 _ADVANCES = _advances()
@@ -237,9 +266,14 @@ def _hop_abreast(
     """How many records each batch has, and where all of them end, with a step in every batch at once; None where that
     is not worth its while, or where a batch does not add up: in turn, its error is found.
     """
-    if len(batches) < _WORTH_ABREAST or not all(isinstance(batch, RecordBatch) for batch in batches):
+    if len(batches) < _WORTH_ABREAST:
         return None
-    counts = np.fromiter((b.count for b in batches if isinstance(b, RecordBatch)), np.int64, len(batches))
+    if isinstance(batches, BatchHeaders):
+        counts = batches.field("count")
+    elif all(isinstance(batch, RecordBatch) for batch in batches):
+        counts = np.fromiter((b.count for b in batches if isinstance(b, RecordBatch)), np.int64, len(batches))
+    else:
+        return None
     lengths = np.array(sizes, np.int64)
     is_uneven = int(counts.max()) * len(batches) > _MOST_UNEVEN * int(counts.sum())
     if is_uneven or (counts < 0).any() or (counts * _SMALLEST_RECORD > lengths).any():
@@ -255,7 +289,7 @@ def _hop_abreast(
     try:
         for step, width in enumerate(active):
             here = positions[:width]
-            here += _ADVANCES[pairs[here]]
+            here += _ADVANCES.take(pairs[here])
             ends[step, :width] = here
     except IndexError:
         return None
@@ -412,13 +446,13 @@ def decode_varints(data: Bytes8, positions: Int64s) -> tuple[Int64s, Int64s]:
 
     `data` must go on for 10 bytes behind the last position.
     """
-    first = data[positions]
+    first = data.take(positions)
     after = positions + 1
     if not len(first) or first.max() < 128:
         small = first.astype(np.int64)
         return (small >> 1) ^ -(small & 1), after
     value = (first & 0x7F).astype(np.int64)
-    second = data[after]
+    second = data.take(after)
     more = first >= 128
     value |= np.where(more, (second & 0x7F).astype(np.int64) << 7, 0)
     after = after + more
@@ -439,7 +473,7 @@ def decode_varints(data: Bytes8, positions: Int64s) -> tuple[Int64s, Int64s]:
 
 def skip_varints(data: Bytes8, positions: Int64s) -> Int64s:
     """The positions behind the varints at `positions`; the first that is no varint is left where its tenth byte is."""
-    more = data[positions] >= 128
+    more = data.take(positions) >= 128
     after = positions + 1
     if not more.any():
         return after

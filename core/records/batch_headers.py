@@ -1,0 +1,109 @@
+"""Headers of many batches of magic 2 at once, as columns: for work that is done per batch, or on all of their records.
+
+The layout is that of record_batch.py; `HEADER_DTYPE` is its table for NumPy, big-endian as on the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+from core.records.batches import Batch
+from core.records.checksum import crc32c
+from core.records.record_batch import ATTRIBUTES_POSITION, HEADER_SIZE, LOG_OVERHEAD, RecordBatch
+
+Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_FIELDS = {
+    "base_offset": (0, ">i8"),
+    "length": (8, ">i4"),
+    "partition_leader_epoch": (12, ">i4"),
+    "magic": (16, "i1"),
+    "crc": (17, ">u4"),
+    "attributes": (21, ">i2"),
+    "last_offset_delta": (23, ">i4"),
+    "base_timestamp": (27, ">i8"),
+    "max_timestamp": (35, ">i8"),
+    "producer_id": (43, ">i8"),
+    "producer_epoch": (51, ">i2"),
+    "base_sequence": (53, ">i4"),
+    "count": (57, ">i4"),
+}
+
+HEADER_DTYPE = np.dtype(
+    {
+        "names": list(_FIELDS),
+        "formats": [format_ for _, format_ in _FIELDS.values()],
+        "offsets": [position for position, _ in _FIELDS.values()],
+        "itemsize": HEADER_SIZE,
+    }
+)
+
+HeaderRows = npt.NDArray[np.void]
+"""Of `HEADER_DTYPE`."""
+
+
+def header_rows(buffer: bytes, starts: Int64s) -> HeaderRows:
+    """The headers at `starts` of the buffer, which holds them whole; a copy, which may be written to."""
+    data = np.frombuffer(buffer, np.uint8)
+    rows: HeaderRows = data[starts[:, None] + np.arange(HEADER_SIZE)].view(HEADER_DTYPE).reshape(len(starts))
+    return rows
+
+
+class BatchHeaders(Sequence[Batch]):
+    """Batches of magic 2 that lie whole in one buffer; immutable. As a sequence, each as a `RecordBatch`, made when it
+    is asked for. `position` is where the buffer lies in its file.
+    """
+
+    def __init__(self, buffer: bytes, starts: Int64s, position: int = 0) -> None:
+        self.buffer = buffer
+        self.starts = starts
+        self.position = position
+        self.rows = header_rows(buffer, starts)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @overload
+    def __getitem__(self, number: int) -> Batch: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Batch]: ...
+    def __getitem__(self, number: int | slice) -> Batch | Sequence[Batch]:
+        if isinstance(number, slice):
+            return [self[n] for n in range(*number.indices(len(self)))]
+        start = int(self.starts[number])
+        return RecordBatch(memoryview(self.buffer), start, self.position + start)
+
+    def select(self, rows: Mask) -> BatchHeaders:
+        return BatchHeaders(self.buffer, self.starts[rows], self.position)
+
+    def next_offsets(self) -> Int64s:
+        return self.field("base_offset") + self.field("last_offset_delta") + 1
+
+    @property
+    def have_all_offsets(self) -> bool:
+        """Whether each batch says that it has a record for each of its offsets."""
+        return bool((self.rows["count"] == self.rows["last_offset_delta"] + 1).all())
+
+    def field(self, name: str) -> Int64s:
+        """One field of all headers."""
+        return self.rows[name].astype(np.int64)
+
+    @property
+    def sizes(self) -> Int64s:
+        """Bytes of each batch, header and all."""
+        return self.field("length") + LOG_OVERHEAD
+
+    def ensure_valid(self) -> None:
+        """CorruptRecordError for the first batch whose stored crc is not that of its bytes."""
+        view = memoryview(self.buffer)
+        ends = (self.starts + self.sizes).tolist()
+        starts = (self.starts + ATTRIBUTES_POSITION).tolist()
+        computed = [crc32c(view[start:end]) for start, end in zip(starts, ends, strict=True)]
+        if computed != self.rows["crc"].tolist():
+            for batch in self:
+                batch.ensure_valid()
