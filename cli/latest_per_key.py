@@ -30,7 +30,7 @@ def read_latest(source: RecordSource, starts: Offsets, ends: Offsets) -> Iterato
             digests = key_digest.digest(with_key.buffer, with_key.key_positions, with_key.key_lengths)
             offset_map.put(digests, with_key.offsets, with_key.value_lengths < 0)
         latest = offset_map.latest()
-        offsets = latest.offsets[~latest.is_tombstone]
+        offsets = np.delete(latest.offsets, latest.tombstones)
         for _, columns in read_columns(source, *of_partition):
             places = np.searchsorted(offsets, columns.offsets)
             rows = np.append(offsets, -1)[places] == columns.offsets

@@ -155,6 +155,7 @@ class Broker:
             lambda work, then=None: self.run_cleaning(work, then),
             lambda log, paths: self._delete_later(paths, log.config.file_delete_delay_ms),
             self.replicas.on_flush_failed,
+            self._scrubber.examine,
             self.clock,
             self._filesystem,
         )

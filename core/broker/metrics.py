@@ -35,6 +35,7 @@ def broker_metrics(broker: Broker) -> Iterator[Metric]:
     yield from _topic_metrics(broker)
     yield from _partition_metrics(broker)
     yield from _replica_metrics(broker)
+    yield from _cleaner_metrics(broker)
     yield from _group_metrics(broker)
     yield from _session_metrics(broker)
     if broker.dispatcher.metrics is not None:
@@ -106,6 +107,18 @@ def _replica_metrics(broker: Broker) -> Iterator[Metric]:
         ("delayedoperation",),
         [(("Fetch",), for_records), (("Produce",), for_flush)],
     )
+
+
+def _cleaner_metrics(broker: Broker) -> Iterator[Metric]:
+    cleaner = broker.log_cleaner
+    prefix = "kafka_log_logcleanermanager"
+    uncleanable = len(cleaner.uncleanable)
+    yield _gauge(f"{prefix}_uncleanable_partitions_count", "Partitions that can't be cleaned.", uncleanable)
+    yield _gauge(f"{prefix}_uncleanable_bytes", "Bytes of their logs.", cleaner.uncleanable_bytes)
+    dirty = round(100 * cleaner.max_dirty_ratio)
+    yield _gauge(f"{prefix}_max_dirty_percent", "Of the compacted log that is dirtiest, the dirty part.", dirty)
+    idle_ms = broker.clock.now_ms() - cleaner.last_run_ms
+    yield _gauge(f"{prefix}_time_since_last_run_ms", "Since the cleaner looked at the logs, ms.", idle_ms)
 
 
 def _group_metrics(broker: Broker) -> Iterator[Metric]:

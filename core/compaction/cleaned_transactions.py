@@ -7,7 +7,7 @@ Told every transactional and control batch in order of offsets (org.apache.kafka
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from core.index.transaction_index import AbortedTransaction
 from core.records.control_record import read_end_transaction_marker
@@ -17,15 +17,12 @@ from core.records.record_batch import RecordBatch
 class CleanedTransactions:
     """Owned by one task."""
 
-    def __init__(
-        self, aborted: Sequence[AbortedTransaction], on_marker_kept: Callable[[AbortedTransaction], None] | None = None
-    ) -> None:
-        """`aborted`: by first offset. `on_marker_kept` is told each aborted transaction whose marker stays, for the new
-        segment's transaction index.
-        """
+    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
+        """`aborted`: by first offset."""
         self._aborted = aborted
         self._next = 0
-        self._on_marker_kept = on_marker_kept
+        self.kept: list[AbortedTransaction] = []
+        """Those whose markers stay, for the new segment's transaction index."""
         self._ongoing_aborted: dict[int, tuple[AbortedTransaction, bool]] = {}  # and whether a batch of it was seen
         self._ongoing_committed: set[int] = set()
 
@@ -62,6 +59,5 @@ class CleanedTransactions:
         aborted, is_seen = self._ongoing_aborted.pop(batch.producer_id, (None, False))
         if aborted is None or not is_seen:
             return True
-        if self._on_marker_kept is not None:
-            self._on_marker_kept(aborted)
+        self.kept.append(aborted)
         return False

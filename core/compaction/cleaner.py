@@ -32,7 +32,6 @@ from core.compaction.log_to_clean import LogToClean
 from core.compaction.offset_map import LatestOffsets, OffsetMap
 from core.compaction.retained_records import Rebuilt, Rows, empty_batch, rebuild_batches, rebuild_legacy
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
-from core.index.transaction_index import AbortedTransaction
 from core.log.log_segment import LogSegment
 from core.log.open_files import OpenFiles
 from core.records.batch_headers import BatchHeaders
@@ -90,11 +89,9 @@ class _Cleaning:
         self._stats = cleaner.stats
         self._key_digest = KeyDigest()
         self.map = OffsetMap(cleaner.dedupe_buffer_bytes, cleaner.load_factor)
-        self._latest = LatestOffsets(np.empty(0, np.int64), np.empty(0, np.bool_))
-        self._tombstones_before = np.zeros(1, np.int64)
+        self._latest = LatestOffsets(np.empty(0, np.int64), np.empty(0, np.int32))
         self._dirty_without_key = 0
-        self._out: CleanedSegment | None = None
-        self._transactions = CleanedTransactions(log.aborted, self._on_marker_kept)
+        self._transactions = CleanedTransactions(log.aborted)
 
     # --- the map
 
@@ -136,7 +133,6 @@ class _Cleaning:
 
     def clean_groups(self, end_offset: int) -> Iterator[CleanedSegment]:
         self._latest = self.map.latest()
-        self._tombstones_before = np.append(0, np.cumsum(self._latest.is_tombstone))
         numbers = [n for n, segment in enumerate(self._log.segments) if segment.base_offset < end_offset]
         for group in _group_by_size(self._log, numbers):
             cleaned = self._clean_group(group)
@@ -150,7 +146,6 @@ class _Cleaning:
         log = self._log
         segments = [log.segments[number] for number in numbers]
         out = CleanedSegment(log.directory, [s.base_offset for s in segments], log.config, self._cleaner.filesystem)
-        self._out = out
         is_changed = len(segments) > 1 or not self._cleaner.leaves_unchanged
         for number in numbers:
             is_legacy_kept = self._keeps_legacy_tombstones(number)
@@ -158,6 +153,8 @@ class _Cleaning:
             with _telling(segment):
                 for group in self._groups(segment, 0):
                     is_changed |= self._copy(group, out, keeps_legacy_tombstones=is_legacy_kept)
+        while self._transactions.kept:
+            out.add_aborted(self._transactions.kept.pop(0))
         if not is_changed:
             out.discard()
             return None
@@ -169,10 +166,6 @@ class _Cleaning:
         segments = self._log.segments
         clean = [segment for segment in segments if segment.base_offset < self._log.first_dirty_offset]
         return not clean or segments[number].modified_ms > clean[-1].modified_ms - self._log.config.delete_retention_ms
-
-    def _on_marker_kept(self, aborted: AbortedTransaction) -> None:
-        assert self._out is not None
-        self._out.add_aborted(aborted)
 
     def _copy(self, batches: Group, out: CleanedSegment, *, keeps_legacy_tombstones: bool) -> bool:
         """Copies what stays; whether that is less, or else, than what there was."""
@@ -207,7 +200,7 @@ class _Cleaning:
         next_offsets = headers.next_offsets()
         starts, stops = np.searchsorted(offsets, bases), np.searchsorted(offsets, next_offsets)
         kept = stops - starts
-        has_tombstone = self._tombstones_before[stops] > self._tombstones_before[starts]
+        has_tombstone = self._latest.have_tombstone(starts, stops)
         is_rebuilt = (kept > 0) & ((kept < counts) | has_tombstone)
         rebuilt = self._rebuild_dirty(headers.select(is_rebuilt), starts[is_rebuilt], kept[is_rebuilt])
         stays_empty = self._stay_empty(headers, next_offsets) & (kept == 0)
@@ -240,8 +233,8 @@ class _Cleaning:
         before = np.cumsum(kept) - kept
         latest = np.repeat(starts - before, kept) + np.arange(int(kept.sum()))
         rows = np.repeat(first_rows - headers.field("base_offset"), kept) + self._latest.offsets[latest]
-        tombstones = self._tombstones_before[starts + kept] > self._tombstones_before[starts]
-        return rebuild_batches(places, rows, np.where(tombstones, self._new_horizon, _NO_HORIZON))
+        has_tombstone = self._latest.have_tombstone(starts, starts + kept)
+        return rebuild_batches(places, rows, np.where(has_tombstone, self._new_horizon, _NO_HORIZON))
 
     def _stay_empty(self, headers: BatchHeaders, next_offsets: Rows) -> npt.NDArray[np.bool_]:
         """Which batches stay though they keep no record."""
@@ -314,11 +307,11 @@ class _Cleaning:
         bases = np.fromiter((v.batch.base_offset for v in verdicts), np.int64, len(verdicts))
         ends = np.fromiter((v.batch.next_offset for v in verdicts), np.int64, len(verdicts))
         starts, stops = np.searchsorted(offsets, bases), np.searchsorted(offsets, ends)
-        tombstones = self._tombstones_before[stops] - self._tombstones_before[starts]
-        for verdict, start, stop, dead in zip(
-            verdicts, starts.tolist(), stops.tolist(), tombstones.tolist(), strict=True
+        has_tombstone = self._latest.have_tombstone(starts, stops)
+        for verdict, start, stop, is_dead in zip(
+            verdicts, starts.tolist(), stops.tolist(), has_tombstone.tolist(), strict=True
         ):
-            verdict.settle(offsets[start:stop] - verdict.batch.base_offset, needs_horizon=dead > 0)
+            verdict.settle(offsets[start:stop] - verdict.batch.base_offset, needs_horizon=is_dead)
             self._stats.superseded += verdict.count - verdict.kept
 
     def _settle_by_keys(self, verdicts: Sequence[_Verdict], *, keeps_legacy_tombstones: bool) -> None:

@@ -39,6 +39,7 @@ class LogCleaner:
         run: RunInBackground,
         delete_later: Callable[[PartitionLog, list[Path]], None],
         on_log_failed: Callable[[PartitionLog, OSError], None],
+        on_damage: Callable[[PartitionLog, CorruptRecordError], None],
         clock: Clock,
         filesystem: FileSystem,
         *,
@@ -48,6 +49,7 @@ class LogCleaner:
         self._run = run
         self._delete_later = delete_later
         self._on_log_failed = on_log_failed
+        self._on_damage = on_damage
         self._clock = clock
         self._filesystem = filesystem
         self._make_process = make_process
@@ -56,8 +58,9 @@ class LogCleaner:
         self._tried_ms: dict[TopicPartition, int] = {}
         self.uncleanable: dict[TopicPartition, PlogError] = {}
         """Why a log was given up."""
-        self.max_compaction_delay_ms = 0
-        """How long the oldest of the dirty segments waits beyond `max.compaction.lag.ms`."""
+        self.max_dirty_ratio = 0.0
+        """Of all compacted logs, when it last looked."""
+        self.last_run_ms = clock.now_ms()
 
     def is_cleaning(self, partition: TopicPartition) -> bool:
         """Whether its sealed segments must stay as they are, but for what the cleaner does."""
@@ -76,7 +79,8 @@ class LogCleaner:
             self._idle.clear()
 
     def _find_filthiest(self, retry_ms: int) -> tuple[PartitionLog, CleanablePart] | None:
-        now_ms = self._clock.now_ms()
+        now_ms = self.last_run_ms = self._clock.now_ms()
+        self.max_dirty_ratio = 0.0
         best: tuple[bool, float] = False, -1.0
         found = None
         for partition, log in self._log_manager.logs.items():
@@ -92,6 +96,7 @@ class LogCleaner:
             except OSError as error:
                 self._try_later(log, access_error(error, log.directory, "read"))
                 continue
+            self.max_dirty_ratio = max(self.max_dirty_ratio, part.cleanable_ratio)
             rank = part.is_overdue, part.cleanable_ratio
             if part.is_worth_cleaning(log.config) and rank > best:
                 best, found = rank, (log, part)
@@ -180,13 +185,19 @@ class LogCleaner:
         else:
             cleaning.process.close()
 
-    def _give_up(self, log: PartitionLog, reason: PlogError) -> None:
+    def _give_up(self, log: PartitionLog, reason: CorruptRecordError) -> None:
         self.uncleanable[log.partition] = reason
+        self._on_damage(log, reason)
         _log.error("%s is uncleanable: %s; see plog verify %s", log.partition, reason, log.directory)
 
     def _try_later(self, log: PartitionLog, reason: PlogError) -> None:
         self._tried_ms[log.partition] = self._clock.now_ms()
         _log.error("%s could not be cleaned: %s", log.partition, reason)
+
+    @property
+    def uncleanable_bytes(self) -> int:
+        logs = self._log_manager.logs
+        return sum(logs[partition].size_bytes for partition in self.uncleanable if partition in logs)
 
     def forget(self, partition: TopicPartition) -> None:
         """The partition is deleted: what was wrong with it is another's no more."""

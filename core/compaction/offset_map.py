@@ -29,13 +29,21 @@ _HALF = np.uint64(32)
 _FIRST_SLOTS = 1 << 14
 _GROWTH = 4
 _GROWS_AT = 0.5
+_MOVED_SLOTS = 1 << 15
 
 
 class LatestOffsets(NamedTuple):
-    """Of every key its last offset, in order, and whether the record there is a tombstone."""
+    """Of every key its last offset, in order; and which of those, by number, are of tombstones."""
 
     offsets: Int64s
-    is_tombstone: npt.NDArray[np.bool_]
+    tombstones: npt.NDArray[np.int32]
+
+    def have_tombstone(self, starts: Int64s, stops: Int64s) -> npt.NDArray[np.bool_]:
+        """Whether there is a tombstone among the offsets of each range of numbers [start, stop)."""
+        found: npt.NDArray[np.bool_] = np.searchsorted(self.tombstones, starts) < np.searchsorted(
+            self.tombstones, stops
+        )
+        return found
 
 
 class OffsetMap:
@@ -77,10 +85,11 @@ class OffsetMap:
         return taken
 
     def _grow(self) -> None:
-        is_taken = self._high != 0
-        digests, entries = Digests(self._high[is_taken], self._low[is_taken]), self._entries[is_taken]
+        columns = self._high, self._low, self._entries
         self._make_table(min(_GROWTH * int(self._slots), self._most_slots))
-        self._put(digests, entries)
+        for start in range(0, len(columns[0]), _MOVED_SLOTS):
+            rows = start + np.flatnonzero(columns[0][start : start + _MOVED_SLOTS])
+            self._put(Digests(columns[0].take(rows), columns[1].take(rows)), columns[2].take(rows))
 
     def _put(self, digests: Digests, entries: Int64s) -> None:
         high, low = digests
@@ -141,9 +150,9 @@ class OffsetMap:
     def latest(self) -> LatestOffsets:
         entries = self._entries[self._high != 0]
         entries.sort()
-        is_tombstone = (entries & 1).astype(np.bool_)
+        tombstones = np.flatnonzero(entries.astype(np.int8) & 1).astype(np.int32)
         entries >>= 1
-        return LatestOffsets(entries, is_tombstone)
+        return LatestOffsets(entries, tombstones)
 
     def advance(self, offset: int) -> None:
         """The log is in the map up to that offset: what lies there has no keys."""

@@ -193,6 +193,8 @@ def test_real_damage_is_found_before_anything_is_replaced(broker: Broker) -> Non
     before = len(log.segments)
     tick(broker)
     assert isinstance(broker.log_cleaner.uncleanable[T0], CorruptRecordError)
+    assert broker.log_cleaner.uncleanable_bytes == log.size_bytes
+    assert [gap.start_offset for gap in log.gaps] == [1]  # readers are told, and topic describe says so
     assert len(log.segments) == before
 
 
