@@ -40,11 +40,15 @@ _DEDUPE_BUFFER_BYTES = 128 * 1024 * 1024
 _CHUNK = 200_000
 
 
-def write_log(directory: Path, records: int, keys: int) -> int:
+def write_log(directory: Path, records: int, keys: int, min_cleanable_dirty_ratio: str = "0.01") -> int:
     """Gives the log's bytes."""
     random = np.random.default_rng(7)
     broker = open_broker(directory, SystemClock())
-    configs = {"min_cleanable_dirty_ratio": "0.01", "segment_bytes": str(_SEGMENT_BYTES), "retention_ms": "-1"}
+    configs = {
+        "min_cleanable_dirty_ratio": min_cleanable_dirty_ratio,
+        "segment_bytes": str(_SEGMENT_BYTES),
+        "retention_ms": "-1",
+    }
     add_topic(broker, "t", 1, **configs)
     log = broker.replicas.find("t", 0).log
     noise = random.bytes(1 << 20)

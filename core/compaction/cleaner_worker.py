@@ -16,7 +16,7 @@ from core.compaction.cleaner_process import CleanerSettings, parse_log
 from core.compaction.log_to_clean import LogToClean
 from core.log.segment_swap import begin_swap
 
-_NICENESS = 10
+_NICENESS = 19
 """Who produces and consumes goes first."""
 
 
