@@ -54,7 +54,7 @@ class Cleaner:
     """Owned by one task; one log at a time. Without a `filesystem` nothing is written, only counted.
 
     `leaves_unchanged`: a segment that would come out as it was is left alone. `on_bytes` is told how many bytes were
-    read since the last time, to be shown, held back or broken off.
+    read or written since the last time, to be shown, held back or broken off.
     """
 
     dedupe_buffer_bytes: int = 128 * 1024 * 1024
@@ -152,7 +152,9 @@ class _Cleaning:
             segment = self._open(number)
             with _telling(segment):
                 for group in self._groups(segment, 0):
+                    written = out.size_bytes
                     is_changed |= self._copy(group, out, keeps_legacy_tombstones=is_legacy_kept)
+                    self._cleaner.on_bytes(out.size_bytes - written)
         while self._transactions.kept:
             out.add_aborted(self._transactions.kept.pop(0))
         if not is_changed:

@@ -30,7 +30,7 @@ from core.log.log_config import LogConfig
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """Of one cleaner. `max_bytes_per_second`: of log, read."""
+    """Of one cleaner. `max_bytes_per_second`: of log, read and written."""
 
     dedupe_buffer_bytes: int
     load_factor: float

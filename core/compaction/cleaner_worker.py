@@ -16,6 +16,9 @@ from core.compaction.cleaner_process import CleanerSettings, parse_log
 from core.compaction.log_to_clean import LogToClean
 from core.log.segment_swap import begin_swap
 
+_CREDIT_SECONDS = 1.0
+"""So much of what was not used may be used later."""
+
 _NICENESS = 19
 """Who produces and consumes goes first."""
 
@@ -40,7 +43,7 @@ def _clean(log: LogToClean, now_ms: int, settings: CleanerSettings, filesystem: 
         settings.dedupe_buffer_bytes,
         settings.load_factor,
         filesystem,
-        on_bytes=_Throttle(settings.max_bytes_per_second),
+        on_bytes=Throttle(settings.max_bytes_per_second),
     )
     for segment in cleaner.clean(log, now_ms):
         begin_swap(log.directory, [segment.base_offset], filesystem)
@@ -55,12 +58,18 @@ def _answer(**fields: object) -> None:
     sys.stdout.flush()
 
 
-class _Throttle:
+class Throttle:
     """Sleeps as long as it takes to stay at so many bytes a second; ends the process once its parent is gone."""
 
-    def __init__(self, bytes_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        bytes_per_second: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._bytes_per_second = bytes_per_second
         self._clock = clock
+        self._sleep = sleep
         self._parent = os.getppid()
         self._due = clock()
 
@@ -68,6 +77,6 @@ class _Throttle:
         if os.getppid() != self._parent:
             sys.exit(1)
         now = self._clock()
-        self._due = max(self._due, now) + size_bytes / self._bytes_per_second
+        self._due = max(self._due, now - _CREDIT_SECONDS) + size_bytes / self._bytes_per_second
         if self._due > now:
-            time.sleep(self._due - now)
+            self._sleep(self._due - now)

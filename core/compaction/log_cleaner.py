@@ -86,6 +86,8 @@ class LogCleaner:
         for partition, log in self._log_manager.logs.items():
             if not log.config.is_compacted or partition in self._cleanings or partition in self.uncleanable:
                 continue
+            if len(log.segments) == 1:
+                continue  # the active one
             if now_ms - self._tried_ms.get(partition, -retry_ms) < retry_ms:
                 continue
             try:

@@ -204,7 +204,9 @@ def test_what_if_says_what_a_setting_would_save(directory: Path) -> None:
     assert (now["what"], now["saved_bytes"]) == ("waits", 0)
     assert then["settings"] == "min.compaction.lag.ms=0"
     (plan,) = read_json(0, "compact", str(directory))
-    assert then["saved_bytes"] == plan["bytes_before"] - plan["bytes_after"] > 1000
+    saved = plan["bytes_before"] - plan["bytes_after"]  # a horizon, that is the time, is in what is compressed
+    assert then["saved_bytes"] == pytest.approx(saved, abs=50)
+    assert saved > 1000
     assert fingerprint(directory) == before
 
 

@@ -436,3 +436,25 @@ def test_offsets_expire(broker: Broker) -> None:
     broker.housekeep()
     assert committed(broker) == (0, -1)
     assert broker.groups.groups == {}
+
+
+def test_the_groups_log_is_compacted(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    settings = {"offsets_topic_num_partitions": "1", "log_cleaner_backoff_ms": "1000"}
+    broker = open_broker(tmp_path / "data", clock, **settings)
+    add_topic(broker, partitions=2)
+    for offset in range(300):
+        for group in ("a", "b"):
+            assert commit(broker, group, offset) == ErrorCode.NONE
+    log = broker.replicas.find("__consumer_offsets", 0).log
+    log.roll()
+    size = log.size_bytes
+    clock.advance(1000)
+    broker.housekeep()
+    assert log.size_bytes < size / 50
+    assert committed(broker, "a") == committed(broker, "b") == (0, 299)
+    broker.close()
+    again = open_broker(tmp_path / "data", clock, **settings)
+    again.group_log.load_all()
+    assert committed(again, "a") == committed(again, "b") == (0, 299)
+    again.close()

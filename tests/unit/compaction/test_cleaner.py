@@ -19,6 +19,8 @@ from tests.support.compaction import compact, log_files
 from tests.support.golden import case
 from tests.support.logs import NOW, append, append_marker, fingerprint, make_batch, open_log
 
+FROM_KAFKA = ["v1_multisegment", "grouped", "txn_multisegment", "compacted_txn", "compacted_zstd", "v1_gzip_compacted"]
+
 Wanted = list[tuple[int, bytes | None, bytes | None]]
 
 
@@ -228,7 +230,9 @@ def test_old_messages(tmp_path: Path, magic: int) -> None:
     assert [r for b in batches(log) for r in b.records()] == records[8:]
 
 
-@pytest.mark.parametrize("name", ["v1_multisegment", "grouped", "txn_multisegment"])
+@pytest.mark.parametrize(
+    "name", ["v1_multisegment", "grouped", "txn_multisegment", "compacted_txn", "compacted_zstd", "v1_gzip_compacted"]
+)
 def test_what_kafka_wrote_is_cleaned_as_a_replay_says(tmp_path: Path, name: str) -> None:
     shutil.copytree(case(name).directory, tmp_path / "t-0")
     log = open_log(tmp_path / "t-0")
