@@ -72,7 +72,8 @@ def compact(
         _what_if(paths, options, parse_settings(what_if), output)
     else:
         plans = [plan for path in paths for plan in _plans(path, options, apply=apply)]
-        write_rows([_plan_row(plan, is_done=apply) for plan in plans], _PLAN, output)
+        rows = [_plan_row(plan, is_done=apply) for plan in plans]
+        write_rows(rows, _columns(rows, _PLAN, output), output)
         _say_summary(plans, is_done=apply)
         raise typer.Exit(1 if any(plan.refusal is not None for plan in plans) else 0)
 
@@ -93,6 +94,13 @@ def _compaction(path: Path, options: CompactionOptions) -> Iterator[Compaction]:
         yield Compaction(path, options, on_bytes=lambda size: progress.add(0, size))
     finally:
         progress.done()
+
+
+def _columns(rows: Sequence[Row], columns: Sequence[str], output: OutputFormat) -> list[str]:
+    """A table shows the columns that say something."""
+    if output is not OutputFormat.table:
+        return list(columns)
+    return [name for name in columns if any(row[name] for row in rows)]
 
 
 def _what(plan: CompactionPlan, *, is_done: bool = False) -> str:
@@ -152,7 +160,7 @@ def _explain(paths: Sequence[Path], options: CompactionOptions, key: bytes | Non
             for partition in compaction.partitions():
                 with compaction.opened(partition) as opened:
                     rows += [row(partition, found) for found in CompactionExplainer(opened, now_ms).explain(key)]
-    write_rows(rows, _EXPLAIN, output)
+    write_rows(rows, _columns(rows, _EXPLAIN, output), output)
     if key is not None and not rows:
         say(f"no record with key {key.decode()!r}")
         raise typer.Exit(1)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.common.clock import Clock, SystemClock
-from core.common.errors import CorruptRecordError
+from core.common.errors import AccessError, CorruptRecordError, KafkaError, UsageError
 from core.common.filesystem import FileSystem, access_error
 from core.common.shadow_filesystem import ShadowFileSystem, link_tree
 from core.common.topic_partition import TopicPartition
@@ -95,7 +95,15 @@ class Compaction:
         filesystem: FileSystem | None = None,
         on_bytes: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._reader = DirectoryReader(path)
+        try:
+            parse_topic_configs(options.overrides)
+        except KafkaError as error:
+            raise UsageError(str(error)) from error
+        try:
+            self._reader = DirectoryReader(path)
+        except AccessError as error:
+            error.hint = "name partition folders, or a data directory"
+            raise
         self._root = self._reader.root
         self._is_alone = path.resolve() != self._root.resolve()
         self._surroundings = DirectorySurroundings(self._root)
@@ -103,7 +111,6 @@ class Compaction:
         self._clock = clock or SystemClock()
         self._filesystem = filesystem or FileSystem()
         self._on_bytes = on_bytes
-        parse_topic_configs(options.overrides)
 
     def partitions(self) -> list[TopicPartition]:
         """Those of compacted topics; of a partition's own folder, that one."""
