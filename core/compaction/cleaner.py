@@ -16,7 +16,7 @@ Source: org.apache.kafka.storage.internals.log.Cleaner; docs/compaction.md has t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,14 +24,14 @@ import numpy.typing as npt
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
+from core.compaction.batch_verdict import BatchVerdict
 from core.compaction.cleaned_segment import CleanedSegment
 from core.compaction.cleaned_transactions import CleanedTransactions
 from core.compaction.cleaner_stats import CleanerStats
 from core.compaction.key_digest import KeyDigest
-from core.compaction.log_to_clean import LogToClean
+from core.compaction.log_to_clean import LogToClean, group_by_size
 from core.compaction.offset_map import LatestOffsets, OffsetMap
-from core.compaction.retained_records import Rebuilt, Rows, empty_batch, rebuild_batches, rebuild_legacy
-from core.index.abstract_index import MAX_RELATIVE_OFFSET
+from core.compaction.retained_records import Rebuilt, Rows, empty_batch, rebuild_batches
 from core.log.log_segment import LogSegment
 from core.log.open_files import OpenFiles
 from core.records.batch_headers import BatchHeaders
@@ -134,7 +134,7 @@ class _Cleaning:
     def clean_groups(self, end_offset: int) -> Iterator[CleanedSegment]:
         self._latest = self.map.latest()
         numbers = [n for n, segment in enumerate(self._log.segments) if segment.base_offset < end_offset]
-        for group in _group_by_size(self._log, numbers):
+        for group in group_by_size(self._log, numbers):
             cleaned = self._clean_group(group)
             if cleaned is not None:
                 yield cleaned
@@ -250,10 +250,10 @@ class _Cleaning:
     def _new_horizon(self) -> int:
         return self._now_ms + self._log.config.delete_retention_ms
 
-    def _judge(self, batch: Batch) -> _Verdict:
+    def _judge(self, batch: Batch) -> BatchVerdict:
         """As far as the header tells."""
         batch.ensure_valid()
-        verdict = _Verdict(batch)
+        verdict = BatchVerdict(batch)
         if not isinstance(batch, RecordBatch):
             return verdict
         may_discard = self._transactions.may_discard(batch)
@@ -285,7 +285,7 @@ class _Cleaning:
 
     # --- the records
 
-    def _open_batches(self, verdicts: Sequence[_Verdict], *, keeps_legacy_tombstones: bool) -> None:
+    def _open_batches(self, verdicts: Sequence[BatchVerdict], *, keeps_legacy_tombstones: bool) -> None:
         """Settles what headers don't tell, and opens what is made anew."""
         self._settle_dirty([v for v in verdicts if not v.is_settled and self._is_dirty(v.batch)])
         unsettled = [v for v in verdicts if not v.is_settled]
@@ -303,7 +303,7 @@ class _Cleaning:
             and batch.delete_horizon_ms is None
         )
 
-    def _settle_dirty(self, verdicts: Sequence[_Verdict]) -> None:
+    def _settle_dirty(self, verdicts: Sequence[BatchVerdict]) -> None:
         """By the offsets in the map alone."""
         offsets = self._latest.offsets
         bases = np.fromiter((v.batch.base_offset for v in verdicts), np.int64, len(verdicts))
@@ -316,7 +316,7 @@ class _Cleaning:
             verdict.settle(offsets[start:stop] - verdict.batch.base_offset, needs_horizon=is_dead)
             self._stats.superseded += verdict.count - verdict.kept
 
-    def _settle_by_keys(self, verdicts: Sequence[_Verdict], *, keeps_legacy_tombstones: bool) -> None:
+    def _settle_by_keys(self, verdicts: Sequence[BatchVerdict], *, keeps_legacy_tombstones: bool) -> None:
         """By each record's key."""
         batches = [v.batch for v in verdicts]
         keys = decode_keys(batches)
@@ -361,7 +361,7 @@ class _Cleaning:
             return keeps_legacy_tombstones
         return batch.delete_horizon_ms is None or self._now_ms < batch.delete_horizon_ms
 
-    def _rebuild(self, verdicts: Sequence[_Verdict]) -> None:
+    def _rebuild(self, verdicts: Sequence[BatchVerdict]) -> None:
         if not verdicts:
             return
         places = locate_records([v.batch for v in verdicts])
@@ -422,80 +422,3 @@ def _telling(segment: LogSegment) -> Iterator[None]:
         yield
     except CorruptRecordError as error:
         raise error.in_file(segment.records.path) from None
-
-
-@dataclass(slots=True)
-class _Verdict:
-    """What becomes of a batch. `rows`: the numbers of the records that stay; all, until it is settled otherwise."""
-
-    batch: Batch
-    count: int = 0
-    kept: int = 0
-    rows: Rows = field(default_factory=lambda: np.empty(0, np.int64))
-    is_settled: bool = False
-    stays_empty: bool = False
-    needs_horizon: bool = False
-    rebuilt: bytes | None = None
-    max_timestamp: int = 0
-
-    def __post_init__(self) -> None:
-        self.max_timestamp = self.batch.max_timestamp
-        if isinstance(self.batch, RecordBatch):
-            self.count = self.kept = self.batch.count
-
-    def drop(self) -> None:
-        self.settle(np.empty(0, np.int64), needs_horizon=False)
-
-    def settle(self, rows: Rows, *, needs_horizon: bool) -> None:
-        self.rows = rows
-        self.kept = len(rows)
-        self.needs_horizon = needs_horizon
-        self.is_settled = True
-
-    @property
-    def is_rebuilt(self) -> bool:
-        """Whether records stay, but not the batch as it is."""
-        return self.kept > 0 and (self.kept < self.count or self.needs_horizon)
-
-    @property
-    def is_changed(self) -> bool:
-        return self.rebuilt is not None or self.kept < self.count or (self.count == 0 and not self.stays_empty)
-
-    def data(self) -> bytes | memoryview | None:
-        """The batch as it is to be written; None where it goes."""
-        batch = self.batch
-        if self.rebuilt is not None:
-            return self.rebuilt
-        if self.kept == 0 and self.count:
-            return empty_batch(batch) if self.stays_empty and isinstance(batch, RecordBatch) else None
-        if self.kept < self.count:
-            assert not isinstance(batch, RecordBatch)
-            rebuilt = rebuild_legacy(batch, self.rows.tolist())
-            self.max_timestamp = rebuilt.max_timestamp
-            return rebuilt.data
-        if self.count == 0 and not self.stays_empty:
-            return None
-        return batch.buffer[batch.start : batch.start + batch.size_bytes]
-
-
-def _group_by_size(log: LogToClean, numbers: Iterable[int]) -> Iterator[list[int]]:
-    """Numbers of segments that fit into one, by their sizes of before."""
-    group: list[int] = []
-    for number in numbers:
-        if group and not _fits(log, group, number):
-            yield group
-            group = []
-        group.append(number)
-    if group:
-        yield group
-
-
-def _fits(log: LogToClean, group: Sequence[int], number: int) -> bool:
-    segments = [log.segments[n] for n in (*group, number)]
-    last_offset = log.end_offset_of(number) - 1
-    return (
-        sum(s.size_bytes for s in segments) <= log.config.segment_bytes
-        and sum(s.offset_index_bytes for s in segments) <= log.config.segment_index_bytes
-        and sum(s.time_index_bytes for s in segments) <= log.config.segment_index_bytes
-        and (not segments[-1].size_bytes or last_offset - segments[0].base_offset <= MAX_RELATIVE_OFFSET)
-    )

@@ -13,7 +13,7 @@ Source: org.apache.kafka.storage.internals.log.LogCleanerManager, LogToClean.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.common.topic_partition import TopicPartition
+from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.transaction_index import AbortedTransaction
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_segment import LogSegment
@@ -192,4 +193,27 @@ def _describe(segment: LogSegment) -> SegmentToClean:
         segment.offset_index.size_bytes,
         segment.time_index.size_bytes,
         segment.records.path.stat().st_mtime_ns // 1_000_000,
+    )
+
+
+def group_by_size(log: LogToClean, numbers: Iterable[int]) -> Iterator[list[int]]:
+    """Numbers of segments that fit into one, by their sizes of before."""
+    group: list[int] = []
+    for number in numbers:
+        if group and not _fits(log, group, number):
+            yield group
+            group = []
+        group.append(number)
+    if group:
+        yield group
+
+
+def _fits(log: LogToClean, group: Sequence[int], number: int) -> bool:
+    segments = [log.segments[n] for n in (*group, number)]
+    last_offset = log.end_offset_of(number) - 1
+    return (
+        sum(s.size_bytes for s in segments) <= log.config.segment_bytes
+        and sum(s.offset_index_bytes for s in segments) <= log.config.segment_index_bytes
+        and sum(s.time_index_bytes for s in segments) <= log.config.segment_index_bytes
+        and (not segments[-1].size_bytes or last_offset - segments[0].base_offset <= MAX_RELATIVE_OFFSET)
     )

@@ -164,7 +164,7 @@ def write_turn(root: Path, turn: int) -> None:
 
 
 def assert_kafka_serves(directory: Path) -> None:
-    """A real broker opens what plog cleaned, a real client reads it, and Kafka's own dump finds nothing wrong."""
+    """A real broker opens what plog cleaned, real clients read it, and Kafka's own dump finds nothing wrong."""
     wanted = {tp: committed(directory / str(tp)) for tp in ALL}
     with KafkaServer(directory, log_cleaner_enable="false") as server:
         consumer = Consumer(
@@ -183,7 +183,19 @@ def assert_kafka_serves(directory: Path) -> None:
             else:
                 found[tp].append((message.offset() or 0, message.key(), message.value()))
         consumer.close()
-    assert found == wanted
+        assert found == wanted
+        for topic in RETENTION_MS:
+            printed = run_tool(
+                "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", server.address,
+                "--topic", topic, "--from-beginning",
+                "--isolation-level", "read_committed", "--formatter-property", "print.value=false",
+                "--formatter-property", "print.offset=true", "--formatter-property", "print.partition=true",
+                "--max-messages", str(sum(len(records) for tp, records in wanted.items() if tp.topic == topic)),
+                "--timeout-ms", "30000",
+            )  # fmt: skip
+            lines = sorted(printed.stdout.decode().splitlines())
+            offsets = [(tp.partition, r[0]) for tp, records in wanted.items() if tp.topic == topic for r in records]
+            assert lines == sorted(f"Partition:{number}\tOffset:{offset}" for number, offset in offsets), printed.stderr
     logs = ",".join(str(path) for tp in ALL[::5] for path in sorted((directory / str(tp)).glob("*.log")))
     dumped = run_tool("org.apache.kafka.tools.DumpLogSegments", "--print-data-log", "--files", logs)
     assert dumped.returncode == 0
