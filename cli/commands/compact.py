@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -146,7 +147,7 @@ def _explain(paths: Sequence[Path], options: CompactionOptions, key: bytes | Non
             "partition": str(partition),
             "offset": found.offset,
             "timestamp": time_text(found.timestamp) if found.timestamp >= 0 else None,
-            "key": None if found.key is None else format_text(as_utf8(found.key)),
+            "key": None if found.key is None else _printable(format_text(as_utf8(found.key))),
             "tombstone": found.is_tombstone,
             "fate": "goes" if found.goes else "stays",
             "reason": found.reason.value,
@@ -164,6 +165,11 @@ def _explain(paths: Sequence[Path], options: CompactionOptions, key: bytes | Non
     if key is not None and not rows:
         say(f"no record with key {key.decode()!r}")
         raise typer.Exit(1)
+
+
+def _printable(text: str) -> str:
+    """Internal topics' keys are not for terminals."""
+    return text if text.isprintable() else json.dumps(text, ensure_ascii=False)
 
 
 def _what_if(paths: Sequence[Path], options: CompactionOptions, changes: dict[str, str], output: OutputFormat) -> None:

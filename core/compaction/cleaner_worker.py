@@ -54,8 +54,11 @@ def _clean(log: LogToClean, now_ms: int, settings: CleanerSettings, filesystem: 
 
 
 def _answer(**fields: object) -> None:
-    sys.stdout.write(json.dumps(fields) + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(json.dumps(fields) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # the parent was killed; nobody wants to hear of it
+        os._exit(1)
 
 
 class Throttle:
