@@ -117,8 +117,17 @@ def _plan_row(plan: CompactionPlan, *, is_done: bool) -> Row:
     if plan.stats is not None:
         row |= {name: getattr(plan.stats, name) for name in _PLAN if hasattr(plan.stats, name)}
         row["clean_up_to"] = plan.end_offset
-    row["why"] = plan.refusal or plan.waits
+    row["why"] = plan.refusal or plan.waits or (None if is_done else _more_rounds(plan))
     return {name: row.get(name) for name in _PLAN}
+
+
+def _more_rounds(plan: CompactionPlan) -> str | None:
+    if plan.part is None or plan.end_offset >= plan.part.first_uncleanable_offset:
+        return None
+    return (
+        f"the first round: the keys up to offset {plan.part.first_uncleanable_offset} don't fit "
+        "--dedupe-buffer-size; --apply goes on to the end"
+    )
 
 
 def _say_summary(plans: Sequence[CompactionPlan], *, is_done: bool) -> None:

@@ -156,6 +156,7 @@ class Broker:
             lambda log, paths: self._delete_later(paths, log.config.file_delete_delay_ms),
             self.replicas.on_flush_failed,
             self._scrubber.examine,
+            self.clean_logs,
             self.clock,
             self._filesystem,
         )

@@ -36,7 +36,7 @@ from core.log.log_segment import LogSegment
 from core.log.open_files import OpenFiles
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import CURRENT_MAGIC, Batch, group_batches, read_batch
-from core.records.columns import RecordKeys, decode_keys, locate_records
+from core.records.columns import RecordKeys, decode_keys
 from core.records.record_batch import (
     CODEC_MASK,
     CONTROL_FLAG,
@@ -44,6 +44,7 @@ from core.records.record_batch import (
     TRANSACTIONAL_FLAG,
     RecordBatch,
 )
+from core.records.record_places import locate_records
 
 READ_BYTES = 4 * 1024 * 1024
 """How much is read, and decoded, at a time: enough that a step over all of it is worth its overhead."""

@@ -16,6 +16,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -52,10 +53,15 @@ class LogCleaned:
 
 
 class CleanerProcess:
-    """The parent's side. Its methods wait, and may be called from any thread, by one at a time."""
+    """The parent's side. Its methods wait, and may be called from any thread, by one at a time; `close` by another
+    meanwhile.
+    """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._starting = threading.Lock()
+        self.is_closed = False
+        """Once it is, it stays so."""
 
     def begin(self, log: LogToClean, now_ms: int, settings: CleanerSettings) -> SegmentReady | LogCleaned:
         """CorruptRecordError where the log is not sound; PlogError where the disk refuses, or the process dies."""
@@ -66,7 +72,10 @@ class CleanerProcess:
         return self._ask({})
 
     def _ask(self, message: dict[str, Any]) -> SegmentReady | LogCleaned:
-        process = self._process = self._process or _start()
+        with self._starting:
+            if self.is_closed:
+                raise PlogError("the cleaner's process was ended")
+            process = self._process = self._process or _start()
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -81,8 +90,10 @@ class CleanerProcess:
         return _parse_answer(json.loads(line))
 
     def close(self) -> None:
-        """Ends the process; what it had not finished is thrown away by the next cleaning, or the next start."""
-        process, self._process = self._process, None
+        """Ends the process; what it had not finished the next cleaning throws away, or the next start."""
+        with self._starting:
+            self.is_closed = True
+            process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()

@@ -14,7 +14,7 @@ from core.common.filesystem import FileSystem, access_error
 from core.compaction.cleaner import Cleaner
 from core.compaction.cleaner_process import CleanerSettings, parse_log
 from core.compaction.log_to_clean import LogToClean
-from core.log.segment_swap import begin_swap
+from core.log.segment_swap import begin_swap, drop_swaps
 
 _CREDIT_SECONDS = 1.0
 """So much of what was not used may be used later."""
@@ -39,6 +39,7 @@ def main() -> None:
 
 
 def _clean(log: LogToClean, now_ms: int, settings: CleanerSettings, filesystem: FileSystem) -> None:
+    drop_swaps(log.directory, filesystem)
     cleaner = Cleaner(
         settings.dedupe_buffer_bytes,
         settings.load_factor,

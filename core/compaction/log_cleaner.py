@@ -40,6 +40,7 @@ class LogCleaner:
         delete_later: Callable[[PartitionLog, list[Path]], None],
         on_log_failed: Callable[[PartitionLog, OSError], None],
         on_damage: Callable[[PartitionLog, CorruptRecordError], None],
+        on_idle: Callable[[], None],
         clock: Clock,
         filesystem: FileSystem,
         *,
@@ -50,12 +51,15 @@ class LogCleaner:
         self._delete_later = delete_later
         self._on_log_failed = on_log_failed
         self._on_damage = on_damage
+        self._on_idle = on_idle
         self._clock = clock
         self._filesystem = filesystem
         self._make_process = make_process
         self._cleanings: dict[TopicPartition, _Cleaning] = {}
         self._idle: list[CleanerProcess] = []
         self._tried_ms: dict[TopicPartition, int] = {}
+        self._is_looking = False
+        self._is_closed = False
         self.uncleanable: dict[TopicPartition, PlogError] = {}
         """Why a log was given up."""
         self.max_dirty_ratio = 0.0
@@ -67,12 +71,17 @@ class LogCleaner:
         return partition in self._cleanings
 
     def step(self, settings: CleanerSettings, threads: int, retry_ms: int) -> None:
-        """Begins to clean what needs it, at most `threads` logs at once."""
-        while len(self._cleanings) < threads:
-            found = self._find_filthiest(retry_ms)
-            if found is None:
-                break
-            self._begin(*found, settings)
+        """Begins to clean what needs it, at most `threads` logs at once. To be called now and then, and when `on_idle`
+        says so: a cleaning has ended.
+        """
+        if self._is_looking or self._is_closed:
+            return
+        self._is_looking = True
+        try:
+            while len(self._cleanings) < threads and (found := self._find_filthiest(retry_ms)) is not None:
+                self._begin(*found, settings)
+        finally:
+            self._is_looking = False
         if not self._cleanings:
             for process in self._idle:
                 process.close()
@@ -94,7 +103,7 @@ class LogCleaner:
                 part = find_cleanable_part(log, self._log_manager.clean_offsets.get(partition), now_ms)
             except CorruptRecordError as error:
                 self._give_up(log, error)
-                return None
+                continue
             except OSError as error:
                 self._try_later(log, access_error(error, log.directory, "read"))
                 continue
@@ -149,6 +158,8 @@ class LogCleaner:
         else:
             self._end(cleaning)
             self._try_later(log, answer)
+        if log.partition not in self._cleanings:
+            self._on_idle()
 
     def _swap(self, cleaning: _Cleaning, ready: SegmentReady) -> None:
         log = cleaning.log
@@ -161,6 +172,8 @@ class LogCleaner:
         self._delete_later(log, deleted)
 
         def ask() -> SegmentReady | LogCleaned:
+            if cleaning.process.is_closed:
+                raise PlogError("broken off")
             settle_swap(log.directory, ready.base_offset, self._filesystem)
             return cleaning.process.go_on()
 
@@ -182,7 +195,7 @@ class LogCleaner:
 
     def _end(self, cleaning: _Cleaning, *, keeps_process: bool = True) -> None:
         del self._cleanings[cleaning.log.partition]
-        if keeps_process:
+        if keeps_process and not cleaning.process.is_closed:
             self._idle.append(cleaning.process)
         else:
             cleaning.process.close()
@@ -202,12 +215,18 @@ class LogCleaner:
         return sum(logs[partition].size_bytes for partition in self.uncleanable if partition in logs)
 
     def forget(self, partition: TopicPartition) -> None:
-        """The partition is deleted: what was wrong with it is another's no more."""
+        """The partition is deleted: what is being done to it ends, and what was wrong with it is not the next one's of
+        that name.
+        """
+        cleaning = self._cleanings.get(partition)
+        if cleaning is not None:
+            cleaning.process.close()
         self.uncleanable.pop(partition, None)
         self._tried_ms.pop(partition, None)
 
     def close(self) -> None:
-        """Breaks off what is under way; the log's files are in order at every moment."""
+        """For good. Breaks off what is under way; the log's files are in order at every moment."""
+        self._is_closed = True
         for cleaning in self._cleanings.values():
             cleaning.process.close()
         for process in self._idle:

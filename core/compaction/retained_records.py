@@ -19,7 +19,6 @@ import numpy.typing as npt
 from core.records.batch_headers import HEADER_DTYPE, BatchHeaders, HeaderRows
 from core.records.batches import Batch
 from core.records.checksum import crc32c
-from core.records.columns import Int64s, RecordPlaces, decode_varints, varint_widths, write_varints, zigzag
 from core.records.compression import CompressionType, compress
 from core.records.legacy_message_set import LegacyRecordBatch, build_message, build_wrapper
 from core.records.record_batch import (
@@ -34,6 +33,8 @@ from core.records.record_batch import (
     RecordBatch,
 )
 from core.records.record_batch_builder import build_batch
+from core.records.record_places import RecordPlaces
+from core.records.varint_columns import Int64s, decode_varints, varint_widths, write_varints, zigzag
 
 Rows = npt.NDArray[np.int64]
 

@@ -111,6 +111,7 @@ class Compaction:
         self._clock = clock or SystemClock()
         self._filesystem = filesystem or FileSystem()
         self._on_bytes = on_bytes
+        self._cleaned_up_to: dict[TopicPartition, int] = {}
 
     def partitions(self) -> list[TopicPartition]:
         """Those of compacted topics; of a partition's own folder, that one."""
@@ -168,7 +169,8 @@ class Compaction:
         )
 
     def _checkpoint(self, partition: TopicPartition) -> int | None:
-        return self._offsets(CLEANER_CHECKPOINT).get(partition)
+        """What was cleaned here comes first: a folder on its own has no checkpoint."""
+        return self._cleaned_up_to.get(partition, self._offsets(CLEANER_CHECKPOINT).get(partition))
 
     def _offsets(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -269,6 +271,9 @@ class Compaction:
         except CorruptRecordError as error:
             self._drop_cleaned(directory)
             return replace(plan, refusal=f"{error}; mend it first: plog recover {directory}")
+        except OSError:
+            self._drop_cleaned(directory)
+            raise
         if self._options.rolls:
             self._write_active_segment(opened)
         self._swap(directory, cleaned, cleaner.stats)
@@ -298,7 +303,8 @@ class Compaction:
             self._filesystem.write_atomic(opened.directory / snapshot, content)
 
     def _write_checkpoint(self, partition: TopicPartition, end_offset: int) -> None:
-        """Where the folder is one of a data directory's."""
+        """On the disk where the folder is one of a data directory's."""
+        self._cleaned_up_to[partition] = end_offset
         if (self._root / META_PROPERTIES).exists():
             offsets = self._offsets(CLEANER_CHECKPOINT) | {partition: end_offset}
             write_offset_checkpoint(self._root / CLEANER_CHECKPOINT, offsets, self._filesystem)

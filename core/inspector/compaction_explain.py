@@ -21,8 +21,9 @@ from core.compaction.log_to_clean import Bound
 from core.compaction.offset_map import NO_LIMIT_BYTES, OffsetMap
 from core.inspector.compaction import OpenedLog, waits_for
 from core.records.batches import group_batches
-from core.records.columns import Int64s, RecordColumns, decode_columns
+from core.records.columns import RecordColumns, decode_columns
 from core.records.record_batch import RecordBatch
+from core.records.varint_columns import Int64s
 
 
 class Reason(Enum):

@@ -65,6 +65,19 @@ def settle_swap(directory: Path, base_offset: int, filesystem: FileSystem) -> No
     filesystem.sync_directory(directory)
 
 
+def drop_swaps(directory: Path, filesystem: FileSystem) -> None:
+    """What a cleaning left that ended between two steps: a segment that nobody swapped in must not come in at the next
+    start, over what was written since. OSError as the disk says.
+    """
+    swaps = list(directory.glob(f"*{SWAP_SUFFIX}"))
+    if not swaps:
+        return
+    filesystem.sync_directory(directory)  # those that have their names already keep them
+    for path in sorted(swaps, key=lambda path: not path.name.endswith(LOG_SUFFIX + SWAP_SUFFIX)):
+        filesystem.unlink(path)
+    filesystem.sync_directory(directory)
+
+
 def finish_swaps(directory: Path, filesystem: FileSystem) -> None:
     """Step 3, for whatever a crash left; what had not come to step 3 goes, and so do `.deleted` files.
 

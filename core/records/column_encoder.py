@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core.records.columns import Bytes8, Int64s, varint_widths, write_varints, zigzag
+from core.records.varint_columns import Bytes8, Int64s, varint_widths, write_varints, zigzag
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,24 @@ def test_keys_that_do_not_fit_are_done_in_rounds(directory: Path, tmp_path: Path
     assert values("t", "--data-dir", str(directory)) == values("t", "--data-dir", str(other))
 
 
+def test_a_copied_folder_on_its_own_is_done_in_rounds_too(tmp_path: Path) -> None:
+    """Without a data directory's checkpoints round about it."""
+    log = open_log(tmp_path / "t-0", segment_bytes=500)
+    for number in range(60):
+        append(log, make_batch(b"%d" % number, key=b"k%d" % (number % 30)))
+    log.close()
+    small = [str(tmp_path / "t-0"), *COMPACT, "--roll", "--dedupe-buffer-size", "300"]
+    (plan,) = read_json(0, "compact", *small)
+    assert plan["clean_up_to"] < 60
+    assert plan["why"] == (
+        "the first round: the keys up to offset 60 don't fit --dedupe-buffer-size; --apply goes on to the end"
+    )
+    (done,) = read_json(0, "compact", *small, "--apply")
+    assert (done["records_after"], done["clean_up_to"], done["why"]) == (30, 60, None)
+    assert values("t", "--data-dir", str(tmp_path)) == [f"{n} k{n % 30} {n}" for n in range(30, 60)]
+    assert ok("verify", str(tmp_path)) == b""
+
+
 def test_the_active_segment_is_compacted_once_it_is_rolled(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0")
     for number in range(3):

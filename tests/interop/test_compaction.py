@@ -33,12 +33,16 @@ from tests.support.oracle import requires_kafka, run_tool
 pytestmark = [requires_kafka, pytest.mark.java]
 
 PARTITIONS = 12
-SEGMENT_BYTES = 3000
-RETENTION_MS = {"kept": 3_600_000, "gone": 0}
-"""delete.retention.ms of each topic."""
+RETENTION_MS = {"kept": 3_600_000, "gone": 0, "plain": 3_600_000}
+"""delete.retention.ms of each topic. In `plain` nobody writes transactions, and nothing is compressed."""
 
+SEGMENT_BYTES = {"kept": 3000, "gone": 3000, "plain": 40_000}
 ALL = [TopicPartition(topic, number) for topic in RETENTION_MS for number in range(PARTITIONS)]
 CODECS = (CompressionType.NONE,), (CompressionType.NONE,), tuple(CompressionType)
+
+
+def is_compressed(tp: TopicPartition) -> bool:
+    return tp.topic != "plain" and len(CODECS[tp.partition % 3]) > 1
 
 
 def write(broker: Broker, topic: str, seed: int, *, is_last: bool) -> None:
@@ -49,11 +53,12 @@ def write(broker: Broker, topic: str, seed: int, *, is_last: bool) -> None:
             log,
             random,
             SystemClock().now_ms() - 100_000,
-            codecs=CODECS[number % len(CODECS)],
+            codecs=CODECS[number % 3] if is_compressed(log.partition) else CODECS[0],
+            with_transactions=topic != "plain",
             keys=random.choice((3, 12, 200)),
             producer_id=1000 * seed + 10 * number,
         )
-        writer.write(random.randint(20, 120))
+        writer.write(random.randint(20, 120) * (4 if topic == "plain" else 1))
         if not is_last or random.random() < 0.7:
             writer.end_all()
         log.roll()
@@ -72,9 +77,9 @@ def clean_by_kafka(directory: Path, expected: dict[TopicPartition, int]) -> None
             time.sleep(0.2)
 
 
-def clean_by_plog(directory: Path, checkpoint: int | None, retention_ms: int, now_ms: int) -> int:
+def clean_by_plog(directory: Path, topic: str, checkpoint: int | None, retention_ms: int, now_ms: int) -> int:
     config = LogConfig(
-        cleanup_policy=frozenset({"compact"}), segment_bytes=SEGMENT_BYTES, delete_retention_ms=retention_ms
+        cleanup_policy=frozenset({"compact"}), segment_bytes=SEGMENT_BYTES[topic], delete_retention_ms=retention_ms
     )
     log = load_log(directory, TopicPartition("t", 0), config, LogSettings(SystemClock(), FileSystem())).log
     log.update_high_watermark(log.log_end_offset)
@@ -94,6 +99,11 @@ def what_is_in(directory: Path) -> Counter[str]:
             met["marker"] += batch.is_control
     met["aborted"] = sum(path.stat().st_size for path in directory.glob("*.txnindex"))
     return met
+
+
+def has_many(directory: Path) -> bool:
+    """Whether a segment has so many batches that they are worked on together."""
+    return max(len(list(iter_batches(memoryview(data)))) for data in log_files(directory).values()) > 40
 
 
 def horizons(directory: Path) -> set[int]:
@@ -136,18 +146,20 @@ def test_kafkas_cleaner_and_plogs_leave_the_same(tmp_path: Path) -> None:
         before, planned = tmp_path / f"before-{turn}", tmp_path / f"planned-{turn}"
         shutil.copytree(root, before)
         shutil.copytree(root, planned)
-        expected = {tp: clean_by_plog(planned / str(tp), checkpoints.get(tp), 0, 0) for tp in ALL}
+        met["many plain"] += sum(has_many(before / str(tp)) for tp in ALL if tp.topic == "plain")
+        expected = {tp: clean_by_plog(planned / str(tp), tp.topic, checkpoints.get(tp), 0, 0) for tp in ALL}
         clean_by_kafka(root, expected)
         for tp, offset in expected.items():
             new = horizons(root / str(tp)) - horizons(before / str(tp))
             retention_ms = RETENTION_MS[tp.topic]
             now_ms = new.pop() - retention_ms if new else SystemClock().now_ms()
             assert not new
-            assert clean_by_plog(before / str(tp), checkpoints.get(tp), retention_ms, now_ms) == offset
+            assert clean_by_plog(before / str(tp), tp.topic, checkpoints.get(tp), retention_ms, now_ms) == offset
             met += what_is_in(root / str(tp))
-            assert_same(before / str(tp), root / str(tp), is_compressed=len(CODECS[tp.partition % 3]) > 1)
+            assert_same(before / str(tp), root / str(tp), is_compressed=is_compressed(tp))
         checkpoints = expected
     assert all(met[what] > 20 for what in ("empty", "partial", "horizon", "marker", "aborted")), met
+    assert met["many plain"] > 20, met
     assert_kafka_serves(before)
 
 
@@ -155,7 +167,9 @@ def write_turn(root: Path, turn: int) -> None:
     broker = open_broker(root, SystemClock())
     for topic, retention_ms in RETENTION_MS.items():
         if turn == 1:
-            add_topic(broker, topic, PARTITIONS, internal_segment_bytes=str(SEGMENT_BYTES), index_interval_bytes="300")
+            add_topic(
+                broker, topic, PARTITIONS, internal_segment_bytes=str(SEGMENT_BYTES[topic]), index_interval_bytes="300"
+            )
         broker.set_configs(ConfigResourceType.TOPIC, topic, {"cleanup.policy": "delete"})  # takes records without keys
         write(broker, topic, turn, is_last=turn == 3)
         configs = {"cleanup.policy": "compact", "retention.ms": "-1", "delete.retention.ms": str(retention_ms)}

@@ -38,6 +38,7 @@ class RandomWriter:
         codecs: Sequence[CompressionType] = tuple(CompressionType),
         keys: int = 12,
         with_nulls: bool = True,
+        with_transactions: bool = True,
         producer_id: int = 100,
     ) -> None:
         self._log = log
@@ -47,7 +48,7 @@ class RandomWriter:
         self._keys = keys
         self._with_nulls = with_nulls
         self._sequences = {producer_id + n: 0 for n in range(4)}
-        self._transactional = (producer_id, producer_id + 1)
+        self._transactional = (producer_id, producer_id + 1) if with_transactions else ()
         self._open: dict[int, list[Record]] = {}
         self.latest: Latest = {}
 

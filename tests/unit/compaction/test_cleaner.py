@@ -2,20 +2,24 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from core.common.errors import CorruptRecordError
-from core.compaction.cleaner import Cleaner
+from core.compaction import cleaner as cleaner_module
+from core.compaction.cleaned_segment import CleanedSegment
+from core.compaction.cleaner import Cleaner, _Cleaning
 from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
 from core.log.partition_log import PartitionLog
+from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch, iter_batches
 from core.records.compression import CompressionType
 from core.records.legacy_message_set import build_message, build_wrapper
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of
-from tests.support.compaction import compact, log_files
+from tests.support.compaction import RandomWriter, compact, log_files
 from tests.support.golden import case
 from tests.support.logs import NOW, append, append_marker, fingerprint, make_batch, open_log
 
@@ -242,6 +246,45 @@ def test_what_kafka_wrote_is_cleaned_as_a_replay_says(tmp_path: Path, name: str)
     left = {r.key: (r.offset, r.value) for b in batches(log) if not b.is_control for r in b.records()}
     assert left == latest
     assert sum(b.count for b in batches(log) if isinstance(b, RecordBatch) and not b.is_control) in (0, len(latest))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_batches_all_at_once_and_one_by_one_leave_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Of plain and idempotent producers, in three rounds, the second with a map that fills."""
+    log = open_log(tmp_path / "many" / "t-0", segment_bytes=30_000, delete_retention_ms=50)
+    writer = RandomWriter(
+        log, Random(seed), NOW, codecs=[CompressionType.NONE], keys=(5, 60, 3000)[seed % 3], with_transactions=False
+    )
+    checkpoint: int | None = None
+    taken = 0
+    copy_dirty = _Cleaning._copy_dirty
+
+    def count(self: _Cleaning, headers: BatchHeaders, out: CleanedSegment) -> bool:
+        nonlocal taken
+        taken += len(headers) > 40
+        return copy_dirty(self, headers, out)
+
+    monkeypatch.setattr(_Cleaning, "_copy_dirty", count)
+    for turn, buffer_bytes in enumerate((1 << 20, 30 * 32, 1 << 20)):
+        writer.write(300)
+        log.roll()
+        log.flush()
+        other = shutil.copytree(log.directory, tmp_path / f"one-{turn}" / "t-0")
+        options = {"now_ms": NOW + 100 * turn, "dedupe_buffer_bytes": buffer_bytes}
+        with monkeypatch.context() as patched:
+            patched.setattr(cleaner_module, "_are_plain", lambda _: False)
+            slow = open_log(other, segment_bytes=30_000, delete_retention_ms=50)
+            slow_end, slow_cleaner = compact(slow, checkpoint, **options)
+            slow.close()
+        checkpoint, cleaner = compact(log, checkpoint, **options)
+        log.close()
+        assert log_files(log.directory) == log_files(other)
+        assert (checkpoint, cleaner.stats) == (slow_end, slow_cleaner.stats)
+        log = open_log(log.directory, segment_bytes=30_000, delete_retention_ms=50)
+        writer.continue_on(log)
+    assert taken > 3
 
 
 def test_indexes_of_a_cleaned_segment_find_what_is_there(tmp_path: Path) -> None:

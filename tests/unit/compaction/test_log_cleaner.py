@@ -15,6 +15,7 @@ from core.common.config_def import ConfigResourceType
 from core.common.errors import CorruptRecordError, PlogError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
+from core.compaction import log_cleaner
 from core.compaction.cleaned_segment import CleanedSegment
 from core.compaction.cleaner import Cleaner
 from core.compaction.cleaner_process import (
@@ -25,10 +26,11 @@ from core.compaction.cleaner_process import (
     format_log,
     parse_log,
 )
-from core.compaction.log_to_clean import LogToClean
+from core.compaction.log_to_clean import CleanablePart, LogToClean, find_cleanable_part
 from core.log.checkpoint_file import read_offset_checkpoint
 from core.log.file_names import CLEANER_CHECKPOINT
-from core.log.segment_swap import begin_swap
+from core.log.partition_log import PartitionLog
+from core.log.segment_swap import begin_swap, drop_swaps
 from tests.support.broker import Background, add_topic, fetch, open_broker, produce, records_of
 from tests.support.logs import NOW, make_batch
 
@@ -36,12 +38,13 @@ T0 = TopicPartition("t", 0)
 
 
 class InlineProcess(CleanerProcess):
-    """Does in this process what a child does; `failure` is raised instead, once."""
+    """Does in this process what a child does; `failure` is raised instead, once. Unlike a child it can be used again
+    once it was closed.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.failure: PlogError | None = None
-        self.is_closed = False
         self._segments: Iterator[CleanedSegment] = iter(())
         self._cleaner = Cleaner()
 
@@ -49,6 +52,8 @@ class InlineProcess(CleanerProcess):
         if self.failure is not None:
             failure, self.failure = self.failure, None
             raise failure
+        self.is_closed = False
+        drop_swaps(log.directory, FileSystem())
         self._cleaner = Cleaner(settings.dedupe_buffer_bytes, settings.load_factor, FileSystem())
         self._segments = self._cleaner.clean(parse_log(format_log(log)), now_ms)
         return self.go_on()
@@ -209,6 +214,57 @@ def test_where_the_disk_refuses_it_is_tried_again(broker: Broker, process: Inlin
     assert T0 in broker.log_manager.clean_offsets
 
 
+def test_after_a_damaged_log_the_next_is_taken_in_the_same_step(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_compacted(broker)
+    add_compacted(broker, "u")
+    fill(broker)
+    fill(broker, topic="u")
+
+    def find(log: PartitionLog, checkpoint: int | None, now_ms: int) -> CleanablePart:
+        if log.partition == T0:
+            raise CorruptRecordError("not a header", position=7, path="x.log")
+        return find_cleanable_part(log, checkpoint, now_ms)
+
+    monkeypatch.setattr(log_cleaner, "find_cleanable_part", find)
+    tick(broker)
+    assert list(broker.log_cleaner.uncleanable) == [T0]
+    assert list(broker.log_manager.clean_offsets) == [TopicPartition("u", 0)]
+
+
+def test_when_a_cleaning_ends_the_next_begins_at_once(broker: Broker) -> None:
+    """The next log, and the next round of one whose keys do not fit."""
+    broker.close()
+    small = {"log_cleaner_backoff_ms": "1000", "log_cleaner_dedupe_buffer_size": "150"}
+    broker = open_broker(broker.directory, clock=ManualClock(NOW), **small)
+    broker.log_cleaner._make_process = InlineProcess
+    background = Background()
+    broker.run_cleaning = background
+    for topic in ("t", "u"):
+        add_compacted(broker, topic, min_cleanable_dirty_ratio="0.001")
+        fill(broker, topic=topic)
+    tick(broker)
+    rounds = 0
+    while background.waiting:
+        assert not (broker.log_cleaner.is_cleaning(T0) and broker.log_cleaner.is_cleaning(TopicPartition("u", 0)))
+        background.run()
+        rounds += 1
+    for topic in ("t", "u"):
+        log = broker.replicas.find(topic, 0).log
+        assert broker.log_manager.clean_offsets[log.partition] == log.segments.active.base_offset
+    assert rounds > 10
+    broker.close()
+
+
+def test_a_closed_cleaner_begins_nothing(broker: Broker, process: InlineProcess) -> None:
+    add_compacted(broker)
+    fill(broker)
+    broker.log_cleaner.close()
+    tick(broker)
+    assert T0 not in broker.log_manager.clean_offsets
+
+
 def test_a_topic_deleted_meanwhile(broker: Broker, process: InlineProcess) -> None:
     add_compacted(broker)
     fill(broker)
@@ -222,6 +278,35 @@ def test_a_topic_deleted_meanwhile(broker: Broker, process: InlineProcess) -> No
     then()
     assert process.is_closed
     assert not broker.log_cleaner.is_cleaning(T0)
+
+
+def test_a_topic_deleted_and_made_anew_while_a_segment_is_swapped_in(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path / "data", clock=ManualClock(NOW), log_cleaner_backoff_ms="1000")
+    started: list[CleanerProcess] = []
+
+    def make_process() -> CleanerProcess:
+        started.append(CleanerProcess())
+        return started[-1]
+
+    broker.log_cleaner._make_process = make_process
+    background = Background()
+    add_compacted(broker)
+    fill(broker)
+    broker.run_cleaning = background
+    tick(broker)
+    background.run()  # a segment has its place, and `.swap` besides
+    assert list((tmp_path / "data" / "t-0").glob("*.swap"))
+    broker.delete_topic("t")
+    assert started[0].is_closed
+    assert started[0]._process is None
+    add_compacted(broker)
+    fill(broker, 10)
+    before = sorted(path.name for path in (tmp_path / "data" / "t-0").iterdir())
+    background.run()
+    assert started[0]._process is None
+    assert sorted(path.name for path in (tmp_path / "data" / "t-0").iterdir()) == before
+    assert not broker.log_cleaner.is_cleaning(T0)
+    broker.close()
 
 
 def test_segments_that_are_being_cleaned_are_not_deleted_by_retention(broker: Broker) -> None:
@@ -287,26 +372,35 @@ def test_a_process_of_its_own(tmp_path: Path) -> None:
     broker.close()
 
 
+class ProcessThatDies(CleanerProcess):
+    """When its second segment is ready."""
+
+    def go_on(self) -> SegmentReady | LogCleaned:
+        super().go_on()
+        self.close()
+        raise PlogError("the cleaner's process ended before its work did")
+
+
 def test_a_process_that_dies_costs_nothing_but_time(tmp_path: Path) -> None:
     broker = open_broker(tmp_path / "data", clock=ManualClock(NOW), log_cleaner_backoff_ms="1000")
     add_compacted(broker)
     fill(broker)
-    process = CleanerProcess()
-    broker.log_cleaner._make_process = lambda: process
-    begin = process.begin
-
-    def begin_and_die(log: LogToClean, now_ms: int, settings: CleanerSettings) -> SegmentReady | LogCleaned:
-        begin(log, now_ms, settings)
-        process.close()
-        raise PlogError("the cleaner's process ended before its work did")
-
-    process.begin = begin_and_die  # type: ignore[method-assign]
+    broker.log_cleaner._make_process = ProcessThatDies
     before = keys_and_values(broker)
     tick(broker)
     assert T0 not in broker.log_manager.clean_offsets
     assert keys_and_values(broker) == before
-    process.begin = begin  # type: ignore[method-assign]
+    directory = tmp_path / "data" / "t-0"
+    (left,) = directory.glob("*.log.swap")
+    assert left.name > "00000000000000000001"
+    broker.log_cleaner._make_process = CleanerProcess
+    # everything fits into one segment now: what was left would come in over it, at the next start
+    broker.set_configs(
+        ConfigResourceType.TOPIC, "t", {"cleanup.policy": "compact", "internal.segment.bytes": "1048576"}
+    )
     tick(broker)
+    assert len(broker.replicas.find("t", 0).log.segments) == 2
+    assert not list(directory.glob("*.swap"))
     assert T0 in broker.log_manager.clean_offsets
     assert keys_and_values(broker) == before
     broker.close()

@@ -12,13 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.common.errors import CorruptRecordError
-from core.records.batches import Batch, group_batches
+from core.records import record_places
+from core.records.batch_headers import BatchHeaders
+from core.records.batches import Batch, group_batches, iter_batches
 from core.records.column_encoder import encode_columns
-from core.records.columns import RecordColumns, decode_columns
+from core.records.columns import RecordColumns, decode_columns, decode_keys
 from core.records.compression import CompressionType
 from core.records.record import Record, decode_records, encode_headers, encode_records
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of, build_batch
+from core.records.record_places import _WORTH_ABREAST, locate_records
 
 maybe_bytes = st.none() | st.binary(max_size=150)
 headers = st.lists(st.tuples(st.binary(max_size=5), maybe_bytes), max_size=3).map(tuple)
@@ -132,6 +135,89 @@ def test_hostile_bytes_decode_as_the_plain_decoder_or_are_corrupt() -> None:
             columns = None
         if plain is not None:
             assert columns == plain
+
+
+def many_batches(rnd: random.Random) -> list[tuple[list[Record], CompressionType]]:
+    """As many as are hopped over abreast; of one count, or uneven ones; some with lengths of 3 bytes."""
+    most = rnd.choice((1, 5, 40))
+    codec = rnd.choice((CompressionType.NONE, CompressionType.NONE, CompressionType.ZSTD))
+    sizes = rnd.choice(((0, 5, 50), (60, 64, 200, 8000), (8180, 8192, 20_000)))
+    return [
+        (
+            [
+                Record(0, rnd.randrange(-500, 500), rnd.randbytes(rnd.randrange(9)), rnd.randbytes(rnd.choice(sizes)))
+                for _ in range(rnd.choice((1, most, rnd.randint(1, most))))
+            ],
+            codec,
+        )
+        for _ in range(rnd.randint(_WORTH_ABREAST, 100))
+    ]
+
+
+def together(group: Sequence[Batch]) -> tuple[BatchHeaders, bytes]:
+    """The same batches, in one buffer."""
+    data = b"".join(bytes(b.buffer[b.start : b.start + b.size_bytes]) for b in group)
+    starts = np.cumsum([0, *(b.size_bytes for b in group)])[:-1]
+    return BatchHeaders(data + bytes(32), starts, 0), data
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_many_batches_abreast_in_turn_and_one_by_one(seed: int) -> None:
+    rnd = random.Random(seed)
+    group = build(many_batches(rnd))
+    wanted = [r for batch in group for r in batch.records()]
+    headers, data = together(group)
+    whole = list(iter_batches(memoryview(data)))
+    for batches in (group, headers, whole, list(headers)):
+        assert as_records(decode_columns(batches)) == wanted
+        keys = decode_keys(batches)
+        assert keys.offsets.tolist() == [r.offset for r in wanted]
+        assert keys.is_tombstone.tolist() == [r.value is None for r in wanted]
+        found = [keys.places.buffer[p : p + n] for p, n in zip(keys.key_positions, keys.key_lengths, strict=True)]
+        assert found == [r.key for r in wanted]
+
+
+def places_or_error(batches: Sequence[Batch]) -> tuple[list[int], list[int]] | str:
+    try:
+        places = locate_records(batches)
+    except CorruptRecordError as error:
+        return str(error)
+    return places.starts.tolist(), places.ends.tolist()
+
+
+def test_hostile_lengths_among_many_batches_are_found_abreast_as_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same places, or the same error about the same batch."""
+    rnd = random.Random(11)
+    errors = 0
+    for _ in range(300):
+        group = build([(items, CompressionType.NONE) for items, _ in many_batches(rnd)])
+        headers, _ = together(group)
+        data = bytearray(headers.buffer)
+        for _ in range(rnd.randrange(1, 4)):
+            at = rnd.randrange(len(data) - 32)
+            if rnd.random() < 0.7:  # a record's first bytes
+                batch = rnd.choice(group)
+                at = int(headers.starts[group.index(batch)]) + 61
+            data[at] = rnd.choice((0, 1, 0x7F, 0x80, 0xFF, rnd.randrange(256)))
+        damaged = BatchHeaders(bytes(data), headers.starts, 0)
+        abreast = places_or_error(damaged)
+        with monkeypatch.context() as patched:
+            patched.setattr(record_places, "_hop_abreast", lambda *_: None)
+            assert places_or_error(damaged) == abreast
+        errors += isinstance(abreast, str)
+    assert 50 < errors < 295
+
+
+def test_batches_with_steps_enough_are_hopped_over_abreast() -> None:
+    """Or the tests before would see but one of the two."""
+    group = build([([Record(0, 0, b"k", b"v" * (n % 7)) for n in range(20)], CompressionType.NONE)] * 40)
+    headers, _ = together(group)
+    starts, sizes = (headers.starts + 61).tolist(), (headers.sizes - 61).tolist()
+    found = record_places._hop_abreast(headers.buffer, headers, starts, sizes)
+    assert found is not None
+    counts, ends = record_places._hop_in_turn(headers.buffer, headers, starts, sizes)
+    assert found[0].tolist() == counts.tolist()
+    assert found[1].tolist() == ends.tolist()
 
 
 def test_groups_are_cut_by_size() -> None:

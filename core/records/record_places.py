@@ -1,0 +1,240 @@
+"""Where the records of a group of batches lie: their sections, in one buffer, and the ends of all records in them.
+
+The records' length varints are hopped over, all batches of the group abreast; where those are few, one after the other,
+runs of one size at a stride.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+
+from core.common.errors import CorruptRecordError
+from core.records.batch_headers import BatchHeaders
+from core.records.batches import Batch
+from core.records.compression import DEFAULT_LIMIT
+from core.records.record import encode_records
+from core.records.record_batch import CODEC_MASK, HEADER_SIZE, RecordBatch
+from core.records.varint_columns import Int64s
+
+_PAD = bytes(16)
+"""Behind the last record, so that reading a varint of hostile length stays inside the buffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPlaces:
+    """Where the records of some batches lie, in log order: bytes [start, end) of `buffer`, which goes on for some bytes
+    behind the last; immutable. `batch_numbers` as of `RecordColumns`.
+    """
+
+    buffer: bytes
+    batches: Sequence[Batch]
+    batch_numbers: npt.NDArray[np.int32]
+    starts: Int64s
+    ends: Int64s
+
+
+def locate_records(batches: Sequence[Batch], *, limit: int = DEFAULT_LIMIT) -> RecordPlaces:
+    """Where each record of `batches` begins and ends; CorruptRecordError where their lengths do not add up."""
+    buffer, starts, sizes = _sections_in_place(batches) or _joined_sections(batches, limit)
+    counts, record_ends = _hop_abreast(buffer, batches, starts, sizes) or _hop_in_turn(buffer, batches, starts, sizes)
+    numbers = np.repeat(np.arange(len(batches), dtype=np.int32), counts)
+    record_starts = np.empty_like(record_ends)
+    if len(record_ends):
+        record_starts[1:] = record_ends[:-1]
+        firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        record_starts[firsts] = np.array(starts, np.int64)[numbers[firsts]]
+    return RecordPlaces(buffer, batches, numbers, record_starts, record_ends)
+
+
+def _sections_in_place(batches: Sequence[Batch]) -> tuple[bytes, list[int], list[int]] | None:
+    """The buffer that uncompressed batches were read into, and where their sections lie in it; None where they are of
+    several, or reach its end.
+    """
+    if isinstance(batches, BatchHeaders):
+        starts_, sizes_ = batches.starts + HEADER_SIZE, batches.sizes - HEADER_SIZE
+        is_plain = not (batches.field("attributes") & CODEC_MASK).any()
+        is_inside = not len(starts_) or starts_[-1] + sizes_[-1] + len(_PAD) <= len(batches.buffer)
+        return (batches.buffer, starts_.tolist(), sizes_.tolist()) if is_plain and is_inside else None
+    whole = batches[0].buffer.obj if batches else None
+    if not isinstance(whole, bytes):
+        return None
+    starts, sizes = [], []
+    for batch in batches:
+        is_plain = isinstance(batch, RecordBatch) and not batch.attributes & CODEC_MASK
+        if not is_plain or batch.buffer.obj is not whole or len(batch.buffer) != len(whole):
+            return None
+        starts.append(batch.start + HEADER_SIZE)
+        sizes.append(batch.size_bytes - HEADER_SIZE)
+    return (whole, starts, sizes) if starts[-1] + sizes[-1] + len(_PAD) <= len(whole) else None
+
+
+def _joined_sections(batches: Sequence[Batch], limit: int) -> tuple[bytes, list[int], list[int]]:
+    sections: list[bytes | memoryview] = []
+    left = limit
+    for batch in batches:
+        sections.append(_section(batch, left))
+        left = max(left - len(sections[-1]), 0)
+    sizes = list(map(len, sections))
+    return b"".join((*sections, _PAD)), [0, *accumulate(sizes)][: len(sizes)], sizes
+
+
+def _section(batch: Batch, limit: int) -> bytes | memoryview:
+    if isinstance(batch, RecordBatch):
+        return batch.records_section(limit=limit)
+    return encode_records(batch.records(limit=limit), 0, 0)
+
+
+_WORTH_ABREAST = 32
+"""Batches that take as long abreast as in turn."""
+
+_MOST_UNEVEN = 8
+"""How many times more records than on average a batch of the group may have."""
+
+_SMALLEST_RECORD = 7
+
+
+def _advances() -> npt.NDArray[np.int32]:
+    """By a record's first two bytes, little-endian: how long it is, with its length; 0 where two bytes don't tell."""
+    pairs = np.arange(65536, dtype=np.int32)
+    first, second = pairs & 0xFF, pairs >> 8
+    advances = np.where(first < 128, 1 + (first >> 1), 2 + ((first & 127 | second << 7) >> 1))
+    advances[(first & 1 == 1) | ((first >= 128) & (second >= 128))] = 0
+    return advances
+
+
+_ADVANCES = _advances()
+
+
+def _hop_abreast(
+    buffer: bytes, batches: Sequence[Batch], starts: list[int], sizes: list[int]
+) -> tuple[Int64s, Int64s] | None:
+    """How many records each batch has, and where all of them end, with a step in every batch at once; None where that
+    is not worth its while, or where a batch does not add up: in turn, its error is found.
+    """
+    if len(batches) < _WORTH_ABREAST:
+        return None
+    if isinstance(batches, BatchHeaders):
+        counts = batches.field("count")
+    elif all(isinstance(batch, RecordBatch) for batch in batches):
+        counts = np.fromiter((b.count for b in batches if isinstance(b, RecordBatch)), np.int64, len(batches))
+    else:
+        return None
+    lengths = np.array(sizes, np.int64)
+    is_uneven = int(counts.max()) * len(batches) > _MOST_UNEVEN * int(counts.sum())
+    if is_uneven or (counts < 0).any() or (counts * _SMALLEST_RECORD > lengths).any():
+        return None
+    lanes = np.argsort(-counts, kind="stable")  # those that still have records are in front, always
+    left = counts[lanes]
+    positions = np.array(starts, np.int64)[lanes]
+    stops = positions + lengths[lanes]
+    steps = int(left[_WORTH_ABREAST - 1])  # so many for which enough lanes are left
+    active = np.searchsorted(-left, -np.arange(steps)).tolist()
+    ends = np.empty((int(left[0]), len(lanes)), np.int64)
+    pairs = np.ndarray((len(buffer) - 1,), "<u2", buffer, strides=(1,))
+    try:
+        for step, width in enumerate(active):
+            here = positions[:width]
+            here += _ADVANCES.take(pairs[here])
+            ends[step, :width] = here
+    except IndexError:
+        return None
+    for lane in range(int(np.searchsorted(-left, -steps))):
+        rest: list[int] = []
+        try:
+            _hop(buffer, int(positions[lane]), int(stops[lane]), rest, batches[lanes[lane]])
+        except CorruptRecordError:
+            return None
+        if len(rest) != left[lane] - steps:
+            return None
+        ends[steps : left[lane], lane] = rest
+        positions[lane] = stops[lane]
+    if (positions != stops).any():
+        return None
+    in_order = np.empty_like(ends.T)
+    in_order[lanes] = ends.T
+    return counts, in_order[np.arange(len(ends)) < counts[:, None]]
+
+
+def _hop_in_turn(buffer: bytes, batches: Sequence[Batch], starts: list[int], sizes: list[int]) -> tuple[Int64s, Int64s]:
+    """As `_hop_abreast`, batch after batch; CorruptRecordError where one does not add up."""
+    ends: list[int] = []
+    counts = np.empty(len(batches), np.int64)
+    for number, (batch, start, size) in enumerate(zip(batches, starts, sizes, strict=True)):
+        before = len(ends)
+        _hop(buffer, _stride(buffer, start, start + size, ends), start + size, ends, batch)
+        counts[number] = len(ends) - before
+        if isinstance(batch, RecordBatch) and counts[number] != batch.count:
+            raise batch.corrupt(f"batch holds {counts[number]} records, its header says {batch.count}")
+    return counts, np.array(ends, np.int64)
+
+
+_WORTH_A_STRIDE = 8
+"""Records of one size in a row, from which on a look at all of them at once is faster than hopping."""
+
+
+def _stride(buffer: bytes, position: int, end: int, ends: list[int]) -> int:
+    """Passes over records of one size in long runs, which only differ in what their length's bytes don't show; gives
+    the position where that ends.
+    """
+    while position + 2 < end:
+        first, second = buffer[position], buffer[position + 1]
+        if first & 1 or (first >= 128 and second >= 128):
+            break
+        stride = 1 + (first >> 1) if first < 128 else 2 + ((first & 127 | second << 7) >> 1)
+        most = (end - position) // stride
+        heads = buffer[position : position + most * stride : stride]
+        run = len(heads) - len(heads.lstrip(heads[:1]))
+        if first >= 128:
+            heads = buffer[position + 1 : position + run * stride : stride]
+            run = len(heads) - len(heads.lstrip(heads[:1]))
+        if run < _WORTH_A_STRIDE:
+            break
+        ends.extend(range(position + stride, position + run * stride + 1, stride))
+        position += run * stride
+    return position
+
+
+def _hop(buffer: bytes, position: int, end: int, ends: list[int], batch: Batch) -> None:
+    """Appends the end of every record from `position` to `end`."""
+    append = ends.append
+    try:
+        while position < end:
+            byte = buffer[position]
+            if byte < 128:
+                position += 1 + (byte >> 1)
+            else:
+                second = buffer[position + 1]
+                if second < 128:
+                    position += 2 + ((byte & 127 | second << 7) >> 1)
+                else:
+                    third = buffer[position + 2]
+                    length = byte & 127 | (second & 127) << 7 | (third & 127) << 14
+                    size = 3
+                    if third >= 128:
+                        fourth, fifth = buffer[position + 3], buffer[position + 4]
+                        length |= (fourth & 127) << 21
+                        size = 4
+                        if fourth >= 128:
+                            length |= fifth << 28
+                            size = 5
+                    position += size + (length >> 1)
+                byte = 0  # a long varint is never taken for a negative one
+            if byte & 1:
+                raise batch.corrupt("record of negative length")
+            append(position)
+    except IndexError:
+        position = end + 1
+    if position != end:
+        raise batch.corrupt("the records' lengths do not add up to the batch's")
+
+
+def ensure(places: RecordPlaces, good: npt.NDArray[np.bool_], what: str) -> None:
+    """CorruptRecordError that names the first record for which `good` is false."""
+    if not good.all():
+        row = int(np.argmin(good))
+        raise places.batches[places.batch_numbers[row]].corrupt(f"record {row} of the group: {what}")

@@ -1,0 +1,84 @@
+"""Zig-zag varints, a column of them at a time: NumPy over the bytes that they lie in. One at a time: record.py."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+Bytes8 = npt.NDArray[np.uint8]
+
+
+def decode_varints(data: Bytes8, positions: Int64s) -> tuple[Int64s, Int64s]:
+    """Zig-zag varints and varlongs at `positions`: their values and the positions behind them.
+
+    `data` must go on for 10 bytes behind the last position.
+    """
+    first = data.take(positions)
+    after = positions + 1
+    if not len(first) or first.max() < 128:
+        small = first.astype(np.int64)
+        return (small >> 1) ^ -(small & 1), after
+    value = (first & 0x7F).astype(np.int64)
+    second = data.take(after)
+    more = first >= 128
+    value |= np.where(more, (second & 0x7F).astype(np.int64) << 7, 0)
+    after = after + more
+    rows = np.flatnonzero(more & (second >= 128))
+    shift = 14
+    while len(rows):
+        byte = data[after[rows]]
+        value[rows] |= (byte & 0x7F).astype(np.int64) << shift
+        after[rows] += 1
+        rows = rows[byte >= 128]
+        shift += 7
+        if shift > 63:
+            break
+    unsigned = value.view(np.uint64)
+    signs = -(unsigned & np.uint64(1)).view(np.int64)
+    return (unsigned >> np.uint64(1)).view(np.int64) ^ signs, after
+
+
+def skip_varints(data: Bytes8, positions: Int64s) -> Int64s:
+    """The positions behind the varints at `positions`; the first that is no varint is left where its tenth byte is."""
+    more = data.take(positions) >= 128
+    after = positions + 1
+    if not more.any():
+        return after
+    rows = np.flatnonzero(more)
+    for _ in range(9):
+        more = data[after[rows]] >= 128
+        after[rows] += 1
+        rows = rows[more]
+        if not len(rows):
+            break
+    return after
+
+
+def zigzag(values: Int64s) -> npt.NDArray[np.uint64]:
+    return ((values << 1) ^ (values >> 63)).view(np.uint64)
+
+
+def varint_widths(values: npt.NDArray[np.uint64]) -> Int64s:
+    widths = np.ones(len(values), np.int64)
+    rest = values >> np.uint64(7)
+    while rest.any():
+        widths += rest != 0
+        rest >>= np.uint64(7)
+    return widths
+
+
+def write_varints(out: Bytes8, positions: Int64s, values: npt.NDArray[np.uint64]) -> Int64s:
+    """Writes the varints and returns the positions behind them."""
+    more = values >= 128
+    out[positions] = (values & np.uint64(0x7F)).astype(np.uint8) | more.astype(np.uint8) << np.uint8(7)
+    after = positions + 1
+    rows = np.flatnonzero(more)
+    rest = values[rows] >> np.uint64(7)
+    while len(rows):
+        more = rest >= 128
+        out[after[rows]] = (rest & np.uint64(0x7F)).astype(np.uint8) | more.astype(np.uint8) << np.uint8(7)
+        after[rows] += 1
+        rows = rows[more]
+        rest = rest[more] >> np.uint64(7)
+    return after
