@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from cli.options import say
-from cli.record_source import Offsets, RecordSource
+from core.client.record_source import Offsets, RecordSource
 from core.common.errors import UsageError
 from core.common.time_text import find_time
 from core.common.topic_partition import TopicPartition

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cli.consume_range import ensure_there, resolve
-from cli.record_source import ClusterSource
 from cli.session import find_server, open_client
 from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED
 from core.client.group_admin import GroupAdmin
 from core.client.group_consumer import GroupConsumer, GroupMember, Membership, SoleMember
 from core.client.kafka_client import KafkaClient
+from core.client.record_source import ClusterSource
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition

@@ -9,22 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.options import default_data_dir
-from core.common.errors import UsageError
+from core.common.endpoint import parse_bootstrap
 from core.log.directory_lock import find_lock_holder
 
 if TYPE_CHECKING:
     from core.client.kafka_client import KafkaClient
     from core.log.directory_reader import DirectoryReader
-
-
-def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """HOST:PORT[,HOST:PORT..]; UsageError for anything else."""
-    from core.broker.broker_config import parse_endpoint
-
-    endpoints = [parse_endpoint(part.strip()) for part in text.split(",") if part.strip()]
-    if not endpoints:
-        raise UsageError("--bootstrap-server names no server", hint="for example 127.0.0.1:9092")
-    return [(endpoint.host or "127.0.0.1", endpoint.port) for endpoint in endpoints]
 
 
 def find_server(bootstrap_server: str | None, data_dir: Path | None) -> list[tuple[str, int]] | None:

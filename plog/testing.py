@@ -143,8 +143,8 @@ class _BrokerThread(threading.Thread):
             self._is_decided.set()
 
     async def _serve(self, broker: Broker) -> None:
-        from core.broker.broker_config import Endpoint
         from core.broker.socket_server import SocketServer
+        from core.common.endpoint import Endpoint
 
         server = SocketServer(broker, Endpoint("127.0.0.1", 0))
         await server.start()

@@ -13,7 +13,7 @@ from cli.session import open_source
 from core.common.errors import UsageError
 
 if TYPE_CHECKING:
-    from cli.record_source import RecordSource
+    from core.client.record_source import RecordSource
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -74,9 +74,9 @@ def consume(
       plog consume flights --from 2013-01-15T00:00:00Z --until 2013-01-16T00:00:00Z --format '%o %k %s\\n'
     """
     from cli.consume_range import ensure_there, read_columns, resolve
-    from cli.record_source import ClusterSource, DirectorySource
     from cli.records_out import make_formatter
     from core.client.kafka_client import KafkaClient
+    from core.client.record_source import ClusterSource, DirectorySource
     from core.common.topic_partition import TopicPartition
 
     formatter = make_formatter(format_)

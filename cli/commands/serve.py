@@ -17,8 +17,9 @@ from cli.options import DATA_DIR, DataDirOption, LockTimeoutOption, default_data
 
 if TYPE_CHECKING:
     from core.broker.broker import Broker
-    from core.broker.broker_config import BrokerConfig, Endpoint
+    from core.broker.broker_config import BrokerConfig
     from core.broker.socket_server import SocketServer
+    from core.common.endpoint import Endpoint
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -69,7 +70,7 @@ def serve(
     Example:
       plog serve --listen 127.0.0.1:9092 --data-dir ./data --set num.partitions=4
     """
-    from core.broker.broker_config import DEFAULT_PORT, Endpoint, parse_endpoint
+    from core.common.endpoint import DEFAULT_PORT, Endpoint, parse_endpoint
     from core.common.errors import UsageError
 
     start_logging(log_format, log_requests=log_requests)

@@ -5,48 +5,92 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import DataDirOption, default_data_dir, say
+from cli.options import BootstrapServerOption, DataDirOption, default_data_dir, say
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from core.common.errors import UsageError
 
 if TYPE_CHECKING:
-    from core.spark.replay import Replay, ReplayPlan
+    from core.spark.offset_range import OffsetRange
+    from core.spark.replay import Replay
+    from core.spark.replay_plan import ReplayPlan
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+_START_SECONDS = 10.0
+_BYTES_PER_SECOND = 40_000_000
+"""Of one core: what benchmarks/RESULTS.md has of Parquet, rounded down."""
+
+_PLAN = ["partition", "start_offset", "end_offset", "records", "gaps", "size_bytes", "ranges", "lost"]
 
 
 @app.command()
 def spark_replay(
     topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="What to replay.")] = None,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="parquet:DIR", help="Where to: a folder of Parquet files.")
+        str | None,
+        typer.Option("--to", metavar="KIND:WHERE", help="parquet:DIR, json:DIR, csv:DIR, delta:DIR or topic:NAME."),
     ] = None,
     from_: Annotated[str, typer.Option("--from", metavar="WHERE", help="As of plog consume.")] = "beginning",
     until: Annotated[str, typer.Option("--until", metavar="WHERE", help="As of plog consume.")] = "end",
+    from_group: Annotated[
+        str, typer.Option("--from-group", metavar="GROUP", help="From where the group has read up to.")
+    ] = "",
+    latest_per_key: Annotated[
+        bool, typer.Option("--latest-per-key", help="Of each key only the last record, as compaction would leave it.")
+    ] = False,
+    partition_by: Annotated[
+        str, typer.Option("--partition-by", metavar="day|hour|COLUMN", help="Folders by time or by a column.")
+    ] = "",
     columns: Annotated[
         str, typer.Option("--columns", metavar="A,B", help="Which of Spark's Kafka columns; all of them by default.")
     ] = "",
+    key_format: Annotated[
+        str, typer.Option("--key-format", metavar="FORMAT", help="binary, string or base64.")
+    ] = "binary",
+    value_format: Annotated[
+        str, typer.Option("--value-format", metavar="FORMAT", help="binary, string, base64, or json with --schema.")
+    ] = "binary",
+    schema: Annotated[
+        str, typer.Option("--schema", metavar="DDL", help="Fields of JSON values, as 'id INT, name STRING'.")
+    ] = "",
+    transform: Annotated[
+        str, typer.Option("--transform", metavar="MODULE:FUNCTION", help="A DataFrame in, a DataFrame out.")
+    ] = "",
+    isolation: Annotated[
+        str, typer.Option("--isolation", metavar="LEVEL", help="read_committed or read_uncommitted.")
+    ] = "read_committed",
+    allow_loss: Annotated[
+        bool, typer.Option("--allow-loss", help="Go on where offsets are damaged or missing; the manifest names them.")
+    ] = False,
+    commit_group: Annotated[
+        str, typer.Option("--commit-group", metavar="GROUP", help="Commit the end offsets to a group, when it is done.")
+    ] = "",
     master: Annotated[str, typer.Option("--master", metavar="URL", help="Spark's master.")] = "local[*]",
+    range_size: Annotated[
+        int, typer.Option("--range-size", metavar="BYTES", min=1, help="About so much of the log is one task's.")
+    ] = 64 * 1024 * 1024,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, and do nothing.")] = False,
     verify: Annotated[
-        Path | None, typer.Option("--verify", metavar="DIR", help="Check a replay's files against its manifest.")
+        Path | None, typer.Option("--verify", metavar="DIR", help="Check a replay against its manifest and the log.")
     ] = None,
     output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
     """Replay offsets of topics with Spark, exactly once.
 
-    Reads the segment files of the data directory; committed records only. Run again after a crash, it finishes the
-    rest.
+    Reads the segment files of the data directory, or servers; committed records only. Run again after a crash, it
+    finishes the rest; once more, it does nothing.
 
     \b
     Example:
-      plog spark-replay flights --to parquet:./flights-parquet
+      plog spark-replay flights --to parquet:./flights-parquet --partition-by hour
     """
     from core.spark.replay import Replay
 
@@ -54,82 +98,149 @@ def spark_replay(
         raise typer.Exit(_verify(Replay(verify), output))
     if not topics:
         raise UsageError("which topics?", hint="plog spark-replay TOPIC... --to parquet:DIR")
-    plan = _plan(data_dir or default_data_dir(), topics, from_, until, columns)
+    from cli.replay_request import ReplayRequest, commit_to_group, make_plan
+
+    directory = data_dir or default_data_dir()
+    request = ReplayRequest(
+        tuple(topics), to or ("parquet:-" if dry_run else ""), bootstrap_server or str(directory.resolve()), from_,
+        until, from_group, latest_per_key, partition_by, columns, key_format, value_format, schema, transform,
+        isolation, allow_loss,
+    )  # fmt: skip
     if dry_run:
-        write_rows(_plan_rows(plan), ["topic", "partition", "start_offset", "end_offset", "size_bytes"], output)
+        _show_plan(make_plan(request, directory, bootstrap_server, range_size), master, output)
         return
-    kind, _, where = (to or "").partition(":")
-    if kind != "parquet" or not where:
-        raise UsageError(f"--to {to or ''}: expected parquet:DIR")
-    _run(Replay(Path(where)), plan, master)
+    request.ensure_sensible()
+    if request.kind == "topic":
+        raise UsageError("--to topic is not there yet")
+    replay = Replay(Path(request.where))
+    plan = replay.freeze(request.to_json(), lambda: make_plan(request, directory, bootstrap_server, range_size))
+    _run(replay, plan, master)
+    if commit_group:
+        commit_to_group(commit_group, directory, bootstrap_server, plan.end_offsets)
+        say(f"group {commit_group} goes on from where the replay ended")
 
 
-def _plan(data_dir: Path, topics: list[str], from_: str, until: str, columns: str) -> ReplayPlan:
-    from cli.consume_range import ensure_there, resolve
-    from cli.record_source import DirectorySource
-    from core.common.topic_partition import TopicPartition
-    from core.log.directory_reader import DirectoryReader
-    from core.spark.offset_range import TARGET_BYTES, split
-    from core.spark.record_schema import COLUMNS, schema_of
-    from core.spark.replay import ReplayPlan
-
-    reader = DirectoryReader(data_dir)
-    source = DirectorySource(reader, read_committed=True)
-    partitions = [TopicPartition(topic, number) for topic in topics for number in source.partitions(topic)]
-    limits = source.ends(partitions)
-    starts = ensure_there(resolve(from_, source, partitions, limits), source, limits)
-    ends = resolve(until, source, partitions, limits)
-    chosen = tuple(name.strip() for name in columns.split(",")) if columns else COLUMNS
-    schema_of(chosen)
-    ranges = []
-    for partition in partitions:
-        with_files = reader.open(partition)
-        end = min(ends[partition], limits[partition])
-        ranges += split(with_files, partition, starts[partition], end, TARGET_BYTES)
-        with_files.close()
-    return ReplayPlan(chosen, tuple(ranges))
+# --- the plan
 
 
-def _plan_rows(plan: ReplayPlan) -> list[Row]:
-    return [range_.to_json() for range_ in plan.ranges]
+def _show_plan(plan: ReplayPlan, master: str, output: OutputFormat) -> None:
+    from cli.progress import Progress, size_text
+    from core.log.gap_ledger import LOSSES
+    from core.spark.replay import account
+
+    progress = Progress("looked through", "ranges", sum(range_.size_bytes for range_ in plan.ranges))
+    rows: dict[str, dict[str, Any]] = {}
+    for range_ in plan.ranges:
+        records, gaps = account(range_, fails=False)
+        progress.add(1, range_.size_bytes)
+        row = rows.setdefault(
+            str(range_.topic_partition),
+            {"partition": str(range_.topic_partition), "start_offset": range_.start_offset, "records": 0, "gaps": 0,
+             "size_bytes": 0, "ranges": 0, "lost": 0},
+        )  # fmt: skip
+        row["end_offset"] = range_.end_offset
+        row["records"] = None if records < 0 or row["records"] is None else row["records"] + records
+        row["gaps"] += sum(end - start for start, end, _, _ in gaps)
+        row["lost"] += sum(end - start for start, end, reason, _ in gaps if reason in LOSSES)
+        row["size_bytes"] += range_.size_bytes
+        row["ranges"] += 1
+    progress.done()
+    found = list(rows.values())
+    hidden = {"lost"} if output is OutputFormat.table and not any(row["lost"] for row in found) else set()
+    write_rows(found, [name for name in _PLAN if name not in hidden], output)
+    size = sum(range_.size_bytes for range_ in plan.ranges)
+    seconds = _START_SECONDS + size / _BYTES_PER_SECOND / _cores(master)
+    say(f"{len(plan.ranges)} ranges, {size_text(size)} of log, about {seconds:.0f} s with {master}")
+
+
+def _cores(master: str) -> int:
+    """Of a local master as many as it says; of a cluster one, at the least."""
+    import os
+    import re
+
+    match = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
+    if match is None:
+        return 1
+    return (os.cpu_count() or 1) if match[1] == "*" else int(match[1] or 1)
+
+
+# --- doing it
 
 
 def _run(replay: Replay, plan: ReplayPlan, master: str) -> None:
-    from cli.progress import Progress, size_text
-    from core.spark.offset_range import OffsetRange
-    from core.spark.session import spark_session
+    from cli.progress import size_text
+    from core.spark.replay_plan import ensure_source_is_the_same
 
     started_s = time.monotonic()
-    plan = replay.freeze(plan)
     if replay.is_done:
         say(f"{replay.directory} is done already; plog spark-replay --verify {replay.directory} checks it")
         return
     todo = replay.missing(plan)
-    total = sum(range_.size_bytes for range_ in plan.ranges)
+    total = sum(range_.size_bytes for range_ in todo)
     say(f"replaying {len(todo)} of {len(plan.ranges)} ranges, {size_text(total)} of log")
     if todo:
-        progress = Progress("replayed", "records", sum(range_.size_bytes for range_ in todo))
-
-        def on_rows(range_: OffsetRange, rows: int) -> None:
-            progress.add(rows, range_.size_bytes)
-
-        scratch = Path(tempfile.mkdtemp(prefix="plog-spark-"))
-        with spark_session(master, scratch) as session:
-            replay.run(session, plan, on_rows)
-        shutil.rmtree(scratch, ignore_errors=True)  # where it failed, its spark.log is of use
-        progress.done()
+        ensure_source_is_the_same(plan, todo)
+        _run_job(replay, plan, todo, master)
     files = replay.commit(plan)
     rows = sum(file.rows for file in files)
     say(f"{rows:,} records in {len(files)} files in {replay.directory}, {time.monotonic() - started_s:.1f} s")
 
 
+def _run_job(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], master: str) -> None:
+    from cli.replay_progress import ReplayProgress
+    from core.spark.session import spark_session
+
+    scratch = Path(tempfile.mkdtemp(prefix="plog-spark-"))
+    with spark_session(master, scratch) as session, ReplayProgress(todo) as progress:
+        from core.spark.replay_job import run_replay
+
+        try:
+            run_replay(session, replay, plan, progress.on_done)
+        except KeyboardInterrupt:
+            say(f"stopped; the same command again goes on from there ({len(replay.missing(plan))} ranges are left)")
+            raise
+    shutil.rmtree(scratch, ignore_errors=True)  # where it failed, its spark.log is of use
+
+
+# --- the proof
+
+
 def _verify(replay: Replay, output: OutputFormat) -> int:
+    from core.spark.replay_plan import ReplayPlan
+
+    manifest = replay.manifest()
     files, problems = replay.verify()
+    plan = ReplayPlan.from_json({key: manifest[key] for key in manifest if key not in ("files", "records", "gaps")})
+    notes: list[str] = []
+    if not problems and plan.is_direct:
+        problems, notes = _compare(replay, plan)
     if output is not OutputFormat.table:
         rows: list[Row] = [{"file": f.name, "rows": f.rows, "sha256": f.digest} for f in files]
         write_rows(rows, ["file", "rows", "sha256"], output)
     for problem in problems:
         say(f"error: {replay.directory}: {problem}")
+    for note in notes:
+        say(f"warning: {note}")
     rows_text = f"{sum(f.rows for f in files):,} records in {len(files)} files"
-    say(f"{replay.directory}: {rows_text}, {'not ' if problems else ''}as the manifest says")
+    if problems:
+        verdict = "not as the manifest and the log say"
+    elif notes or not plan.is_direct:
+        verdict = "as the manifest says"
+    else:
+        verdict = "exact: as the manifest and the log say"
+    say(f"{replay.directory}: {rows_text}, {verdict}")
     return 1 if problems else 0
+
+
+def _compare(replay: Replay, plan: ReplayPlan) -> tuple[list[str], list[str]]:
+    from cli.progress import Progress
+
+    progress = Progress("compared", "ranges", sum(range_.size_bytes for range_ in plan.ranges))
+    problems: list[str] = []
+    notes: list[str] = []
+    for range_, problem, is_comparable in replay.compare_with_log(plan):
+        progress.add(1, range_.size_bytes)
+        if problem:
+            (problems if is_comparable else notes).append(problem)
+    progress.done()
+    return problems, notes

@@ -221,8 +221,8 @@ def delete_records(
       plog topic delete-records flights --before 100 --partition 0
     """
     from cli.consume_range import resolve
-    from cli.record_source import ClusterSource
     from core.client.admin import Admin
+    from core.client.record_source import ClusterSource
     from core.common.error_code import ErrorCode
     from core.common.errors import KafkaError
     from core.common.topic_partition import TopicPartition

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from core.broker.broker_config import BrokerConfig, Endpoint
+from core.broker.broker_config import BrokerConfig
 from core.broker.fetch_session import FetchSessionCache
 from core.broker.group_log import GroupLog
 from core.broker.replica_manager import ReplicaManager
@@ -26,6 +26,7 @@ from core.common.background import RunInBackground, run_now
 from core.common.clock import Clock, SystemClock
 from core.common.config_def import ConfigResourceType
 from core.common.deferred import Schedule, TimerHandle
+from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, CorruptRecordError, KafkaError
 from core.common.filesystem import FileSystem, access_error

@@ -20,6 +20,7 @@ from core.common.config_def import (
     one_of,
     value_text,
 )
+from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.errors import KafkaError, UsageError
 from core.log.log_config import SERVER_KEYS, TOPIC_CONFIG
 
@@ -28,7 +29,6 @@ _log = logging.getLogger("plog.config")
 _T = ConfigType
 _INT_MAX = 0x7FFFFFFF
 
-DEFAULT_PORT = 9092
 EPHEMERAL_SETTINGS: Mapping[str, str] = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "4"}
 """What a broker for tests has instead of Kafka's defaults: nobody waits for more members, and few folders are made."""
 
@@ -292,30 +292,6 @@ BROKER_CONFIG = ConfigDef(
         *_topic_default_keys(),
     ],
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def is_wildcard(self) -> bool:
-        return self.host in ("", "0.0.0.0", "::")  # noqa: S104 - it is recognised here, not bound
-
-
-def parse_endpoint(text: str, default_port: int = DEFAULT_PORT) -> Endpoint:
-    """HOST:PORT, HOST, :PORT or [IPV6]:PORT; UsageError for anything else."""
-    host, separator, port = text.rpartition(":")
-    if not separator or (":" in host and not host.endswith("]")):
-        host, port = text, str(default_port)
-    host = host.removeprefix("[").removesuffix("]")
-    if not port.isdecimal() or int(port) > 65535 or "/" in host:
-        raise UsageError(f"{text!r} is no HOST:PORT", hint="for example 127.0.0.1:9092")
-    return Endpoint(host, int(port))
 
 
 @dataclass(frozen=True, slots=True)

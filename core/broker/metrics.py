@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from core.broker.broker_config import Endpoint
 from core.broker.request_metrics import TIME_BUCKETS_MS, RequestMetrics
+from core.common.endpoint import Endpoint
 from core.common.errors import AccessError
 from core.coordinator.consumer_group import ConsumerGroup
 

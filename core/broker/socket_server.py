@@ -10,9 +10,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from core.broker.broker import Broker
-from core.broker.broker_config import Endpoint
 from core.broker.connection import Connection, ReceiveBuffers
 from core.broker.timing_wheel import TimingWheel
+from core.common.endpoint import Endpoint
 from core.common.errors import AccessError
 
 _log = logging.getLogger("plog.server")

@@ -21,6 +21,7 @@ from core.protocol.api import (
     DELETE_RECORDS,
     DELETE_TOPICS,
     DESCRIBE_CONFIGS,
+    DESCRIBE_LOG_DIRS,
     INCREMENTAL_ALTER_CONFIGS,
     LIST_CONFIG_RESOURCES,
     LIST_OFFSETS,
@@ -34,6 +35,7 @@ from core.protocol.schema.delete_records import (
 )
 from core.protocol.schema.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from core.protocol.schema.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from core.protocol.schema.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from core.protocol.schema.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -188,6 +190,19 @@ class Admin:
                     _ensure_success(result.error_code, None, str(partition))
                     starts[partition] = result.low_watermark
         return starts
+
+    def log_sizes(self, topics: Sequence[str]) -> dict[TopicPartition, int]:
+        """Bytes of each partition's log: the largest replica that brokers tell of."""
+        partitions = [DescribableLogDirTopic(name, sorted(self._client.topic(name).partitions)) for name in topics]
+        sizes: dict[TopicPartition, int] = {}
+        for node_id in self._client.node_ids:
+            answer = self._client.connection_to(node_id).call(DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(partitions))
+            for result in answer.results:
+                for topic in result.topics:
+                    for found in topic.partitions:
+                        partition = TopicPartition(topic.name, found.partition_index)
+                        sizes[partition] = max(sizes.get(partition, 0), found.partition_size)
+        return sizes
 
     def describe_topic(self, name: str) -> TopicDescription:
         """Partitions with their offsets, and the topic's overrides."""

@@ -3,14 +3,21 @@
 What the log engine keeps in memory is worked out from the files: where the log ends (the last whole batch), and for
 read_committed which transactions were aborted (from `.txnindex`, or from the markers where it is damaged) and where the
 first open one begins (from the newest snapshot and the batches behind it).
+
+A cleaner may put segments in the place of others meanwhile. What is opened is a log as it was at one moment: a segment
+that waits as `.swap` stands for those that it replaces already, and where the folder changed while it was opened, it is
+opened again. Indexes that are of other files by then are not used.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem, access_error
@@ -19,12 +26,16 @@ from core.index.time_index import TimeIndex
 from core.index.transaction_index import AbortedTransaction, parse_transaction_index
 from core.log.aborted_filter import AbortedFilter
 from core.log.file_names import (
+    CLEANED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     find_offset_files,
+    offset_file_name,
+    parse_offset_file_name,
 )
 from core.log.file_records import FileRecords
 from core.log.producer_snapshot import parse_producer_snapshot
@@ -33,6 +44,7 @@ from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
 
 _UNLIMITED = 1 << 40
+_Index = TypeVar("_Index", OffsetIndex, TimeIndex)
 
 
 class SegmentReader:
@@ -44,15 +56,39 @@ class SegmentReader:
         self.records = FileRecords(path, filesystem.open_read)
         self._filesystem = filesystem
 
+    def file(self, suffix: str) -> Path:
+        """Another file of the segment, as `.index`."""
+        swap = SWAP_SUFFIX if self.is_swap else ""
+        return self.path.with_name(offset_file_name(self.base_offset, suffix) + swap)
+
+    @property
+    def is_swap(self) -> bool:
+        """Whether it waits to take the places of others."""
+        return self.path.name.endswith(SWAP_SUFFIX)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the file that was opened still has its name, and those beside it are its own."""
+        try:
+            return self.path.stat().st_ino == os.fstat(self.records.file.fd).st_ino
+        except FileNotFoundError:
+            return False
+
     @cached_property
     def _offset_index(self) -> OffsetIndex:
-        path = self.path.with_suffix(INDEX_SUFFIX)
-        return OffsetIndex(path, self.base_offset, _UNLIMITED, self._filesystem, may_map=False)
+        return self._load(OffsetIndex, INDEX_SUFFIX)
 
     @cached_property
     def _time_index(self) -> TimeIndex:
-        path = self.path.with_suffix(TIME_INDEX_SUFFIX)
-        return TimeIndex(path, self.base_offset, _UNLIMITED, self._filesystem, may_map=False)
+        return self._load(TimeIndex, TIME_INDEX_SUFFIX)
+
+    def _load(self, kind: type[_Index], suffix: str) -> _Index:
+        """As it is now; empty where it is not this segment's any more."""
+        index = kind(self.file(suffix), self.base_offset, _UNLIMITED, self._filesystem, may_map=False)
+        len(index)  # which reads it
+        if not self.is_current:
+            index.reset()
+        return index
 
     def position_before(self, offset: int) -> int:
         """A position that starts a batch at or before the one that holds `offset`: from the index, if that is right."""
@@ -127,13 +163,24 @@ class PartitionReader:
         self.__dict__.pop("last_stable_offset", None)
 
     def _open_segments(self) -> list[SegmentReader]:
-        """Once more where one went away after it was listed: retention takes them from the front."""
+        """Once more where what was listed is not what was opened: retention takes segments from the front, and the
+        cleaner puts new ones in their places.
+        """
         while True:
-            files = find_offset_files(self.directory, LOG_SUFFIX)
-            try:
-                return [SegmentReader(path, offset, self._filesystem) for offset, path in files]
-            except FileNotFoundError:
-                continue
+            names = self._list()
+            segments: list[SegmentReader] = []
+            with contextlib.ExitStack() as opened, contextlib.suppress(FileNotFoundError):
+                for offset, path in _log_files(self.directory, names):
+                    segments.append(SegmentReader(path, offset, self._filesystem))
+                    opened.callback(segments[-1].close)
+                if self._list() == names:
+                    opened.pop_all()
+                    return _without_replaced(segments)
+
+    def _list(self) -> dict[str, int]:
+        """Names and inodes of the log files, and of those that the cleaner makes."""
+        suffixes = LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX, LOG_SUFFIX + CLEANED_SUFFIX
+        return {entry.name: entry.inode() for entry in os.scandir(self.directory) if entry.name.endswith(suffixes)}
 
     @property
     def start_offset(self) -> int:
@@ -247,12 +294,14 @@ class PartitionReader:
         """Those that end at or behind `start_offset`, by their first offsets."""
         found = []
         for segment in segments:
-            path = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
+            path = segment.file(TRANSACTION_INDEX_SUFFIX)
             try:
                 entries = parse_transaction_index(path.read_bytes(), str(path))
             except FileNotFoundError:
-                continue
+                entries = []
             except (CorruptRecordError, OSError):
+                return self._aborted_by_markers(start_offset)
+            if not segment.is_current:
                 return self._aborted_by_markers(start_offset)
             found += [entry for entry in entries if entry.last_offset >= start_offset]
         return sorted(found, key=lambda entry: entry.first_offset)
@@ -278,6 +327,43 @@ class PartitionReader:
     def close(self) -> None:
         for segment in self.segments:
             segment.close()
+
+
+def _log_files(directory: Path, names: Iterable[str]) -> list[tuple[int, Path]]:
+    """By their offsets; with those that wait as `.swap`, but for a swap half prepared, as of `finish_swaps`."""
+    found = []
+    for name in names:
+        stem, _, last = name.rpartition(".")
+        parsed = parse_offset_file_name(name if f".{last}" == LOG_SUFFIX else stem)
+        if parsed is not None:
+            found.append((parsed[0], f".{last}", directory / name))
+    first_cleaned = min((offset for offset, last, _ in found if last == CLEANED_SUFFIX), default=_UNLIMITED)
+    return sorted(
+        (offset, path)
+        for offset, last, path in found
+        if last == LOG_SUFFIX or (last == SWAP_SUFFIX and offset < first_cleaned)
+    )
+
+
+def _without_replaced(segments: list[SegmentReader]) -> list[SegmentReader]:
+    """In order; what a segment that waits as `.swap` has the offsets of is closed."""
+    swaps = {segment: _end_offset(segment) for segment in segments if segment.is_swap}
+    left = []
+    for segment in segments:
+        if segment not in swaps and any(s.base_offset <= segment.base_offset < end for s, end in swaps.items()):
+            segment.close()
+        else:
+            left.append(segment)
+    return left
+
+
+def _end_offset(segment: SegmentReader) -> int:
+    """By its sound batches."""
+    end_offset = segment.base_offset + 1
+    with contextlib.suppress(CorruptRecordError):
+        for batch in segment.records.iter_headers(segment.position_before(segment.base_offset + _UNLIMITED)):
+            end_offset = batch.next_offset
+    return end_offset
 
 
 def _ensure_valid(batch: Batch, path: Path) -> None:

@@ -1,87 +1,105 @@
-"""The unit of a replay: a range of offsets of one partition, small enough for one task, cut where batches begin."""
+"""The unit of work: a range of offsets of one partition, small enough for one task, and the reading of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
+from core.client.kafka_client import KafkaClient
+from core.common.endpoint import parse_bootstrap
+from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
+from core.compaction.latest_per_key import LatestPerKey
 from core.log.partition_reader import PartitionReader
-from core.records.batches import group_batches
+from core.records.batches import Batch, group_batches
 from core.records.columns import RecordColumns, decode_columns
 from core.spark.record_schema import to_arrow
 
-TARGET_BYTES = 64 * 1024 * 1024
+GROUP_BYTES = 4 * 1024 * 1024
+"""Of batches that are decoded at once, and handed on as one Arrow batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets [start_offset, end_offset) of a partition whose files are in `directory`; about `size_bytes` of log."""
+    """Offsets [start_offset, end_offset) of a partition whose files are in `directory`, or that `servers` have; about
+    `size_bytes` of log. `fails_if_gone`: where what was there when the reading was planned is not any more.
+    `latest_per_key`: of each key only the last record of the range, and none where that is a tombstone.
+    """
 
     topic: str
     partition: int
-    directory: str
     start_offset: int
     end_offset: int
     size_bytes: int
+    read_committed: bool = True
+    fails_if_gone: bool = True
+    latest_per_key: bool = False
+    directory: str = ""
+    servers: str = ""
 
     @property
     def name(self) -> str:
         """The name of what is written of it, without its ending."""
         return f"{self.topic}-{self.partition}-{self.start_offset:020d}-{self.end_offset:020d}"
 
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def split(
-    reader: PartitionReader, partition: TopicPartition, start_offset: int, end_offset: int, target_bytes: int
-) -> list[OffsetRange]:
-    """The range as ranges of about `target_bytes` of log each, cut where segments and index entries allow."""
-    cuts = [(start_offset, 0)]  # an offset, and the bytes of log between the one before and it
-    size = 0
-    for offset, size_bytes in _steps(reader, start_offset, end_offset):
-        size += size_bytes
-        if size >= target_bytes and cuts[-1][0] < offset < end_offset:
-            cuts.append((offset, size))
-            size = 0
-    cuts.append((end_offset, size))
-    return [
-        OffsetRange(partition.topic, partition.partition, str(reader.directory.resolve()), first, last, size_bytes)
-        for (first, _), (last, size_bytes) in pairwise(cuts)
-        if first < last
-    ]
-
-
-def _steps(reader: PartitionReader, start_offset: int, end_offset: int) -> Iterator[tuple[int, int]]:
-    """(an offset at which a batch begins, bytes of log between the one before and it), over the range."""
-    for segment, following in zip(reader.segments, [*reader.segments[1:], None], strict=True):
-        segment_end = following.base_offset if following else reader.end_offset
-        if segment_end <= start_offset or segment.base_offset >= end_offset:
-            continue
-        before = segment.position_before(start_offset) if segment.base_offset < start_offset else 0
-        for offset, position in segment.index_entries():
-            if position > before and start_offset < offset + 1 < end_offset:
-                yield offset + 1, position - before
-                before = position
-        yield segment_end, segment.records.size_bytes - before
-
-
 def read_range(range_: OffsetRange, columns: Sequence[str]) -> Iterator[Any]:  # of pyarrow.RecordBatch
-    """The range's committed records, checked; CorruptRecordError where the log is damaged."""
-    partition = TopicPartition(range_.topic, range_.partition)
+    """The range's records, checked, by the columns that are asked for; errors as of `read_columns`."""
+    for records in read_columns(range_):
+        yield to_arrow(range_.topic_partition, records, columns)
+
+
+def read_columns(range_: OffsetRange) -> Iterator[RecordColumns]:
+    """The range's records, checked; CorruptRecordError where the log is damaged, PlogError where its beginning is gone,
+    KafkaError and ConnectionFailedError as the servers say.
+    """
+    if range_.latest_per_key:
+        yield from LatestPerKey().read(lambda: _read_all(range_))
+    else:
+        yield from _read_all(range_)
+
+
+def _read_all(range_: OffsetRange) -> Iterator[RecordColumns]:
+    batches = _from_files(range_) if range_.directory else _from_servers(range_)
+    for group in group_batches(batches, GROUP_BYTES):
+        records = _inside(decode_columns(group), range_)
+        if len(records):
+            yield records
+
+
+def _from_files(range_: OffsetRange) -> Iterator[Batch]:
     reader = PartitionReader(Path(range_.directory))
     try:
-        batches = reader.read(range_.start_offset, range_.end_offset)
-        for group in group_batches(batches):
-            records = _inside(decode_columns(group), range_)
-            if len(records):
-                yield to_arrow(partition, records, columns)
+        if range_.fails_if_gone and reader.start_offset > range_.start_offset:
+            raise PlogError(
+                f"{range_.topic_partition}: offsets {range_.start_offset} to {reader.start_offset} are gone, deleted "
+                f"since the reading was planned",
+                hint="failOnDataLoss=false reads what there is, planned anew",
+            )
+        yield from reader.read(range_.start_offset, range_.end_offset, read_committed=range_.read_committed)
     finally:
         reader.close()
+
+
+def _from_servers(range_: OffsetRange) -> Iterator[Batch]:
+    partition = range_.topic_partition
+    client = KafkaClient(parse_bootstrap(range_.servers))
+    try:
+        consumer = Consumer(client, isolation_level=READ_COMMITTED if range_.read_committed else READ_UNCOMMITTED)
+        for _, batches in consumer.read({partition: range_.start_offset}, {partition: range_.end_offset}):
+            yield from batches
+    finally:
+        client.close()
 
 
 def _inside(records: RecordColumns, range_: OffsetRange) -> RecordColumns:

@@ -21,12 +21,24 @@ ARROW_SCHEMA = pa.schema(
         ("offset", pa.int64()),
         ("timestamp", pa.timestamp("us", tz="UTC")),
         ("timestampType", pa.int32()),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("headers", pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))),
     ]
 )
 """`timestampType`: 0 CreateTime, 1 LogAppendTime, -1 none (magic 0)."""
 
 COLUMNS = tuple(ARROW_SCHEMA.names)
+
+SPARK_TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+"""The same, as Spark says it."""
 
 
 def schema_of(columns: Sequence[str]) -> Any:  # pyarrow.Schema

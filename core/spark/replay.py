@@ -1,60 +1,48 @@
-"""Replays ranges of offsets with Spark into a folder of files, exactly once, whatever crashes on the way.
+"""Replays ranges of offsets into a folder of files, exactly once, whatever crashes on the way.
 
-    DIR/_plog/plan.json      which ranges; written first, and frozen: a rerun uses it whatever the log has become
-    DIR/<range>.parquet      one file a range; written under _plog/, synced, then renamed to its name
-    DIR/_plog/manifest.json  every file with its rows and its SHA-256; written last: with it the replay is done
+    DIR/_plog/plan.json      which ranges, and what becomes of them; written first, and frozen: a rerun uses it
+    DIR/_plog/receipts/..    of every unit that is done; DIR has its files then (range_output.py)
+    DIR/_plog/manifest.json  all files with their rows and SHA-256, and all gaps; written last: the replay is done then
 
-A rerun finishes what is missing and touches nothing else; a third does nothing. Who reads the output trusts the
-manifest.
+A unit is a range; of a job that shuffles records between tasks, everything is one. A rerun does the units that have no
+receipt and touches nothing else; a third run does nothing. Who reads the output trusts the manifest.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow.parquet as pq
 
 from core.common.errors import AccessError, PlogError
 from core.common.filesystem import FileSystem, access_error
-from core.spark.offset_range import OffsetRange, read_range
-from core.spark.record_schema import COLUMNS, schema_of
+from core.log.gap_ledger import LOSSES, GapLedger
+from core.log.partition_reader import PartitionReader
+from core.spark.offset_range import OffsetRange, read_columns
+from core.spark.range_output import (
+    STATE,
+    OutputFormat,
+    Receipt,
+    WrittenFile,
+    make_state,
+    read_receipt,
+    receipt_path,
+    write_files,
+    write_receipt,
+)
+from core.spark.record_schema import schema_of, to_arrow
+from core.spark.replay_plan import ReplayPlan
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+WHOLE = "all"
+"""The unit of a job that shuffles."""
 
-_VERSION = 1
-_STATE = "_plog"
-_ENDING = ".parquet"
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenFile:
-    """`digest`: SHA-256 of the file, in hex."""
-
-    name: str
-    rows: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayPlan:
-    columns: tuple[str, ...]
-    ranges: tuple[OffsetRange, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "version": _VERSION,
-            "columns": list(self.columns),
-            "ranges": [range_.to_json() for range_ in self.ranges],
-        }
-
-    @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> ReplayPlan:
-        return cls(tuple(fields["columns"]), tuple(OffsetRange(**r) for r in fields["ranges"]))
+Gaps = tuple[tuple[int, int, str, str], ...]
+"""As of `Receipt`."""
 
 
 class Replay:
@@ -62,38 +50,44 @@ class Replay:
 
     def __init__(self, directory: Path, filesystem: FileSystem | None = None) -> None:
         self.directory = directory
-        self._state = directory / _STATE
+        self._state = directory / STATE
         self._filesystem = filesystem or FileSystem()
 
     # --- the plan
 
-    def freeze(self, plan: ReplayPlan) -> ReplayPlan:
-        """Writes the plan down, or gives the one that was written here before. PlogError where that is of another job.
+    @property
+    def plan(self) -> ReplayPlan | None:
+        """The frozen one, where there is one."""
+        fields = self._read("plan.json")
+        return None if fields is None else ReplayPlan.from_json(fields)
 
-        The ends of the ranges may differ: a log grows between two runs, and the first plan holds.
+    def freeze(self, request: Mapping[str, Any], make_plan: Callable[[], ReplayPlan]) -> ReplayPlan:
+        """The plan that was written here before, else the one that is made, once it is written. PlogError where the
+        first is of another request, or where other things are in the folder.
         """
-        frozen = self._read("plan.json")
+        frozen = self.plan
         if frozen is None:
+            plan = make_plan()
             self._ensure_empty()
             self._write("plan.json", plan.to_json())
             return plan
-        known = ReplayPlan.from_json(frozen)
-        if known.columns != plan.columns or _starts(known.ranges) != _starts(plan.ranges):
+        differing = sorted(k for k in {**request, **frozen.request} if request.get(k) != frozen.request.get(k))
+        if differing:
             raise PlogError(
-                f"{self.directory} holds another replay: other topics, starts or columns",
+                f"{self.directory} holds another replay, of another {', '.join(differing)}",
                 hint="replay to a new folder, or repeat the first command",
             )
-        return known
+        return frozen
 
     def _ensure_empty(self) -> None:
         try:
-            self._state.mkdir(parents=True, exist_ok=True)
-            others = [path.name for path in self.directory.iterdir() if path.name != _STATE]
+            make_state(self.directory)
+            strangers = [path.name for path in self.directory.iterdir() if path.name != STATE]
         except OSError as error:
-            raise access_error(error, self.directory, "write to") from error
-        if others:
+            raise access_error(error, self.directory, "write") from error
+        if strangers:
             raise PlogError(
-                f"{self.directory} is not empty ({others[0]}, ...) and holds no replay", hint="replay to a new folder"
+                f"{self.directory} is not empty: {strangers[0]} is in it, and no replay", hint="replay to a new folder"
             )
 
     # --- the work
@@ -103,48 +97,54 @@ class Replay:
         return (self._state / "manifest.json").exists()
 
     def missing(self, plan: ReplayPlan) -> list[OffsetRange]:
-        """The ranges whose files are not there yet."""
-        return [range_ for range_ in plan.ranges if not self._path(range_).exists()]
+        """The ranges that have no receipt yet."""
+        if receipt_path(self.directory, WHOLE).exists():
+            return []
+        return [range_ for range_ in plan.ranges if not receipt_path(self.directory, range_.name).exists()]
 
-    def _path(self, range_: OffsetRange) -> Path:
-        return self.directory / (range_.name + _ENDING)
+    def clear(self, plan: ReplayPlan) -> None:
+        """Takes away what tasks that ended between left: files of units without a receipt, and temporary ones."""
+        done = {file.name for receipt in self.receipts(plan) for file in receipt.files}
+        for path in self.directory.rglob(f"*{plan.output.ending}"):
+            if str(path.relative_to(self.directory)) not in done and STATE not in path.parts:
+                self._filesystem.unlink(path)
+        for path in [*self._state.glob("*.tmp"), *self._state.glob("*.part")]:
+            self._filesystem.unlink(path)
 
-    def run(self, session: SparkSession, plan: ReplayPlan, on_rows: Callable[[OffsetRange, int], None]) -> None:
-        """Writes every missing file, one task a range, and tells `on_rows` of each as it is done."""
-        todo = self.missing(plan)
-        if not todo:
-            return
-        directory, columns = str(self.directory.resolve()), plan.columns
+    def note_part(self, unit: str, files: Sequence[WrittenFile]) -> None:
+        """What one task wrote of a whole that is one unit."""
+        self._write(f"{unit}.part", {"files": [file.to_json() for file in files]})
 
-        def write(ranges: Iterable[OffsetRange]) -> Iterator[tuple[OffsetRange, int]]:
-            for range_ in ranges:
-                yield range_, write_range(Path(directory), range_, columns)
+    def written_parts(self) -> tuple[WrittenFile, ...]:
+        """What all tasks wrote of it."""
+        parts = [self._read(path.name) for path in sorted(self._state.glob("*.part"))]
+        return tuple(WrittenFile.from_json(fields) for part in parts if part for fields in part["files"])
 
-        parts = session.sparkContext.parallelize(todo, len(todo)).mapPartitions(write)
-        for range_, rows in parts.toLocalIterator(prefetchPartitions=True):
-            on_rows(range_, rows)
+    def receipts(self, plan: ReplayPlan) -> list[Receipt]:
+        """Of the units that are done."""
+        found = (read_receipt(self.directory, unit) for unit in (WHOLE, *(range_.name for range_ in plan.ranges)))
+        return [receipt for receipt in found if receipt is not None]
 
     def commit(self, plan: ReplayPlan) -> list[WrittenFile]:
-        """Writes the manifest: the replay is done then. PlogError where a file is missing."""
-        files = [self._describe(self._path(range_)) for range_ in plan.ranges]
-        manifest = plan.to_json() | {"files": [{"name": f.name, "rows": f.rows, "sha256": f.digest} for f in files]}
-        self._write("manifest.json", manifest)
+        """Writes the manifest: the replay is done then. PlogError where a unit is missing."""
+        missing = self.missing(plan)
+        if missing:
+            raise PlogError(f"{len(missing)} ranges are not written yet, {missing[0].name} first")
+        receipts = self.receipts(plan)
+        files = [file for receipt in receipts for file in receipt.files]
+        self._write(
+            "manifest.json",
+            plan.to_json()
+            | {
+                "files": [file.to_json() for file in files],
+                "records": sum(receipt.records for receipt in receipts),
+                "gaps": {receipt.unit: receipt.gaps for receipt in receipts if receipt.gaps},
+            },
+        )
         return files
 
-    def _describe(self, path: Path) -> WrittenFile:
-        import pyarrow.parquet as pq
-
-        try:
-            rows = pq.read_metadata(path).num_rows
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        except OSError as error:
-            raise access_error(error, path, "read") from error
-        return WrittenFile(path.name, rows, digest)
-
-    # --- the proof
-
-    def verify(self) -> tuple[list[WrittenFile], list[str]]:
-        """The files that the manifest promises, and what is wrong with them now: missing, changed, or strangers."""
+    def manifest(self) -> dict[str, Any]:
+        """AccessError where the replay is not done."""
         manifest = self._read("manifest.json")
         if manifest is None:
             raise AccessError(
@@ -152,18 +152,47 @@ class Replay:
                 where=str(self.directory),
                 hint="run plog spark-replay again: it finishes what is missing",
             )
-        promised = [WrittenFile(f["name"], f["rows"], f["sha256"]) for f in manifest["files"]]
+        return manifest
+
+    # --- the proof
+
+    def verify(self) -> tuple[list[WrittenFile], list[str]]:
+        """The files that the manifest promises, and what is wrong with them now: missing, changed, or strangers."""
+        manifest = self.manifest()
+        promised = [WrittenFile.from_json(fields) for fields in manifest["files"]]
         problems = []
         for file in promised:
             path = self.directory / file.name
             if not path.exists():
                 problems.append(f"{file.name} is missing")
-            elif hashlib.sha256(path.read_bytes()).hexdigest() != file.digest:
+            elif _digest(path) != file.digest:
                 problems.append(f"{file.name} is not what was written")
         names = {file.name for file in promised}
-        strangers = sorted(p.name for p in self.directory.glob(f"*{_ENDING}") if p.name not in names)
-        problems += [f"{name} is not of this replay" for name in strangers]
+        ending = OutputFormat(**manifest["output"]).ending
+        for path in sorted(self.directory.rglob(f"*{ending}")):
+            name = str(path.relative_to(self.directory))
+            if name not in names and STATE not in path.parts:
+                problems.append(f"{name} is not of this replay")
         return promised, problems
+
+    def compare_with_log(self, plan: ReplayPlan) -> Iterator[tuple[OffsetRange, str, bool]]:
+        """Each range, what its files have wrong of what the log says now ("" where they are exact), and whether the log
+        still says it.
+
+        The range is written again, beside, and compared. Only of a plan that `is_direct`.
+        """
+        for range_ in plan.ranges:
+            receipt = read_receipt(self.directory, range_.name)
+            with tempfile.TemporaryDirectory(prefix="plog-verify-") as temporary:
+                beside = Path(temporary)
+                make_state(beside)
+                try:
+                    again = write_range(beside, range_, plan)
+                except PlogError as error:
+                    yield range_, f"the log can't be compared: {error}", False
+                    continue
+                assert receipt is not None
+                yield range_, _difference(self.directory, receipt, beside, again), True
 
     # --- state files
 
@@ -175,8 +204,6 @@ class Replay:
             return None
         except (OSError, ValueError) as error:
             raise AccessError(f"could not read {path}: {error}", where=str(path)) from error
-        if fields.get("version") != _VERSION:
-            raise AccessError(f"{path} is of version {fields.get('version')}, expected {_VERSION}", where=str(path))
         return fields
 
     def _write(self, name: str, fields: dict[str, Any]) -> None:
@@ -187,31 +214,69 @@ class Replay:
             raise access_error(error, path, "write") from error
 
 
-def write_range(directory: Path, range_: OffsetRange, columns: Sequence[str] = COLUMNS) -> int:
-    """Writes one range's file in the folder, whole or not at all; gives its rows. Runs in a Spark task."""
-    import pyarrow.parquet as pq
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
-    target = directory / (range_.name + _ENDING)
-    beside = directory / _STATE / f"{target.name}.{os.getpid()}.tmp"
-    rows = 0
-    with pq.ParquetWriter(beside, schema_of(columns), compression="zstd") as writer:
-        for batch in read_range(range_, columns):
-            writer.write_batch(batch)
-            rows += batch.num_rows
-    filesystem = FileSystem()
-    file = filesystem.open_append(beside)
+
+def _difference(directory: Path, receipt: Receipt, beside: Path, again: Receipt) -> str:
+    if receipt.files == again.files:
+        return ""
+    written, wanted = {f.name: f for f in receipt.files}, {f.name: f for f in again.files}
+    for name in sorted(wanted.keys() | written.keys()):
+        if name not in written or name not in wanted:
+            return f"{name} is {'missing' if name in wanted else 'too much'}"
+        if written[name].rows != wanted[name].rows:
+            return f"{name} has {written[name].rows} records, the log {wanted[name].rows}"
+        # other versions of the library may write the same records as other bytes
+        if not name.endswith(".parquet") or not pq.read_table(directory / name, partitioning=None).equals(
+            pq.read_table(beside / name, partitioning=None)
+        ):
+            return f"{name} has other records than the log"
+    return ""
+
+
+# --- in a task
+
+
+def write_range(directory: Path, range_: OffsetRange, plan: ReplayPlan) -> Receipt:
+    """Writes one range's files into the folder, whole or not at all, and its receipt; errors as of `read_range`, and
+    PlogError where offsets are lost without a reason that a log may have.
+    """
+    records = 0
+    gaps: Gaps = ()
+
+    def batches() -> Iterator[Any]:
+        nonlocal records
+        for found in read_columns(range_):
+            records += len(found)
+            yield to_arrow(range_.topic_partition, found, plan.columns)
+
+    files = write_files(directory, range_.name, plan.output, batches(), schema_of(plan.columns))
+    if records < range_.end_offset - range_.start_offset:
+        _, gaps = account(range_)
+    receipt = Receipt(range_.name, files, records, gaps)
+    write_receipt(directory, receipt)
+    return receipt
+
+
+def account(range_: OffsetRange, *, fails: bool = True) -> tuple[int, Gaps]:
+    """How many records the range has, and why other offsets have none; (-1, nothing) of servers, who do not say.
+    PlogError where some are lost, the range `fails_if_gone`, and with `fails`.
+    """
+    if not range_.directory:
+        return -1, ()
+    reader = PartitionReader(Path(range_.directory))
     try:
-        os.fsync(file.fd)
+        ledger = GapLedger(reader, range_.start_offset, range_.end_offset, read_committed=range_.read_committed)
+        gaps = list(ledger)
     finally:
-        file.close()
-    filesystem.rename(beside, target)
-    filesystem.sync_directory(directory)
-    return rows
-
-
-def _starts(ranges: Sequence[OffsetRange]) -> dict[tuple[str, int], int]:
-    starts: dict[tuple[str, int], int] = {}
-    for range_ in ranges:
-        key = (range_.topic, range_.partition)
-        starts[key] = min(starts.get(key, range_.start_offset), range_.start_offset)
-    return starts
+        reader.close()
+    for gap in gaps:
+        if fails and range_.fails_if_gone and gap.reason in LOSSES:
+            offsets = f"{range_.topic_partition}: offsets {gap.start} to {gap.end - 1}"
+            raise PlogError(
+                f"{offsets} are lost ({gap.reason}): {gap.evidence}",
+                hint="--allow-loss replays what there is, and notes the gap in the manifest",
+            )
+    return ledger.records, tuple((gap.start, gap.end, str(gap.reason), gap.evidence) for gap in gaps)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from core.common.errors import AccessError, PlogError
 from core.spark.java_home import java_environment
+from core.spark.shipping import is_local, ship, with_retries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +31,8 @@ appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
 def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
     """A session for the time of the block. `scratch`: a folder for logs and Spark's temporary files.
 
-    AccessError where PySpark or Java is missing, or Spark does not start; what it said is in `scratch`/spark.log.
+    AccessError where PySpark or Java is missing, Spark does not start, or a node of the cluster lacks what plog's tasks
+    need; what Spark said is in `scratch`/spark.log. PlogError for what goes wrong with Spark in the block.
     """
     try:
         from py4j.protocol import Py4JError
@@ -49,22 +51,26 @@ def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
     builder = (
         SparkSession.Builder()
         .appName("plog spark-replay")
-        .master(master)
+        .master(with_retries(master))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.executorEnv.PYTHONSAFEPATH", "1")
         .config("spark.local.dir", str(scratch / "local"))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{log4j}")
     )
+    if is_local(master) or "//127.0.0.1" in master or "//localhost" in master:
+        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     with _output_to(log):
         try:
             session = builder.getOrCreate()
-        except (PySparkException, OSError, RuntimeError) as error:
-            raise AccessError(f"Spark did not start: {error}", where=str(log), hint=f"see {log}") from error
+        except (PySparkException, Py4JError, OSError, RuntimeError) as error:
+            said = next(iter(str(error).splitlines()), type(error).__name__)
+            raise AccessError(f"Spark did not start: {said}", where=str(log), hint=f"see {log}") from error
     try:
+        if not is_local(master):
+            ship(session, scratch)
         yield session
     except (PySparkException, Py4JError) as error:
         raise _failure(error, log) from error
@@ -76,8 +82,11 @@ def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
 def _failure(error: Exception, log: Path) -> PlogError:
     """What a failed job says for people: the error of ours that a task raised, where one did."""
     text = str(error)
-    ours = re.findall(r"^(?:\w+\.)*(?:CorruptRecordError|AccessError|PlogError): (.+)$", text, re.MULTILINE)
-    message = ours[-1] if ours else next(iter(text.splitlines()), type(error).__name__)
+    with log.open("a") as file:
+        file.write(f"{text}\n")
+    ours = re.findall(r"^(?:core\.common\.errors\.)(?:\w+Error): (.+)$", text, re.MULTILINE)
+    causes = re.findall(r"^(?:Caused by: )?(?:[\w$]+\.)*\w*(?:Error|Exception): (.+)$", text, re.MULTILINE)
+    message = (ours or causes or text.splitlines() or [type(error).__name__])[-1 if ours or causes else 0]
     hint = "plog verify tells more" if ours else f"see {log}"
     return PlogError(f"the Spark job failed: {message}", hint=hint)
 

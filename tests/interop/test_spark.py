@@ -24,7 +24,7 @@ def test_a_replay_from_plan_to_proof(tmp_path: Path) -> None:
 
     replay = ["spark-replay", "t", "txn", "--to", f"parquet:{out}", "--master", "local[2]", "--data-dir", str(data_dir)]
     planned = run_plog(*replay, "--dry-run", "--output", "json")
-    assert {row["topic"] for row in json.loads(planned.stdout)} == {"t", "txn"}
+    assert {row["partition"] for row in json.loads(planned.stdout)} == {"t-0", "t-1", "t-2", "txn-0"}
     assert not out.exists()
 
     done = run_plog(*replay)
@@ -42,7 +42,9 @@ def test_a_replay_from_plan_to_proof(tmp_path: Path) -> None:
     assert b"done already" in again.stderr
     assert {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()} == before
 
-    assert run_plog("spark-replay", "--verify", str(out)).returncode == 0
+    verified = run_plog("spark-replay", "--verify", str(out))
+    assert verified.returncode == 0
+    assert b"exact: as the manifest and the log say" in verified.stderr
     next(iter(out.glob("*.parquet"))).unlink()
     broken = run_plog("spark-replay", "--verify", str(out))
     assert broken.returncode == 1

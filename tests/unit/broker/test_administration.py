@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from core.broker.broker import Broker
-from core.broker.broker_config import Endpoint
 from core.common.config_def import ConfigSource
+from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.protocol.api import (
     CREATE_PARTITIONS,

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.broker.broker_config import BROKER_CONFIG, BrokerConfig, Endpoint, parse_endpoint
+from core.broker.broker_config import BROKER_CONFIG, BrokerConfig
 from core.common.config_def import value_text
+from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.errors import KafkaError, UsageError
 from core.log.log_config import TOPIC_CONFIG
 

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.broker.broker import Broker
-from core.broker.broker_config import Endpoint
 from core.broker.connection import ReceiveBuffers
 from core.broker.socket_server import SocketServer
 from core.common.config_def import ConfigResourceType
+from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.protocol.api import API_VERSIONS, FETCH, METADATA, PRODUCE
 from core.protocol.frame import decode_response, encode_request

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,17 @@ import pytest
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
+from core.compaction.cleaner import Cleaner
+from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
 from core.log.directory_lock import DirectoryLock
 from core.log.directory_reader import DirectoryReader
 from core.log.partition_log import PartitionLog
 from core.log.partition_reader import PartitionReader
+from core.log.segment_swap import begin_swap, settle_swap
+from tests.support.compaction import compact
 from tests.support.golden import GOLDEN, GoldenCase, golden_cases
-from tests.support.logs import append, append_marker, make_batch, open_log
+from tests.support.logs import NOW, append, append_marker, make_batch, open_log
 
 FIRST = "00000000000000000000"
 
@@ -239,3 +244,66 @@ def test_the_checkpoints_of_a_directory(log: PartitionLog, directory: Path) -> N
     assert opened.end_offset == 10
     (root / "log-start-offset-checkpoint").write_text("nonsense")
     assert DirectoryReader(root).open(partition).start_offset == 0
+
+
+# --- while segments take the places of others
+
+
+def test_at_every_step_of_a_swap_the_log_is_the_old_one_or_the_new(tmp_path: Path) -> None:
+    """As the broker's cleaner goes: `.cleaned`, `.swap`, the old ones away, the new one in their place."""
+    log = open_log(tmp_path / "t-0", segment_bytes=1000)
+    for number in range(40):
+        append(log, make_batch(b"%d" % number, key=b"k%d" % (number % 30)))
+    log.roll()
+    log.flush()
+
+    def read() -> list[int]:
+        reader = PartitionReader(tmp_path / "t-0")
+        found = [r.offset for batch in reader.read(0, reader.end_offset) for r in batch.records()]
+        reader.close()
+        return found
+
+    old, new = list(range(40)), list(range(10, 40))
+    log.config = replace(log.config, segment_bytes=1 << 20)
+    cleaner = Cleaner(filesystem=FileSystem(), leaves_unchanged=False)
+    (cleaned,) = cleaner.clean(log_to_clean(log, find_cleanable_part(log, None, NOW)), NOW)
+    assert read() == old
+    begin_swap(log.directory, [cleaned.base_offset], FileSystem())
+    assert read() == new
+    during: list[list[int]] = []
+
+    class Watched(FileSystem):
+        def rename(self, old: Path, new: Path) -> None:
+            super().rename(old, new)
+            during.append(read())
+
+        def link(self, old: Path, new: Path) -> None:
+            super().link(old, new)
+            during.append(read())
+
+    log._filesystem = Watched()
+    log.replace_segments(cleaned.base_offset, cleaned.replaced)
+    assert len(during) > len(cleaned.replaced) > 3
+    assert all(found == new for found in during)
+    settle_swap(log.directory, cleaned.base_offset, FileSystem())
+    assert read() == new
+
+
+def test_a_reader_goes_on_with_what_it_opened(tmp_path: Path) -> None:
+    """Aborted transactions too, though the index that names them is another's by then."""
+    log = open_log(tmp_path / "t-0", segment_bytes=1000, index_interval_bytes=100)
+    fields = {"producer_id": 1, "producer_epoch": 0, "is_transactional": True}
+    append(log, make_batch(b"aborted", key=b"a", base_sequence=0, **fields))
+    append_marker(log, 1, is_commit=False)
+    for number in range(40):
+        append(log, make_batch(b"%d" % number, key=b"k%d" % (number % 30)))
+    log.roll()
+    log.flush()
+    reader = PartitionReader(tmp_path / "t-0")
+    compact(log, None, NOW)
+    for path in log.directory.glob("*.txnindex"):
+        path.unlink()
+    for start in (0, 5, 20):
+        found = [r.offset for batch in reader.read(start, 42) for r in batch.records()]
+        assert [offset for offset in found if offset >= start] == list(range(max(start, 2), 42))
+    reader.close()

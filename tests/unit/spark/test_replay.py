@@ -1,46 +1,78 @@
-"""A replay's plan, files and manifest, without Spark; tests/interop/test_spark.py has a real job."""
+"""A replay's plan, files, receipts and manifest, without Spark; tests/interop/test_spark.py has real jobs."""
 
 from __future__ import annotations
 
+import csv
+import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from core.common.errors import AccessError, PlogError
+from core.common.errors import AccessError, PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.log.partition_reader import PartitionReader
-from core.spark.offset_range import OffsetRange, split
+from core.spark.offset_range import OffsetRange
+from core.spark.range_output import OutputFormat, make_state
 from core.spark.record_schema import COLUMNS
-from core.spark.replay import Replay, ReplayPlan, write_range
+from core.spark.replay import Replay, account, write_range
+from core.spark.replay_plan import ReplayPlan, ensure_source_is_the_same, find_topic_ids
+from core.spark.source import split_by_index
 from tests.support.golden import GOLDEN
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
 
 T = TopicPartition("t", 0)
+PARQUET = OutputFormat("parquet", "binary", "binary", "")
+MINUTES = 10 * 60_000
+REQUEST = {"topics": ["t"], "to": "parquet:x", "from": "beginning"}
 
 
 @pytest.fixture
 def log_directory(tmp_path: Path) -> Path:
-    """600 records in several segments."""
+    """600 records in several segments, over some days."""
     directory = tmp_path / "log" / "t-0"
     log = open_log(directory, segment_bytes=4000, index_interval_bytes=200)
     for n in range(0, 600, 3):
-        append(log, make_batch(*(b"%d" % (n + i) for i in range(3)), timestamp=NOW + n))
+        append(
+            log,
+            make_batch(*(b"%d" % (n + i) for i in range(3)), timestamp=NOW - (600 - n) * MINUTES, key=b"k%d" % (n % 9)),
+        )
     log.close()
     return directory
 
 
-def ranges_of(directory: Path, start: int, end: int, target_bytes: int) -> list[OffsetRange]:
+def ranges_of(directory: Path, start: int, end: int, target_bytes: int = 1 << 30) -> list[OffsetRange]:
     reader = PartitionReader(directory)
-    ranges = split(reader, T, start, end, target_bytes)
+    pieces = split_by_index(reader, start, end, target_bytes)
     reader.close()
-    return ranges
+    return [OffsetRange("t", 0, *piece, directory=str(directory)) for piece in pieces]
+
+
+def plan_of(ranges: list[OffsetRange], output: OutputFormat = PARQUET, **fields: Any) -> ReplayPlan:
+    return ReplayPlan(REQUEST, tuple(ranges), output, **fields)
+
+
+def begin(directory: Path, plan: ReplayPlan) -> Replay:
+    replay = Replay(directory)
+    assert replay.freeze(plan.request, lambda: plan) == plan
+    return replay
+
+
+def done(directory: Path, plan: ReplayPlan) -> Replay:
+    replay = begin(directory, plan)
+    for range_ in plan.ranges:
+        write_range(directory, range_, plan)
+    replay.commit(plan)
+    return replay
 
 
 def rows(directory: Path) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
-    for path in sorted(directory.glob("*.parquet")):
-        found += pq.read_table(path).to_pylist()
+    for path in sorted(directory.rglob("*.parquet")):
+        found += pq.read_table(path, partitioning=None).to_pylist()
     return found
 
 
@@ -72,29 +104,96 @@ def test_ranges_are_about_as_large_as_wanted(log_directory: Path) -> None:
 
 
 def test_every_offset_is_written_once(log_directory: Path, tmp_path: Path) -> None:
-    replay = Replay(tmp_path / "out")
-    plan = replay.freeze(ReplayPlan(COLUMNS, tuple(ranges_of(log_directory, 10, 590, 2000))))
+    plan = plan_of(ranges_of(log_directory, 10, 590, 2000))
     assert len(plan.ranges) > 3
-    for range_ in plan.ranges:
-        assert write_range(replay.directory, range_) == range_.end_offset - range_.start_offset
-    files = replay.commit(plan)
+    replay = done(tmp_path / "out", plan)
     found = rows(replay.directory)
     assert [r["offset"] for r in found] == list(range(10, 590))
     assert [r["value"] for r in found] == [b"%d" % n for n in range(10, 590)]
-    assert {(r["topic"], r["partition"], r["key"]) for r in found} == {("t", 0, b"k")}
-    assert sum(f.rows for f in files) == 580
-    assert replay.verify() == (files, [])
+    manifest = replay.manifest()
+    assert manifest["records"] == sum(f["rows"] for f in manifest["files"]) == 580
+    assert manifest["gaps"] == {}
+    files, problems = replay.verify()
+    assert (len(files), problems) == (len(plan.ranges), [])
 
 
 def test_only_the_columns_that_are_wanted(log_directory: Path, tmp_path: Path) -> None:
-    replay = Replay(tmp_path / "out")
-    replay.freeze(ReplayPlan(("offset", "value"), ()))
-    (range_,) = ranges_of(log_directory, 0, 5, 1 << 30)
-    write_range(replay.directory, range_, ("offset", "value"))
+    replay = done(tmp_path / "out", plan_of(ranges_of(log_directory, 0, 5), columns=("offset", "value")))
     assert rows(replay.directory)[0] == {"offset": 0, "value": b"0"}
 
 
-def test_aborted_records_are_left_out(tmp_path: Path) -> None:
+def test_the_last_record_of_each_key(log_directory: Path, tmp_path: Path) -> None:
+    (range_,) = ranges_of(log_directory, 0, 600)
+    replay = done(tmp_path / "out", plan_of([replace(range_, latest_per_key=True)]))
+    found = [(r["key"], r["offset"]) for r in rows(replay.directory)]
+    assert found == [(b"k6", 593), (b"k0", 596), (b"k3", 599)]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json", "csv"])
+@pytest.mark.parametrize("by", ["", "day", "hour", "key"])
+def test_kinds_of_files_and_folders(log_directory: Path, tmp_path: Path, kind: str, by: str) -> None:
+    plan = plan_of(ranges_of(log_directory, 0, 600, 3000), OutputFormat(kind, "string", "string", by))
+    replay = done(tmp_path / "out", plan)
+    found = []
+    for path in sorted(path for path in replay.directory.rglob(f"*.{kind}") if "_plog" not in path.parts):
+        folder = path.parent.name if by else None
+        if kind == "parquet":
+            lines = pq.read_table(path, partitioning=None).to_pylist()
+        elif kind == "json":
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+        else:
+            lines = list(csv.DictReader(path.open()))
+        found += [(int(line["offset"]), line["value"], folder, str(line["timestamp"])) for line in lines]
+        assert by == "" or (folder or "").startswith(f"{by}=")
+        assert by != "key" or all("key" not in line for line in lines)
+    assert sorted((offset, value) for offset, value, _, _ in found) == [(n, str(n)) for n in range(600)]
+    for offset, _, folder, timestamp in found:
+        if by in ("day", "hour"):
+            day = timestamp[: 10 if by == "day" else 13].replace("T", "-").replace(" ", "-")
+            assert folder == f"{by}={day}"
+        if by == "key":
+            assert folder == f"key=k{offset // 3 * 3 % 9}"
+    assert replay.verify()[1] == []
+    assert [problem for _, problem, _ in replay.compare_with_log(plan)] == [""] * len(plan.ranges)
+
+
+def test_partitions_are_what_others_read(log_directory: Path, tmp_path: Path) -> None:
+    plan = plan_of(ranges_of(log_directory, 0, 600), OutputFormat("parquet", "binary", "binary", "day"))
+    replay = done(tmp_path / "out", plan)
+    table = ds.dataset(replay.directory, format="parquet", partitioning="hive").to_table()
+    assert table.num_rows == 600
+    assert len(table["day"].unique()) > 1
+
+
+def test_bytes_that_are_no_text_are_refused_or_made_base64(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    append(log, make_batch(b"text"))
+    append(log, make_batch(b"\xff\xfe", None))  # type: ignore[arg-type]
+    log.close()
+    plan = plan_of(ranges_of(tmp_path / "t-0", 0, 3), OutputFormat("json", "string", "string", ""))
+    replay = begin(tmp_path / "out", plan)
+    with pytest.raises(PlogError, match="value, topic t partition 0 offset 1: the bytes are no UTF-8 text") as caught:
+        write_range(replay.directory, plan.ranges[0], plan)
+    assert "--value-format base64" in (caught.value.hint or "")
+    assert list(replay.directory.glob("*.json")) == []
+    assert list((replay.directory / "_plog").glob("*.tmp")) == []
+    plan = plan_of(list(plan.ranges), OutputFormat("json", "string", "base64", ""))
+    replay = done(tmp_path / "other", plan)
+    (path,) = replay.directory.glob("*.json")
+    assert [json.loads(line)["value"] for line in path.read_text().splitlines()] == ["dGV4dA==", "//4=", None]
+
+
+def test_a_column_to_partition_by_that_is_not_there(log_directory: Path, tmp_path: Path) -> None:
+    plan = plan_of(ranges_of(log_directory, 0, 5), OutputFormat("json", "string", "string", "hour"), columns=("key",))
+    make_state(tmp_path)
+    with pytest.raises(UsageError, match="--partition-by hour: there is no column timestamp"):
+        write_range(tmp_path, plan.ranges[0], plan)
+
+
+# --- what is not there
+
+
+def test_aborted_records_are_left_out_and_accounted_for(tmp_path: Path) -> None:
     directory = tmp_path / "log" / "t-0"
     log = open_log(directory)
     fields = {"producer_id": 1, "producer_epoch": 0, "is_transactional": True}
@@ -103,21 +202,44 @@ def test_aborted_records_are_left_out(tmp_path: Path) -> None:
     append(log, make_batch(b"committed", base_sequence=1, **fields))
     append_marker(log, 1, is_commit=True)
     log.close()
-    replay = Replay(tmp_path / "out")
-    replay.freeze(ReplayPlan(COLUMNS, ()))
-    (range_,) = ranges_of(directory, 0, 4, 1 << 30)
-    assert write_range(replay.directory, range_) == 1
+    plan = plan_of(ranges_of(directory, 0, 4))
+    replay = done(tmp_path / "out", plan)
     assert [r["value"] for r in rows(replay.directory)] == [b"committed"]
+    manifest = replay.manifest()
+    assert manifest["records"] == 1
+    ((unit, gaps),) = manifest["gaps"].items()
+    assert unit == plan.ranges[0].name
+    assert [gap[:3] for gap in gaps] == [[0, 1, "aborted"], [1, 2, "control record"], [3, 4, "control record"]]
 
 
 def test_a_damaged_batch_fails_its_range_and_leaves_no_file(tmp_path: Path) -> None:
-    replay = Replay(tmp_path / "out")
-    replay.freeze(ReplayPlan(COLUMNS, ()))
     (source,) = (p for p in GOLDEN.glob("c_bitflip_middle.corrupt") if p.is_dir())
-    range_ = OffsetRange("t", 0, str(source), 0, 10_000, 1)
+    range_ = OffsetRange("t", 0, 0, 10_000, 1, directory=str(source))
+    replay = begin(tmp_path / "out", plan_of([range_]))
     with pytest.raises(PlogError, match="position"):
-        write_range(replay.directory, range_)
-    assert list(replay.directory.glob("*.parquet")) == []
+        write_range(replay.directory, range_, plan_of([range_]))
+    assert list(replay.directory.rglob("*.parquet")) == []
+
+
+def test_lost_offsets_fail_their_range_or_are_noted(tmp_path: Path) -> None:
+    """A segment is gone from the middle, and nothing tells of compaction."""
+    log = open_log(tmp_path / "t-0", segment_bytes=500)
+    for n in range(60):
+        append(log, make_batch(b"%d" % n))
+    log.close()
+    logs = sorted((tmp_path / "t-0").glob("*.log"))
+    first, end = (int(path.stem) for path in logs[2:4])
+    logs[2].unlink()
+    (range_,) = ranges_of(tmp_path / "t-0", 0, 60)
+    replay = begin(tmp_path / "out", plan_of([range_]))
+    with pytest.raises(PlogError, match=f"t-0: offsets {first} to {end - 1} are lost \\(unknown\\)"):
+        write_range(replay.directory, range_, plan_of([range_]))
+    assert replay.missing(plan_of([range_])) == [range_]
+    allowed = plan_of([replace(range_, fails_if_gone=False)])
+    receipt = write_range(replay.directory, allowed.ranges[0], allowed)
+    assert receipt.records == 60 - (end - first)
+    assert [gap[:3] for gap in receipt.gaps] == [(first, end, "unknown")]
+    assert account(range_, fails=False) == (receipt.records, receipt.gaps)
 
 
 # --- running it again
@@ -125,55 +247,80 @@ def test_a_damaged_batch_fails_its_range_and_leaves_no_file(tmp_path: Path) -> N
 
 def test_the_first_plan_holds(log_directory: Path, tmp_path: Path) -> None:
     """The log grew since; the frozen plan is finished as it was."""
-    replay = Replay(tmp_path / "out")
-    first = replay.freeze(ReplayPlan(COLUMNS, tuple(ranges_of(log_directory, 0, 300, 1 << 30))))
-    again = Replay(tmp_path / "out").freeze(ReplayPlan(COLUMNS, tuple(ranges_of(log_directory, 0, 600, 1 << 30))))
+    first = plan_of(ranges_of(log_directory, 0, 300))
+    begin(tmp_path / "out", first)
+    again = Replay(tmp_path / "out").freeze(REQUEST, lambda: plan_of(ranges_of(log_directory, 0, 600)))
     assert again == first
 
 
 def test_another_job_does_not_mix_with_it(log_directory: Path, tmp_path: Path) -> None:
-    replay = Replay(tmp_path / "out")
-    replay.freeze(ReplayPlan(COLUMNS, tuple(ranges_of(log_directory, 0, 300, 1 << 30))))
-    for plan in (
-        ReplayPlan(COLUMNS, tuple(ranges_of(log_directory, 5, 300, 1 << 30))),
-        ReplayPlan(("offset",), tuple(ranges_of(log_directory, 0, 300, 1 << 30))),
-    ):
-        with pytest.raises(PlogError, match="holds another replay"):
-            replay.freeze(plan)
+    replay = begin(tmp_path / "out", plan_of(ranges_of(log_directory, 0, 300)))
+    with pytest.raises(PlogError, match="holds another replay, of another from, until"):
+        replay.freeze(REQUEST | {"from": "5", "until": "end"}, lambda: plan_of([]))
 
 
 def test_a_folder_with_other_things_in_it(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(PlogError, match="is not empty"):
-        Replay(tmp_path).freeze(ReplayPlan(COLUMNS, ()))
+        Replay(tmp_path).freeze(REQUEST, lambda: plan_of([]))
 
 
 def test_what_is_missing_is_done_and_the_rest_left_alone(log_directory: Path, tmp_path: Path) -> None:
-    replay = Replay(tmp_path / "out")
-    plan = replay.freeze(ReplayPlan(COLUMNS, tuple(ranges_of(log_directory, 0, 600, 3000))))
-    write_range(replay.directory, plan.ranges[1])
-    (done,) = replay.directory.glob("*.parquet")
-    before = done.stat().st_mtime_ns
+    plan = plan_of(ranges_of(log_directory, 0, 600, 3000))
+    replay = begin(tmp_path / "out", plan)
+    write_range(replay.directory, plan.ranges[1], plan)
+    (kept,) = replay.directory.glob("*.parquet")
+    before = kept.stat().st_mtime_ns
+    stranger = replay.directory / f"{plan.ranges[0].name}.parquet"  # its task ended before its receipt
+    stranger.write_bytes(b"half")
+    (replay.directory / "_plog" / "x.tmp").write_bytes(b"half")
     assert replay.missing(plan) == [plan.ranges[0], *plan.ranges[2:]]
     assert not replay.is_done
-    with pytest.raises(AccessError):
+    with pytest.raises(PlogError, match=f"{len(plan.ranges) - 1} ranges are not written yet"):
         replay.commit(plan)
+    replay.clear(plan)
+    assert not stranger.exists()
+    assert not list((replay.directory / "_plog").glob("*.tmp"))
     for range_ in replay.missing(plan):
-        write_range(replay.directory, range_)
+        write_range(replay.directory, range_, plan)
     replay.commit(plan)
     assert replay.is_done
-    assert done.stat().st_mtime_ns == before
+    assert kept.stat().st_mtime_ns == before
     assert [r["offset"] for r in rows(replay.directory)] == list(range(600))
 
 
+def test_a_source_that_is_another_is_refused(log_directory: Path, tmp_path: Path) -> None:
+    (log_directory / "partition.metadata").write_text("version: 0\ntopic_id: G0fpkTIoSrm35pn5auABdQ")
+    ranges = ranges_of(log_directory, 0, 600, 3000)
+    plan = plan_of(ranges, topic_ids=find_topic_ids(ranges))
+    assert plan.topic_ids == {"t": "G0fpkTIoSrm35pn5auABdQ"}
+    ensure_source_is_the_same(plan, ranges)
+    (log_directory / "partition.metadata").write_text("version: 0\ntopic_id: AAfpkTIoSrm35pn5auABdQ")
+    with pytest.raises(PlogError, match="topic t was made anew since"):
+        ensure_source_is_the_same(plan, ranges)
+    (log_directory / "partition.metadata").unlink()
+    first, *_ = sorted(log_directory.glob("*.log"))
+    content = first.read_bytes()
+    first.unlink()
+    with pytest.raises(PlogError, match="t-0: offsets from 0 on were planned to be replayed, and are deleted since"):
+        ensure_source_is_the_same(plan, ranges)
+    ensure_source_is_the_same(plan, ranges[-1:])  # what is done needs no source
+    first.write_bytes(content)
+    *_, last = sorted(log_directory.glob("*.log"))
+    last.unlink()
+    with pytest.raises(AccessError, match="was planned to be replayed up to"):
+        ensure_source_is_the_same(plan, ranges)
+
+
+# --- the proof
+
+
 def test_verify_finds_what_changed(log_directory: Path, tmp_path: Path) -> None:
-    replay = Replay(tmp_path / "out")
-    plan = replay.freeze(ReplayPlan(COLUMNS, tuple(ranges_of(log_directory, 0, 600, 3000))))
+    plan = plan_of(ranges_of(log_directory, 0, 600, 3000))
+    replay = begin(tmp_path / "out", plan)
     with pytest.raises(AccessError, match="holds no finished replay"):
         replay.verify()
-    for range_ in plan.ranges:
-        write_range(replay.directory, range_)
-    replay.commit(plan)
+    done(tmp_path / "out", plan)
     first, second, *_ = sorted(replay.directory.glob("*.parquet"))
     first.unlink()
     second.write_bytes(second.read_bytes()[:-1])
@@ -184,3 +331,30 @@ def test_verify_finds_what_changed(log_directory: Path, tmp_path: Path) -> None:
         f"{second.name} is not what was written",
         "stranger.parquet is not of this replay",
     ]
+
+
+def test_verify_finds_what_the_log_says_otherwise(log_directory: Path, tmp_path: Path) -> None:
+    """Files and manifest agree with each other, and not with the log."""
+    plan = plan_of(ranges_of(log_directory, 0, 600, 3000))
+    replay = done(tmp_path / "out", plan)
+    other = open_log(tmp_path / "other" / "t-0", segment_bytes=4000, index_interval_bytes=200)
+    for n in range(0, 600, 3):
+        values = (b"%d" % (n + i) if n != 300 else b"???" for i in range(3))
+        append(other, make_batch(*values, timestamp=NOW - (600 - n) * MINUTES, key=b"k%d" % (n % 9)))
+    other.close()
+    moved = replace(plan, ranges=tuple(replace(r, directory=str(tmp_path / "other" / "t-0")) for r in plan.ranges))
+    found = [(r.start_offset, r.end_offset, problem) for r, problem, _ in replay.compare_with_log(moved) if problem]
+    ((start, end, problem),) = found
+    assert start <= 300 < end
+    assert problem.endswith("has other records than the log")
+    gone = replace(plan, ranges=tuple(replace(r, directory=str(tmp_path / "nowhere")) for r in plan.ranges))
+    assert {(problem[:26], comparable) for _, problem, comparable in replay.compare_with_log(gone)} == {
+        ("the log can't be compared:", False)
+    }
+
+
+def test_a_plan_survives_its_json() -> None:
+    plan = plan_of([OffsetRange("t", 0, 0, 9, 100, directory="/x")], columns=COLUMNS[:3], transform="a:b")
+    assert ReplayPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    with pytest.raises(PlogError, match="version 1, expected 2"):
+        ReplayPlan.from_json({"version": 1})

@@ -1,4 +1,4 @@
-"""Where `plog consume` reads from: a cluster, or the files of a data directory."""
+"""Where records are read from, by time or offset: a cluster, or the files of data directories."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from core.client.admin import EARLIEST, LATEST, Admin
 from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
 from core.client.kafka_client import KafkaClient
 from core.common.error_code import ErrorCode
-from core.common.errors import CorruptRecordError, KafkaError
+from core.common.errors import AccessError, CorruptRecordError, KafkaError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.log.directory_reader import DirectoryReader
 from core.log.partition_reader import PartitionReader
@@ -23,6 +23,9 @@ _FOLLOW_SECONDS = 0.2
 
 
 class RecordSource(Protocol):
+    def topics(self) -> list[str]:
+        """With internal ones."""
+
     def partitions(self, topic: str) -> list[int]:
         """KafkaError(UNKNOWN_TOPIC_OR_PARTITION) where there is no such topic."""
 
@@ -46,6 +49,9 @@ class ClusterSource:
         self._admin = Admin(client)
         self._isolation_level = READ_COMMITTED if read_committed else READ_UNCOMMITTED
 
+    def topics(self) -> list[str]:
+        return sorted(self._client.refresh())
+
     def partitions(self, topic: str) -> list[int]:
         return sorted(self._client.topic(topic).partitions)
 
@@ -66,33 +72,52 @@ class ClusterSource:
 
 
 class DirectorySource:
-    """From files, without a lock; owned by one task."""
+    """From the files of one data directory, or of several (a broker's log.dirs), without a lock; owned by one task."""
 
-    def __init__(self, reader: DirectoryReader, *, read_committed: bool) -> None:
-        self._reader = reader
+    def __init__(self, *readers: DirectoryReader, read_committed: bool) -> None:
+        """UsageError where a partition is in two of them."""
         self._read_committed = read_committed
         self._open: dict[TopicPartition, PartitionReader] = {}
+        self._where = ", ".join(str(reader.directory) for reader in readers)
+        self._readers: dict[TopicPartition, DirectoryReader] = {}
+        for reader in readers:
+            for partition in reader.partitions:
+                other = self._readers.setdefault(partition, reader)
+                if other is not reader:
+                    raise UsageError(f"{partition} is in {other.directory} and in {reader.directory}: which one?")
+
+    def topics(self) -> list[str]:
+        return sorted({partition.topic for partition in self._readers})
 
     def partitions(self, topic: str) -> list[int]:
-        numbers = self._reader.topics.get(topic)
+        numbers = sorted(partition.partition for partition in self._readers if partition.topic == topic)
         if not numbers:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"no topic {topic!r} in {self._reader.directory}",
-                hint=f"plog topic list --data-dir {self._reader.directory}",
+                f"no topic {topic!r} in {self._where}",
+                hint=f"plog topic list --data-dir {self._where}",
             )
         return numbers
 
-    def _log(self, partition: TopicPartition) -> PartitionReader:
+    def log(self, partition: TopicPartition) -> PartitionReader:
+        """As it was when it was asked for first. AccessError where there is no such partition."""
         if partition not in self._open:
-            self._open[partition] = self._reader.open(partition)
+            reader = self._readers.get(partition)
+            if reader is None:
+                raise AccessError(f"no partition {partition} in {self._where}", where=self._where)
+            self._open[partition] = reader.open(partition)
         return self._open[partition]
 
+    def close(self) -> None:
+        for log in self._open.values():
+            log.close()
+        self._open.clear()
+
     def starts(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        return {partition: self._log(partition).start_offset for partition in partitions}
+        return {partition: self.log(partition).start_offset for partition in partitions}
 
     def ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        return {partition: self._end(self._log(partition)) for partition in partitions}
+        return {partition: self._end(self.log(partition)) for partition in partitions}
 
     def _end(self, log: PartitionReader) -> int:
         return log.last_stable_offset if self._read_committed else log.end_offset
@@ -100,15 +125,15 @@ class DirectorySource:
     def offsets_at(self, partitions: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
         offsets = {}
         for partition in partitions:
-            found = self._log(partition).find_offset_by_timestamp(timestamp)
-            offsets[partition] = self._end(self._log(partition)) if found is None else found
+            found = self.log(partition).find_offset_by_timestamp(timestamp)
+            offsets[partition] = self._end(self.log(partition)) if found is None else found
         return offsets
 
     def read(self, starts: Offsets, ends: Offsets | None) -> Iterator[tuple[TopicPartition, list[Batch]]]:
         positions = dict(starts)
         while True:
             for partition, start in positions.items():
-                log = self._log(partition)
+                log = self.log(partition)
                 end = self._end(log) if ends is None else ends[partition]
                 yield from self._read_partition(partition, log, start, end)
                 positions[partition] = max(start, end)

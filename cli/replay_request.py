@@ -1,0 +1,146 @@
+"""What `plog spark-replay` is asked for, and the plan that comes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cli.consume_range import ensure_there, resolve
+from cli.session import open_client
+from core.client.group_admin import GroupAdmin
+from core.common.errors import PlogError, UsageError
+from core.common.topic_partition import TopicPartition
+from core.spark.offset_range import OffsetRange
+from core.spark.range_output import BYTES_FORMATS, OutputFormat
+from core.spark.record_schema import COLUMNS, schema_of
+from core.spark.replay_plan import ReplayPlan, find_topic_ids
+from core.spark.source import open_source, plan_ranges
+from core.spark.source_options import SourceOptions
+
+FILE_KINDS = ("parquet", "json", "csv", "delta")
+KINDS = (*FILE_KINDS, "topic")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """The options of the command that say what the output is, as they were given; `source` is a directory or servers.
+
+    The plan keeps them: who asks for the same again goes on with it.
+    """
+
+    topics: tuple[str, ...]
+    to: str
+    source: str
+    from_: str
+    until: str
+    from_group: str
+    latest_per_key: bool
+    partition_by: str
+    columns: str
+    key_format: str
+    value_format: str
+    schema: str
+    transform: str
+    isolation: str
+    allow_loss: bool
+
+    @property
+    def kind(self) -> str:
+        return self.to.partition(":")[0]
+
+    @property
+    def where(self) -> str:
+        return self.to.partition(":")[2]
+
+    def to_json(self) -> dict[str, Any]:
+        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
+
+    def ensure_sensible(self) -> None:
+        """UsageError for what does not fit together."""
+        if self.kind not in KINDS or not self.where:
+            raise UsageError(
+                f"--to {self.to}: expected {', '.join(f'{kind}:DIR' for kind in FILE_KINDS)} or topic:NAME"
+            )
+        if bool(self.schema) != (self.value_format == "json"):
+            raise UsageError("--value-format json goes with --schema, and it with that")
+        for option, text in (("--key-format", self.key_format), ("--value-format", self.value_format)):
+            allowed = (*BYTES_FORMATS, "json") if option == "--value-format" else BYTES_FORMATS
+            if text not in allowed:
+                raise UsageError(f"{option} {text}: expected {', '.join(allowed)}")
+        if self.latest_per_key and self.from_group:
+            raise UsageError("--latest-per-key is of the whole topic: not with --from-group")
+        of_files = self.partition_by or self.columns or self.schema or self.transform
+        if self.kind == "topic" and (of_files or "base64" in (self.key_format, self.value_format)):
+            raise UsageError("a topic gets records as they are: no columns, formats or --transform")
+
+
+def make_plan(request: ReplayRequest, data_dir: Path, bootstrap_server: str | None, range_bytes: int) -> ReplayPlan:
+    """KafkaError where a topic is not there; PlogError where offsets are not; errors of the source."""
+    request.ensure_sensible()
+    columns = tuple(name.strip() for name in request.columns.split(",")) if request.columns else COLUMNS
+    schema_of(columns)
+    ranges = _find_ranges(request, data_dir, bootstrap_server, range_bytes)
+    kind = "parquet" if request.kind == "delta" else request.kind
+    value_format = "binary" if request.schema else request.value_format
+    return ReplayPlan(
+        request.to_json(),
+        tuple(ranges),
+        OutputFormat(kind, request.key_format, value_format, request.partition_by),
+        columns,
+        request.schema,
+        request.transform,
+        find_topic_ids(ranges),
+    )
+
+
+def _find_ranges(
+    request: ReplayRequest, data_dir: Path, bootstrap_server: str | None, range_bytes: int
+) -> list[OffsetRange]:
+    where = (
+        {"kafka.bootstrap.servers": bootstrap_server} if bootstrap_server else {"paths": json.dumps([str(data_dir)])}
+    )
+    options = SourceOptions.parse(
+        where
+        | {
+            "subscribe": ",".join(request.topics),
+            "isolationLevel": request.isolation,
+            "failOnDataLoss": str(not request.allow_loss).lower(),
+            "rangeBytes": str(1 << 62 if request.latest_per_key else range_bytes),
+        }
+    )
+    with contextlib.closing(open_source(options)) as source:
+        records = source.records
+        partitions = [TopicPartition(topic, number) for topic in request.topics for number in records.partitions(topic)]
+        limits = records.ends(partitions)
+        starts = resolve(request.from_, records, partitions, limits)
+        if request.from_group:
+            starts = {**starts, **group_offsets(request.from_group, data_dir, bootstrap_server, partitions)}
+        starts = ensure_there(starts, records, limits)
+        ends = resolve(request.until, records, partitions, limits)
+        ends = {tp: max(min(ends[tp], limits[tp]), starts[tp]) for tp in partitions}
+        ranges = plan_ranges(source, options, starts, ends)
+    return [replace(range_, latest_per_key=True) for range_ in ranges] if request.latest_per_key else ranges
+
+
+def group_offsets(
+    group: str, data_dir: Path, bootstrap_server: str | None, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """What the group committed of these partitions. PlogError where that is nothing."""
+    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
+        offsets = GroupAdmin(client).offsets(group)
+    found = {tp: offsets[tp].offset for tp in partitions if tp in offsets}
+    if not found:
+        raise PlogError(f"group {group} has committed nothing of these topics", hint=f"plog group describe {group}")
+    return found
+
+
+def commit_to_group(
+    group: str, data_dir: Path, bootstrap_server: str | None, offsets: Mapping[TopicPartition, int]
+) -> None:
+    """KafkaError while the group has members."""
+    with open_client(bootstrap_server, data_dir) as client:
+        GroupAdmin(client).commit(group, offsets)

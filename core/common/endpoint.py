@@ -1,0 +1,41 @@
+"""Addresses of servers, as people write them: HOST:PORT."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.common.errors import UsageError
+
+DEFAULT_PORT = 9092
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_wildcard(self) -> bool:
+        return self.host in ("", "0.0.0.0", "::")  # noqa: S104 - it is recognised here, not bound
+
+
+def parse_endpoint(text: str, default_port: int = DEFAULT_PORT) -> Endpoint:
+    """HOST:PORT, HOST, :PORT or [IPV6]:PORT; UsageError for anything else."""
+    host, separator, port = text.rpartition(":")
+    if not separator or (":" in host and not host.endswith("]")):
+        host, port = text, str(default_port)
+    host = host.removeprefix("[").removesuffix("]")
+    if not port.isdecimal() or int(port) > 65535 or "/" in host:
+        raise UsageError(f"{text!r} is no HOST:PORT", hint="for example 127.0.0.1:9092")
+    return Endpoint(host, int(port))
+
+
+def parse_bootstrap(text: str) -> list[tuple[str, int]]:
+    """HOST:PORT[,HOST:PORT..], Kafka's bootstrap.servers; UsageError for anything else."""
+    endpoints = [parse_endpoint(part.strip()) for part in text.split(",") if part.strip()]
+    if not endpoints:
+        raise UsageError("no bootstrap server is named", hint="for example 127.0.0.1:9092")
+    return [(endpoint.host or "127.0.0.1", endpoint.port) for endpoint in endpoints]

@@ -1,0 +1,332 @@
+"""What a task of a replay leaves: the files of its unit, whole or not at all, and a receipt for them.
+
+    DIR/<unit>.parquet                      or DIR/day=2013-01-15/<unit>.parquet, where it is partitioned
+    DIR/_plog/receipts/<unit>.json          {"files": [{"name", "rows", "sha256"}], "records": 9, "gaps": [..]}
+
+Files are written under `_plog/`, brought to the disk and renamed; then the receipt is, and with it the unit is done.
+Written again from the same records, a file has the same bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from core.common.errors import PlogError, UsageError
+from core.common.filesystem import FileSystem
+
+STATE = "_plog"
+_RECEIPTS = "receipts"
+_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_TIME_FORMATS = {"day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
+
+BYTES_FORMATS = ("binary", "string", "base64")
+"""How keys and values are written: as they are, as the text that they are, or as base64."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFormat:
+    """`kind`: parquet, json or csv. `partition_by`: day, hour (of the timestamp, UTC) or a column; "" for none."""
+
+    kind: str
+    key_format: str
+    value_format: str
+    partition_by: str
+
+    @property
+    def ending(self) -> str:
+        return f".{self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """`name`: its path in the output folder. `digest`: SHA-256, in hex."""
+
+    name: str
+    rows: int
+    digest: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "rows": self.rows, "sha256": self.digest}
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> WrittenFile:
+        return cls(fields["name"], fields["rows"], fields["sha256"])
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """`records`: how many were read of the log. `gaps`: (start, end, reason, evidence) of offsets without a record."""
+
+    unit: str
+    files: tuple[WrittenFile, ...]
+    records: int
+    gaps: tuple[tuple[int, int, str, str], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"files": [file.to_json() for file in self.files], "gaps": [list(g) for g in self.gaps]}
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Receipt:
+        files = tuple(map(WrittenFile.from_json, fields["files"]))
+        gaps = tuple((g[0], g[1], g[2], g[3]) for g in fields["gaps"])
+        return cls(fields["unit"], files, fields["records"], gaps)
+
+
+def make_state(directory: Path) -> None:
+    """The folders that files and receipts are written in. OSError as the disk says."""
+    (directory / STATE / _RECEIPTS).mkdir(parents=True, exist_ok=True)
+
+
+def receipt_path(directory: Path, unit: str) -> Path:
+    return directory / STATE / _RECEIPTS / f"{unit}.json"
+
+
+def write_receipt(directory: Path, receipt: Receipt) -> None:
+    """OSError as the disk says."""
+    path = receipt_path(directory, receipt.unit)
+    FileSystem().write_atomic(path, json.dumps(receipt.to_json()).encode())
+
+
+def read_receipt(directory: Path, unit: str) -> Receipt | None:
+    try:
+        return Receipt.from_json(json.loads(receipt_path(directory, unit).read_bytes()))
+    except FileNotFoundError:
+        return None
+
+
+# --- files
+
+
+def write_files(
+    directory: Path, unit: str, format_: OutputFormat, batches: Iterable[Any], schema: Any
+) -> tuple[WrittenFile, ...]:
+    """The batches (of pyarrow.RecordBatch, of `schema`), in the order they come; a file even where there are none.
+
+    UsageError for a column that can't be written so; OSError as the disk says: no file has its name then.
+    """
+    output = _Output(directory, unit, format_, schema)
+    try:
+        for batch in batches:
+            output.write(batch)
+        return output.finish()
+    except BaseException:
+        output.discard()
+        raise
+
+
+class _Output:
+    """Of one unit: a writer for each partition of the output."""
+
+    def __init__(self, directory: Path, unit: str, format_: OutputFormat, schema: Any) -> None:
+        self._directory = directory
+        self._unit = unit
+        self._format = format_
+        self._partition = partition_column(format_, schema)
+        self._schema = written_schema(format_, schema)
+        self._writers: dict[str, tuple[Path, _Writer]] = {}
+        self._rows: dict[str, int] = {}
+        if self._partition is None:
+            self._writer("")
+
+    def _writer(self, folder: str) -> _Writer:
+        known = self._writers.get(folder)
+        if known is None:
+            name = f"{self._unit}.{os.getpid()}.{len(self._writers)}.tmp"
+            path = self._directory / STATE / name
+            known = self._writers[folder] = path, _WRITERS[self._format.kind](path, self._schema)
+            self._rows[folder] = 0
+        return known[1]
+
+    def write(self, batch: Any) -> None:
+        for folder, rows in self._split(batch):
+            writer = self._writer(folder)
+            writer.write(to_written(self._format, rows, self._schema))
+            self._rows[folder] += rows.num_rows
+
+    def _split(self, batch: Any) -> Iterator[tuple[str, Any]]:
+        if self._partition is None:
+            yield "", batch
+            return
+        values = self._partition(batch).dictionary_encode()
+        for number, value in enumerate(values.dictionary.to_pylist()):
+            yield _folder(self._format.partition_by, value), batch.filter(pc.equal(values.indices, number))
+        if values.null_count:
+            yield _folder(self._format.partition_by, None), batch.filter(pc.is_null(values))
+
+    def finish(self) -> tuple[WrittenFile, ...]:
+        files = []
+        filesystem = FileSystem()
+        for folder, (path, writer) in sorted(self._writers.items()):
+            writer.close()
+            target = self._directory / folder / (self._unit + self._format.ending)
+            if not target.parent.is_dir():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                filesystem.sync_directory(target.parent.parent)
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                os.fsync(file.fileno())
+            filesystem.rename(path, target)
+            filesystem.sync_directory(target.parent)
+            name = str(target.relative_to(self._directory))
+            files.append(WrittenFile(name, self._rows[folder], digest))
+        return tuple(files)
+
+    def discard(self) -> None:
+        for path, writer in self._writers.values():
+            writer.abandon()
+            path.unlink(missing_ok=True)
+
+
+def _folder(name: str, value: object) -> str:
+    return f"{name}={_NULL_PARTITION if value is None else quote(str(value), safe=' ')}"
+
+
+def partition_column(format_: OutputFormat, schema: Any) -> Callable[[Any], Any] | None:
+    """What gives the values that a batch is partitioned by; UsageError where there is no such column."""
+    by = format_.partition_by
+    if not by:
+        return None
+    needed = "timestamp" if by in _TIME_FORMATS and by not in schema.names else by
+    if needed not in schema.names:
+        raise UsageError(f"--partition-by {by}: there is no column {needed}, only {', '.join(schema.names)}")
+    if needed == by and pa.types.is_binary(schema.field(by).type):
+        return lambda batch: _to_text(batch.column(by), _bytes_format(format_, by), by, batch)
+    if needed == by:
+        return lambda batch: batch.column(by)
+    return lambda batch: pc.strftime(batch.column("timestamp"), _TIME_FORMATS[by])
+
+
+def written_schema(format_: OutputFormat, schema: Any) -> Any:
+    """The schema of the files; UsageError for a column that they can't hold."""
+    fields = []
+    for field in schema:
+        if field.name == format_.partition_by:
+            continue  # its value is in the folder's name
+        kind = field.type
+        if pa.types.is_binary(kind) and _bytes_format(format_, field.name) != "binary":
+            kind = pa.string()
+        if format_.kind == "csv" and pa.types.is_nested(kind):
+            kind = pa.string()
+        fields.append(pa.field(field.name, kind, field.nullable))
+    return pa.schema(fields)
+
+
+def _bytes_format(format_: OutputFormat, name: str) -> str:
+    chosen = {"key": format_.key_format, "value": format_.value_format}.get(name, "binary")
+    return "string" if chosen == "binary" and format_.kind != "parquet" else chosen
+
+
+def to_written(format_: OutputFormat, batch: Any, schema: Any) -> Any:
+    """PlogError for bytes that should be text and are not."""
+    columns = []
+    for field in schema:
+        column = batch.column(field.name)
+        if pa.types.is_binary(column.type) and pa.types.is_string(field.type):
+            column = _to_text(column, _bytes_format(format_, field.name), field.name, batch)
+        elif pa.types.is_nested(column.type) and pa.types.is_string(field.type):
+            column = pa.array([None if v is None else json.dumps(v, default=_plain) for v in column.to_pylist()])
+        columns.append(column.cast(field.type))
+    return pa.record_batch(columns, schema=schema)
+
+
+def _to_text(column: Any, bytes_format: str, name: str, batch: Any) -> Any:
+    if bytes_format == "base64":
+        return pa.array([None if v is None else base64.b64encode(v).decode() for v in column.to_pylist()], pa.string())
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        row = next(n for n, value in enumerate(column.to_pylist()) if value is not None and not _is_text(value))
+        where = {c: batch.column(c)[row].as_py() for c in ("topic", "partition", "offset") if c in batch.schema.names}
+        place = " ".join(f"{key} {value}" for key, value in where.items()) or "of a record"
+        raise PlogError(
+            f"{name}, {place}: the bytes are no UTF-8 text",
+            hint=f"--{name}-format base64 writes them, or --to parquet:DIR" if name in ("key", "value") else None,
+        ) from None
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+# --- the kinds of files
+
+
+class _Writer(Protocol):
+    def write(self, batch: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
+class _ParquetFile:
+    def __init__(self, path: Path, schema: Any) -> None:
+        self._writer = pq.ParquetWriter(path, schema, compression="zstd")
+
+    def write(self, batch: Any) -> None:
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    abandon = close
+
+
+class _CsvFile:
+    def __init__(self, path: Path, schema: Any) -> None:
+        self._writer = pa_csv.CSVWriter(path, schema)
+
+    def write(self, batch: Any) -> None:
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    abandon = close
+
+
+class _JsonFile:
+    """A line for each record; times as Spark writes them."""
+
+    def __init__(self, path: Path, schema: Any) -> None:
+        self._file = path.open("wb")
+        self._names: Sequence[str] = schema.names
+
+    def write(self, batch: Any) -> None:
+        encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain).encode
+        rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        self._file.write("".join(f"{encode(dict(zip(self._names, row, strict=True)))}\n" for row in rows).encode())
+
+    def close(self) -> None:
+        self._file.close()
+
+    abandon = close
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, bytes):
+        return value.decode() if _is_text(value) else {"base64": base64.b64encode(value).decode()}
+    return str(value)
+
+
+_WRITERS: dict[str, Callable[[Path, Any], _Writer]] = {"parquet": _ParquetFile, "csv": _CsvFile, "json": _JsonFile}

@@ -1,0 +1,162 @@
+"""The Spark side of a replay: what is missing becomes tasks, and each leaves its files and its receipt.
+
+Where records are written as they are, a task reads its range and writes it, and nothing passes through the JVM. Where
+values are made into columns, or a function of the user's changes the DataFrame, Spark reads by the plog source, and the
+tasks that come out at the end write. If each of them still has one range, it leaves that range's files; if records were
+shuffled between tasks, the whole job is one unit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as sql
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from core.common.errors import UsageError
+from core.spark.data_source import PlogDataSource
+from core.spark.offset_range import OffsetRange
+from core.spark.range_output import (
+    Receipt,
+    read_receipt,
+    receipt_path,
+    write_receipt,
+    written_schema,
+)
+from core.spark.replay import WHOLE, Replay, account, write_range
+from core.spark.replay_files import ReplayFiles, save
+from core.spark.replay_plan import ReplayPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_LOOK_SECONDS = 0.2
+_SHUFFLES = re.compile(r"(?<!Broadcast)Exchange\b|\bCoalesce\b|\bUnion\b|Limit\b")
+
+
+def run_replay(session: SparkSession, replay: Replay, plan: ReplayPlan, on_done: Callable[[Receipt], None]) -> None:
+    """Does what is missing, and tells `on_done` of every unit as it is done. PySparkException where a task fails."""
+    todo = replay.missing(plan)
+    replay.clear(plan)
+    if not todo:
+        return
+    directory = replay.directory.resolve()
+    left = {range_.name for range_ in todo}
+
+    def look() -> None:
+        for unit in left & {path.stem for path in receipt_path(directory, WHOLE).parent.glob("*.json")}:
+            receipt = read_receipt(directory, unit)
+            assert receipt is not None
+            left.discard(unit)
+            on_done(receipt)
+
+    with _looking(look):
+        if plan.is_direct:
+            _write_directly(session, directory, plan, todo)
+        else:
+            _write_frame(session, replay, plan, todo)
+
+
+@contextlib.contextmanager
+def _looking(look: Callable[[], None]) -> Iterator[None]:
+    """Looks now and then, in a thread, and at the end."""
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(_LOOK_SECONDS):
+            look()
+
+    thread = threading.Thread(target=watch, name="replay-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+    look()
+
+
+# --- records as they are
+
+
+def _write_directly(session: SparkSession, directory: Path, plan: ReplayPlan, todo: Sequence[OffsetRange]) -> None:
+    def write(ranges: Iterable[OffsetRange]) -> Iterator[int]:
+        for range_ in ranges:
+            yield write_range(directory, range_, plan).records
+
+    session.sparkContext.parallelize(todo, len(todo)).mapPartitions(write).count()
+
+
+# --- through a DataFrame
+
+
+def _write_frame(session: SparkSession, replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange]) -> None:
+    frame = make_frame(session, plan, todo)
+    if keeps_ranges(frame, len(todo)):
+        save(frame, replay.directory, todo)
+        return
+    save(make_frame(session, plan, plan.ranges), replay.directory, None)
+    found = session.sparkContext.parallelize(plan.ranges, len(plan.ranges)).map(account).collect()
+    records = sum(count for count, _ in found) if all(count >= 0 for count, _ in found) else -1
+    gaps = tuple(gap for _, of_range in found for gap in of_range)
+    write_receipt(replay.directory, Receipt(WHOLE, replay.written_parts(), records, gaps))
+
+
+def make_frame(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange]) -> DataFrame:
+    """What is to be written; UsageError where the function is not there, or gives something else."""
+    session.dataSource.register(PlogDataSource)
+    session.dataSource.register(ReplayFiles)
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    reader = session.read.format(PlogDataSource.name()).option("columns", ",".join(plan.columns))
+    frame = reader.option("ranges", json.dumps([range_.to_json() for range_ in ranges])).load()
+    if plan.schema:
+        frame = _explode(frame, plan.schema)
+    if plan.transform:
+        frame = load_function(plan.transform)(frame)
+        if not hasattr(frame, "mapInArrow"):
+            raise UsageError(f"--transform {plan.transform} gives {type(frame).__name__}, expected a DataFrame")
+    written_schema(plan.output, to_arrow_schema(frame.schema, timezone="UTC"))
+    return frame
+
+
+def _explode(frame: DataFrame, schema: str) -> DataFrame:
+    """The fields of JSON values as columns, instead of the value."""
+    parsed = sql.from_json(sql.col("value").cast("string"), schema, {"mode": "FAILFAST"})
+    others = [name for name in frame.columns if name != "value"]
+    frame = frame.select(*others, parsed.alias("value"))
+    fields = frame.select("value.*").columns
+    both = sorted(set(fields) & set(others))
+    if both:
+        raise UsageError(f"--schema has {', '.join(both)}, and so has the record", hint="--columns leaves columns out")
+    return frame.select(*others, "value.*")
+
+
+def load_function(text: str) -> Callable[[Any], Any]:
+    """module:function, looked for in the working directory too. UsageError where it is not there."""
+    module_name, separator, name = text.partition(":")
+    if not separator:
+        raise UsageError(f"--transform {text}: expected module:function")
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"--transform {text}: {error}") from error
+    function: Callable[[Any], Any] = found
+    return function
+
+
+def keeps_ranges(frame: DataFrame, ranges: int) -> bool:
+    """Whether each task at the end has the records of one range, in order."""
+    execution = frame._jdf.queryExecution()  # noqa: SLF001 - nothing else says it
+    if _SHUFFLES.search(execution.executedPlan().toString()):
+        return False
+    return bool(execution.toRdd().getNumPartitions() == ranges)

@@ -1,0 +1,115 @@
+"""What a replay is to do, to the offset: made once, and frozen before anything is written."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core.client.kafka_client import KafkaClient
+from core.common.endpoint import parse_bootstrap
+from core.common.errors import AccessError, PlogError
+from core.common.topic_partition import TopicPartition, uuid_text
+from core.log.partition_metadata_file import read_partition_metadata
+from core.log.partition_reader import PartitionReader
+from core.spark.offset_range import OffsetRange
+from core.spark.range_output import OutputFormat
+from core.spark.record_schema import COLUMNS
+
+_VERSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """`request`: what was asked for, in the words of who asked: the same again is the same replay, whatever the log has
+    become. `schema`: of JSON values that are made into columns, in Spark's words; `transform`: module:function.
+    `topic_ids` by topic, where they are known.
+    """
+
+    request: dict[str, Any]
+    ranges: tuple[OffsetRange, ...]
+    output: OutputFormat
+    columns: tuple[str, ...] = COLUMNS
+    schema: str = ""
+    transform: str = ""
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether tasks write what they read, as it is."""
+        return not self.transform and not self.schema
+
+    @property
+    def end_offsets(self) -> dict[TopicPartition, int]:
+        ends: dict[TopicPartition, int] = {}
+        for range_ in self.ranges:
+            ends[range_.topic_partition] = max(ends.get(range_.topic_partition, 0), range_.end_offset)
+        return ends
+
+    def to_json(self) -> dict[str, Any]:
+        return {"version": _VERSION, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> ReplayPlan:
+        """PlogError for a plan of another version."""
+        given = dict(fields)
+        version = given.pop("version", None)
+        if version != _VERSION:
+            raise PlogError(f"the replay's plan is of version {version}, expected {_VERSION}")
+        given["ranges"] = tuple(OffsetRange(**r) for r in given["ranges"])
+        given["output"] = OutputFormat(**given["output"])
+        given["columns"] = tuple(given["columns"])
+        return cls(**given)
+
+
+def find_topic_ids(ranges: Sequence[OffsetRange]) -> dict[str, str]:
+    """By topic, of those that have one, as the source says now. AccessError and ConnectionFailedError where it can't be
+    asked.
+    """
+    ids: dict[str, str] = {}
+    for topic, range_ in {r.topic: r for r in ranges}.items():
+        if range_.servers:
+            client = KafkaClient(parse_bootstrap(range_.servers))
+            topic_id: bytes | None = client.topic(topic).topic_id
+            client.close()
+        else:
+            topic_id = read_partition_metadata(Path(range_.directory))
+        if topic_id:
+            ids[topic] = uuid_text(topic_id)
+    return ids
+
+
+def ensure_source_is_the_same(plan: ReplayPlan, missing: Sequence[OffsetRange]) -> None:
+    """PlogError where what is still to be read is not there any more, or is not what the plan was made of."""
+    now = find_topic_ids(missing)
+    for topic, topic_id in now.items():
+        planned = plan.topic_ids.get(topic, topic_id)
+        if planned != topic_id:
+            raise PlogError(
+                f"topic {topic} was made anew since the replay was planned: its id was {planned}, and is {topic_id}",
+                hint="replay to a new folder",
+            )
+    for range_ in missing:
+        if range_.directory:
+            _ensure_there(range_)
+
+
+def _ensure_there(range_: OffsetRange) -> None:
+    reader = PartitionReader(Path(range_.directory))
+    start, end = reader.start_offset, reader.end_offset
+    reader.close()
+    if range_.fails_if_gone and start > range_.start_offset:
+        raise PlogError(
+            f"{range_.topic_partition}: offsets from {range_.start_offset} on were planned to be replayed, and are "
+            f"deleted since: the log begins at {start}",
+            hint="replay to a new folder",
+        )
+    if end < range_.end_offset:
+        raise AccessError(
+            f"{range_.topic_partition} ends at offset {end}, and was planned to be replayed up to {range_.end_offset}",
+            where=range_.directory,
+            hint="the log was cut since: replay to a new folder",
+        )

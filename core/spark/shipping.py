@@ -1,0 +1,70 @@
+"""plog on the nodes of a cluster: its three packages go along as one zip; what it needs besides must be there.
+
+NumPy, pyarrow and the codecs have parts in C, which no zip can carry. Whether they are there is asked first.
+"""
+
+from __future__ import annotations
+
+import importlib
+import socket
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import core
+from core.common.errors import AccessError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PACKAGES = ("core", "cli", "plog")
+_NEEDED = ("numpy", "pyarrow", "crcmod", "lz4.frame", "snappy", "core.spark.replay")
+
+
+def is_local(master: str) -> bool:
+    """Whether tasks run in processes of this one's."""
+    return master.split("[")[0] == "local"
+
+
+def with_retries(master: str) -> str:
+    """A local master that tries a task again as a cluster does: Spark's own gives up at the first failure."""
+    threads = master.removeprefix("local").strip("[]") or "1"
+    return f"local[{threads}{'' if ',' in threads else ',4'}]" if is_local(master) else master
+
+
+def write_zip(path: Path) -> None:
+    """The packages, as they are installed here."""
+    root = Path(core.__file__).parent.parent
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in _PACKAGES:
+            for source in sorted((root / package).rglob("*.py")):
+                archive.write(source, source.relative_to(root))
+
+
+def ship(session: SparkSession, scratch: Path) -> None:
+    """AccessError where a node lacks what plog needs, or has another Python."""
+    archive = scratch / "plog.zip"
+    write_zip(archive)
+    session.sparkContext.addPyFile(str(archive))
+    context = session.sparkContext
+    nodes = max(context.defaultParallelism, 2) * 2
+    for host, python, problems in sorted(set(context.parallelize(range(nodes), nodes).mapPartitions(_look).collect())):
+        if problems:
+            raise AccessError(
+                f"node {host} (Python {python}) can't run plog's tasks: {problems}",
+                where=host,
+                hint="install numpy, pyarrow, crcmod, lz4 and python-snappy there, for the Python of PYSPARK_PYTHON",
+            )
+
+
+def _look(_: Iterable[int]) -> Iterator[tuple[str, str, str]]:
+    """On a node: who it is, and what it lacks."""
+    problems = []
+    for name in _NEEDED:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001 - whatever keeps it from running is told
+            problems.append(f"{name}: {error}")
+    yield socket.gethostname(), ".".join(map(str, sys.version_info[:3])), "; ".join(problems)

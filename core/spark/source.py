@@ -1,0 +1,221 @@
+"""Where the data source reads from: the files of data directories, or servers; and its ranges, one for each task.
+
+options -> partitions -> the offsets to begin and to end at -> ranges of about 64 MB of log, cut where batches begin
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from core.client.admin import Admin
+from core.client.kafka_client import KafkaClient
+from core.client.record_source import ClusterSource, DirectorySource, RecordSource
+from core.common.endpoint import parse_bootstrap
+from core.common.errors import PlogError, UsageError
+from core.common.topic_partition import TopicPartition
+from core.log.directory_reader import DirectoryReader
+from core.log.partition_reader import PartitionReader
+from core.spark.offset_range import OffsetRange
+from core.spark.source_options import EARLIEST, LATEST, Bound, SourceOptions
+
+Offsets = Mapping[TopicPartition, int]
+
+
+class Piece(NamedTuple):
+    """Offsets [start, end) of a partition, about `size_bytes` of log."""
+
+    start: int
+    end: int
+    size_bytes: int
+
+
+class Source(Protocol):
+    """Owned by one task."""
+
+    @property
+    def records(self) -> RecordSource: ...
+
+    def split(self, partition: TopicPartition, start: int, end: int, target_bytes: int) -> list[Piece]:
+        """The offsets [start, end), in order, in pieces of about `target_bytes`."""
+
+    def where(self, partition: TopicPartition) -> tuple[str, str]:
+        """(directory, servers) of an `OffsetRange` of it."""
+
+    def close(self) -> None: ...
+
+
+def open_source(options: SourceOptions) -> Source:
+    """AccessError where it is not there; ConnectionFailedError where nobody answers."""
+    if options.servers:
+        return ServersSource(options.servers, read_committed=options.read_committed)
+    return FilesSource(list(map(Path, options.paths)), read_committed=options.read_committed)
+
+
+class FilesSource:
+    """Of data directories (a broker's log.dirs) and of partitions' folders, without a lock."""
+
+    def __init__(self, paths: Sequence[Path], *, read_committed: bool) -> None:
+        self.records = DirectorySource(*map(DirectoryReader, paths), read_committed=read_committed)
+
+    def split(self, partition: TopicPartition, start: int, end: int, target_bytes: int) -> list[Piece]:
+        return split_by_index(self.records.log(partition), start, end, target_bytes)
+
+    def where(self, partition: TopicPartition) -> tuple[str, str]:
+        return str(self.records.log(partition).directory.resolve()), ""
+
+    def close(self) -> None:
+        self.records.close()
+
+
+class ServersSource:
+    """Over the wire."""
+
+    def __init__(self, servers: str, *, read_committed: bool) -> None:
+        self._servers = servers
+        self._client = KafkaClient(parse_bootstrap(servers))
+        self.records = ClusterSource(self._client, read_committed=read_committed)
+
+    def split(self, partition: TopicPartition, start: int, end: int, target_bytes: int) -> list[Piece]:
+        """By the mean size of an offset of the partition."""
+        size = Admin(self._client).log_sizes([partition.topic]).get(partition, 0)
+        first, last = (self.records.starts([partition])[partition], self.records.ends([partition])[partition])
+        bytes_per_offset = size / max(last - first, 1)
+        count = math.ceil((end - start) * bytes_per_offset / target_bytes)
+        return [Piece(a, b, int((b - a) * bytes_per_offset)) for a, b in _cut(start, end, count)]
+
+    def where(self, partition: TopicPartition) -> tuple[str, str]:  # noqa: ARG002 - the client finds the leader
+        return "", self._servers
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def split_by_index(reader: PartitionReader, start: int, end: int, target_bytes: int) -> list[Piece]:
+    """Cut where segments end, and where index entries say that a batch ends."""
+    pieces: list[Piece] = []
+    first, size = start, 0
+    for segment, following in zip(reader.segments, [*reader.segments[1:], None], strict=True):
+        segment_end = following.base_offset if following else reader.end_offset
+        if segment_end <= start or segment.base_offset >= end:
+            continue
+        before = segment.position_before(start) if segment.base_offset < start else 0
+        # an entry's batch begins at its position, and ends with its offset
+        for last_offset, position in [*segment.index_entries(), (segment_end - 1, segment.records.size_bytes)]:
+            if position <= before or last_offset < start:
+                continue
+            size += position - before
+            before = position
+            if last_offset + 1 >= end:
+                break
+            if size >= target_bytes and first <= last_offset:
+                pieces.append(Piece(first, last_offset + 1, size))
+                first, size = last_offset + 1, 0
+    return [*pieces, Piece(first, end, size)] if first < end else pieces
+
+
+def _cut(start: int, end: int, pieces: int) -> list[tuple[int, int]]:
+    """[start, end) in so many parts of one length."""
+    cuts = [start + (end - start) * n // max(pieces, 1) for n in range(max(pieces, 1) + 1)]
+    return [(a, b) for a, b in pairwise(cuts) if a < b]
+
+
+# --- which partitions, from where to where
+
+
+def find_partitions(source: Source, options: SourceOptions) -> list[TopicPartition]:
+    """KafkaError(UNKNOWN_TOPIC_OR_PARTITION) for a topic that is not there; UsageError for such a partition."""
+    records = source.records
+    if options.assigned:
+        for partition in options.assigned:
+            if partition.partition not in records.partitions(partition.topic):
+                raise UsageError(f"option assign: there is no partition {partition}")
+        return sorted(options.assigned)
+    topics = list(options.topics)
+    if not topics:
+        pattern = re.compile(options.pattern or ".*")
+        topics = [name for name in records.topics() if pattern.fullmatch(name) and not name.startswith("__")]
+    return [TopicPartition(topic, number) for topic in topics for number in records.partitions(topic)]
+
+
+def resolve(
+    bound: Bound, name: str, source: Source, partitions: Sequence[TopicPartition], *, is_time_met: bool = False
+) -> dict[TopicPartition, int]:
+    """The offset of each partition. UsageError where the option called `name` does not fit the partitions, or, with
+    `is_time_met`, where no record is as new as the time.
+    """
+    named = bound.offsets or bound.times
+    if named and set(named) != set(partitions):
+        lacking = "".join(f"; it lacks {tp}" for tp in sorted(set(partitions) - set(named))[:3])
+        strange = "".join(f"; there is no {tp}" for tp in sorted(set(named) - set(partitions))[:3])
+        raise UsageError(f"option {name} must name every partition that is read{lacking}{strange}")
+    if bound.times or bound.is_time:
+        times = bound.times or dict.fromkeys(partitions, bound.everywhere)
+        return _at_times(times, name, source, is_met=is_time_met)
+    offsets = bound.offsets or dict.fromkeys(partitions, bound.everywhere)
+    words = {EARLIEST: source.records.starts(partitions), LATEST: source.records.ends(partitions)}
+    return {tp: words[offset][tp] if offset in words else offset for tp, offset in offsets.items()}
+
+
+def _at_times(times: Offsets, name: str, source: Source, *, is_met: bool) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for timestamp in set(times.values()):
+        found |= source.records.offsets_at([tp for tp, t in times.items() if t == timestamp], timestamp)
+    ends = source.records.ends(list(times)) if is_met else {}
+    for partition, end in ends.items():
+        if found[partition] >= end:
+            raise UsageError(
+                f"option {name}: no record of {partition} is as new as {times[partition]}",
+                hint="startingOffsetsByTimestampStrategy=latest begins at the end there",
+            )
+    return found
+
+
+def plan_ranges(source: Source, options: SourceOptions, starts: Offsets, ends: Offsets) -> list[OffsetRange]:
+    """One for each task, in order of partitions and offsets. PlogError where some of the offsets are not there."""
+    pieces: list[tuple[TopicPartition, Piece]] = []
+    for partition in sorted(starts):
+        start, end = _what_is_there(source, partition, starts[partition], ends[partition], options)
+        if start < end:
+            pieces += [(partition, piece) for piece in source.split(partition, start, end, options.range_bytes)]
+    if options.max_records_per_partition:
+        pieces = [p for tp, piece in pieces for p in _split(tp, piece, 1 / options.max_records_per_partition)]
+    if pieces and options.min_partitions > len(pieces):
+        total = sum(piece.end - piece.start for _, piece in pieces)
+        pieces = [p for tp, piece in pieces for p in _split(tp, piece, options.min_partitions / total)]
+    ranges = []
+    for partition, piece in pieces:
+        directory, servers = source.where(partition)
+        ranges.append(
+            OffsetRange(
+                *partition,
+                *piece,
+                read_committed=options.read_committed,
+                fails_if_gone=options.fails_on_data_loss,
+                directory=directory,
+                servers=servers,
+            )
+        )
+    return ranges
+
+
+def _what_is_there(
+    source: Source, partition: TopicPartition, start: int, end: int, options: SourceOptions
+) -> tuple[int, int]:
+    first, last = source.records.starts([partition])[partition], source.records.ends([partition])[partition]
+    if options.fails_on_data_loss and start < end and (start < first or end > last):
+        raise PlogError(
+            f"{partition} holds offsets {first} to {last}: some of {start} to {end} are not there",
+            hint="failOnDataLoss=false reads what there is",
+        )
+    return max(start, first), min(end, last)
+
+
+def _split(partition: TopicPartition, piece: Piece, parts_per_offset: float) -> list[tuple[TopicPartition, Piece]]:
+    count = piece.end - piece.start
+    cuts = _cut(piece.start, piece.end, math.ceil(count * parts_per_offset))
+    return [(partition, Piece(a, b, piece.size_bytes * (b - a) // count)) for a, b in cuts]

@@ -1,0 +1,226 @@
+"""Options of the data source, by the names that Spark's own Kafka source gives them, and in its JSON.
+
+Where from: `path` (a partition's folder, a data directory, several with commas between them) or
+`kafka.bootstrap.servers`. Which topics: `subscribe`, `assign`, `subscribePattern`. From where, until where: offsets or
+times, for all partitions or for each. plog's own are `columns`, `isolationLevel` and `rangeBytes`.
+
+Source: Spark's Structured Streaming + Kafka Integration Guide; org.apache.spark.sql.kafka010.KafkaSourceProvider.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from core.common.errors import UsageError
+from core.common.topic_partition import TopicPartition
+from core.spark.record_schema import COLUMNS, schema_of
+
+TARGET_BYTES = 64 * 1024 * 1024
+"""About so much of the log is one task's, where nothing else is said."""
+
+EARLIEST = -2
+LATEST = -1
+
+T = TypeVar("T")
+
+_OWN = (
+    "path", "paths", "kafka.bootstrap.servers", "subscribe", "assign", "subscribePattern",
+    "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
+    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
+    "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders",
+    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
+    "columns", "isolationLevel", "rangeBytes", "ranges",
+)  # fmt: skip
+_WITHOUT_EFFECT = ("kafkaconsumer.polltimeoutms", "groupidprefix")
+"""Options of the Kafka source that tune its consumers: taken, and without meaning here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where to begin or to end: each partition at its own of `offsets` (EARLIEST and LATEST among them) or of `times`,
+    in epoch milliseconds; where neither names any, all of them at `everywhere`: at an offset, or else at a time.
+    """
+
+    everywhere: int = LATEST
+    is_time: bool = False
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    times: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """`topics`, `assigned`, `pattern`: one of them is given, or none for all topics of `paths`. `starting` is None
+    where nothing is said of it: the earliest offset for a batch, the latest for a stream. `is_time_met`: a starting
+    time must have a record that is as new. `ranges`: JSON of the very ranges to read, and nothing else counts then.
+    """
+
+    paths: tuple[str, ...]
+    servers: str
+    topics: tuple[str, ...]
+    assigned: tuple[TopicPartition, ...]
+    pattern: str
+    starting: Bound | None
+    ending: Bound
+    is_time_met: bool
+    min_partitions: int
+    max_records_per_partition: int
+    range_bytes: int
+    fails_on_data_loss: bool
+    columns: tuple[str, ...]
+    read_committed: bool
+    max_offsets_per_trigger: int
+    min_offsets_per_trigger: int
+    max_trigger_delay_ms: int
+    ranges: str
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        """UsageError, with the option's name, for what is not understood."""
+        given = {name.lower(): value for name, value in options.items()}
+        _ensure_known(given)
+        read = _Reader(given)
+        parsed = cls(
+            paths=read.paths(),
+            servers=given.get("kafka.bootstrap.servers", ""),
+            topics=tuple(filter(None, (t.strip() for t in given.get("subscribe", "").split(",")))),
+            assigned=read.parsed("assign", _parse_assign, ()),
+            pattern=read.parsed("subscribePattern", _parse_pattern, ""),
+            starting=read.bound("starting"),
+            ending=read.bound("ending") or Bound(LATEST),
+            is_time_met=read.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
+            min_partitions=read.number("minPartitions"),
+            max_records_per_partition=read.number("maxRecordsPerPartition"),
+            range_bytes=read.number("rangeBytes") or TARGET_BYTES,
+            fails_on_data_loss=read.one_of("failOnDataLoss", ("true", "false")) == "true",
+            columns=read.columns(),
+            read_committed=read.isolation_level() == "read_committed",
+            max_offsets_per_trigger=read.number("maxOffsetsPerTrigger"),
+            min_offsets_per_trigger=read.number("minOffsetsPerTrigger"),
+            max_trigger_delay_ms=read.parsed("maxTriggerDelay", _parse_delay, 15 * 60_000),
+            ranges=given.get("ranges", ""),
+        )
+        parsed._ensure_whole()
+        return parsed
+
+    def _ensure_whole(self) -> None:
+        if self.ranges:
+            return
+        if bool(self.paths) == bool(self.servers):
+            raise UsageError("read from where? give either path or kafka.bootstrap.servers")
+        ways = [bool(self.topics), bool(self.assigned), bool(self.pattern)]
+        if sum(ways) > 1 or (self.servers and not any(ways)):
+            raise UsageError("which topics? give one of subscribe, assign and subscribePattern")
+        if EARLIEST in (*self.ending.offsets.values(), self.ending.everywhere):
+            raise UsageError("endingOffsets can't be earliest (-2)")
+
+
+class _Reader:
+    """Takes values from options whose names are in lower case."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
+
+    def parsed(self, name: str, parse: Callable[[str], T], default: T) -> T:
+        text = self._given.get(name.lower())
+        if text is None:
+            return default
+        try:
+            return parse(text)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UsageError(f"option {name}: {text!r} is not understood: {error}") from None
+
+    def number(self, name: str) -> int:
+        """0 where it is not given."""
+        found = self.parsed(name, int, 0)
+        if name.lower() in self._given and found <= 0:
+            raise UsageError(f"option {name}: {found}, expected 1 or more")
+        return found
+
+    def one_of(self, name: str, choices: Sequence[str]) -> str:
+        """The first where it is not given."""
+        text = self._given.get(name.lower(), choices[0]).lower()
+        if text not in choices:
+            raise UsageError(f"option {name}: {text!r}, expected {' or '.join(choices)}")
+        return text
+
+    def isolation_level(self) -> str:
+        choices = ("read_committed", "read_uncommitted")
+        if "kafka.isolation.level" in self._given:
+            return self.one_of("kafka.isolation.level", choices)
+        return self.one_of("isolationLevel", choices)
+
+    def paths(self) -> tuple[str, ...]:
+        """`paths` is what Spark makes of load(["a", "b"])."""
+        several: list[str] = self.parsed("paths", json.loads, [])
+        return (*filter(None, self._given.get("path", "").split(",")), *map(str, several))
+
+    def columns(self) -> tuple[str, ...]:
+        """`columns` where they are named; else all, headers only where they are asked for, as of the Kafka source."""
+        text = self._given.get("columns")
+        if text:
+            chosen = tuple(name.strip() for name in text.split(","))
+            schema_of(chosen)
+            return chosen
+        has_headers = self.one_of("includeHeaders", ("false", "true")) == "true"
+        return COLUMNS if has_headers else tuple(name for name in COLUMNS if name != "headers")
+
+    def bound(self, which: str) -> Bound | None:
+        """A time for all comes before times for each, and they before offsets."""
+        timestamp = self.parsed(f"{which}Timestamp", int, None)
+        if timestamp is not None:
+            return Bound(timestamp, is_time=True)
+        times = self.parsed(f"{which}OffsetsByTimestamp", _parse_offsets, None)
+        if times is not None:
+            return Bound(times=times)
+        words = {"earliest": Bound(EARLIEST), "latest": Bound(LATEST)}
+        text = self._given.get(f"{which}Offsets".lower(), "").strip().lower()
+        if text in words:
+            return words[text]
+        offsets = self.parsed(f"{which}Offsets", _parse_offsets, None)
+        return None if offsets is None else Bound(offsets=offsets)
+
+
+def _ensure_known(given: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in _OWN}
+    protocol = given.get("kafka.security.protocol", "PLAINTEXT")
+    if protocol.upper() != "PLAINTEXT":
+        raise UsageError(f"option kafka.security.protocol: {protocol}, plog's client speaks PLAINTEXT")
+    for name in given:
+        if name in known or name in _WITHOUT_EFFECT or name.startswith(("kafka.", "fetchoffset.")):
+            continue
+        near = difflib.get_close_matches(name, known, 1)
+        raise UsageError(f"no option {name!r}", hint=f"did you mean {known[near[0]]}?" if near else None)
+
+
+def _parse_offsets(text: str) -> dict[TopicPartition, int]:
+    """{"topic": {"0": 23, "1": -2}}"""
+    found: dict[str, dict[str, Any]] = json.loads(text)
+    return {TopicPartition(t, int(p)): int(o) for t, partitions in found.items() for p, o in partitions.items()}
+
+
+def _parse_assign(text: str) -> tuple[TopicPartition, ...]:
+    """{"topic": [0, 1]}"""
+    found: dict[str, list[int]] = json.loads(text)
+    return tuple(TopicPartition(topic, int(number)) for topic, numbers in found.items() for number in numbers)
+
+
+def _parse_pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+def _parse_delay(text: str) -> int:
+    """15m, 30s, 500ms, as Spark's times."""
+    match = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h|d)?", text.strip().lower())
+    if match is None:
+        raise ValueError("expected a number with ms, s, m, h or d")
+    unit_ms = {"ms": 1, None: 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}[match[2]]
+    return int(match[1]) * unit_ms

@@ -1,0 +1,338 @@
+"""The data source's own part, without a JVM: what is planned, and what tasks read. tests/interop has Spark."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra spark is not installed")
+
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, IsNotNull, LessThan, Not
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+from pyspark.sql.types import IntegerType, StringType, StructType
+
+from core.client.kafka_client import KafkaClient
+from core.client.producer import Producer, RecordsToSend
+from core.common.endpoint import parse_bootstrap
+from core.common.errors import PlogError, UsageError
+from core.common.filesystem import FileSystem
+from core.common.topic_partition import TopicPartition
+from core.log.checkpoint_file import write_offset_checkpoint
+from core.log.file_names import LOG_START_OFFSET_CHECKPOINT
+from core.spark.data_source import PlogDataSource, PlogReader, PlogStreamReader, RangePartition
+from core.spark.record_schema import ARROW_SCHEMA, COLUMNS, SPARK_TYPES
+from core.spark.source_options import SourceOptions
+from plog.testing import running_broker
+from tests.support.golden import golden_cases
+from tests.support.logs import NOW, append, append_marker, make_batch, open_log
+
+
+def reader_of(names: tuple[str, ...] = ("topic", "partition", "offset", "value"), **options: str) -> PlogReader:
+    return PlogReader(SourceOptions.parse({k.replace("__", "."): v for k, v in options.items()}), names)
+
+
+def stream_of(**options: str) -> PlogStreamReader:
+    return PlogStreamReader(SourceOptions.parse(options), ("topic", "partition", "offset", "value"))
+
+
+def rows(reader: PlogReader | PlogStreamReader, partitions: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for partition in partitions:
+        task = pickle.loads(pickle.dumps(reader))
+        for batch in task.read(pickle.loads(pickle.dumps(partition))):
+            found += batch.to_pylist()
+    return found
+
+
+def offsets(reader: PlogReader) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for row in rows(reader, reader.partitions()):
+        found.setdefault(f"{row['topic']}-{row['partition']}", []).append(row["offset"])
+    return found
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """t with two partitions of 300 and 200 records, one for each millisecond; u with one of 100."""
+    for name, count in (("t-0", 300), ("t-1", 200), ("u-0", 100)):
+        log = open_log(tmp_path / "data" / name, segment_bytes=4000, index_interval_bytes=200)
+        for n in range(0, count, 2):
+            append(log, make_batch(b"%d" % n, b"%d" % (n + 1), timestamp=NOW + n))
+        log.close()
+    return tmp_path / "data"
+
+
+# --- which, from where, until where
+
+
+def test_every_record_of_the_topics_that_are_asked_for(data: Path) -> None:
+    path = str(data)
+    of_t = {"t-0": list(range(300)), "t-1": list(range(200))}
+    of_u = {"u-0": list(range(100))}
+    assert offsets(reader_of(path=path)) == of_t | of_u
+    assert offsets(reader_of(path=path, subscribe="t")) == of_t
+    assert offsets(reader_of(path=path, subscribe="u,t")) == of_t | of_u
+    assert offsets(reader_of(path=path, subscribePattern="[a-t]")) == of_t
+    assert offsets(reader_of(path=path, assign='{"t":[1],"u":[0]}')) == of_u | {"t-1": of_t["t-1"]}
+    assert offsets(reader_of(path=str(data / "u-0"))) == of_u
+    assert offsets(reader_of(path=f"{data / 'u-0'},{data / 't-1'}")) == of_u | {"t-1": of_t["t-1"]}
+
+
+def test_offsets_to_begin_and_to_end_at(data: Path) -> None:
+    ends = '{"t":{"0":12,"1":-1}}'
+    found = offsets(
+        reader_of(path=str(data), subscribe="t", startingOffsets='{"t":{"0":7,"1":-2}}', endingOffsets=ends)
+    )
+    assert found == {"t-0": list(range(7, 12)), "t-1": list(range(200))}
+
+
+def test_times_to_begin_and_to_end_at(data: Path) -> None:
+    found = offsets(
+        reader_of(path=str(data), subscribe="t", startingTimestamp=str(NOW + 100), endingTimestamp=str(NOW + 150))
+    )
+    assert found == {"t-0": list(range(100, 150)), "t-1": list(range(100, 150))}
+    late = {"path": str(data), "subscribe": "t", "startingTimestamp": str(NOW + 250)}
+    with pytest.raises(UsageError, match="no record of t-1 is as new as"):
+        reader_of(**late).partitions()
+    found = offsets(reader_of(**late, startingOffsetsByTimestampStrategy="latest"))
+    assert found == {"t-0": list(range(250, 300))}
+    times = f'{{"t":{{"0":{NOW + 298},"1":{NOW}}}}}'
+    found = offsets(reader_of(path=str(data), subscribe="t", startingOffsetsByTimestamp=times))
+    assert found == {"t-0": [298, 299], "t-1": list(range(200))}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"startingOffsets": "latest"}, "can't be latest"),
+        ({"startingOffsets": '{"t":{"0":-1,"1":0}}'}, "can't be latest"),
+        ({"startingOffsets": '{"t":{"0":5}}'}, "must name every partition that is read; it lacks t-1"),
+        ({"startingOffsets": '{"t":{"0":5,"1":5,"2":5}}'}, "there is no t-2"),
+        ({"endingOffsets": '{"t":{"0":301,"1":-1}}'}, "t-0 holds offsets 0 to 300"),
+        ({"subscribe": "nope"}, "no topic 'nope'"),
+    ],
+)
+def test_what_can_not_be_read(data: Path, options: dict[str, str], said: str) -> None:
+    with pytest.raises(PlogError) as caught:
+        reader_of(**({"path": str(data), "subscribe": "t"} | options)).partitions()
+    assert said in str(caught.value)
+
+
+def test_what_is_there_of_what_is_asked_for(data: Path) -> None:
+    ends = '{"t":{"0":999,"1":-1}}'
+    found = offsets(reader_of(path=str(data), subscribe="t", endingOffsets=ends, failOnDataLoss="false"))
+    assert found == {"t-0": list(range(300)), "t-1": list(range(200))}
+
+
+def test_tasks(data: Path) -> None:
+    def ranges(**options: str) -> list[tuple[int, int, int]]:
+        partitions = reader_of(path=str(data), subscribe="t", **options).partitions()
+        assert all(isinstance(p, RangePartition) for p in partitions)
+        found = [p.range for p in partitions]  # type: ignore[attr-defined]
+        assert sum(r.end_offset - r.start_offset for r in found) == 500
+        return [(r.partition, r.start_offset, r.end_offset) for r in found]
+
+    assert ranges() == [(0, 0, 300), (1, 0, 200)]
+    assert len(ranges(minPartitions="10")) == 10
+    assert all(end - start <= 60 for _, start, end in ranges(maxRecordsPerPartition="60"))
+    assert len(ranges(rangeBytes="5000")) > 4
+    size = sum(p.stat().st_size for p in data.glob("t-*/*.log"))
+    partitions = reader_of(path=str(data), subscribe="t", rangeBytes="5000").partitions()
+    assert sum(p.range.size_bytes for p in partitions) == size  # type: ignore[attr-defined]
+
+
+# --- conditions
+
+
+def pushed(reader: PlogReader, *filters: Filter) -> list[Filter]:
+    return list(reader.pushFilters(list(filters)))
+
+
+def test_conditions_on_where_a_record_is_are_met_by_the_source(data: Path) -> None:
+    reader = reader_of(path=str(data))
+    left = pushed(
+        reader,
+        EqualTo(("topic",), "t"),
+        Not(EqualTo(("partition",), 0)),
+        GreaterThan(("offset",), 10),
+        LessThan(("offset",), 14),
+        IsNotNull(("offset",)),
+        EqualTo(("value",), b"x"),
+        IsNotNull(("value",)),
+    )
+    assert [type(f).__name__ + f.attribute[0] for f in left] == ["EqualTovalue", "IsNotNullvalue"]  # type: ignore[attr-defined]
+    assert offsets(reader) == {"t-1": [11, 12, 13]}
+
+
+def test_a_condition_on_times_moves_the_start_and_stays_sparks(data: Path) -> None:
+    reader = reader_of(path=str(data), subscribe="t")
+    condition = GreaterThanOrEqual(("timestamp",), datetime.fromtimestamp((NOW + 150) / 1000, UTC))
+    assert pushed(reader, condition) == [condition]
+    assert offsets(reader) == {"t-0": list(range(150, 300)), "t-1": list(range(150, 200))}
+
+
+def test_conditions_that_nothing_meets(data: Path) -> None:
+    for condition in (In(("topic",), ("x", "y")), EqualTo(("partition",), 5), GreaterThan(("offset",), 1000)):
+        reader = reader_of(path=str(data))
+        assert pushed(reader, condition) == []
+        assert offsets(reader) == {}
+
+
+# --- what is read
+
+
+@pytest.mark.parametrize("case", golden_cases(), ids=lambda case: case.name)
+def test_committed_records_of_what_kafka_wrote(tmp_path: Path, case: Any) -> None:
+    (tmp_path / "x-0").symlink_to(case.directory)
+    begin = {TopicPartition("x", 0): case.truth["begin_offset"]}
+    write_offset_checkpoint(tmp_path / LOG_START_OFFSET_CHECKPOINT, begin, FileSystem())
+    reader = reader_of(COLUMNS, path=str(tmp_path))
+    found = rows(reader, reader.partitions())
+    wanted = case.committed_records()
+    assert [(r["offset"], r["key"]) for r in found] == [(r.offset, r.key) for r in wanted]
+    for row, record in zip(found, wanted, strict=True):
+        assert record.has_value(row["value"])
+        assert row["timestamp"] == datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=record.timestamp)
+        types = {0: "CreateTime", 1: "LogAppendTime", -1: "NoTimestampType"}
+        assert types[row["timestampType"]] == record.timestamp_type
+        headers = [(h["key"].encode(), h["value"]) for h in row["headers"] or ()]
+        assert headers == [(k, v) for k, v in record.headers]
+
+
+def test_types_are_what_spark_expects() -> None:
+    schema = from_arrow_schema(ARROW_SCHEMA)
+    assert {f.name: f.dataType.simpleString() for f in schema.fields} == SPARK_TYPES
+    options = {"path": "/x", "subscribe": "t", "includeHeaders": "true"}
+    source = PlogDataSource(options)
+    assert source.schema() == ", ".join(f"`{name}` {kind}" for name, kind in SPARK_TYPES.items())
+    chosen = StructType([schema["offset"], schema["value"]])
+    reader = source.reader(chosen)
+    assert isinstance(reader, PlogReader)
+    assert reader._columns == ("offset", "value")
+    with pytest.raises(UsageError, match="no column 'size'"):
+        source.reader(StructType([schema["offset"], schema["value"]]).add("size", IntegerType()))
+    with pytest.raises(UsageError, match="column key is binary, not string"):
+        source.reader(StructType().add("key", StringType()))
+
+
+def test_a_range_whose_beginning_went_away_fails_its_task(data: Path) -> None:
+    reader = reader_of(path=str(data), subscribe="t")
+    partitions = reader.partitions()
+    first, *_ = sorted((data / "t-0").glob("*.log"))
+    first.unlink()
+    with pytest.raises(PlogError, match="are gone, deleted since the reading was planned"):
+        rows(reader, partitions)
+    allowing = reader_of(path=str(data), subscribe="t", failOnDataLoss="false")
+    assert rows(allowing, allowing.partitions())
+
+
+def test_from_servers(tmp_path: Path) -> None:
+    with running_broker(tmp_path / "data") as broker:
+        broker.create_topic("t", 2)
+        client = KafkaClient(parse_bootstrap(broker.bootstrap_servers))
+        producer = Producer(client, "t")
+        for partition, count in ((0, 500), (1, 50)):
+            rows_ = np.arange(count)
+            values = pa.array([b"%d" % n for n in range(count)], pa.binary())
+            producer.send(RecordsToSend(partition, NOW + rows_, None, values, None, rows_))
+        producer.flush()
+        client.close()
+        reader = reader_of(kafka__bootstrap__servers=broker.bootstrap_servers, subscribe="t", minPartitions="6")
+        partitions = reader.partitions()
+        assert len(partitions) >= 6
+        found = rows(reader, partitions)
+        assert [r["offset"] for r in found] == [*range(500), *range(50)]
+        assert [r["value"] for r in found[:500]] == [b"%d" % n for n in range(500)]
+
+
+# --- streams
+
+
+def test_a_stream_goes_on_from_offsets(data: Path) -> None:
+    stream = stream_of(path=str(data), subscribe="t", startingOffsets="earliest")
+    start = stream.initialOffset()
+    assert start == {"t": {"0": 0, "1": 0}}
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert end == {"t": {"0": 300, "1": 200}}
+    assert len(rows(stream, stream.partitions(start, end))) == 500
+    assert stream.partitions(end, end) == []
+    log = open_log(data / "t-1")
+    append(log, make_batch(b"new", timestamp=NOW))
+    log.close()
+    again = stream.latestOffset(end, ReadAllAvailable())
+    assert again == {"t": {"0": 300, "1": 201}}
+    assert [(r["partition"], r["offset"], r["value"]) for r in rows(stream, stream.partitions(end, again))] == [
+        (1, 200, b"new")
+    ]
+    assert stream_of(path=str(data), subscribe="t").initialOffset() == {"t": {"0": 300, "1": 201}}
+    assert stream.reportLatestOffset() == again
+
+
+def test_admission_control(data: Path) -> None:
+    stream = stream_of(path=str(data), subscribe="t", startingOffsets="earliest", maxOffsetsPerTrigger="100")
+    limit = stream.getDefaultReadLimit()
+    assert isinstance(limit, ReadMaxRows)
+    at = stream.initialOffset()
+    sizes = []
+    while (following := stream.latestOffset(at, limit)) != at:
+        sizes.append(len(rows(stream, stream.partitions(at, following))))
+        at = following
+    assert sum(sizes) == 500
+    assert max(sizes) <= 100
+    assert sizes[0] == 100
+
+
+def test_a_stream_waits_for_enough(data: Path) -> None:
+    stream = stream_of(
+        path=str(data), subscribe="t", startingOffsets="earliest", minOffsetsPerTrigger="501", maxTriggerDelay="1h"
+    )
+    start = stream.initialOffset()
+    limit = stream.getDefaultReadLimit()
+    assert isinstance(limit, ReadMinRows)
+    assert stream.latestOffset(start, limit) == start
+    stream._last_trigger_s -= 3601
+    assert stream.latestOffset(start, limit) == {"t": {"0": 300, "1": 200}}
+
+
+def test_available_now_does_not_follow_what_comes_later(data: Path) -> None:
+    stream = stream_of(path=str(data), subscribe="t", startingOffsets="earliest", maxOffsetsPerTrigger="300")
+    stream.prepareForTriggerAvailableNow()
+    log = open_log(data / "t-0")
+    append(log, make_batch(*[b"new"] * 50, timestamp=NOW))
+    log.close()
+    at = stream.initialOffset()
+    limit = stream.getDefaultReadLimit()
+    for _ in range(5):
+        at = stream.latestOffset(at, limit)
+    assert at == {"t": {"0": 300, "1": 200}}
+
+
+def test_a_stream_whose_topic_is_another_now_fails(data: Path) -> None:
+    stream = stream_of(path=str(data), subscribe="t")
+    with pytest.raises(PlogError, match="t-0 ends at offset 300 and was read up to 400"):
+        stream.partitions({"t": {"0": 400, "1": 0}}, {"t": {"0": 300, "1": 200}})
+    with pytest.raises(PlogError, match="t-2 is not there any more"):
+        stream.partitions({"t": {"0": 0, "1": 0, "2": 9}}, {"t": {"0": 300, "1": 200}})
+    # a partition that came since is read from its beginning
+    found = rows(stream, stream.partitions({"t": {"0": 299}}, {"t": {"0": 300, "1": 3}}))
+    assert [(r["partition"], r["offset"]) for r in found] == [(0, 299), (1, 0), (1, 1), (1, 2)]
+
+
+def test_a_stream_sees_what_is_committed_only(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    fields = {"producer_id": 1, "producer_epoch": 0, "is_transactional": True}
+    append(log, make_batch(b"a", base_sequence=0, **fields))
+    log.flush()
+    stream = stream_of(path=str(tmp_path), subscribe="t", startingOffsets="earliest")
+    assert stream.latestOffset({"t": {"0": 0}}, ReadAllAvailable()) == {"t": {"0": 0}}
+    append_marker(log, 1, is_commit=True)
+    log.flush()
+    assert stream.latestOffset({"t": {"0": 0}}, ReadAllAvailable()) == {"t": {"0": 2}}
+    log.close()

@@ -1,0 +1,110 @@
+"""Options by the names, and in the JSON, of Spark's Kafka source."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.common.errors import UsageError
+from core.common.topic_partition import TopicPartition
+from core.spark.record_schema import COLUMNS
+from core.spark.source_options import EARLIEST, LATEST, Bound, SourceOptions
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def parse(**options: str) -> SourceOptions:
+    return SourceOptions.parse(
+        {"path": "/data", "subscribe": "t"} | {k.replace("__", "."): v for k, v in options.items()}
+    )
+
+
+def test_what_is_said_of_nothing() -> None:
+    options = parse()
+    assert options.paths == ("/data",)
+    assert options.starting is None
+    assert options.ending == Bound(LATEST)
+    assert options.read_committed
+    assert options.fails_on_data_loss
+    assert options.columns == tuple(name for name in COLUMNS if name != "headers")
+    assert options.range_bytes == 64 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"startingOffsets": "earliest"}, Bound(EARLIEST)),
+        ({"startingOffsets": "Latest"}, Bound(LATEST)),
+        ({"startingoffsets": '{"t": {"0": 23, "1": -2}}'}, Bound(offsets={T0: 23, T1: -2})),
+        ({"startingTimestamp": "1357000000000"}, Bound(1357000000000, is_time=True)),
+        ({"startingOffsetsByTimestamp": '{"t": {"0": 5}}'}, Bound(times={T0: 5})),
+        (
+            {"startingTimestamp": "7", "startingOffsetsByTimestamp": '{"t":{"0":5}}', "startingOffsets": "earliest"},
+            Bound(7, is_time=True),
+        ),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":5}}', "startingOffsets": "earliest"}, Bound(times={T0: 5})),
+    ],
+)
+def test_where_to_begin(given: dict[str, str], expected: Bound) -> None:
+    assert parse(**given).starting == expected
+
+
+def test_the_others() -> None:
+    options = SourceOptions.parse(
+        {
+            "kafka.bootstrap.servers": "a:1,b:2",
+            "assign": '{"t": [0, 1]}',
+            "includeHeaders": "true",
+            "minPartitions": "7",
+            "maxRecordsPerPartition": "1000",
+            "failOnDataLoss": "false",
+            "isolationLevel": "read_uncommitted",
+            "maxOffsetsPerTrigger": "10",
+            "minOffsetsPerTrigger": "5",
+            "maxTriggerDelay": "30s",
+            "kafka.fetch.max.bytes": "1",
+            "kafkaConsumer.pollTimeoutMs": "1",
+            "fetchOffset.numRetries": "1",
+            "groupIdPrefix": "x",
+        }
+    )
+    assert options.assigned == (T0, T1)
+    assert options.columns == COLUMNS
+    assert (options.min_partitions, options.max_records_per_partition) == (7, 1000)
+    assert not options.fails_on_data_loss
+    assert not options.read_committed
+    assert (options.max_offsets_per_trigger, options.min_offsets_per_trigger) == (10, 5)
+    assert options.max_trigger_delay_ms == 30_000
+    assert parse(columns="offset, value").columns == ("offset", "value")
+    assert SourceOptions.parse({"paths": '["/a", "/b,c"]'}).paths == ("/a", "/b,c")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"startingOffset": "earliest"}, "no option 'startingoffset'"),
+        ({"startingOffsets": "sometime"}, "option startingOffsets: 'sometime' is not understood"),
+        ({"startingTimestamp": "yesterday"}, "option startingTimestamp"),
+        ({"endingOffsets": "earliest"}, "endingOffsets can't be earliest"),
+        ({"endingOffsets": '{"t": {"0": -2}}'}, "endingOffsets can't be earliest"),
+        ({"minPartitions": "0"}, "option minPartitions: 0, expected 1 or more"),
+        ({"minPartitions": "many"}, "option minPartitions"),
+        ({"failOnDataLoss": "maybe"}, "option failOnDataLoss: 'maybe', expected true or false"),
+        ({"subscribePattern": "["}, "option subscribePattern"),
+        ({"assign": "[1]"}, "option assign"),
+        ({"assign": '{"t": [0]}'}, "which topics"),
+        ({"kafka__bootstrap__servers": "a:1"}, "read from where"),
+        ({"kafka__security__protocol": "SSL"}, "PLAINTEXT"),
+        ({"columns": "offset,nonsense"}, "no column 'nonsense'"),
+        ({"maxTriggerDelay": "a while"}, "option maxTriggerDelay"),
+    ],
+)
+def test_what_is_not_understood_is_named(given: dict[str, str], said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(**given)
+    assert said in str(caught.value)
+
+
+def test_a_slip_of_the_pen_gets_a_hint() -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(startingOffset="earliest")
+    assert caught.value.hint == "did you mean startingOffsets?"
