@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from core.client.client_connection import ClientConnection
-from core.client.kafka_client import RETRIABLE, KafkaClient
+from core.client.coordinator import CoordinatorType, ensure_success, find_coordinator, patiently
+from core.client.kafka_client import KafkaClient
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.topic_partition import TopicPartition
@@ -16,7 +16,6 @@ from core.protocol.api import (
     CONSUMER_GROUP_DESCRIBE,
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
-    FIND_COORDINATOR,
     LIST_GROUPS,
     OFFSET_COMMIT,
     OFFSET_DELETE,
@@ -27,7 +26,6 @@ from core.protocol.schema.consumer_group_describe import ConsumerGroupDescribeRe
 from core.protocol.schema.consumer_protocol import ConsumerProtocolAssignment
 from core.protocol.schema.delete_groups import DeleteGroupsRequest
 from core.protocol.schema.describe_groups import DescribeGroupsRequest
-from core.protocol.schema.find_coordinator import FindCoordinatorRequest
 from core.protocol.schema.list_groups import ListGroupsRequest
 from core.protocol.schema.offset_commit import (
     OffsetCommitRequest,
@@ -41,14 +39,10 @@ from core.protocol.schema.offset_delete import (
 )
 from core.protocol.schema.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
-_GROUP_KEY_TYPE = 0
-_FIRST_BATCHED_FIND_VERSION = 4
 _FIRST_FETCH_VERSION_OF_SEVERAL = 8
 _LAST_VERSION_BY_NAME = 9
 """Of OffsetCommit and OffsetFetch: from the next one on topics go by id."""
 
-_RETRY_SECONDS = 0.1
-_TIMEOUT_SECONDS = 10.0
 
 Result = TypeVar("Result")
 
@@ -107,7 +101,7 @@ class GroupAdmin:
         self._client.refresh([])
         groups = []
         for node_id in self._client.node_ids:
-            response = _patiently(
+            response = patiently(
                 lambda node_id=node_id: _checked(  # type: ignore[misc]
                     self._client.connection_to(node_id).call(LIST_GROUPS, ListGroupsRequest())
                 )
@@ -127,7 +121,7 @@ class GroupAdmin:
                 if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:  # which a classic group is as well
                     raise
         (group,) = connection.call(DESCRIBE_GROUPS, DescribeGroupsRequest([group_id])).groups
-        _ensure_success(group.error_code, group_id, group.error_message)
+        ensure_success(group.error_code, group_id, group.error_message)
         if group.group_state == "Dead":
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         members = [
@@ -153,7 +147,7 @@ class GroupAdmin:
 
     def _describe_consumer_group(self, connection: ClientConnection, group_id: str) -> GroupDescription:
         (group,) = connection.call(CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest([group_id])).groups
-        _ensure_success(group.error_code, group_id, group.error_message)
+        ensure_success(group.error_code, group_id, group.error_message)
         members = [
             GroupMember(
                 member.member_id,
@@ -189,7 +183,7 @@ class GroupAdmin:
             request = OffsetFetchRequest(groups=groups) if has_several else OffsetFetchRequest(group_id, None)
             answer = connection.call(OFFSET_FETCH, request, at_most=version)
             group = answer.groups[0] if has_several else answer
-            _ensure_success(group.error_code, group_id)
+            ensure_success(group.error_code, group_id)
             return {
                 TopicPartition(topic.name, p.partition_index): GroupOffset(
                     p.committed_offset, p.committed_leader_epoch, p.metadata or ""
@@ -220,7 +214,7 @@ class GroupAdmin:
             answer = connection.call(OFFSET_COMMIT, request, at_most=_LAST_VERSION_BY_NAME)
             for topic in answer.topics:
                 for p in topic.partitions:
-                    _ensure_success(p.error_code, f"{topic.name}-{p.partition_index}")
+                    ensure_success(p.error_code, f"{topic.name}-{p.partition_index}")
 
         self.at_coordinator(group_id, commit)
 
@@ -229,7 +223,7 @@ class GroupAdmin:
 
         def delete(connection: ClientConnection) -> None:
             for result in connection.call(DELETE_GROUPS, DeleteGroupsRequest([group_id])).results:
-                _ensure_success(result.error_code, group_id)
+                ensure_success(result.error_code, group_id)
 
         self.at_coordinator(group_id, delete)
 
@@ -241,10 +235,10 @@ class GroupAdmin:
 
         def delete(connection: ClientConnection) -> None:
             answer = connection.call(OFFSET_DELETE, request)
-            _ensure_success(answer.error_code, group_id)
+            ensure_success(answer.error_code, group_id)
             for topic in answer.topics:
                 for p in topic.partitions:
-                    _ensure_success(p.error_code, f"{topic.name}-{p.partition_index}")
+                    ensure_success(p.error_code, f"{topic.name}-{p.partition_index}")
 
         self.at_coordinator(group_id, delete)
 
@@ -252,22 +246,11 @@ class GroupAdmin:
 
     def at_coordinator(self, group_id: str, work: Callable[[ClientConnection], Result]) -> Result:
         """Again, for a while, where the coordinator moves, loads or is being made."""
-        return _patiently(lambda: work(self._find_coordinator(group_id)))
+        return patiently(lambda: work(self._find_coordinator(group_id)))
 
     def _find_coordinator(self, group_id: str) -> ClientConnection:
-        connection = self._client.any_connection()
-        if connection.version_of(FIND_COORDINATOR) >= _FIRST_BATCHED_FIND_VERSION:
-            request = FindCoordinatorRequest(key_type=_GROUP_KEY_TYPE, coordinator_keys=[group_id])
-            (found,) = connection.call(FIND_COORDINATOR, request).coordinators
-            code, message, node_id = found.error_code, found.error_message, found.node_id
-        else:
-            old = connection.call(FIND_COORDINATOR, FindCoordinatorRequest(group_id))
-            code, message, node_id = old.error_code, old.error_message, old.node_id
-        _ensure_success(code, group_id, message)
-        self._coordinator_id = node_id
-        if node_id not in self._client.node_ids:
-            self._client.refresh([])
-        return self._client.connection_to(node_id)
+        self._coordinator_id = find_coordinator(self._client, CoordinatorType.GROUP, group_id)
+        return self._client.connection_to(self._coordinator_id)
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
@@ -279,24 +262,7 @@ def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(t.topic, number) for t in message.assigned_partitions for number in t.partitions)
 
 
-def _patiently(work: Callable[[], Result]) -> Result:
-    deadline = time.monotonic() + _TIMEOUT_SECONDS
-    while True:
-        try:
-            return work()
-        except KafkaError as error:
-            if error.code not in RETRIABLE or time.monotonic() > deadline:
-                raise
-        time.sleep(_RETRY_SECONDS)
-
-
 def _checked(response: Result) -> Result:
     """KafkaError where the whole answer is one."""
-    _ensure_success(response.error_code, "groups")  # type: ignore[attr-defined]
+    ensure_success(response.error_code, "groups")  # type: ignore[attr-defined]
     return response
-
-
-def _ensure_success(code: int, what: str, message: str | None = None) -> None:
-    if code:
-        error = ErrorCode.of(code)
-        raise KafkaError(error, message or f"{what}: {error.text}")

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,16 @@ ACKS_ALL = -1
 _REQUEST_TIMEOUT_MS = 30_000
 _RETRY_SECONDS = 0.1
 _MAX_REQUEST_BYTES = 1024 * 1024
+_LAST_OF_TV1 = 11
+"""Of Produce: from the next version on, brokers take a partition into its transaction by themselves (KIP-890)."""
+
+
+class ProducerIdentity(NamedTuple):
+    """Who writes in a transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +99,9 @@ class Producer:
         batch_bytes: int = 128 * 1024,
         delivery_timeout_s: float = 120.0,
         on_acknowledged: Callable[[int], None] | None = None,
+        transaction: ProducerIdentity | None = None,
     ) -> None:
+        """`transaction`: writes as that producer, within its transaction, which is not begun or ended here."""
         self.acknowledged = 0
         self._client = client
         self._topic = topic
@@ -102,7 +114,10 @@ class Producer:
         self._in_flight: deque[_InFlight] = deque()
         self._sequences: dict[int, int] = {}
         self._producer_id, self._producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
-        if acks == ACKS_ALL:
+        self._transactional_id: str | None = None
+        if transaction is not None:
+            self._transactional_id, self._producer_id, self._producer_epoch = transaction
+        elif acks == ACKS_ALL:
             self._initialize()
 
     def _initialize(self) -> None:
@@ -132,6 +147,7 @@ class Producer:
                 producer_id=self._producer_id,
                 producer_epoch=self._producer_epoch,
                 base_sequence=sequence,
+                is_transactional=self._transactional_id is not None,
             )
             rows = records.rows[first : first + part.count]
             first += part.count
@@ -182,11 +198,12 @@ class Producer:
         partitions = [PartitionProduceData(batch.partition, batch.data) for batch in batches]
         topic_id = self._client.topic(self._topic).topic_id
         topic = TopicProduceData(self._topic, topic_id, partitions)
-        request = ProduceRequest(None, self._acks, _REQUEST_TIMEOUT_MS, [topic])
+        request = ProduceRequest(self._transactional_id, self._acks, _REQUEST_TIMEOUT_MS, [topic])
         self._in_flight.append(_InFlight(node_id, batches))
         try:
             connection = self._client.connection_to(node_id)
-            connection.send(PRODUCE, request)
+            is_transactional = self._transactional_id is not None
+            connection.send(PRODUCE, request, at_most=_LAST_OF_TV1 if is_transactional else PRODUCE.versions.last)
             if self._acks == 0:
                 connection.expect_no_answer()
                 self._in_flight.pop()
@@ -251,6 +268,7 @@ class Producer:
                 producer_id=self._producer_id,
                 producer_epoch=self._producer_epoch,
                 base_sequence=sequence,
+                is_transactional=self._transactional_id is not None,
             )
             rows = batch.rows[start:end]
             halves.append(_PendingBatch(batch.partition, data, end - start, sequence, rows, batch.created_s))

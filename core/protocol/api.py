@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from core.protocol.message import VersionRange, schema_of
+from core.protocol.schema.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from core.protocol.schema.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from core.protocol.schema.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from core.protocol.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from core.protocol.schema.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
@@ -31,6 +33,7 @@ from core.protocol.schema.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
 )
 from core.protocol.schema.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from core.protocol.schema.end_txn import EndTxnRequest, EndTxnResponse
 from core.protocol.schema.fetch import FetchRequest, FetchResponse
 from core.protocol.schema.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from core.protocol.schema.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -55,6 +58,7 @@ from core.protocol.schema.offset_fetch import OffsetFetchRequest, OffsetFetchRes
 from core.protocol.schema.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from core.protocol.schema.produce import ProduceRequest, ProduceResponse
 from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupResponse
+from core.protocol.schema.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")
@@ -102,6 +106,10 @@ CREATE_TOPICS = Api(19, "CreateTopics", CreateTopicsRequest, CreateTopicsRespons
 DELETE_TOPICS = Api(20, "DeleteTopics", DeleteTopicsRequest, DeleteTopicsResponse)
 DELETE_RECORDS = Api(21, "DeleteRecords", DeleteRecordsRequest, DeleteRecordsResponse)
 INIT_PRODUCER_ID = Api(22, "InitProducerId", InitProducerIdRequest, InitProducerIdResponse)
+ADD_PARTITIONS_TO_TXN = Api(24, "AddPartitionsToTxn", AddPartitionsToTxnRequest, AddPartitionsToTxnResponse)
+ADD_OFFSETS_TO_TXN = Api(25, "AddOffsetsToTxn", AddOffsetsToTxnRequest, AddOffsetsToTxnResponse)
+END_TXN = Api(26, "EndTxn", EndTxnRequest, EndTxnResponse)
+TXN_OFFSET_COMMIT = Api(28, "TxnOffsetCommit", TxnOffsetCommitRequest, TxnOffsetCommitResponse)
 OFFSET_FOR_LEADER_EPOCH = Api(23, "OffsetForLeaderEpoch", OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse)
 DESCRIBE_CONFIGS = Api(32, "DescribeConfigs", DescribeConfigsRequest, DescribeConfigsResponse)
 ALTER_CONFIGS = Api(33, "AlterConfigs", AlterConfigsRequest, AlterConfigsResponse)

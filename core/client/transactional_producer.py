@@ -1,0 +1,200 @@
+"""Writes to topics in transactions, with offsets of groups where they are wanted: all of it counts, or none.
+
+    InitProducerId            fences who wrote under the same transactional id before, and aborts what it left open
+    AddPartitionsToTxn        before the first batch of a partition
+    Produce ..
+    AddOffsetsToTxn, TxnOffsetCommit
+    EndTxn                    commit or abort
+
+The protocol is that of transaction.version 1 (KIP-98), which every broker since 0.11 speaks. A transaction that is
+`prepared` has all its records on the brokers, and may be ended by another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from core.client.client_connection import ClientConnection
+from core.client.coordinator import CoordinatorType, at_coordinator, ensure_success, patiently
+from core.client.kafka_client import RETRIABLE, KafkaClient
+from core.client.producer import Producer, ProducerIdentity, RecordsToSend
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError
+from core.common.topic_partition import TopicPartition
+from core.protocol.api import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT
+from core.protocol.schema.add_offsets_to_txn import AddOffsetsToTxnRequest
+from core.protocol.schema.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from core.protocol.schema.end_txn import EndTxnRequest
+from core.protocol.schema.init_producer_id import InitProducerIdRequest
+from core.protocol.schema.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+
+TRANSACTION_TIMEOUT_MS = 60_000
+_LAST_ADD_PARTITIONS = 3
+_LAST_END_TXN = 4
+_LAST_TXN_OFFSET_COMMIT = 4
+"""The last versions that clients of transaction.version 1 send."""
+
+_SECONDS = 60.0
+_PAUSE_SECONDS = 0.02
+_RETRIABLE = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS}
+"""A transaction that ended a moment ago may still be at it."""
+
+
+class TransactionalProducer:
+    """Owned by one task; one transaction at a time. Errors of its methods, but for refused records, leave nothing to do
+    than to make another one: KafkaError (PRODUCER_FENCED where another has the id now), ConnectionFailedError.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], KafkaClient],
+        transactional_id: str,
+        *,
+        timeout_ms: int = TRANSACTION_TIMEOUT_MS,
+        **options: Any,
+    ) -> None:
+        """`options` as of `Producer`."""
+        self._client = connect()  # for records; answers of the other don't mix with theirs
+        self._control = connect()
+        self._options = options
+        self._producers: dict[str, Producer] = {}
+        self._partitions: set[TopicPartition] = set()
+        self._groups: set[str] = set()
+        request = InitProducerIdRequest(transactional_id, timeout_ms)
+
+        def ask(connection: ClientConnection) -> ProducerIdentity:
+            answer = connection.call(INIT_PRODUCER_ID, request)
+            ensure_success(answer.error_code, transactional_id)
+            return ProducerIdentity(transactional_id, answer.producer_id, answer.producer_epoch)
+
+        self.identity: ProducerIdentity = self._at_coordinator(CoordinatorType.TRANSACTION, transactional_id, ask)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the transaction holds something."""
+        return bool(self._partitions or self._groups)
+
+    def partitions(self, topic: str) -> int:
+        """How many the topic has. KafkaError where there is none."""
+        return len(self._client.topic(topic).partitions)
+
+    def send(self, topic: str, records: RecordsToSend) -> None:
+        """As `Producer.send`, into the transaction, which begins with the first."""
+        partition = TopicPartition(topic, records.partition)
+        if partition not in self._partitions:
+            self._add_partition(partition)
+        if topic not in self._producers:
+            self._producers[topic] = Producer(self._client, topic, transaction=self.identity, **self._options)
+        self._producers[topic].send(records)
+
+    def _add_partition(self, partition: TopicPartition) -> None:
+        topics = [AddPartitionsToTxnTopic(partition.topic, [partition.partition])]
+        request = AddPartitionsToTxnRequest([], *self.identity, topics)
+
+        def ask(connection: ClientConnection) -> None:
+            answer = connection.call(ADD_PARTITIONS_TO_TXN, request, at_most=_LAST_ADD_PARTITIONS)
+            for topic in answer.results_by_topic_v3_and_below:
+                for result in topic.results_by_partition:
+                    ensure_success(result.partition_error_code, str(partition))
+
+        self._at_transaction_coordinator(ask)
+        self._partitions.add(partition)
+
+    def send_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """Commits the group's offsets with the transaction."""
+        if group_id not in self._groups:
+            request = AddOffsetsToTxnRequest(*self.identity, group_id)
+
+            def add(connection: ClientConnection) -> None:
+                ensure_success(connection.call(ADD_OFFSETS_TO_TXN, request).error_code, group_id)
+
+            self._at_transaction_coordinator(add)
+            self._groups.add(group_id)
+        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        for partition, offset in offsets.items():
+            entry = TxnOffsetCommitRequestPartition(partition.partition, offset, committed_metadata=metadata)
+            topics.setdefault(partition.topic, []).append(entry)
+        transactional_id, producer_id, epoch = self.identity
+        wanted = [TxnOffsetCommitRequestTopic(name, partitions) for name, partitions in topics.items()]
+        commit = TxnOffsetCommitRequest(transactional_id, group_id, producer_id, epoch, topics=wanted)
+
+        def ask(connection: ClientConnection) -> None:
+            answer = connection.call(TXN_OFFSET_COMMIT, commit, at_most=_LAST_TXN_OFFSET_COMMIT)
+            for topic in answer.topics:
+                for result in topic.partitions:
+                    ensure_success(result.error_code, f"{topic.name}-{result.partition_index}")
+
+        self._at_coordinator(CoordinatorType.GROUP, group_id, ask)
+
+    # --- its end
+
+    def prepare(self) -> ProducerIdentity:
+        """Returns when all records are on the brokers; `end_transaction` then commits them, from anywhere, within the
+        timeout. RecordRefusedError where one is refused.
+        """
+        for producer in self._producers.values():
+            producer.flush()
+        return self.identity
+
+    def commit(self) -> None:
+        self.prepare()
+        self._end(is_commit=True)
+
+    def abort(self) -> None:
+        """What was sent counts for nothing."""
+        self._end(is_commit=False)
+
+    def _end(self, *, is_commit: bool) -> None:
+        if self.is_open:
+            self._at_transaction_coordinator(lambda connection: _end(connection, self.identity, is_commit=is_commit))
+        self._partitions.clear()
+        self._groups.clear()
+
+    def close(self) -> None:
+        """Leaves a transaction that is open to its timeout, or to who comes next under the id."""
+        self._client.close()
+        self._control.close()
+
+    # --- asking
+
+    def _at_transaction_coordinator(self, ask: Callable[[ClientConnection], None]) -> None:
+        self._at_coordinator(CoordinatorType.TRANSACTION, self.identity.transactional_id, ask)
+
+    def _at_coordinator(self, type_: CoordinatorType, key: str, ask: Callable[[ClientConnection], Any]) -> Any:
+        return _persistently(self._control, type_, key, ask)
+
+
+def end_transaction(client: KafkaClient, identity: ProducerIdentity, *, is_commit: bool) -> None:
+    """Ends a transaction that was prepared. KafkaError (PRODUCER_FENCED, INVALID_TXN_STATE) where it is not there any
+    more.
+    """
+    _persistently(
+        client,
+        CoordinatorType.TRANSACTION,
+        identity.transactional_id,
+        lambda connection: _end(connection, identity, is_commit=is_commit),
+    )
+
+
+def _end(connection: ClientConnection, identity: ProducerIdentity, *, is_commit: bool) -> None:
+    request = EndTxnRequest(*identity, committed=is_commit)
+    answer = connection.call(END_TXN, request, at_most=_LAST_END_TXN)
+    ensure_success(answer.error_code, identity.transactional_id)
+
+
+def _persistently(client: KafkaClient, type_: CoordinatorType, key: str, ask: Callable[[ClientConnection], Any]) -> Any:
+    """Again, for a while, also where the connection breaks: all these requests may be said twice."""
+
+    def once() -> Any:
+        try:
+            return at_coordinator(client, type_, key, ask)
+        except ConnectionFailedError:
+            client.forget_connections()
+            return at_coordinator(client, type_, key, ask)
+
+    return patiently(once, _RETRIABLE, seconds=_SECONDS, pause_seconds=_PAUSE_SECONDS)

@@ -1,0 +1,49 @@
+"""TxnOffsetCommit (API 28): offsets of a group that count once the transaction is committed (KIP-98)."""
+
+from __future__ import annotations
+
+from core.protocol.message import array, int16, int32, int64, message, string, struct
+
+
+@struct
+class TxnOffsetCommitRequestPartition:
+    partition_index: int = int32()
+    committed_offset: int = int64()
+    committed_leader_epoch: int = int32("2+", -1, ignorable=True)
+    committed_metadata: str | None = string(nullable="0+")
+
+
+@struct
+class TxnOffsetCommitRequestTopic:
+    name: str = string()
+    partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
+
+
+@message(api_key=28, valid="0-5", flexible="3+")
+class TxnOffsetCommitRequest:
+    transactional_id: str = string()
+    group_id: str = string()
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+    generation_id: int = int32("3+", -1)
+    member_id: str = string("3+")
+    group_instance_id: str | None = string("3+", None, nullable="3+")
+    topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic)
+
+
+@struct
+class TxnOffsetCommitResponsePartition:
+    partition_index: int = int32()
+    error_code: int = int16()
+
+
+@struct
+class TxnOffsetCommitResponseTopic:
+    name: str = string()
+    partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
+
+
+@message(api_key=28, valid="0-5", flexible="3+")
+class TxnOffsetCommitResponse:
+    throttle_time_ms: int = int32()
+    topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)

@@ -1,0 +1,171 @@
+"""plog's transactional producer against a real Kafka, and what its consumers then read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from core.client.admin import LATEST, Admin
+from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
+from core.client.group_admin import GroupAdmin
+from core.client.kafka_client import KafkaClient
+from core.client.producer import ProducerIdentity, RecordsToSend
+from core.client.transactional_producer import TransactionalProducer, end_transaction
+from core.common.endpoint import parse_bootstrap
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.topic_partition import TopicPartition
+from core.records.compression import CompressionType
+from tests.support.kafka_server import KafkaServer
+from tests.support.oracle import requires_kafka
+
+pytestmark = [requires_kafka, pytest.mark.java]
+
+T = [TopicPartition("t", 0), TopicPartition("t", 1)]
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    server = KafkaServer(
+        tmp_path_factory.mktemp("kafka") / "data",
+        transaction_state_log_num_partitions="3",
+        transaction_state_log_replication_factor="1",
+        transaction_state_log_min_isr="1",
+        offsets_topic_num_partitions="3",
+        offsets_topic_replication_factor="1",
+        group_initial_rebalance_delay_ms="0",
+    )
+    server.format()
+    with server:
+        yield server
+
+
+@pytest.fixture
+def topic(kafka: KafkaServer, request: pytest.FixtureRequest) -> str:
+    name = request.node.name.replace("[", "-").replace("]", "")
+    client = connect(kafka)
+    Admin(client).create_topic(name, partitions=2)
+    client.close()
+    return str(name)
+
+
+def connect(kafka: KafkaServer) -> KafkaClient:
+    return KafkaClient(parse_bootstrap(kafka.address))
+
+
+def producer_of(kafka: KafkaServer, transactional_id: str, **options: object) -> TransactionalProducer:
+    return TransactionalProducer(partial(connect, kafka), transactional_id, **options)
+
+
+def rows(partition: int, *numbers: int) -> RecordsToSend:
+    values = pa.array([b"%d" % n for n in numbers], pa.binary())
+    return RecordsToSend(
+        partition, np.full(len(numbers), 1_700_000_000_000), None, values, None, np.array(numbers, np.int64)
+    )
+
+
+def values(
+    kafka: KafkaServer, topic: str, isolation_level: int = READ_COMMITTED, *, is_ended: bool = True
+) -> list[int]:
+    """When all transactions have ended: markers follow the answer to EndTxn."""
+    client = connect(kafka)
+    partitions = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    wanted = dict.fromkeys(partitions, LATEST)
+    deadline = time.monotonic() + 20
+    while True:
+        ends = Admin(client).list_offsets(wanted, isolation_level=isolation_level)
+        if not is_ended or ends == Admin(client).list_offsets(wanted, isolation_level=READ_UNCOMMITTED):
+            break
+        assert time.monotonic() < deadline
+    consumer = Consumer(client, isolation_level=isolation_level)
+    found = [
+        int(record.value or b"")
+        for _, batches in consumer.read(dict.fromkeys(partitions, 0), ends)
+        for batch in batches
+        for record in batch.records()
+    ]
+    client.close()
+    return sorted(found)
+
+
+@pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.ZSTD])
+def test_transactions_one_after_the_other(kafka: KafkaServer, topic: str, compression: CompressionType) -> None:
+    producer = producer_of(kafka, topic, compression=compression, batch_bytes=500)
+    wanted: list[int] = []
+    for turn in range(6):
+        numbers = range(turn * 1000, turn * 1000 + 300)
+        producer.send(topic, rows(0, *numbers[:200]))
+        producer.send(topic, rows(1, *numbers[200:]))
+        if turn % 3 == 2:
+            producer.prepare()
+            producer.abort()
+        else:
+            producer.commit()
+            wanted += numbers
+        assert values(kafka, topic) == wanted
+    producer.commit()  # of nothing
+    producer.close()
+    assert len(values(kafka, topic, READ_UNCOMMITTED)) == 1800
+
+
+def test_offsets_count_with_the_transaction(kafka: KafkaServer, topic: str) -> None:
+    client = connect(kafka)
+    group, position = f"group-{topic}", TopicPartition(topic, 0)
+    producer = producer_of(kafka, topic)
+    for offset, is_commit in ((17, True), (99, False), (25, True)):
+        producer.send(topic, rows(0, offset))
+        producer.send_offsets(group, {position: offset}, f"up to {offset}")
+        if is_commit:
+            producer.commit()
+        else:
+            producer.prepare()
+            producer.abort()
+    producer.close()
+    found = GroupAdmin(client).offsets(group)[position]
+    client.close()
+    assert (found.offset, found.metadata) == (25, "up to 25")
+    assert values(kafka, topic) == [17, 25]
+
+
+def test_who_comes_next_under_an_id_fences_who_was_there(kafka: KafkaServer, topic: str) -> None:
+    first = producer_of(kafka, topic)
+    first.send(topic, rows(0, 1))
+    first.prepare()
+    second = producer_of(kafka, topic)
+    second.send(topic, rows(0, 2))
+    with pytest.raises(KafkaError) as caught:
+        first.commit()
+    assert caught.value.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+    second.commit()
+    assert values(kafka, topic) == [2]
+    first.close()
+    second.close()
+
+
+def test_another_process_ends_what_was_prepared(kafka: KafkaServer, topic: str) -> None:
+    prepared: list[ProducerIdentity] = []
+    for number in range(4):
+        producer = producer_of(kafka, f"{topic}-{number}")
+        producer.send(topic, rows(number % 2, number))
+        prepared.append(producer.prepare())
+        producer.close()
+    assert values(kafka, topic, is_ended=False) == []
+    client = connect(kafka)
+    for number, identity in enumerate(prepared):
+        end_transaction(client, identity, is_commit=number != 2)
+        end_transaction(client, identity, is_commit=number != 2)  # said twice
+    client.close()
+    assert values(kafka, topic) == [0, 1, 3]
+
+
+def test_an_unknown_topic(kafka: KafkaServer) -> None:
+    producer = producer_of(kafka, "x")
+    with pytest.raises(KafkaError) as caught:
+        producer.partitions("nope")
+    assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    producer.close()
