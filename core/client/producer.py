@@ -113,6 +113,7 @@ class Producer:
         self._queues: dict[int, deque[_PendingBatch]] = {}
         self._in_flight: deque[_InFlight] = deque()
         self._sequences: dict[int, int] = {}
+        self._known_to_broker: set[int] = set()
         self._producer_id, self._producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
         self._transactional_id: str | None = None
         if transaction is not None:
@@ -177,11 +178,14 @@ class Producer:
         """One request for each broker that has batches waiting, with one batch a partition at most."""
         while len(self._in_flight) >= MAX_IN_FLIGHT:
             self._await_oldest()
-        for node_id, batches in self._next_batches().items():
+        chosen = self._next_batches()
+        if not chosen and self._in_flight:
+            self._await_oldest()
+        for node_id, batches in chosen.items():
             self._send(node_id, batches)
 
     def _next_batches(self) -> dict[int, list[_PendingBatch]]:
-        waiting = {partition: queue for partition, queue in self._queues.items() if queue}
+        waiting = {p: queue for p, queue in self._queues.items() if queue and self._may_send_to(p)}
         try:
             leaders = {p: self._client.leader_of(TopicPartition(self._topic, p)) for p in waiting}
         except ConnectionFailedError as error:
@@ -193,6 +197,14 @@ class Producer:
             if not batches or sum(len(b.data) for b in batches) + len(queue[0].data) <= _MAX_REQUEST_BYTES:
                 batches.append(queue.popleft())
         return chosen
+
+    def _may_send_to(self, partition: int) -> bool:
+        """Not while the first batch of a producer is under way: of one that it knows nothing of, a broker takes any
+        sequence, so the second would be let in, and the first refused, if the first has to be sent again.
+        """
+        if self._producer_id == NO_PRODUCER_ID or partition in self._known_to_broker:
+            return True
+        return all(batch.partition != partition for request in self._in_flight for batch in request.batches)
 
     def _send(self, node_id: int, batches: list[_PendingBatch]) -> None:
         partitions = [PartitionProduceData(batch.partition, batch.data) for batch in batches]
@@ -236,6 +248,7 @@ class Producer:
             self._handle(failed, errors)
 
     def _acknowledge(self, batch: _PendingBatch) -> None:
+        self._known_to_broker.add(batch.partition)
         self.acknowledged += batch.count
         if self._on_acknowledged is not None:
             self._on_acknowledged(batch.count)

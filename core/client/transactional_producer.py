@@ -64,7 +64,7 @@ class TransactionalProducer:
         self._options = options
         self._producers: dict[str, Producer] = {}
         self._partitions: set[TopicPartition] = set()
-        self._groups: set[str] = set()
+        self._has_offsets = False
         request = InitProducerIdRequest(transactional_id, timeout_ms)
 
         def ask(connection: ClientConnection) -> ProducerIdentity:
@@ -72,12 +72,14 @@ class TransactionalProducer:
             ensure_success(answer.error_code, transactional_id)
             return ProducerIdentity(transactional_id, answer.producer_id, answer.producer_epoch)
 
-        self.identity: ProducerIdentity = self._at_coordinator(CoordinatorType.TRANSACTION, transactional_id, ask)
+        self.identity: ProducerIdentity = _persistently(
+            self._control, CoordinatorType.TRANSACTION, transactional_id, ask
+        )
 
     @property
     def is_open(self) -> bool:
         """Whether the transaction holds something."""
-        return bool(self._partitions or self._groups)
+        return bool(self._partitions) or self._has_offsets
 
     def partitions(self, topic: str) -> int:
         """How many the topic has. KafkaError where there is none."""
@@ -102,34 +104,13 @@ class TransactionalProducer:
                 for result in topic.results_by_partition:
                     ensure_success(result.partition_error_code, str(partition))
 
-        self._at_transaction_coordinator(ask)
+        _persistently(self._control, CoordinatorType.TRANSACTION, self.identity.transactional_id, ask)
         self._partitions.add(partition)
 
     def send_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
         """Commits the group's offsets with the transaction."""
-        if group_id not in self._groups:
-            request = AddOffsetsToTxnRequest(*self.identity, group_id)
-
-            def add(connection: ClientConnection) -> None:
-                ensure_success(connection.call(ADD_OFFSETS_TO_TXN, request).error_code, group_id)
-
-            self._at_transaction_coordinator(add)
-            self._groups.add(group_id)
-        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for partition, offset in offsets.items():
-            entry = TxnOffsetCommitRequestPartition(partition.partition, offset, committed_metadata=metadata)
-            topics.setdefault(partition.topic, []).append(entry)
-        transactional_id, producer_id, epoch = self.identity
-        wanted = [TxnOffsetCommitRequestTopic(name, partitions) for name, partitions in topics.items()]
-        commit = TxnOffsetCommitRequest(transactional_id, group_id, producer_id, epoch, topics=wanted)
-
-        def ask(connection: ClientConnection) -> None:
-            answer = connection.call(TXN_OFFSET_COMMIT, commit, at_most=_LAST_TXN_OFFSET_COMMIT)
-            for topic in answer.topics:
-                for result in topic.partitions:
-                    ensure_success(result.error_code, f"{topic.name}-{result.partition_index}")
-
-        self._at_coordinator(CoordinatorType.GROUP, group_id, ask)
+        add_offsets(self._control, self.identity, group_id, offsets, metadata)
+        self._has_offsets = True
 
     # --- its end
 
@@ -151,22 +132,45 @@ class TransactionalProducer:
 
     def _end(self, *, is_commit: bool) -> None:
         if self.is_open:
-            self._at_transaction_coordinator(lambda connection: _end(connection, self.identity, is_commit=is_commit))
+            end_transaction(self._control, self.identity, is_commit=is_commit)
         self._partitions.clear()
-        self._groups.clear()
+        self._has_offsets = False
 
     def close(self) -> None:
         """Leaves a transaction that is open to its timeout, or to who comes next under the id."""
         self._client.close()
         self._control.close()
 
-    # --- asking
 
-    def _at_transaction_coordinator(self, ask: Callable[[ClientConnection], None]) -> None:
-        self._at_coordinator(CoordinatorType.TRANSACTION, self.identity.transactional_id, ask)
+def add_offsets(
+    client: KafkaClient,
+    identity: ProducerIdentity,
+    group_id: str,
+    offsets: Mapping[TopicPartition, int],
+    metadata: str = "",
+) -> None:
+    """Offsets of a group into a transaction, which may have been prepared by another process."""
+    request = AddOffsetsToTxnRequest(*identity, group_id)
 
-    def _at_coordinator(self, type_: CoordinatorType, key: str, ask: Callable[[ClientConnection], Any]) -> Any:
-        return _persistently(self._control, type_, key, ask)
+    def add(connection: ClientConnection) -> None:
+        ensure_success(connection.call(ADD_OFFSETS_TO_TXN, request).error_code, group_id)
+
+    _persistently(client, CoordinatorType.TRANSACTION, identity.transactional_id, add)
+    topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+    for partition, offset in offsets.items():
+        entry = TxnOffsetCommitRequestPartition(partition.partition, offset, committed_metadata=metadata)
+        topics.setdefault(partition.topic, []).append(entry)
+    transactional_id, producer_id, epoch = identity
+    wanted = [TxnOffsetCommitRequestTopic(name, partitions) for name, partitions in topics.items()]
+    commit = TxnOffsetCommitRequest(transactional_id, group_id, producer_id, epoch, topics=wanted)
+
+    def ask(connection: ClientConnection) -> None:
+        answer = connection.call(TXN_OFFSET_COMMIT, commit, at_most=_LAST_TXN_OFFSET_COMMIT)
+        for topic in answer.topics:
+            for result in topic.partitions:
+                ensure_success(result.error_code, f"{topic.name}-{result.partition_index}")
+
+    _persistently(client, CoordinatorType.GROUP, group_id, ask)
 
 
 def end_transaction(client: KafkaClient, identity: ProducerIdentity, *, is_commit: bool) -> None:

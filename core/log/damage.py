@@ -8,7 +8,7 @@ log); its offsets would have to fit as well to be taken for one of this log's.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
@@ -17,6 +17,7 @@ from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.offset_index import OffsetPosition
 from core.log.file_records import LARGEST_BATCH, FileRecords
 from core.records.batches import CURRENT_MAGIC, Batch, entry_size
+from core.records.compression import CompressionType
 from core.records.record_batch import HEADER_SIZE, MAGIC_POSITION, RecordBatch
 
 _READ_BYTES = 1024 * 1024
@@ -37,6 +38,27 @@ class DamagedRange(NamedTuple):
     def __str__(self) -> str:
         """FIRST-LAST, offsets."""
         return f"{self.start_offset}-{self.end_offset - 1}"
+
+
+def shows_compaction(segments: Iterable[FileRecords]) -> bool:
+    """Whether a cleaner was at some of these files: only it takes records from within a batch, or batches from within a
+    file. That holds whatever the topic's settings have become since.
+    """
+    for records in segments:
+        next_offset: int | None = None
+        with contextlib.suppress(CorruptRecordError):
+            for batch in records.iter_headers(0):
+                if isinstance(batch, RecordBatch):
+                    is_thinned = batch.count <= batch.last_offset_delta or batch.delete_horizon_ms is not None
+                    first_offset = batch.base_offset
+                else:
+                    is_thinned = False
+                    is_wrapper = batch.compression is not CompressionType.NONE
+                    first_offset = batch.last_offset if next_offset is None or not is_wrapper else next_offset
+                if is_thinned or (next_offset is not None and first_offset > next_offset):
+                    return True
+                next_offset = batch.next_offset
+    return False
 
 
 def checked_batches(

@@ -15,7 +15,7 @@ from core.common.errors import CorruptRecordError
 from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
 from core.log.aborted_filter import AbortedFilter
-from core.log.damage import MAX_BATCH_BYTES, checked_batches, measure_gap
+from core.log.damage import MAX_BATCH_BYTES, checked_batches, measure_gap, shows_compaction
 from core.log.partition_reader import PartitionReader, SegmentReader
 from core.log.recovery_journal import is_lost, read_lost_offsets
 from core.records.batches import Batch
@@ -187,23 +187,10 @@ class GapLedger:
         if is_lost(self._lost, start, end):
             return Gap(start, end, GapReason.TRUNCATED, f"{where}: recovery-journal names them as given up")
         if self._is_compacted is None:
-            self._is_compacted = self._shows_compaction()
+            self._is_compacted = shows_compaction(segment.records for segment in self._reader.segments)
         if self._is_compacted:
             return Gap(start, end, GapReason.COMPACTED, "the cleaner was at this log")
         return Gap(start, end, GapReason.UNKNOWN, f"{where}: no batch holds them, and nothing tells of compaction")
-
-    def _shows_compaction(self) -> bool:
-        """Whether some batch lacks records that it was made with."""
-        for segment in self._reader.segments:
-            try:
-                for batch in segment.records.iter_headers(0, self._reader.end_position(segment)):
-                    if isinstance(batch, RecordBatch) and (
-                        batch.count <= batch.last_offset_delta or batch.delete_horizon_ms is not None
-                    ):
-                        return True
-            except CorruptRecordError:
-                continue
-        return False
 
 
 def _is_full(batch: Batch) -> bool:

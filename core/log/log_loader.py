@@ -12,6 +12,7 @@ Source: org.apache.kafka.storage.internals.log.LogLoader.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
-from core.log.damage import DamagedRange, find_batches
+from core.log.damage import DamagedRange, find_batches, shows_compaction
 from core.log.damaged_ranges import DamagedRanges
 from core.log.file_names import (
     INDEX_SUFFIX,
@@ -41,7 +42,7 @@ from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog, note_damage, rebuild_producer_state
 from core.log.producer_state_manager import ProducerStateManager
 from core.log.segment_swap import finish_swaps
-from core.records.batches import Batch
+from core.records.batches import CURRENT_MAGIC, Batch
 from core.records.record_batch import RecordBatch
 
 _log = logging.getLogger("plog.log")
@@ -283,8 +284,16 @@ class _Loader:
                 return
 
     def _is_hole(self, end_offset: int, following: LogSegment, recovery_point: int) -> bool:
-        """Whether a segment is missing that a power cut took; compaction, too, leaves such holes."""
-        return recovery_point <= end_offset < following.base_offset and not self._config.is_compacted
+        """Whether a segment is missing that a power cut took; compaction, too, leaves such holes, and topics that were
+        compacted once keep them. Messages of magic 0 and 1, which do not show it, come from before any stop of plog's.
+        """
+        if self._config.is_compacted or not recovery_point <= end_offset < following.base_offset:
+            return False
+        later = next((s for s in self._segments.from_offset(following.base_offset) if s.size_bytes), None)
+        with contextlib.suppress(CorruptRecordError):
+            if later is not None and later.records.read_header(0).magic < CURRENT_MAGIC:
+                return False
+        return not shows_compaction(segment.records for segment in self._segments)
 
     def _recover_segment(
         self, segment: LogSegment, recovery_point: int, log_start_offset: int = 0

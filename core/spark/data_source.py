@@ -1,4 +1,4 @@
-"""`spark.read.format("plog")` and `spark.readStream.format("plog")`: a Python data source of PySpark 4.
+"""`spark.read.format("plog")` and `spark.readStream.format("plog")`: a Python data source of PySpark 4, and the sink.
 
 Every task reads one range of offsets and hands on Arrow batches; no record passes through Python by itself. Offsets of
 a stream are those of Spark's Kafka source: {"topic": {"0": 23}}, the next to be read of each partition.
@@ -12,7 +12,15 @@ import time
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -29,6 +37,7 @@ from core.spark.pushed_filters import PushedFilters
 from core.spark.record_schema import COLUMNS, SPARK_TYPES
 from core.spark.source import Offsets, Source, find_partitions, open_source, plan_ranges, resolve
 from core.spark.source_options import EARLIEST, LATEST, Bound, SourceOptions
+from core.spark.topic_writer import TopicBatchWriter, TopicStreamWriter, WriterOptions
 
 StreamOffsets = dict[str, dict[str, int]]
 
@@ -61,6 +70,16 @@ class PlogDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         return PlogStreamReader(SourceOptions.parse(self._options), _columns(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's
+        if overwrite:
+            raise UsageError("records are added to topics: mode append, not overwrite")
+        return TopicBatchWriter(WriterOptions.parse(self._options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, FBT001
+        if overwrite:
+            raise UsageError("records are added to topics: output mode append or update, not complete")
+        return TopicStreamWriter(WriterOptions.parse(self._options), schema)
 
 
 def _columns(schema: StructType) -> tuple[str, ...]:

@@ -35,7 +35,11 @@ def why_not() -> str | None:
 
 def libs() -> Path:
     """One folder for each list of jars."""
-    return CACHE / f"kafka-{KAFKA_VERSION}-{zlib.crc32((_HERE / 'pom.xml').read_bytes()):08x}"
+    return _folder(_HERE / "pom.xml", f"kafka-{KAFKA_VERSION}")
+
+
+def _folder(pom: Path, name: str) -> Path:
+    return CACHE / f"{name}-{zlib.crc32(pom.read_bytes()):08x}"
 
 
 requires_kafka = pytest.mark.skipif(why_not() is not None, reason=f"needs Apache Kafka's jars: {why_not()}")
@@ -44,16 +48,18 @@ requires_kafka = pytest.mark.skipif(why_not() is not None, reason=f"needs Apache
 @cache
 def fetched_libs() -> Path:
     """The folder of the jars; fetches them at the first use on a machine."""
-    target = libs()
+    return fetch_jars(_HERE / "pom.xml", f"kafka-{KAFKA_VERSION}", f"-Dkafka.version={KAFKA_VERSION}")
+
+
+def fetch_jars(pom: Path, name: str, *arguments: str) -> Path:
+    """The folder of the jars that a pom names."""
+    target = _folder(pom, name)
     if not target.exists():
         beside = target.with_name(f"{target.name}.{os.getpid()}")
         subprocess.run(
-            [
-                "mvn", "-q", "-B", "-f", _HERE / "pom.xml", f"-Dkafka.version={KAFKA_VERSION}",
-                "dependency:copy-dependencies", f"-DoutputDirectory={beside}",
-            ],
+            ["mvn", "-q", "-B", "-f", pom, *arguments, "dependency:copy-dependencies", f"-DoutputDirectory={beside}"],
             check=True,
-        )  # fmt: skip
+        )
         try:
             beside.rename(target)
         except OSError:  # another process was faster

@@ -139,3 +139,26 @@ def test_a_topic_that_was_made_anew_in_between(broker: Broker) -> None:
     producer.send(rows_of(0, 3))
     with pytest.raises(KafkaError, match="no topic 't'"):
         producer.flush()
+
+
+def test_the_first_batch_of_a_producer_goes_alone(broker: Broker) -> None:
+    """Of a producer that it knows nothing of, a broker takes any sequence: nothing may overtake its first batch."""
+    heard: list[str] = []
+
+    class Watched(EmbeddedTransport):
+        def send(self, frame: bytes) -> None:
+            heard.append("produce" if frame[4:6] == b"\0\0" else "other")
+            super().send(frame)
+
+        def receive(self) -> memoryview:
+            heard.append("answer")
+            return super().receive()
+
+    producer = Producer(
+        KafkaClient([("embedded", 0)], lambda host, port: Watched(broker.dispatcher)), "t", batch_bytes=200
+    )
+    producer.send(rows_of(0, *range(300)))
+    producer.flush()
+    first = heard.index("produce")
+    assert heard[first : first + 4] == ["produce", "answer", "produce", "produce"]
+    assert stored(broker) == list(range(300))

@@ -13,6 +13,10 @@ from core.log.leader_epoch_cache import EpochEntry
 from core.log.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_log import PartitionLog
+from core.records.batches import iter_whole_batches
+from core.records.record import encode_records
+from core.records.record_batch_builder import build_batch
+from tests.support.golden import case
 from tests.support.logs import NOW, PARTITION, append, append_marker, make_batch, open_log, read_all
 
 
@@ -246,3 +250,37 @@ def test_damage_that_hides_what_was_safe_stays_as_it_is(directory: Path) -> None
     assert not was_cut
     assert [str(gap) for gap in log.gaps] == ["16-17"]
     assert path.read_bytes() == data
+
+
+# --- holes between segments
+
+
+def test_a_segment_that_a_power_cut_took_ends_the_log(directory: Path) -> None:
+    (directory / "00000000000000000008.log").unlink()
+    log, was_cut = open_unclean(directory)
+    assert was_cut
+    assert log.log_end_offset == 8
+
+
+def test_a_hole_that_the_cleaner_left_is_kept_whatever_the_policy_is_now(directory: Path) -> None:
+    """A batch that lacks a record shows who was there."""
+    (directory / "00000000000000000008.log").unlink()
+    first = directory / "00000000000000000000.log"
+    whole, *others = iter_whole_batches(memoryview(first.read_bytes()))
+    section = encode_records(whole.records()[1:], 0, NOW)
+    thinned = build_batch(section, count=1, base_timestamp=NOW, max_timestamp=NOW + 1, last_offset_delta=1)
+    first.write_bytes(thinned + b"".join(bytes(b.buffer[b.start : b.start + b.size_bytes]) for b in others))
+    log, was_cut = open_unclean(directory)
+    assert not was_cut
+    assert log.log_end_offset == 20
+    assert [r.offset for r in read_all(log)][:3] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "name", ["compacted_zstd", "compacted_tombstones_removed", "v1_gzip_compacted", "v0_snappy_compacted"]
+)
+def test_what_kafkas_cleaner_left_is_whole_without_a_word_of_the_policy(tmp_path: Path, name: str) -> None:
+    shutil.copytree(case(name).directory, tmp_path / "t-0")
+    log, was_cut = open_unclean(tmp_path / "t-0")
+    assert not was_cut
+    assert log.log_end_offset == case(name).truth["high_watermark"]

@@ -1,0 +1,119 @@
+"""Arrow columns of records, as Spark's Kafka source and sink name them, cut by topic and partition for a producer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core.client.partitioner import StickyPartitions, partitions_of_keys
+from core.client.producer import RecordsToSend
+from core.common.errors import PlogError, UsageError
+from core.records.record import encode_headers
+
+_STICKY_BYTES = 128 * 1024
+
+
+class RecordCutter:
+    """Owned by one task. `count_partitions` of a topic; `topic` for all records, or "" where a column says it."""
+
+    def __init__(self, topic: str, count_partitions: Callable[[str], int]) -> None:
+        self._topic = topic
+        self._count_partitions = count_partitions
+        self._counts: dict[str, int] = {}
+        self._sticky: dict[str, StickyPartitions] = {}
+
+    def cut(self, batch: Any) -> Iterator[tuple[str, RecordsToSend]]:  # batch: pyarrow.RecordBatch
+        """(topic, rows of one of its partitions), in the order of the rows. PlogError for a row without a topic, or
+        whose partition there is not.
+        """
+        if self._topic:
+            yield from self._of_topic(self._topic, batch)
+            return
+        topics = batch.column("topic").dictionary_encode()
+        if topics.null_count:
+            raise PlogError("a record has no topic", hint="give the option topic, or a value in column topic")
+        for number, topic in enumerate(topics.dictionary.to_pylist()):
+            yield from self._of_topic(topic, batch.filter(pc.equal(topics.indices, number)))
+
+    def _of_topic(self, topic: str, batch: Any) -> Iterator[tuple[str, RecordsToSend]]:
+        if topic not in self._counts:
+            self._counts[topic] = self._count_partitions(topic)
+            self._sticky[topic] = StickyPartitions(self._counts[topic], _STICKY_BYTES)
+        names = batch.schema.names
+        keys = _as_bytes(batch.column("key")) if "key" in names else pa.nulls(len(batch), pa.binary())
+        values = _as_bytes(batch.column("value"))
+        partitions = self._partitions(topic, batch, keys, values)
+        timestamps = _timestamps(batch)
+        headers = _headers(batch)
+        order = np.argsort(partitions, kind="stable")
+        bounds = np.flatnonzero(np.diff(partitions[order], prepend=-1, append=-2))
+        for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            rows = order[start:end]
+            taken = pa.array(rows)
+            yield (
+                topic,
+                RecordsToSend(
+                    int(partitions[rows[0]]),
+                    timestamps[rows],
+                    None if keys.null_count == len(keys) else keys.take(taken),
+                    values.take(taken),
+                    None if headers is None else headers.take(taken),
+                    rows,
+                ),
+            )
+
+    def _partitions(self, topic: str, batch: Any, keys: Any, values: Any) -> Any:  # npt.NDArray[np.int64]
+        count = self._counts[topic]
+        sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        by_key = partitions_of_keys(keys, count, self._sticky[topic].assign(sizes))
+        if "partition" not in batch.schema.names:
+            return by_key
+        given = batch.column("partition")
+        wanted = pc.fill_null(given, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        if (wanted >= count).any():
+            raise PlogError(f"topic {topic} has {count} partitions, and a record is for {int(wanted.max())}")
+        return np.where(wanted >= 0, wanted, by_key)
+
+
+def ensure_writable(schema: Any, topic: str) -> None:  # schema: pyarrow.Schema
+    """UsageError where a DataFrame can't be written to topics."""
+    names = schema.names
+    if "value" not in names:
+        raise UsageError(f"there is no column value to write, only {', '.join(names)}")
+    if not topic and "topic" not in names:
+        raise UsageError("write to which topic? give the option topic, or a column topic")
+    for name in ("key", "value"):
+        if name in names and not _is_bytes(schema.field(name).type):
+            raise UsageError(f"column {name} is {schema.field(name).type}, expected binary or string")
+    for name, kind in (("topic", pa.string()), ("partition", pa.int32())):
+        if name in names and schema.field(name).type != kind:
+            raise UsageError(f"column {name} is {schema.field(name).type}, expected {kind}")
+
+
+def _is_bytes(kind: Any) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_string(kind))
+
+
+def _as_bytes(column: Any) -> Any:  # pyarrow.BinaryArray
+    return column.cast(pa.binary())
+
+
+def _timestamps(batch: Any) -> Any:  # npt.NDArray[np.int64], milliseconds
+    now_ms = time.time_ns() // 1_000_000
+    if "timestamp" not in batch.schema.names:
+        return np.full(len(batch), now_ms, np.int64)
+    micros = pc.fill_null(batch.column("timestamp").cast(pa.int64()), now_ms * 1000)
+    return micros.to_numpy(zero_copy_only=False) // 1000
+
+
+def _headers(batch: Any) -> Any:  # pyarrow.BinaryArray, or None
+    if "headers" not in batch.schema.names or batch.column("headers").null_count == len(batch):
+        return None
+    rows = batch.column("headers").to_pylist()
+    sections = [encode_headers([((h["key"] or "").encode(), h["value"]) for h in row or ()]) for row in rows]
+    return pa.array(sections, pa.binary())
