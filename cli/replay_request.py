@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from cli.consume_range import ensure_there, resolve
-from cli.session import open_client
+from cli.session import find_server, open_client
 from core.client.group_admin import GroupAdmin
+from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.spark.offset_range import OffsetRange
@@ -124,6 +125,18 @@ def _find_ranges(
         ends = {tp: max(min(ends[tp], limits[tp]), starts[tp]) for tp in partitions}
         ranges = plan_ranges(source, options, starts, ends)
     return [replace(range_, latest_per_key=True) for range_ in ranges] if request.latest_per_key else ranges
+
+
+def find_target(request: ReplayRequest, data_dir: Path, bootstrap_server: str | None) -> str:
+    """The servers of the topic to write to: the one that --to names, else where is read from. UsageError for none."""
+    named = request.where.partition("@")[2]
+    if named:
+        parse_bootstrap(named)
+        return named
+    found = find_server(bootstrap_server, data_dir)
+    if found is None:
+        raise UsageError(f"--to {request.to}: which server?", hint=f"--to {request.to}@HOST:PORT")
+    return ",".join(f"{host}:{port}" for host, port in found)
 
 
 def group_offsets(

@@ -16,6 +16,7 @@ from cli.output import OutputFormat, OutputOption, Row, write_rows
 from core.common.errors import UsageError
 
 if TYPE_CHECKING:
+    from cli.replay_request import ReplayRequest
     from core.spark.offset_range import OffsetRange
     from core.spark.replay import Replay
     from core.spark.replay_plan import ReplayPlan
@@ -98,7 +99,7 @@ def spark_replay(
         raise typer.Exit(_verify(Replay(verify), output))
     if not topics:
         raise UsageError("which topics?", hint="plog spark-replay TOPIC... --to parquet:DIR")
-    from cli.replay_request import ReplayRequest, commit_to_group, make_plan
+    from cli.replay_request import ReplayRequest, find_target, make_plan
 
     directory = data_dir or default_data_dir()
     request = ReplayRequest(
@@ -111,13 +112,22 @@ def spark_replay(
         return
     request.ensure_sensible()
     if request.kind == "topic":
-        raise UsageError("--to topic is not there yet")
+        plan = make_plan(request, directory, bootstrap_server, range_size)
+        _run_to_topic(plan, request, find_target(request, directory, bootstrap_server), master)
+        _commit(commit_group, directory, bootstrap_server, plan)
+        return
     replay = Replay(Path(request.where))
     plan = replay.freeze(request.to_json(), lambda: make_plan(request, directory, bootstrap_server, range_size))
     _run(replay, plan, master)
-    if commit_group:
-        commit_to_group(commit_group, directory, bootstrap_server, plan.end_offsets)
-        say(f"group {commit_group} goes on from where the replay ended")
+    _commit(commit_group, directory, bootstrap_server, plan)
+
+
+def _commit(group: str, data_dir: Path, bootstrap_server: str | None, plan: ReplayPlan) -> None:
+    from cli.replay_request import commit_to_group
+
+    if group:
+        commit_to_group(group, data_dir, bootstrap_server, plan.end_offsets)
+        say(f"group {group} goes on from where the replay ended")
 
 
 # --- the plan
@@ -200,6 +210,33 @@ def _run_job(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], mast
             say(f"stopped; the same command again goes on from there ({len(replay.missing(plan))} ranges are left)")
             raise
     shutil.rmtree(scratch, ignore_errors=True)  # where it failed, its spark.log is of use
+
+
+def _run_to_topic(plan: ReplayPlan, request: ReplayRequest, target: str, master: str) -> None:
+    from core.spark.replay_plan import ensure_source_is_the_same
+    from core.spark.session import spark_session
+    from core.spark.topic_replay import TopicReplay
+
+    started_s = time.monotonic()
+    topic = request.where.partition("@")[0]
+    replay = TopicReplay(target, topic)
+    lanes = replay.freeze(plan)
+    todo = [range_ for lane in lanes for range_ in lane.missing]
+    if not todo:
+        say(f"{topic} has all of it already; the groups plog-replay-... of its cluster say so")
+        return
+    ensure_source_is_the_same(plan, todo)
+    say(f"replaying {len(todo)} ranges of {len(lanes)} partitions to {topic} at {target}")
+    scratch = Path(tempfile.mkdtemp(prefix="plog-spark-"))
+    with spark_session(master, scratch) as session:
+        try:
+            replay.run(session, lanes)
+        except KeyboardInterrupt:
+            left = sum(len(lane.missing) for lane in replay.look(lanes))
+            say(f"stopped; the same command again goes on from there ({left} ranges are left)")
+            raise
+    shutil.rmtree(scratch, ignore_errors=True)  # where it failed, its spark.log is of use
+    say(f"offsets of {len(lanes)} partitions are in {topic}, {time.monotonic() - started_s:.1f} s")
 
 
 # --- the proof

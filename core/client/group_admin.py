@@ -196,12 +196,18 @@ class GroupAdmin:
         return self.at_coordinator(group_id, fetch)
 
     def commit(
-        self, group_id: str, offsets: Mapping[TopicPartition, int], *, member_id: str = "", epoch: int = -1
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        member_id: str = "",
+        epoch: int = -1,
+        metadata: str = "",
     ) -> None:
         """A member's, or from outside: only while the group has no members."""
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for partition, offset in offsets.items():
-            data = OffsetCommitRequestPartition(partition.partition, offset, committed_metadata="")
+            data = OffsetCommitRequestPartition(partition.partition, offset, committed_metadata=metadata)
             topics.setdefault(partition.topic, []).append(data)
         request = OffsetCommitRequest(
             group_id,

@@ -1,0 +1,179 @@
+"""Replays ranges of offsets into a topic, exactly once: by transactions that say how far they came.
+
+Each partition of the source is a lane, with a transactional id and a consumer group of that name:
+
+    plog-replay-<id>-<topic>-<partition>     committed offset: the source's, up to where records are in the topic
+                                             metadata: {"start": 0, "end": 180, "topic_id": ".."}, the frozen plan
+
+`<id>` is made of what was asked for, so that the same command finds its lanes again. A task goes through a lane's
+ranges in order; the records of one are a transaction, and its end offset is committed with them. Another task that
+takes the lane over fences the first. What a lane was planned for is written before any record is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from core.client.group_admin import GroupAdmin
+from core.client.kafka_client import KafkaClient
+from core.client.transactional_producer import TransactionalProducer
+from core.common.endpoint import parse_bootstrap
+from core.common.errors import PlogError
+from core.common.topic_partition import TopicPartition
+from core.spark.offset_range import OffsetRange, read_range
+from core.spark.records_to_send import RecordCutter
+from core.spark.replay_plan import ReplayPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_COLUMNS = ("key", "value", "partition", "timestamp", "headers")
+_TIMEOUT_MS = 15 * 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One partition of the source. `name`: of the transactional id and the group; `done_offset`: up to there its
+    records are in the topic.
+    """
+
+    name: str
+    ranges: tuple[OffsetRange, ...]
+    topic_id: str
+    done_offset: int
+
+    @property
+    def end_offset(self) -> int:
+        return self.ranges[-1].end_offset if self.ranges else self.done_offset
+
+    @property
+    def missing(self) -> list[OffsetRange]:
+        return [range_ for range_ in self.ranges if range_.end_offset > self.done_offset]
+
+
+class TopicReplay:
+    """Into one topic; owned by one task."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self.servers = servers
+        self.topic = topic
+
+    def connect(self) -> KafkaClient:
+        return KafkaClient(parse_bootstrap(self.servers))
+
+    def freeze(self, plan: ReplayPlan) -> list[Lane]:
+        """Writes the lanes' plans down, or takes those that were written before. PlogError where the topic is not the
+        same any more; KafkaError where the topic to write to is not there.
+        """
+        replay_id = hashlib.sha256(json.dumps(plan.request, sort_keys=True).encode()).hexdigest()[:16]
+        by_partition: dict[TopicPartition, list[OffsetRange]] = {}
+        for range_ in plan.ranges:
+            by_partition.setdefault(range_.topic_partition, []).append(range_)
+        with contextlib.closing(self.connect()) as client:
+            client.topic(self.topic)
+            admin = GroupAdmin(client)
+            lanes = []
+            for partition, ranges in sorted(by_partition.items()):
+                name = f"plog-replay-{replay_id}-{partition}"
+                lanes.append(self._freeze_lane(admin, name, tuple(ranges), plan.topic_ids.get(partition.topic, "")))
+        return lanes
+
+    def _freeze_lane(self, admin: GroupAdmin, name: str, ranges: tuple[OffsetRange, ...], topic_id: str) -> Lane:
+        place = TopicPartition(self.topic, 0)
+        found = admin.offsets(name).get(place)
+        if found is None:
+            start = ranges[0].start_offset
+            lane = Lane(name, ranges, topic_id, start)
+            admin.commit(name, {place: start}, metadata=_to_metadata(lane, start))
+            return lane
+        planned = json.loads(found.metadata)
+        if planned["topic_id"] != topic_id:
+            raise PlogError(
+                f"{ranges[0].topic_partition} is of another topic than when its replay began, by the topic's id",
+                hint=f"plog group delete {name} forgets what was replayed",
+            )
+        lane = Lane(name, _within(ranges, planned["start"], planned["end"]), topic_id, found.offset)
+        if found.offset < planned["end"] and not _covers(lane, found.offset, planned["end"]):
+            raise PlogError(
+                f"{ranges[0].topic_partition}: offsets {found.offset} to {planned['end']} are still to be replayed, "
+                f"and the log has {ranges[0].start_offset} to {ranges[-1].end_offset} now",
+                hint=f"plog group delete {name} forgets what was replayed",
+            )
+        return lane
+
+    def run(self, session: SparkSession, lanes: Sequence[Lane]) -> None:
+        """Does what is missing, a task for each lane. PySparkException where one fails."""
+        todo = [lane for lane in lanes if lane.missing]
+        servers, topic = self.servers, self.topic
+
+        def write(some: Iterable[Lane]) -> Iterator[int]:
+            for lane in some:
+                yield write_lane(lane, servers, topic)
+
+        if todo:
+            session.sparkContext.parallelize(todo, len(todo)).mapPartitions(write).count()
+
+    def look(self, lanes: Sequence[Lane]) -> list[Lane]:
+        """The lanes as they are now."""
+        place = TopicPartition(self.topic, 0)
+        with contextlib.closing(self.connect()) as client:
+            admin = GroupAdmin(client)
+            found = {lane.name: admin.offsets(lane.name).get(place) for lane in lanes}
+        return [
+            replace(lane, done_offset=offset.offset) if (offset := found[lane.name]) is not None else lane
+            for lane in lanes
+        ]
+
+
+def _to_metadata(lane: Lane, start: int) -> str:
+    return json.dumps({"start": start, "end": lane.end_offset, "topic_id": lane.topic_id})
+
+
+def _covers(lane: Lane, start: int, end: int) -> bool:
+    return bool(lane.ranges) and lane.ranges[0].start_offset <= start and lane.ranges[-1].end_offset >= end
+
+
+def _within(ranges: tuple[OffsetRange, ...], start: int, end: int) -> tuple[OffsetRange, ...]:
+    """What of the ranges, as they are planned now, was planned first."""
+    inside = [range_ for range_ in ranges if range_.start_offset < end and range_.end_offset > start]
+    return tuple(replace(r, start_offset=max(r.start_offset, start), end_offset=min(r.end_offset, end)) for r in inside)
+
+
+# --- in a task
+
+
+def write_lane(lane: Lane, servers: str, topic: str) -> int:
+    """Writes what is missing of it, range by range; gives how many records. Errors as of `read_range`, and of
+    `TransactionalProducer`.
+    """
+    connect = partial(KafkaClient, parse_bootstrap(servers))
+    with contextlib.closing(TransactionalProducer(connect, lane.name, timeout_ms=_TIMEOUT_MS)) as producer:
+        place = TopicPartition(topic, 0)
+        with contextlib.closing(connect()) as client:  # what it left open is ended now, and what it committed counts
+            found = GroupAdmin(client).offsets(lane.name)[place]
+        lane = replace(lane, done_offset=found.offset)
+        partitions = producer.partitions(topic)
+        cutter = RecordCutter(topic, lambda _: partitions)
+        written = 0
+        for range_ in lane.missing:
+            start = max(range_.start_offset, lane.done_offset)
+            for batch in read_range(replace(range_, start_offset=start), _COLUMNS):
+                for _, records in cutter.cut(_for_target(batch, partitions)):
+                    producer.send(topic, records)
+                written += len(batch)
+            producer.send_offsets(lane.name, {place: range_.end_offset}, found.metadata)
+            producer.commit()
+        return written
+
+
+def _for_target(batch: Any, partitions: int) -> Any:  # pyarrow.RecordBatch
+    """The partition of the source is the target's, where that has it; else keys say, as a producer's would."""
+    if len(batch) and batch.column("partition")[0].as_py() < partitions:
+        return batch
+    return batch.drop_columns(["partition"])

@@ -1,0 +1,193 @@
+"""Replays to a topic of a real Kafka: exactly once, whoever dies on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from core.client.admin import LATEST, Admin
+from core.client.consumer import READ_COMMITTED, Consumer
+from core.client.group_admin import GroupAdmin
+from core.client.kafka_client import KafkaClient
+from core.common.endpoint import parse_bootstrap
+from core.common.errors import KafkaError, PlogError
+from core.common.topic_partition import TopicPartition
+from core.log.partition_reader import PartitionReader
+from core.records.record import Record
+from core.spark.offset_range import OffsetRange
+from core.spark.range_output import OutputFormat
+from core.spark.replay_plan import ReplayPlan
+from core.spark.source import split_by_index
+from core.spark.topic_replay import TopicReplay, write_lane
+from tests.support.kafka_server import KafkaServer
+from tests.support.logs import NOW, append, append_marker, make_batch, open_log
+from tests.support.oracle import requires_kafka
+
+pytestmark = [requires_kafka, pytest.mark.java]
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    server = KafkaServer(
+        tmp_path_factory.mktemp("kafka") / "data",
+        transaction_state_log_num_partitions="3",
+        transaction_state_log_replication_factor="1",
+        transaction_state_log_min_isr="1",
+        offsets_topic_num_partitions="3",
+        offsets_topic_replication_factor="1",
+    )
+    server.format()
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """s-0 and s-1: 3,000 and 1,200 records, headers, tombstones, and transactions that were aborted."""
+    directory = tmp_path_factory.mktemp("source")
+    for number, count in ((0, 3000), (1, 1200)):
+        log = open_log(directory / f"s-{number}", segment_bytes=20_000, index_interval_bytes=300)
+        fields = {"producer_id": 9, "producer_epoch": 0, "is_transactional": True}
+        for n in range(0, count, 10):
+            values = [b"%d" % (n + i) for i in range(10)]
+            append(log, make_batch(*values, timestamp=NOW + n, key=b"k%d" % (n % 70)))
+            if n % 500 == 0:
+                append(log, make_batch(b"aborted", base_sequence=n // 500, **fields))
+                append_marker(log, 9, is_commit=False)
+        log.close()
+    return directory
+
+
+def connect(kafka: KafkaServer) -> KafkaClient:
+    return KafkaClient(parse_bootstrap(kafka.address))
+
+
+@pytest.fixture
+def topic(kafka: KafkaServer, request: pytest.FixtureRequest) -> str:
+    name = "to-" + "".join(c if c.isalnum() else "-" for c in request.node.name)[-40:]
+    with contextlib.closing(connect(kafka)) as client:
+        Admin(client).create_topic(name, partitions=2)
+    return name
+
+
+def plan_of(source: Path, name: str, target_bytes: int = 2000) -> ReplayPlan:
+    ranges: list[OffsetRange] = []
+    for number in (0, 1):
+        directory = source / f"s-{number}"
+        reader = PartitionReader(directory)
+        pieces = split_by_index(reader, 0, reader.end_offset, target_bytes)
+        ranges += (OffsetRange("s", number, *piece, directory=str(directory)) for piece in pieces)
+        reader.close()
+    return ReplayPlan({"name": name}, tuple(ranges), OutputFormat("topic", "binary", "binary", ""))
+
+
+def wanted(
+    source: Path, ends: Mapping[int, int] | None = None
+) -> dict[int, list[tuple[int, bytes | None, bytes | None]]]:
+    found = {}
+    for number in (0, 1):
+        reader = PartitionReader(source / f"s-{number}")
+        end = reader.end_offset if ends is None else ends[number]
+        records = [r for batch in reader.read(0, end) for r in batch.records() if r.offset < end]
+        found[number] = [(r.timestamp, r.key, r.value) for r in records]
+        reader.close()
+    return found
+
+
+def in_topic(kafka: KafkaServer, topic: str) -> dict[int, list[tuple[int, bytes | None, bytes | None]]]:
+    with contextlib.closing(connect(kafka)) as client:
+        partitions = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+        latest = dict.fromkeys(partitions, LATEST)
+        deadline = time.monotonic() + 30
+        while (ends := Admin(client).list_offsets(latest, isolation_level=READ_COMMITTED)) != Admin(
+            client
+        ).list_offsets(latest):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        records: dict[int, list[Record]] = {0: [], 1: []}
+        for partition, batches in Consumer(client).read(dict.fromkeys(partitions, 0), ends):
+            records[partition.partition] += [r for batch in batches for r in batch.records()]
+    return {number: [(r.timestamp, r.key, r.value) for r in found] for number, found in records.items()}
+
+
+def test_every_committed_record_once_in_order(kafka: KafkaServer, source: Path, topic: str) -> None:
+    replay = TopicReplay(kafka.address, topic)
+    lanes = replay.freeze(plan_of(source, topic))
+    assert [len(lane.missing) > 5 for lane in lanes] == [True, True]
+    assert sum(write_lane(lane, kafka.address, topic) for lane in lanes) == 4200
+    assert in_topic(kafka, topic) == wanted(source)
+    again = replay.freeze(plan_of(source, topic))
+    assert [lane.missing for lane in again] == [[], []]
+    assert sum(write_lane(lane, kafka.address, topic) for lane in lanes) == 0  # whatever the lanes knew
+    assert in_topic(kafka, topic) == wanted(source)
+
+
+def test_a_frozen_plan_holds_while_the_log_grows(kafka: KafkaServer, source: Path, topic: str) -> None:
+    first = plan_of(source, topic)
+    half = replace(first, ranges=tuple(r for r in first.ranges if r.end_offset < 1500))
+    ends = {r.partition: r.end_offset for r in half.ranges}
+    replay = TopicReplay(kafka.address, topic)
+    replay.freeze(half)
+    lanes = replay.freeze(plan_of(source, topic, 11_000))  # the log has more now, and is cut otherwise
+    assert {lane.ranges[0].partition: lane.end_offset for lane in lanes} == ends
+    for lane in lanes:
+        write_lane(lane, kafka.address, topic)
+    assert in_topic(kafka, topic) == wanted(source, ends)
+
+
+def test_what_is_not_the_same_any_more(kafka: KafkaServer, source: Path, topic: str) -> None:
+    replay = TopicReplay(kafka.address, topic)
+    plan = plan_of(source, topic)
+    replay.freeze(replace(plan, topic_ids={"s": "AAAA"}))
+    with pytest.raises(PlogError, match="is of another topic than when its replay began"):
+        replay.freeze(replace(plan, topic_ids={"s": "BBBB"}))
+    later = tuple(r for r in plan.ranges if r.start_offset > 0)
+    with pytest.raises(PlogError, match=r"offsets 0 to \d+ are still to be replayed"):
+        replay.freeze(replace(plan, topic_ids={"s": "AAAA"}, ranges=later))
+    with pytest.raises(KafkaError, match="no topic 'nope'"):
+        TopicReplay(kafka.address, "nope").freeze(plan)
+
+
+def test_a_task_that_is_killed_at_any_moment(kafka: KafkaServer, source: Path, topic: str) -> None:
+    """Again and again, until it is through."""
+    replay = TopicReplay(kafka.address, topic)
+    random = Random(topic)
+    kills = 0
+    for turn in range(40):
+        lanes = [lane for lane in replay.freeze(plan_of(source, topic, 500)) if lane.missing]
+        if not lanes:
+            break
+        if turn > 12:
+            write_lane(lanes[0], kafka.address, topic)
+            continue
+        code = (
+            "import sys, pickle, pathlib; from core.spark.topic_replay import write_lane; "
+            "write_lane(pickle.loads(bytes.fromhex(sys.argv[1])), sys.argv[2], sys.argv[3])"
+        )
+        task = subprocess.Popen(
+            [sys.executable, "-c", code, pickle.dumps(lanes[0]).hex(), kafka.address, topic],
+            cwd=Path(__file__).parents[2],
+        )
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            task.wait(random.uniform(0.5, 1.2))
+        if task.poll() is None:
+            os.kill(task.pid, signal.SIGKILL)
+            kills += 1
+        task.wait()
+    assert kills > 2
+    assert in_topic(kafka, topic) == wanted(source)
+    with contextlib.closing(connect(kafka)) as client:
+        for lane in replay.freeze(plan_of(source, topic)):
+            offsets = GroupAdmin(client).offsets(lane.name)
+            assert offsets[TopicPartition(topic, 0)].offset == lane.end_offset
