@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,8 @@ def _find_ranges(
             "subscribe": ",".join(request.topics),
             "isolationLevel": request.isolation,
             "failOnDataLoss": str(not request.allow_loss).lower(),
-            "rangeBytes": str(1 << 62 if request.latest_per_key else range_bytes),
+            "latestPerKey": str(request.latest_per_key).lower(),
+            "rangeBytes": str(range_bytes),
         }
     )
     with contextlib.closing(open_source(options)) as source:
@@ -123,8 +124,7 @@ def _find_ranges(
         starts = ensure_there(starts, records, limits)
         ends = resolve(request.until, records, partitions, limits)
         ends = {tp: max(min(ends[tp], limits[tp]), starts[tp]) for tp in partitions}
-        ranges = plan_ranges(source, options, starts, ends)
-    return [replace(range_, latest_per_key=True) for range_ in ranges] if request.latest_per_key else ranges
+        return plan_ranges(source, options, starts, ends)
 
 
 def find_target(request: ReplayRequest, data_dir: Path, bootstrap_server: str | None) -> str:

@@ -69,7 +69,10 @@ class PlogDataSource(DataSource):
         return PlogReader(SourceOptions.parse(self._options), _columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        return PlogStreamReader(SourceOptions.parse(self._options), _columns(schema))
+        options = SourceOptions.parse(self._options)
+        if options.latest_per_key:
+            raise UsageError("latestPerKey needs an end: it is not for streams")
+        return PlogStreamReader(options, _columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's
         if overwrite:
@@ -97,7 +100,7 @@ class PlogReader(DataSourceReader):
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = columns
-        self._filters = PushedFilters()
+        self._filters = PushedFilters(only_partitions=options.latest_per_key)
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         yield from self._filters.push(filters)

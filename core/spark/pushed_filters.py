@@ -50,7 +50,9 @@ _NO_LIMIT = 1 << 62
 class PushedFilters:
     """Owned by one reader; can be pickled."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, only_partitions: bool = False) -> None:
+        """With `only_partitions` no condition on records is taken: it would change what the last of a key is."""
+        self._only_partitions = only_partitions
         self._of_partitions: list[Filter] = []
         self._start_offset = 0
         self._end_offset = _NO_LIMIT
@@ -69,6 +71,8 @@ class PushedFilters:
         if column in ("topic", "partition"):
             self._of_partitions.append(condition)
             return True
+        if self._only_partitions:
+            return False
         value = getattr(condition, "value", None)
         if column == "offset" and isinstance(value, int):
             return self._take_offset(condition, value)

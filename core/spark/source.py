@@ -25,6 +25,8 @@ from core.spark.source_options import EARLIEST, LATEST, Bound, SourceOptions
 
 Offsets = Mapping[TopicPartition, int]
 
+_NO_LIMIT = 1 << 62
+
 
 class Piece(NamedTuple):
     """Offsets [start, end) of a partition, about `size_bytes` of log."""
@@ -181,7 +183,8 @@ def plan_ranges(source: Source, options: SourceOptions, starts: Offsets, ends: O
     for partition in sorted(starts):
         start, end = _what_is_there(source, partition, starts[partition], ends[partition], options)
         if start < end:
-            pieces += [(partition, piece) for piece in source.split(partition, start, end, options.range_bytes)]
+            target_bytes = _NO_LIMIT if options.latest_per_key else options.range_bytes
+            pieces += [(partition, piece) for piece in source.split(partition, start, end, target_bytes)]
     if options.max_records_per_partition:
         pieces = [p for tp, piece in pieces for p in _split(tp, piece, 1 / options.max_records_per_partition)]
     if pieces and options.min_partitions > len(pieces):
@@ -196,6 +199,7 @@ def plan_ranges(source: Source, options: SourceOptions, starts: Offsets, ends: O
                 *piece,
                 read_committed=options.read_committed,
                 fails_if_gone=options.fails_on_data_loss,
+                latest_per_key=options.latest_per_key,
                 directory=directory,
                 servers=servers,
             )

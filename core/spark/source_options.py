@@ -2,7 +2,7 @@
 
 Where from: `path` (a partition's folder, a data directory, several with commas between them) or
 `kafka.bootstrap.servers`. Which topics: `subscribe`, `assign`, `subscribePattern`. From where, until where: offsets or
-times, for all partitions or for each. plog's own are `columns`, `isolationLevel` and `rangeBytes`.
+times, for all partitions or for each. plog's own are `columns`, `isolationLevel`, `latestPerKey` and `rangeBytes`.
 
 Source: Spark's Structured Streaming + Kafka Integration Guide; org.apache.spark.sql.kafka010.KafkaSourceProvider.
 """
@@ -34,7 +34,7 @@ _OWN = (
     "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
     "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders",
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
-    "columns", "isolationLevel", "rangeBytes", "ranges",
+    "columns", "isolationLevel", "latestPerKey", "rangeBytes", "ranges",
 )  # fmt: skip
 _WITHOUT_EFFECT = ("kafkaconsumer.polltimeoutms", "groupidprefix")
 """Options of the Kafka source that tune its consumers: taken, and without meaning here."""
@@ -73,6 +73,7 @@ class SourceOptions:
     fails_on_data_loss: bool
     columns: tuple[str, ...]
     read_committed: bool
+    latest_per_key: bool
     max_offsets_per_trigger: int
     min_offsets_per_trigger: int
     max_trigger_delay_ms: int
@@ -99,6 +100,7 @@ class SourceOptions:
             fails_on_data_loss=read.one_of("failOnDataLoss", ("true", "false")) == "true",
             columns=read.columns(),
             read_committed=read.isolation_level() == "read_committed",
+            latest_per_key=read.one_of("latestPerKey", ("false", "true")) == "true",
             max_offsets_per_trigger=read.number("maxOffsetsPerTrigger"),
             min_offsets_per_trigger=read.number("minOffsetsPerTrigger"),
             max_trigger_delay_ms=read.parsed("maxTriggerDelay", _parse_delay, 15 * 60_000),
@@ -115,6 +117,10 @@ class SourceOptions:
         ways = [bool(self.topics), bool(self.assigned), bool(self.pattern)]
         if sum(ways) > 1 or (self.servers and not any(ways)):
             raise UsageError("which topics? give one of subscribe, assign and subscribePattern")
+        if self.latest_per_key and (self.min_partitions or self.max_records_per_partition):
+            raise UsageError(
+                "latestPerKey reads each partition by one task: no minPartitions, no maxRecordsPerPartition"
+            )
         if EARLIEST in (*self.ending.offsets.values(), self.ending.everywhere):
             raise UsageError("endingOffsets can't be earliest (-2)")
 

@@ -1,12 +1,21 @@
-"""One broker for a module's clients, as a user starts it."""
+"""One broker for a module's clients, as a user starts it, and one Spark."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.oracle import why_not
 from tests.support.server import Server
+from tests.support.spark.connector import use_connector
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="module")
@@ -20,3 +29,20 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def topic(request: pytest.FixtureRequest) -> str:
     """A name that no other test of the module uses."""
     return "".join(c if c.isalnum() else "-" for c in request.node.name)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One for all tests of a process, with Spark's own Kafka connector where that can be had."""
+    pytest.importorskip("pyspark", reason="the extra spark is not installed")
+    from core.spark.session import spark_session
+    from plog.spark import register
+
+    if why_not() is None:
+        use_connector()
+    scratch = Path(tempfile.mkdtemp(prefix="plog-spark-"))
+    with spark_session("local[2]", scratch) as session:
+        session.conf.set("spark.sql.shuffle.partitions", "2")
+        register(session)
+        yield session
+    shutil.rmtree(scratch, ignore_errors=True)

@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import json
+import re
+import stat
+import sys
+import sysconfig
+import threading
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.golden import GOLDEN
-from tests.support.server import run_plog
-
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
+
+from core.client.admin import Admin
+from core.client.kafka_client import KafkaClient
+from core.common.endpoint import parse_bootstrap
+from core.common.topic_partition import TopicPartition
+from core.log.partition_reader import PartitionReader
+from core.spark.offset_range import OffsetRange
+from core.spark.range_output import OutputFormat
+from core.spark.replay import Replay
+from core.spark.replay_job import keeps_ranges, make_frame, run_replay
+from core.spark.replay_plan import ReplayPlan
+from core.spark.source import split_by_index
+from tests.support.golden import GOLDEN
+from tests.support.logs import NOW, append, append_marker, make_batch, open_log
+from tests.support.server import Server, run_plog
+from tests.support.spark.standalone import StandaloneCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = ROOT / "sample-data" / "flights-2013-01.ndjson.gz"
+
+
+# --- the command
 
 
 def test_a_replay_from_plan_to_proof(tmp_path: Path) -> None:
@@ -24,17 +55,21 @@ def test_a_replay_from_plan_to_proof(tmp_path: Path) -> None:
 
     replay = ["spark-replay", "t", "txn", "--to", f"parquet:{out}", "--master", "local[2]", "--data-dir", str(data_dir)]
     planned = run_plog(*replay, "--dry-run", "--output", "json")
-    assert {row["partition"] for row in json.loads(planned.stdout)} == {"t-0", "t-1", "t-2", "txn-0"}
+    rows = {row["partition"]: row for row in json.loads(planned.stdout)}
+    assert rows.keys() == {"t-0", "t-1", "t-2", "txn-0"}
+    truth = json.loads((GOLDEN / "txn_multisegment.json").read_text())
+    committed = truth["read_committed_offsets"]
+    assert rows["txn-0"]["records"] == len(committed)
+    assert rows["txn-0"]["gaps"] == rows["txn-0"]["end_offset"] - len(committed)
+    assert sum(rows[f"t-{n}"]["records"] for n in range(3)) == 3000
     assert not out.exists()
 
     done = run_plog(*replay)
     assert done.returncode == 0, done.stderr
-    rows = pq.read_table(sorted(out.glob("*.parquet"))).to_pylist()
-    ours = [row for row in rows if row["topic"] == "t"]
+    rows_ = pq.read_table(sorted(out.glob("*.parquet"))).to_pylist()
+    ours = [row for row in rows_ if row["topic"] == "t"]
     assert sorted(int(row["value"]) for row in ours) == list(range(3000))
-    truth = json.loads((GOLDEN / "txn_multisegment.json").read_text())
-    committed = truth["read_committed_offsets"]
-    assert sorted(row["offset"] for row in rows if row["topic"] == "txn") == committed
+    assert sorted(row["offset"] for row in rows_ if row["topic"] == "txn") == committed
 
     before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
     again = run_plog(*replay)
@@ -51,6 +86,37 @@ def test_a_replay_from_plan_to_proof(tmp_path: Path) -> None:
     assert b"is missing" in broken.stderr
 
 
+def test_on_a_cluster_whose_nodes_have_no_plog(tmp_path: Path) -> None:
+    """And a stranger's `core` in the working directory. The nodes' Python finds NumPy and the codecs, and not plog."""
+    log = open_log(tmp_path / "data" / "t-0", segment_bytes=4000)
+    for n in range(0, 600, 3):
+        append(log, make_batch(*(b"%d" % (n + i) for i in range(3)), timestamp=NOW + n))
+    log.close()
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "__init__.py").write_text("raise SystemExit('a stranger')")
+    python = tmp_path / "python"
+    packages = sysconfig.get_path("purelib")
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{packages}:$PYTHONPATH" exec {sys.executable} -S "$@"\n')
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    with StandaloneCluster(tmp_path / "cluster") as cluster:
+        replay = ["spark-replay", "t", "--to", f"parquet:{tmp_path / 'out'}", "--range-size", "5000",
+                  "--master", cluster.url, "--data-dir", str(tmp_path / "data")]  # fmt: skip
+        environment = {"PYSPARK_PYTHON": str(python)}
+        done = run_plog(*replay, environment=environment, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        rows = pq.read_table(sorted((tmp_path / "out").glob("*.parquet"))).to_pylist()
+        assert sorted(int(row["value"]) for row in rows) == list(range(600))
+        # a Python without NumPy is told of before anything is done
+        python.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path / "pure"}:$PYTHONPATH" exec {sys.executable} -S "$@"\n')
+        (tmp_path / "pure").mkdir()
+        for name in ("pyspark", "py4j"):
+            (tmp_path / "pure" / name).symlink_to(Path(packages) / name)
+        replay[3] = f"parquet:{tmp_path / 'other'}"
+        refused = run_plog(*replay, environment=environment, cwd=tmp_path)
+        assert refused.returncode == 3, refused.stderr
+        assert b"can't run plog's tasks: numpy: No module named 'numpy'" in refused.stderr
+
+
 @pytest.mark.parametrize("to", ["", "parquet:", "nowhere:/x", "parquet"])
 def test_where_to(tmp_path: Path, to: str) -> None:
     assert run_plog("produce", "t", "--data-dir", str(tmp_path), stdin=b"a\n").returncode == 0
@@ -62,3 +128,196 @@ def test_where_to(tmp_path: Path, to: str) -> None:
 def test_no_topic(tmp_path: Path) -> None:
     assert run_plog("spark-replay", "--to", "parquet:x", "--data-dir", str(tmp_path)).returncode == 2
     assert run_plog("spark-replay", "nope", "--to", "parquet:x", "--data-dir", str(tmp_path)).returncode == 1
+
+
+# --- jobs that change what is read
+
+
+def plan_of(directory: Path, output: OutputFormat, **fields: Any) -> ReplayPlan:
+    reader = PartitionReader(directory)
+    pieces = split_by_index(reader, 0, reader.end_offset, 3000)
+    reader.close()
+    ranges = tuple(OffsetRange("t", 0, *piece, directory=str(directory)) for piece in pieces)
+    assert len(ranges) > 3
+    return ReplayPlan({"x": 1}, ranges, output, **fields)
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    """300 records whose values are JSON, and one aborted transaction."""
+    log = open_log(tmp_path / "t-0", segment_bytes=4000, index_interval_bytes=200)
+    for n in range(0, 300, 3):
+        values = (json.dumps({"id": n + i, "city": f"c{(n + i) % 4}"}).encode() for i in range(3))
+        append(log, make_batch(*values, timestamp=NOW + n))
+    append(log, make_batch(b"no", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
+    append_marker(log, 1, is_commit=False)
+    log.close()
+    return tmp_path / "t-0"
+
+
+def run(spark: SparkSession, directory: Path, plan: ReplayPlan) -> Replay:
+    replay = Replay(directory)
+    replay.freeze(plan.request, lambda: plan)
+    seen: list[str] = []
+    run_replay(spark, replay, plan, lambda receipt: seen.append(receipt.unit))
+    assert len(seen) == len(set(seen))
+    replay.commit(plan)
+    assert replay.verify()[1] == []
+    return replay
+
+
+def only_even(frame: DataFrame) -> DataFrame:
+    return frame.where("id % 2 = 0").selectExpr("offset", "id * 10 as tenfold")
+
+
+def count_cities(frame: DataFrame) -> DataFrame:
+    return frame.groupBy("city").count()
+
+
+def not_a_frame(frame: DataFrame) -> int:
+    return 7
+
+
+SCHEMA = "id INT, city STRING"
+
+
+def test_values_into_columns_and_folders(spark: SparkSession, people: Path, tmp_path: Path) -> None:
+    output = OutputFormat("json", "string", "string", "city")
+    replay = run(spark, tmp_path / "out", plan_of(people, output, schema=SCHEMA, columns=("offset", "key", "value")))
+    found = []
+    for path in replay.directory.glob("city=*/*.json"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        assert all(path.parent.name == f"city=c{line['id'] % 4}" for line in lines)
+        found += [(line["offset"], line["id"], line["key"]) for line in lines]
+    assert sorted(found) == [(n, n, "k") for n in range(300)]
+    manifest = replay.manifest()
+    assert manifest["records"] == 300
+    assert [gap[2] for gaps in manifest["gaps"].values() for gap in gaps] == ["aborted", "control record"]
+
+
+def test_a_function_that_keeps_records_where_they_are(spark: SparkSession, people: Path, tmp_path: Path) -> None:
+    """A file and a receipt for each range, and what was done is not done again."""
+    output = OutputFormat("parquet", "binary", "binary", "")
+    plan = plan_of(people, output, schema=SCHEMA, transform=f"{__name__}:only_even")
+    assert keeps_ranges(make_frame(spark, plan, plan.ranges), len(plan.ranges))
+    replay = run(spark, tmp_path / "out", plan)
+    rows = [row for path in replay.directory.glob("*.parquet") for row in pq.read_table(path).to_pylist()]
+    assert sorted((r["offset"], r["tenfold"]) for r in rows) == [(n, 10 * n) for n in range(0, 300, 2)]
+    assert {r.unit for r in replay.receipts(plan)} == {range_.name for range_ in plan.ranges}
+    (replay.directory / "_plog" / "manifest.json").unlink()
+    (replay.directory / "_plog" / "receipts" / f"{plan.ranges[1].name}.json").unlink()
+    before = {p: p.stat().st_mtime_ns for p in replay.directory.glob("*.parquet")}
+    run(spark, tmp_path / "out", plan)
+    again = {p: p.stat().st_mtime_ns for p in replay.directory.glob("*.parquet")}
+    assert [p.stem for p in before if again[p] != before[p]] == [plan.ranges[1].name]
+
+
+def test_a_function_that_shuffles_is_one_unit(spark: SparkSession, people: Path, tmp_path: Path) -> None:
+    output = OutputFormat("csv", "string", "string", "")
+    plan = plan_of(people, output, schema=SCHEMA, transform=f"{__name__}:count_cities")
+    replay = run(spark, tmp_path / "out", plan)
+    lines = [line for path in replay.directory.glob("*.csv") for line in path.read_text().splitlines()[1:]]
+    assert sorted(lines) == [f'"c{n}",75' for n in range(4)]
+    assert [receipt.unit for receipt in replay.receipts(plan)] == ["all"]
+    assert replay.manifest()["records"] == 300
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"transform": "nowhere:f"}, "No module named 'nowhere'"),
+        ({"transform": f"{__name__}:nothing"}, "nothing"),
+        ({"transform": "justaname"}, "expected module:function"),
+        ({"transform": f"{__name__}:not_a_frame"}, "gives int, expected a DataFrame"),
+        ({"schema": "id INT, offset BIGINT"}, "--schema has offset, and so has the record"),
+    ],
+)
+def test_functions_and_schemas_that_do_not_fit(
+    spark: SparkSession, people: Path, fields: dict[str, str], said: str
+) -> None:
+    plan = plan_of(people, OutputFormat("parquet", "binary", "binary", ""), **fields)
+    with pytest.raises(Exception, match=re.escape(said)):
+        make_frame(spark, plan, plan.ranges)
+
+
+# --- beside a broker
+
+
+def test_a_log_that_a_broker_writes_trims_and_compacts(spark: SparkSession, tmp_path: Path) -> None:
+    """No read fails or sees a record twice, and of the trimmed topic each sees an unbroken run of offsets. (Of the
+    compacted one, keys may have come again behind the end that a read was planned for.)
+    """
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": "1048576"}
+    with Server(tmp_path / "data", "--set", "log.cleaner.backoff.ms=50", "--set", "log.retention.ms=-1") as server:
+        client = KafkaClient(parse_bootstrap(server.address))
+        admin = Admin(client)
+        admin.create_topic("table", partitions=1, configs={**settings, "internal.segment.bytes": "20000"})
+        admin.create_topic("trimmed", partitions=1, configs={"internal.segment.bytes": "20000"})
+        is_over = threading.Event()
+
+        def write() -> None:
+            number = 0
+            while not is_over.is_set():
+                rows = [json.dumps({"key": f"k{n % 50}", "value": f"{n}"}) for n in range(number, number + 500)]
+                for topic in ("table", "trimmed"):
+                    text = "\n".join(rows).encode() + b"\n"
+                    run_plog("produce", topic, "--format", "envelope", "--bootstrap-server", server.address, stdin=text)
+                number += 500
+                if number > 2000:
+                    with contextlib.closing(KafkaClient(parse_bootstrap(server.address))) as own:
+                        Admin(own).delete_records({TopicPartition("trimmed", 0): number - 1800})
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            while PartitionReader(tmp_path / "data" / "table-0").end_offset < 3000:
+                time.sleep(0.1)
+            frame = spark.read.format("plog").option("path", str(tmp_path / "data")).option("minPartitions", "3")
+            for _ in range(4):
+                table = frame.option("subscribe", "table").load().select("key", "value", "offset").collect()
+                assert len({row.offset for row in table}) == len(table)
+                assert all(row.key == b"k%d" % (int(row.value) % 50) for row in table)
+                trimmed = frame.option("subscribe", "trimmed").option("failOnDataLoss", "false").load()
+                offsets = sorted(row.offset for row in trimmed.select("offset").collect())
+                assert offsets == list(range(offsets[0], offsets[-1] + 1))
+        finally:
+            is_over.set()
+            writer.join()
+        client.close()
+
+
+# --- what the documents say
+
+
+@pytest.fixture(scope="module")
+def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data_dir = tmp_path_factory.mktemp("flights") / "data"
+    create = ["topic", "create", "flights", "--partitions", "4", "--set", "retention.ms=-1"]
+    assert run_plog(*create, "--data-dir", str(data_dir)).returncode == 0
+    produce = ["produce", "flights", "--key-field", "tailnum", "--timestamp-field", "time"]
+    done = run_plog(*produce, "--data-dir", str(data_dir), stdin=gzip.decompress(SAMPLE.read_bytes()))
+    assert done.returncode == 0, done.stderr
+    return data_dir
+
+
+def examples() -> list[str]:
+    return re.findall(r"```python\n(.+?)```", (ROOT / "docs" / "spark.md").read_text(), re.DOTALL)
+
+
+def test_the_examples_of_the_documents(spark: SparkSession, flights: Path, tmp_path: Path) -> None:
+    by_hour, aircraft = (code for code in examples() if "parquet(out)" in code)
+    for name, code in (("by_hour", by_hour), ("aircraft", aircraft)):
+        exec(code, {"spark": spark, "data_dir": str(flights), "out": str(tmp_path / name)})
+    lines = [json.loads(line) for line in gzip.decompress(SAMPLE.read_bytes()).splitlines()]
+    of_day = [line for line in lines if line["time"].startswith("2013-01-15")]
+    hours = pq.read_table(tmp_path / "by_hour").to_pylist()
+    assert sum(row["flights"] for row in hours) == len(of_day)
+    for row in hours:
+        delays = [line["dep_delay"] for line in of_day if int(line["time"][11:13]) == row["hour"]]
+        known = [delay for delay in delays if delay is not None]
+        assert row["flights"] == len(delays)
+        assert row["delay"] == pytest.approx(sum(known) / len(known))
+    last = {line["tailnum"]: line for line in lines if line.get("tailnum")}
+    found = {row["tailnum"]: row for row in pq.read_table(tmp_path / "aircraft").to_pylist()}
+    assert found.keys() == last.keys()
+    assert all(found[tail]["dest"] == line["dest"] for tail, line in last.items())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,15 +22,12 @@ from core.client.partitioner import partition_of_key
 from core.common.clock import SystemClock
 from core.common.endpoint import parse_bootstrap
 from core.common.topic_partition import TopicPartition
-from core.spark.session import spark_session
-from plog.spark import register
 from tests.support.broker import add_topic, open_broker
 from tests.support.golden import GoldenCase, golden_cases
 from tests.support.kafka_server import KafkaServer
 from tests.support.logs import NOW, append, make_batch, open_log
 from tests.support.oracle import requires_kafka
 from tests.support.server import Server
-from tests.support.spark.connector import use_connector
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,17 +42,6 @@ NAMES = (
 CASES = [case for case in golden_cases() if case.name in NAMES]
 """tests/unit/spark/test_data_source.py reads all of them."""
 EVERYTHING = ["topic", "partition", "offset", "key", "value", "timestamp", "timestampType", "headers"]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    use_connector()
-    scratch = Path(tempfile.mkdtemp(prefix="plog-spark-"))
-    with spark_session("local[2]", scratch) as session:
-        session.conf.set("spark.sql.shuffle.partitions", "2")
-        register(session)
-        yield session
-    shutil.rmtree(scratch, ignore_errors=True)
 
 
 def lay_out(directory: Path) -> Path:

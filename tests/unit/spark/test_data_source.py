@@ -178,6 +178,21 @@ def test_a_condition_on_times_moves_the_start_and_stays_sparks(data: Path) -> No
     assert offsets(reader) == {"t-0": list(range(150, 300)), "t-1": list(range(150, 200))}
 
 
+def test_the_last_record_of_each_key_and_then_the_conditions(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", segment_bytes=500)
+    for n in range(100):
+        append(log, make_batch(b"%d" % n, key=b"k%d" % (n % 10)))
+    append(log, make_batch(None, key=b"k7"))  # type: ignore[arg-type]
+    log.close()
+    reader = reader_of(path=str(tmp_path), latestPerKey="true", rangeBytes="100")
+    conditions: list[Filter] = [LessThan(("offset",), 95), GreaterThanOrEqual(("timestamp",), datetime.now(UTC))]
+    assert pushed(reader, EqualTo(("topic",), "t"), *conditions) == conditions
+    assert len(reader.partitions()) == 1
+    assert offsets(reader) == {"t-0": [90, 91, 92, 93, 94, 95, 96, 98, 99]}
+    with pytest.raises(UsageError, match="no minPartitions"):
+        reader_of(path=str(tmp_path), latestPerKey="true", minPartitions="4")
+
+
 def test_conditions_that_nothing_meets(data: Path) -> None:
     for condition in (In(("topic",), ("x", "y")), EqualTo(("partition",), 5), GreaterThan(("offset",), 1000)):
         reader = reader_of(path=str(data))

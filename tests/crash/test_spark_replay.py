@@ -1,0 +1,33 @@
+"""A replay killed in every way: what is in the folder at the end is in it once. scripts/torture does it longer."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra spark is not installed")
+
+from tests.support.spark.kills import KilledReplay, fill
+
+ROUNDS = int(os.environ.get("PLOG_TORTURE_SPARK", "1"))
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_a_replay_that_is_killed_is_exact_in_the_end(tmp_path: Path, seed: int) -> None:
+    """Among its files, at any time, and between the last file and the manifest; and a worker's."""
+    fill(tmp_path / "data")
+    replay = KilledReplay(tmp_path / "data", tmp_path / "out", Random(seed))
+    replay.kill_among_files()
+    assert not replay.is_done
+    replay.kill_any_time()
+    if not replay.is_done:
+        replay.kill_before_manifest()
+        assert not replay.is_done
+    replay.prove()
+    other = KilledReplay(tmp_path / "data", tmp_path / "other", Random(seed))
+    other.kill_worker()
+    other.prove()
+    assert replay.kills + other.kills >= 3

@@ -1,0 +1,130 @@
+"""A replay whose processes are killed again and again, and the proof that it is exact in the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pyarrow.parquet as pq
+
+from tests.support.logs import NOW, append, append_marker, make_batch, open_log
+from tests.support.server import PLOG, call_plog
+
+RECORDS = {0: 6000, 1: 3000}
+_SECONDS = 120
+
+
+def fill(data_dir: Path) -> None:
+    """Topic t, two partitions, with transactions that were aborted."""
+    for number, count in RECORDS.items():
+        log = open_log(data_dir / f"t-{number}", segment_bytes=30_000, index_interval_bytes=300)
+        for n in range(0, count, 10):
+            append(log, make_batch(*(b"%d" % (n + i) for i in range(10)), timestamp=NOW + n, key=b"k%d" % (n % 70)))
+            if n % 1000 == 0:
+                fields = {"producer_id": 9, "producer_epoch": 0, "is_transactional": True}
+                append(log, make_batch(b"aborted", base_sequence=n // 1000, **fields))
+                append_marker(log, 9, is_commit=False)
+        log.close()
+
+
+class KilledReplay:
+    """`run_and_kill` until `is_done`, then `prove`."""
+
+    def __init__(self, data_dir: Path, out: Path, random: Random) -> None:
+        self.out = out
+        self.kills = 0
+        self._random = random
+        self._command = ["spark-replay", "t", "--to", f"parquet:{out}", "--master", "local[2]", "--range-size", "2000",
+                         "--data-dir", str(data_dir)]  # fmt: skip
+
+    @property
+    def receipts(self) -> int:
+        return len(list(self.out.glob("_plog/receipts/*.json")))
+
+    @property
+    def is_done(self) -> bool:
+        return (self.out / "_plog" / "manifest.json").exists()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [PLOG, *self._command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def _kill_when(self, is_time: Callable[[], bool]) -> None:
+        """The driver and all that it started."""
+        process = self._start()
+        deadline = time.monotonic() + _SECONDS
+        while process.poll() is None and not is_time():
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            self.kills += 1
+        process.wait()
+
+    def kill_among_files(self) -> None:
+        """After some more files."""
+        enough = self.receipts + self._random.randint(1, 40)
+        self._kill_when(lambda: self.receipts >= enough)
+
+    def kill_before_manifest(self) -> None:
+        """When the last file is written, and the manifest is not."""
+        plan = self.out / "_plog" / "plan.json"
+        self._kill_when(lambda: plan.exists() and self.receipts == len(json.loads(plan.read_bytes())["ranges"]))
+
+    def kill_any_time(self) -> None:
+        until = time.monotonic() + self._random.uniform(1, 8)
+        self._kill_when(lambda: time.monotonic() > until)
+
+    def kill_worker(self) -> None:
+        """A Python process of a task, while the driver goes on; Spark does its task again."""
+        process = self._start()
+        before = self.receipts
+        deadline = time.monotonic() + _SECONDS
+        while process.poll() is None and self.receipts <= before:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        workers = _workers_of(process.pid)
+        for pid in workers[-1:]:
+            os.kill(pid, signal.SIGKILL)
+            self.kills += 1
+        process.wait(_SECONDS)
+
+    def prove(self) -> None:
+        """One run more is enough, one after that does nothing, and every record is there once."""
+        assert call_plog(*self._command).returncode == 0
+        assert self.is_done
+        before = {path: path.stat().st_mtime_ns for path in self.out.rglob("*") if path.is_file()}
+        again = call_plog(*self._command)
+        assert again.returncode == 0
+        assert b"is done already" in again.stderr
+        assert {path: path.stat().st_mtime_ns for path in self.out.rglob("*") if path.is_file()} == before
+        verified = call_plog("spark-replay", "--verify", str(self.out))
+        assert verified.returncode == 0, verified.stderr
+        assert b"exact: as the manifest and the log say" in verified.stderr
+        rows = pq.read_table(sorted(self.out.glob("*.parquet")), columns=["partition", "offset", "value"]).to_pylist()
+        places = [(row["partition"], row["offset"]) for row in rows]
+        assert len(set(places)) == len(places)
+        for number, count in RECORDS.items():
+            assert [int(r["value"]) for r in rows if r["partition"] == number] == list(range(count))
+        assert not list(self.out.glob("_plog/*.tmp"))
+
+
+def _workers_of(session: int) -> list[int]:
+    """Processes of a session that run tasks of PySpark's."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (path / "cmdline").read_bytes()
+            of_session = int((path / "stat").read_text().rpartition(")")[2].split()[3])
+        except (OSError, ValueError):
+            continue
+        if of_session == session and b"pyspark.daemon" in command:
+            found.append(int(path.name))
+    return sorted(found)
