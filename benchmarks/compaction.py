@@ -27,6 +27,7 @@ from core.common.config_def import ConfigResourceType
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import read_offset_checkpoint
 from core.log.file_names import CLEANER_CHECKPOINT
+from core.log.partition_log import PartitionLog
 from core.records.column_encoder import encode_columns
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import build_batch
@@ -42,7 +43,6 @@ _CHUNK = 200_000
 
 def write_log(directory: Path, records: int, keys: int, min_cleanable_dirty_ratio: str = "0.01") -> int:
     """Gives the log's bytes."""
-    random = np.random.default_rng(7)
     broker = open_broker(directory, SystemClock())
     configs = {
         "min_cleanable_dirty_ratio": min_cleanable_dirty_ratio,
@@ -51,6 +51,17 @@ def write_log(directory: Path, records: int, keys: int, min_cleanable_dirty_rati
     }
     add_topic(broker, "t", 1, **configs)
     log = broker.replicas.find("t", 0).log
+    write_records(log, records, keys)
+    log.roll()
+    size = log.size_bytes
+    broker.set_configs(ConfigResourceType.TOPIC, "t", {"cleanup.policy": "compact"})
+    broker.close()
+    return size
+
+
+def write_records(log: PartitionLog, records: int, keys: int) -> None:
+    """Of some 200 bytes, in batches of 16 KB."""
+    random = np.random.default_rng(7)
     noise = random.bytes(1 << 20)
     now_ms = SystemClock().now_ms() - 1_000_000
     for first in range(0, records, _CHUNK):
@@ -72,11 +83,6 @@ def write_log(directory: Path, records: int, keys: int, min_cleanable_dirty_rati
                 max_timestamp=section.max_timestamp,
             )
             append(log, RecordBatch(memoryview(bytearray(data))))
-    log.roll()
-    size = log.size_bytes
-    broker.set_configs(ConfigResourceType.TOPIC, "t", {"cleanup.policy": "compact"})
-    broker.close()
-    return size
 
 
 def clean_by_plog(directory: Path) -> tuple[float, float, float]:

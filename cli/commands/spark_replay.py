@@ -116,9 +116,13 @@ def spark_replay(
         _run_to_topic(plan, request, find_target(request, directory, bootstrap_server), master)
         _commit(commit_group, directory, bootstrap_server, plan)
         return
+    if request.kind == "delta":
+        from core.spark.delta_table import ensure_delta
+
+        ensure_delta()
     replay = Replay(Path(request.where))
     plan = replay.freeze(request.to_json(), lambda: make_plan(request, directory, bootstrap_server, range_size))
-    _run(replay, plan, master)
+    _run(replay, plan, master, is_delta=request.kind == "delta")
     _commit(commit_group, directory, bootstrap_server, plan)
 
 
@@ -177,7 +181,7 @@ def _cores(master: str) -> int:
 # --- doing it
 
 
-def _run(replay: Replay, plan: ReplayPlan, master: str) -> None:
+def _run(replay: Replay, plan: ReplayPlan, master: str, *, is_delta: bool) -> None:
     from cli.progress import size_text
     from core.spark.replay_plan import ensure_source_is_the_same
 
@@ -191,7 +195,12 @@ def _run(replay: Replay, plan: ReplayPlan, master: str) -> None:
     if todo:
         ensure_source_is_the_same(plan, todo)
         _run_job(replay, plan, todo, master)
-    files = replay.commit(plan)
+    files = replay.files(plan)
+    if is_delta:
+        from core.spark.delta_table import commit_delta_table
+
+        commit_delta_table(replay.directory, files, plan.output.partition_by, plan.id)
+    replay.commit(plan)
     rows = sum(file.rows for file in files)
     say(f"{rows:,} records in {len(files)} files in {replay.directory}, {time.monotonic() - started_s:.1f} s")
 

@@ -30,7 +30,7 @@ from core.common.filesystem import FileSystem
 
 STATE = "_plog"
 _RECEIPTS = "receipts"
-_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _TIME_FORMATS = {"day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
 
 BYTES_FORMATS = ("binary", "string", "base64")
@@ -192,7 +192,7 @@ class _Output:
 
 
 def _folder(name: str, value: object) -> str:
-    return f"{name}={_NULL_PARTITION if value is None else quote(str(value), safe=' ')}"
+    return f"{name}={NULL_PARTITION if value is None else quote(str(value), safe=' ')}"
 
 
 def partition_column(format_: OutputFormat, schema: Any) -> Callable[[Any], Any] | None:

@@ -106,7 +106,8 @@ class Replay:
         """Takes away what tasks that ended between left: files of units without a receipt, and temporary ones."""
         done = {file.name for receipt in self.receipts(plan) for file in receipt.files}
         for path in self.directory.rglob(f"*{plan.output.ending}"):
-            if str(path.relative_to(self.directory)) not in done and STATE not in path.parts:
+            name = str(path.relative_to(self.directory))
+            if name not in done and not name.startswith("_"):
                 self._filesystem.unlink(path)
         for path in [*self._state.glob("*.tmp"), *self._state.glob("*.part")]:
             self._filesystem.unlink(path)
@@ -125,13 +126,16 @@ class Replay:
         found = (read_receipt(self.directory, unit) for unit in (WHOLE, *(range_.name for range_ in plan.ranges)))
         return [receipt for receipt in found if receipt is not None]
 
-    def commit(self, plan: ReplayPlan) -> list[WrittenFile]:
-        """Writes the manifest: the replay is done then. PlogError where a unit is missing."""
+    def files(self, plan: ReplayPlan) -> list[WrittenFile]:
+        """All of them. PlogError where a unit is missing."""
         missing = self.missing(plan)
         if missing:
             raise PlogError(f"{len(missing)} ranges are not written yet, {missing[0].name} first")
-        receipts = self.receipts(plan)
-        files = [file for receipt in receipts for file in receipt.files]
+        return [file for receipt in self.receipts(plan) for file in receipt.files]
+
+    def commit(self, plan: ReplayPlan) -> None:
+        """Writes the manifest: the replay is done then. PlogError where a unit is missing."""
+        files, receipts = self.files(plan), self.receipts(plan)
         self._write(
             "manifest.json",
             plan.to_json()
@@ -141,7 +145,6 @@ class Replay:
                 "gaps": {receipt.unit: receipt.gaps for receipt in receipts if receipt.gaps},
             },
         )
-        return files
 
     def manifest(self) -> dict[str, Any]:
         """AccessError where the replay is not done."""
@@ -171,7 +174,7 @@ class Replay:
         ending = OutputFormat(**manifest["output"]).ending
         for path in sorted(self.directory.rglob(f"*{ending}")):
             name = str(path.relative_to(self.directory))
-            if name not in names and STATE not in path.parts:
+            if name not in names and not name.startswith("_"):
                 problems.append(f"{name} is not of this replay")
         return promised, problems
 

@@ -13,8 +13,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
+
+pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from core.client.admin import LATEST, Admin
 from core.client.consumer import READ_COMMITTED, Consumer
@@ -33,6 +36,9 @@ from core.spark.topic_replay import TopicReplay, write_lane
 from tests.support.kafka_server import KafkaServer
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
 from tests.support.oracle import requires_kafka
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
@@ -131,6 +137,14 @@ def test_every_committed_record_once_in_order(kafka: KafkaServer, source: Path, 
     assert [lane.missing for lane in again] == [[], []]
     assert sum(write_lane(lane, kafka.address, topic) for lane in lanes) == 0  # whatever the lanes knew
     assert in_topic(kafka, topic) == wanted(source)
+
+
+def test_a_job_of_sparks(spark: SparkSession, kafka: KafkaServer, source: Path, topic: str) -> None:
+    replay = TopicReplay(kafka.address, topic)
+    lanes = replay.freeze(plan_of(source, topic))
+    replay.run(spark, lanes)
+    assert in_topic(kafka, topic) == wanted(source)
+    assert [lane.missing for lane in replay.look(lanes)] == [[], []]
 
 
 def test_a_frozen_plan_holds_while_the_log_grows(kafka: KafkaServer, source: Path, topic: str) -> None:

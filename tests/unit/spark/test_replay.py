@@ -15,6 +15,7 @@ import pytest
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.log.partition_reader import PartitionReader
+from core.spark.delta_table import commit_delta_table
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import OutputFormat, make_state
 from core.spark.record_schema import COLUMNS
@@ -358,3 +359,28 @@ def test_a_plan_survives_its_json() -> None:
     assert ReplayPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
     with pytest.raises(PlogError, match="version 1, expected 2"):
         ReplayPlan.from_json({"version": 1})
+
+
+# --- a Delta table
+
+
+@pytest.mark.parametrize("by", ["", "day", "key"])
+def test_a_delta_table_of_a_replays_files(log_directory: Path, tmp_path: Path, by: str) -> None:
+    deltalake = pytest.importorskip("deltalake", reason="the extra delta is not installed")
+    plan = plan_of(ranges_of(log_directory, 0, 600, 3000), OutputFormat("parquet", "string", "binary", by))
+    replay = begin(tmp_path / "out", plan)
+    for range_ in plan.ranges:
+        write_range(replay.directory, range_, plan)
+    for _ in range(2):  # a rerun that does not know that it was done
+        commit_delta_table(replay.directory, replay.files(plan), by, plan.id)
+    replay.commit(plan)
+    table = deltalake.DeltaTable(str(replay.directory))
+    assert table.version() == 0
+    found = table.to_pyarrow_table()
+    assert sorted(found["offset"].to_pylist()) == list(range(600))
+    if by == "key":
+        by_offset = dict(zip(found["offset"].to_pylist(), found["key"].to_pylist(), strict=True))
+        assert all(key == f"k{offset // 3 * 3 % 9}" for offset, key in by_offset.items())
+    assert replay.verify()[1] == []
+    replay.clear(plan)
+    assert len(deltalake.DeltaTable(str(replay.directory)).file_uris()) == len(replay.files(plan))

@@ -1,0 +1,129 @@
+"""plog's data source and replay beside Spark's own Kafka connector, on one log.
+
+    .venv/bin/python -m benchmarks.spark [--rounds 5] [--records 4000000]
+
+Four partitions, records of some 200 bytes in batches of 16 KB, uncompressed, in the page cache. The connector reads
+them from a real Kafka that serves the directory, and shares the CPUs with it; plog reads the directory, checksums
+checked. One Spark, local[2]. To noop: all columns but headers. To Parquet, zstd: the connector's DataFrame by Spark's
+writer, plog's by a replay's tasks, with digests, receipts and manifest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.compaction import write_records
+from core.common.clock import SystemClock
+from core.common.topic_partition import TopicPartition
+from core.log.directory_reader import DirectoryReader
+from core.spark.offset_range import OffsetRange
+from core.spark.range_output import OutputFormat
+from core.spark.replay import Replay
+from core.spark.replay_plan import ReplayPlan
+from core.spark.session import spark_session
+from core.spark.source import split_by_index
+from core.spark.source_options import TARGET_BYTES
+from plog.spark import register
+from tests.support.broker import add_topic, open_broker
+from tests.support.kafka_server import KafkaServer
+from tests.support.spark.connector import use_connector
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PARTITIONS = 4
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+
+
+def write_logs(directory: Path, records: int) -> None:
+    broker = open_broker(directory, SystemClock())
+    add_topic(broker, "t", PARTITIONS, retention_ms="-1", segment_bytes=str(256 * 1024 * 1024))
+    for number in range(PARTITIONS):
+        write_records(broker.replicas.find("t", number).log, records // PARTITIONS, 1 << 40)
+    broker.close()
+
+
+def clock(work: Callable[[], None]) -> float:
+    started_s = time.monotonic()
+    work()
+    return time.monotonic() - started_s
+
+
+def frame_of(spark: SparkSession, name: str, **options: str) -> DataFrame:
+    return spark.read.format(name).options(**options).option("subscribe", "t").load().select(*COLUMNS)
+
+
+def to_noop(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def to_parquet(frame: DataFrame, out: Path) -> None:
+    frame.write.option("compression", "zstd").mode("overwrite").parquet(str(out))
+
+
+def replay(spark: SparkSession, data_dir: Path, out: Path) -> None:
+    from core.spark.replay_job import run_replay
+
+    reader = DirectoryReader(data_dir)
+    ranges: list[OffsetRange] = []
+    for number in range(PARTITIONS):
+        log = reader.open(TopicPartition("t", number))
+        pieces = split_by_index(log, 0, log.end_offset, TARGET_BYTES)
+        ranges += (OffsetRange("t", number, *piece, directory=str(log.directory)) for piece in pieces)
+        log.close()
+    plan = ReplayPlan({}, tuple(ranges), OutputFormat("parquet", "binary", "binary", ""), COLUMNS)
+    shutil.rmtree(out, ignore_errors=True)
+    job = Replay(out)
+    job.freeze({}, lambda: plan)
+    run_replay(spark, job, plan, lambda _: None)
+    job.commit(plan)
+
+
+def text(figures: list[float]) -> str:
+    return f"{statistics.median(figures):.2f} s ({min(figures):.2f}-{max(figures):.2f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--records", type=int, default=4_000_000)
+    arguments = parser.parse_args()
+    use_connector()
+    with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as directory:
+        data_dir, out = Path(directory, "data"), Path(directory, "out")
+        write_logs(data_dir, arguments.records)
+        figures: dict[str, list[float]] = {}
+        kafka = KafkaServer(data_dir, java_options=("-Xmx1G",), log_cleaner_enable="false")
+        with kafka, spark_session("local[2]", Path(directory, "spark")) as spark:
+            register(spark)
+            connector = {"kafka.bootstrap.servers": kafka.address}
+            works: dict[str, Callable[[], None]] = {
+                "noop, connector": lambda: to_noop(frame_of(spark, "kafka", **connector)),
+                "noop, plog": lambda: to_noop(frame_of(spark, "plog", path=str(data_dir))),
+                "parquet, connector": lambda: to_parquet(frame_of(spark, "kafka", **connector), out / "connector"),
+                "parquet, plog replay": lambda: replay(spark, data_dir, out / "replay"),
+                "noop, plog from servers": lambda: to_noop(frame_of(spark, "plog", **connector)),
+            }
+            assert frame_of(spark, "plog", path=str(data_dir)).count() == arguments.records
+            for turn in range(arguments.rounds + 1):  # the first is for the JVM to warm up
+                for name, work in works.items():
+                    seconds = clock(work)
+                    if turn:
+                        figures.setdefault(name, []).append(seconds)
+        for name, seconds_ in figures.items():
+            rate = arguments.records / statistics.median(seconds_) / 1e6
+            print(f"{name:24} {text(seconds_):32} {rate:.2f} M records/s")
+        for kind, ours in (("noop", "noop, plog"), ("parquet", "parquet, plog replay")):
+            ratios = [a / b for a, b in zip(figures[f"{kind}, connector"], figures[ours], strict=True)]
+            print(f"{kind}: {statistics.median(ratios):.2f} times the connector ({min(ratios):.2f}-{max(ratios):.2f})")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""The log of a Delta table, over a replay's Parquet files: one commit that adds them all.
+
+The commit carries the replay's id as an application transaction, so that a rerun sees that it is there.
+
+Source: Delta Transaction Log Protocol; the package deltalake (delta-rs) writes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from core.common.errors import AccessError
+from core.spark.range_output import NULL_PARTITION, WrittenFile
+
+_VERSION = 1
+
+
+def ensure_delta() -> None:
+    """AccessError where the package is not there."""
+    try:
+        import deltalake  # noqa: F401
+    except ImportError:
+        raise AccessError("--to delta needs the package deltalake", hint="pip install 'plog[delta]'") from None
+
+
+def commit_delta_table(directory: Path, files: Sequence[WrittenFile], partition_by: str, replay_id: str) -> None:
+    """Makes the folder a Delta table that has these files and no others; once, however often it is called."""
+    from deltalake import CommitProperties, DeltaTable, Transaction
+    from deltalake.transaction import AddAction, create_table_with_add_actions
+
+    if DeltaTable.is_deltatable(str(directory)) and DeltaTable(directory).transaction_version(replay_id) == _VERSION:
+        return
+    schema = pq.read_schema(directory / files[0].name).remove_metadata()
+    if partition_by:
+        schema = schema.append(pa.field(partition_by, pa.string()))
+    actions = []
+    for file in files:
+        path = directory / file.name
+        status = path.stat()
+        values = {partition_by: _partition_value(path.parent.name)} if partition_by else {}
+        stats = json.dumps({"numRecords": file.rows})
+        actions.append(AddAction(file.name, status.st_size, values, int(status.st_mtime * 1000), True, stats))
+    create_table_with_add_actions(
+        str(directory),
+        _to_delta(schema),
+        actions,
+        partition_by=[partition_by] if partition_by else None,
+        commit_properties=CommitProperties(app_transactions=[Transaction(replay_id, _VERSION)]),
+    )
+
+
+def _to_delta(schema: Any) -> Any:
+    from deltalake import Schema
+
+    return Schema.from_arrow(schema)
+
+
+def _partition_value(folder: str) -> str | None:
+    value = unquote(folder.partition("=")[2])
+    return None if value == NULL_PARTITION else value
