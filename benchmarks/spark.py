@@ -1,6 +1,6 @@
 """plog's data source and replay beside Spark's own Kafka connector, on one log.
 
-    .venv/bin/python -m benchmarks.spark [--rounds 5] [--records 4000000]
+    .venv/bin/python -m benchmarks.spark [--rounds 5] [--records 4000000] [--start-up]
 
 Four partitions, records of some 200 bytes in batches of 16 KB, uncompressed, in the page cache. The connector reads
 them from a real Kafka that serves the directory, and shares the CPUs with it; plog reads the directory, checksums
@@ -11,8 +11,11 @@ writer, plog's by a replay's tasks, with digests, receipts and manifest.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.compaction import write_records
+from benchmarks.peers import resident_bytes
 from core.common.clock import SystemClock
 from core.common.topic_partition import TopicPartition
 from core.log.directory_reader import DirectoryReader
@@ -33,6 +37,7 @@ from core.spark.source_options import TARGET_BYTES
 from plog.spark import register
 from tests.support.broker import add_topic, open_broker
 from tests.support.kafka_server import KafkaServer
+from tests.support.server import PLOG
 from tests.support.spark.connector import use_connector
 
 if TYPE_CHECKING:
@@ -86,6 +91,59 @@ def replay(spark: SparkSession, data_dir: Path, out: Path) -> None:
     job.commit(plan)
 
 
+_BARE = """
+import sys; from pathlib import Path; from core.spark.session import spark_session
+with spark_session("local[2]", Path(sys.argv[1])) as spark:
+    spark.sparkContext.parallelize(range(4), 4).map(lambda n: n).count()
+"""
+
+
+def command(data_dir: Path, out: Path) -> float:
+    shutil.rmtree(out, ignore_errors=True)
+    options = ["--master", "local[2]", "--data-dir", str(data_dir)]
+    return clock(lambda: run([PLOG, "spark-replay", "t", "--to", f"parquet:{out}", *options]))
+
+
+def run(command: list[str | Path]) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def start_up(directory: Path, records: int, rounds: int) -> None:
+    """The command on 1,000 records beside a Spark that starts, runs four tasks and stops; and what the command's
+    process takes at most, for a tenth of the records and for all.
+    """
+    few, tenth, many = directory / "few", directory / "tenth", directory / "many"
+    for where, count in ((few, 1000), (tenth, records // 10), (many, records)):
+        write_logs(where, count)
+    bare, ours = [], []
+    for _ in range(rounds):
+        bare.append(clock(lambda: run([sys.executable, "-c", _BARE, str(directory / "spark")])))
+        ours.append(command(few, directory / "out"))
+    print(f"a bare Spark             {text(bare)}")
+    print(f"plog spark-replay        {text(ours)}")
+    for where, count in ((tenth, records // 10), (many, records)):
+        sizes = []
+        for _ in range(3):
+            shutil.rmtree(directory / "out", ignore_errors=True)
+            process = subprocess.Popen(
+                [PLOG, "spark-replay", "t", "--to", f"parquet:{directory / 'out'}", "--master", "local[2]",
+                 "--data-dir", str(where)], stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            sizes.append(peak_of_driver(process))
+        print(f"driver, {count:>9,} records: {sorted(sizes)[1] / 1e6:.0f} MB in Python, at most")
+
+
+def peak_of_driver(process: subprocess.Popen[bytes]) -> int:
+    """Resident bytes of the command's own process."""
+    peak = 0
+    while process.poll() is None:
+        with contextlib.suppress(OSError, IndexError):
+            peak = max(peak, resident_bytes(process.pid))
+        time.sleep(0.02)
+    assert process.returncode == 0
+    return peak
+
+
 def text(figures: list[float]) -> str:
     return f"{statistics.median(figures):.2f} s ({min(figures):.2f}-{max(figures):.2f})"
 
@@ -94,7 +152,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--records", type=int, default=4_000_000)
+    parser.add_argument("--start-up", action="store_true", help="the command's start and memory instead")
     arguments = parser.parse_args()
+    if arguments.start_up:
+        with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as directory:
+            start_up(Path(directory), arguments.records, arguments.rounds)
+        return
     use_connector()
     with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as directory:
         data_dir, out = Path(directory, "data"), Path(directory, "out")
