@@ -66,6 +66,8 @@ class ReplayRequest:
             raise UsageError(
                 f"--to {self.to}: expected {', '.join(f'{kind}:DIR' for kind in FILE_KINDS)} or topic:NAME"
             )
+        if "://" in self.where:
+            raise UsageError(f"--to {self.to}: expected a folder that every node sees, not a URL")
         if bool(self.schema) != (self.value_format == "json"):
             raise UsageError("--value-format json goes with --schema, and it with that")
         for option, text in (("--key-format", self.key_format), ("--value-format", self.value_format)):

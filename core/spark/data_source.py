@@ -115,9 +115,9 @@ class PlogReader(DataSourceReader):
                 raise UsageError("startingOffsets can't be latest (-1) for a batch")
         with contextlib.closing(open_source(options)) as source:
             partitions = find_partitions(source, options)
-            starting = options.starting or Bound(EARLIEST)
-            starts = resolve(starting, "starting..", source, partitions, is_time_met=options.is_time_met)
-            ends = resolve(options.ending, "ending..", source, partitions)
+            starting = options.starting or Bound("startingOffsets", EARLIEST)
+            starts = resolve(starting, source, partitions, is_time_met=options.is_time_met)
+            ends = resolve(options.ending, source, partitions)
             narrowed = self._filters.narrow(source, starts, ends)
             return [RangePartition(range_) for range_ in plan_ranges(source, options, *narrowed)]
 
@@ -138,8 +138,11 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         options = self._options
         with contextlib.closing(open_source(options)) as source:
-            starting, partitions = options.starting or Bound(LATEST), find_partitions(source, options)
-            return _to_dict(resolve(starting, "starting..", source, partitions, is_time_met=options.is_time_met))
+            starting, partitions = (
+                options.starting or Bound("startingOffsets", LATEST),
+                find_partitions(source, options),
+            )
+            return _to_dict(resolve(starting, source, partitions, is_time_met=options.is_time_met))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         if self._options.max_offsets_per_trigger:

@@ -8,12 +8,10 @@ shuffled between tasks, the whole job is one unit.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import re
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,11 +32,11 @@ from core.spark.range_output import (
 from core.spark.replay import WHOLE, Replay, account, write_range
 from core.spark.replay_files import ReplayFiles, save
 from core.spark.replay_plan import ReplayPlan
+from core.spark.session import run_interruptibly
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_LOOK_SECONDS = 0.2
 _SHUFFLES = re.compile(r"(?<!Broadcast)Exchange\b|\bCoalesce\b|\bUnion\b|Limit\b")
 
 
@@ -58,30 +56,13 @@ def run_replay(session: SparkSession, replay: Replay, plan: ReplayPlan, on_done:
             left.discard(unit)
             on_done(receipt)
 
-    with _looking(look):
+    def work() -> None:
         if plan.is_direct:
             _write_directly(session, directory, plan, todo)
         else:
             _write_frame(session, replay, plan, todo)
 
-
-@contextlib.contextmanager
-def _looking(look: Callable[[], None]) -> Iterator[None]:
-    """Looks now and then, in a thread, and at the end."""
-    is_over = threading.Event()
-
-    def watch() -> None:
-        while not is_over.wait(_LOOK_SECONDS):
-            look()
-
-    thread = threading.Thread(target=watch, name="replay-progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
-    look()
+    run_interruptibly(session, work, look)
 
 
 # --- records as they are

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,9 @@ from core.spark.shipping import is_local, ship, with_retries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_LOOK_SECONDS = 0.2
+_CANCEL_SECONDS = 10.0
 
 _LOG4J = """rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -77,6 +81,35 @@ def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
     finally:
         with _output_to(log):
             session.stop()
+
+
+def run_interruptibly(session: SparkSession, work: Callable[[], None], look: Callable[[], None] = lambda: None) -> None:
+    """Does the work, which Ctrl-C breaks off, and looks now and then, and at the end, in the caller's thread.
+
+    In a thread of its own: a call to the JVM is not made to be interrupted, but by Spark's own way to cancel its jobs.
+    """
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        sessions = type(session)._get_j_spark_session_class(session._jvm)  # noqa: SLF001 - sessions are a thread's own
+        sessions.setActiveSession(session._jsparkSession)  # noqa: SLF001
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            failures.append(error)
+
+    thread = threading.Thread(target=run, name="spark-work", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(_LOOK_SECONDS)
+            look()
+    except KeyboardInterrupt:  # Spark's own handler has cancelled its jobs
+        thread.join(_CANCEL_SECONDS)
+        raise
+    if failures:
+        raise failures[0]
+    look()
 
 
 def _failure(error: Exception, log: Path) -> PlogError:

@@ -145,25 +145,25 @@ def find_partitions(source: Source, options: SourceOptions) -> list[TopicPartiti
 
 
 def resolve(
-    bound: Bound, name: str, source: Source, partitions: Sequence[TopicPartition], *, is_time_met: bool = False
+    bound: Bound, source: Source, partitions: Sequence[TopicPartition], *, is_time_met: bool = False
 ) -> dict[TopicPartition, int]:
-    """The offset of each partition. UsageError where the option called `name` does not fit the partitions, or, with
-    `is_time_met`, where no record is as new as the time.
+    """The offset of each partition. UsageError where its option does not fit the partitions, or, with `is_time_met`,
+    where no record is as new as the time.
     """
     named = bound.offsets or bound.times
     if named and set(named) != set(partitions):
         lacking = "".join(f"; it lacks {tp}" for tp in sorted(set(partitions) - set(named))[:3])
         strange = "".join(f"; there is no {tp}" for tp in sorted(set(named) - set(partitions))[:3])
-        raise UsageError(f"option {name} must name every partition that is read{lacking}{strange}")
+        raise UsageError(f"option {bound.option} must name every partition that is read{lacking}{strange}")
     if bound.times or bound.is_time:
         times = bound.times or dict.fromkeys(partitions, bound.everywhere)
-        return _at_times(times, name, source, is_met=is_time_met)
+        return _at_times(times, bound.option, source, is_met=is_time_met)
     offsets = bound.offsets or dict.fromkeys(partitions, bound.everywhere)
     words = {EARLIEST: source.records.starts(partitions), LATEST: source.records.ends(partitions)}
     return {tp: words[offset][tp] if offset in words else offset for tp, offset in offsets.items()}
 
 
-def _at_times(times: Offsets, name: str, source: Source, *, is_met: bool) -> dict[TopicPartition, int]:
+def _at_times(times: Offsets, option: str, source: Source, *, is_met: bool) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     for timestamp in set(times.values()):
         found |= source.records.offsets_at([tp for tp, t in times.items() if t == timestamp], timestamp)
@@ -171,7 +171,7 @@ def _at_times(times: Offsets, name: str, source: Source, *, is_met: bool) -> dic
     for partition, end in ends.items():
         if found[partition] >= end:
             raise UsageError(
-                f"option {name}: no record of {partition} is as new as {times[partition]}",
+                f"option {option}: no record of {partition} is as new as {times[partition]}",
                 hint="startingOffsetsByTimestampStrategy=latest begins at the end there",
             )
     return found

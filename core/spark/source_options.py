@@ -44,8 +44,10 @@ _WITHOUT_EFFECT = ("kafkaconsumer.polltimeoutms", "groupidprefix")
 class Bound:
     """Where to begin or to end: each partition at its own of `offsets` (EARLIEST and LATEST among them) or of `times`,
     in epoch milliseconds; where neither names any, all of them at `everywhere`: at an offset, or else at a time.
+    `option`: the name of the one that says so.
     """
 
+    option: str
     everywhere: int = LATEST
     is_time: bool = False
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -92,7 +94,7 @@ class SourceOptions:
             assigned=read.parsed("assign", _parse_assign, ()),
             pattern=read.parsed("subscribePattern", _parse_pattern, ""),
             starting=read.bound("starting"),
-            ending=read.bound("ending") or Bound(LATEST),
+            ending=read.bound("ending") or Bound("endingOffsets", LATEST),
             is_time_met=read.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
             min_partitions=read.number("minPartitions"),
             max_records_per_partition=read.number("maxRecordsPerPartition"),
@@ -179,16 +181,17 @@ class _Reader:
         """A time for all comes before times for each, and they before offsets."""
         timestamp = self.parsed(f"{which}Timestamp", int, None)
         if timestamp is not None:
-            return Bound(timestamp, is_time=True)
+            return Bound(f"{which}Timestamp", timestamp, is_time=True)
         times = self.parsed(f"{which}OffsetsByTimestamp", _parse_offsets, None)
         if times is not None:
-            return Bound(times=times)
-        words = {"earliest": Bound(EARLIEST), "latest": Bound(LATEST)}
-        text = self._given.get(f"{which}Offsets".lower(), "").strip().lower()
+            return Bound(f"{which}OffsetsByTimestamp", times=times)
+        name = f"{which}Offsets"
+        words = {"earliest": Bound(name, EARLIEST), "latest": Bound(name, LATEST)}
+        text = self._given.get(name.lower(), "").strip().lower()
         if text in words:
             return words[text]
-        offsets = self.parsed(f"{which}Offsets", _parse_offsets, None)
-        return None if offsets is None else Bound(offsets=offsets)
+        offsets = self.parsed(name, _parse_offsets, None)
+        return None if offsets is None else Bound(name, offsets=offsets)
 
 
 def _ensure_known(given: Mapping[str, str]) -> None:

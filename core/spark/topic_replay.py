@@ -29,6 +29,7 @@ from core.common.topic_partition import TopicPartition
 from core.spark.offset_range import OffsetRange, read_range
 from core.spark.records_to_send import RecordCutter
 from core.spark.replay_plan import ReplayPlan
+from core.spark.session import run_interruptibly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,7 +118,8 @@ class TopicReplay:
                 yield write_lane(lane, servers, topic)
 
         if todo:
-            session.sparkContext.parallelize(todo, len(todo)).mapPartitions(write).count()
+            tasks = session.sparkContext.parallelize(todo, len(todo)).mapPartitions(write)
+            run_interruptibly(session, lambda: tasks.foreach(lambda _: None))
 
     def look(self, lanes: Sequence[Lane]) -> list[Lane]:
         """The lanes as they are now."""

@@ -78,6 +78,7 @@ def test_the_topic_is_known_by_its_id(data_dir: Path) -> None:
     [
         ({"to": "parquet"}, "expected parquet:DIR"),
         ({"to": "orc:x"}, "expected parquet:DIR"),
+        ({"to": "parquet:s3://bucket/x"}, "expected a folder that every node sees"),
         ({"schema": "a INT"}, "--value-format json goes with --schema"),
         ({"value_format": "json"}, "--value-format json goes with --schema"),
         ({"value_format": "avro"}, "--value-format avro: expected binary, string, base64, json"),

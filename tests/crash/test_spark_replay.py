@@ -17,10 +17,12 @@ ROUNDS = int(os.environ.get("PLOG_TORTURE_SPARK", "1"))
 
 @pytest.mark.parametrize("seed", range(ROUNDS))
 def test_a_replay_that_is_killed_is_exact_in_the_end(tmp_path: Path, seed: int) -> None:
-    """Among its files, at any time, and between the last file and the manifest; and a worker's."""
+    """Ctrl-C; among its files, at any time, and between the last file and the manifest; and a worker's."""
     fill(tmp_path / "data")
     replay = KilledReplay(tmp_path / "data", tmp_path / "out", Random(seed))
     replay.kill_among_files()
+    assert not replay.is_done
+    replay.interrupt()
     assert not replay.is_done
     replay.kill_any_time()
     if not replay.is_done:

@@ -1,4 +1,4 @@
-"""One broker for a module's clients, as a user starts it, and one Spark."""
+"""One broker for a module's clients, as a user starts it, one Spark, one Kafka with transactions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import why_not
 from tests.support.server import Server
 from tests.support.spark.connector import use_connector
@@ -46,3 +47,20 @@ def spark() -> Iterator[SparkSession]:
         register(session)
         yield session
     shutil.rmtree(scratch, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def transactional_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """A real Kafka whose topics have three partitions, and whose internal topics are small."""
+    server = KafkaServer(
+        tmp_path_factory.mktemp("kafka") / "data",
+        num_partitions="3",
+        transaction_state_log_num_partitions="3",
+        transaction_state_log_replication_factor="1",
+        transaction_state_log_min_isr="1",
+        offsets_topic_num_partitions="3",
+        offsets_topic_replication_factor="1",
+    )
+    server.format()
+    with server:
+        yield server

@@ -106,15 +106,6 @@ def test_on_a_cluster_whose_nodes_have_no_plog(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         rows = pq.read_table(sorted((tmp_path / "out").glob("*.parquet"))).to_pylist()
         assert sorted(int(row["value"]) for row in rows) == list(range(600))
-        # a Python without NumPy is told of before anything is done
-        python.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path / "pure"}:$PYTHONPATH" exec {sys.executable} -S "$@"\n')
-        (tmp_path / "pure").mkdir()
-        for name in ("pyspark", "py4j"):
-            (tmp_path / "pure" / name).symlink_to(Path(packages) / name)
-        replay[3] = f"parquet:{tmp_path / 'other'}"
-        refused = run_plog(*replay, environment=environment, cwd=tmp_path)
-        assert refused.returncode == 3, refused.stderr
-        assert b"can't run plog's tasks: numpy: No module named 'numpy'" in refused.stderr
 
 
 @pytest.mark.parametrize("to", ["", "parquet:", "nowhere:/x", "parquet"])
@@ -273,7 +264,7 @@ def test_a_log_that_a_broker_writes_trims_and_compacts(spark: SparkSession, tmp_
             while PartitionReader(tmp_path / "data" / "table-0").end_offset < 3000:
                 time.sleep(0.1)
             frame = spark.read.format("plog").option("path", str(tmp_path / "data")).option("minPartitions", "3")
-            for _ in range(4):
+            for _ in range(2):
                 table = frame.option("subscribe", "table").load().select("key", "value", "offset").collect()
                 assert len({row.offset for row in table}) == len(table)
                 assert all(row.key == b"k%d" % (int(row.value) % 50) for row in table)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from tests.support.golden import GoldenCase, golden_cases
 from tests.support.kafka_server import KafkaServer
 from tests.support.logs import NOW, append, make_batch, open_log
 from tests.support.oracle import requires_kafka
-from tests.support.server import Server
+from tests.support.server import Server, run_plog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,6 +39,7 @@ NAMES = (
     "txn_multisegment", "txn_open", "v2_txn_tv1", "compacted_txn", "compacted_zstd", "compacted_tombstones_kept",
     "v0_snappy_compacted", "v1_gzip_compacted", "mixed_v0_v1_v2", "multisegment", "v1_multisegment", "big_value_lz4",
 )  # fmt: skip
+SAMPLE = Path(__file__).parents[2] / "sample-data" / "flights-2013-01.ndjson.gz"
 CASES = [case for case in golden_cases() if case.name in NAMES]
 """tests/unit/spark/test_data_source.py reads all of them."""
 EVERYTHING = ["topic", "partition", "offset", "key", "value", "timestamp", "timestampType", "headers"]
@@ -102,6 +103,19 @@ def test_what_plog_serves(spark: SparkSession, tmp_path: Path) -> None:
     with Server(lay_out(tmp_path / "data"), "--set", "log.cleaner.enable=false") as server:
         read_by_both(spark, server.address, tmp_path / "data")
         both_ways(spark, server.address)
+        flights(spark, server.address, tmp_path / "data")
+
+
+def flights(spark: SparkSession, address: str, path: Path) -> None:
+    """The sample data, row for row."""
+    produce = ["produce", "flights", "--key-field", "tailnum", "--timestamp-field", "time", "--compression", "zstd"]
+    done = run_plog(*produce, "--bootstrap-server", address, stdin=gzip.decompress(SAMPLE.read_bytes()))
+    assert done.returncode == 0, done.stderr
+    theirs = spark.read.format("kafka").option("kafka.bootstrap.servers", address).option("subscribe", "flights").load()
+    for name, value in (("kafka.bootstrap.servers", address), ("path", str(path))):
+        ours = spark.read.format("plog").option(name, value).option("subscribe", "flights").load()
+        assert ours.count() == theirs.count() == 27_004
+        assert ours.exceptAll(theirs).count() == theirs.exceptAll(ours).count() == 0
 
 
 def both_ways(spark: SparkSession, address: str) -> None:
@@ -129,20 +143,9 @@ def both_ways(spark: SparkSession, address: str) -> None:
 # --- to topics, in a real Kafka, by transactions
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    server = KafkaServer(
-        tmp_path_factory.mktemp("kafka") / "data",
-        num_partitions="3",
-        transaction_state_log_num_partitions="3",
-        transaction_state_log_replication_factor="1",
-        transaction_state_log_min_isr="1",
-        offsets_topic_num_partitions="3",
-        offsets_topic_replication_factor="1",
-    )
-    server.format()
-    with server:
-        yield server
+@pytest.fixture
+def kafka(transactional_kafka: KafkaServer) -> KafkaServer:
+    return transactional_kafka
 
 
 def committed(spark: SparkSession, address: str, topic: str, level: str = "read_committed") -> list[Any]:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -43,19 +43,9 @@ if TYPE_CHECKING:
 pytestmark = [requires_kafka, pytest.mark.java]
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    server = KafkaServer(
-        tmp_path_factory.mktemp("kafka") / "data",
-        transaction_state_log_num_partitions="3",
-        transaction_state_log_replication_factor="1",
-        transaction_state_log_min_isr="1",
-        offsets_topic_num_partitions="3",
-        offsets_topic_replication_factor="1",
-    )
-    server.format()
-    with server:
-        yield server
+@pytest.fixture
+def kafka(transactional_kafka: KafkaServer) -> KafkaServer:
+    return transactional_kafka
 
 
 @pytest.fixture(scope="module")

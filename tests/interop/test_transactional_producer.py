@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -29,20 +28,9 @@ pytestmark = [requires_kafka, pytest.mark.java]
 T = [TopicPartition("t", 0), TopicPartition("t", 1)]
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    server = KafkaServer(
-        tmp_path_factory.mktemp("kafka") / "data",
-        transaction_state_log_num_partitions="3",
-        transaction_state_log_replication_factor="1",
-        transaction_state_log_min_isr="1",
-        offsets_topic_num_partitions="3",
-        offsets_topic_replication_factor="1",
-        group_initial_rebalance_delay_ms="0",
-    )
-    server.format()
-    with server:
-        yield server
+@pytest.fixture
+def kafka(transactional_kafka: KafkaServer) -> KafkaServer:
+    return transactional_kafka
 
 
 @pytest.fixture

@@ -73,6 +73,21 @@ class KilledReplay:
         enough = self.receipts + self._random.randint(1, 40)
         self._kill_when(lambda: self.receipts >= enough)
 
+    def interrupt(self) -> None:
+        """Ctrl-C, among the files: it ends at once, says how to go on, and nothing else."""
+        process = subprocess.Popen([PLOG, *self._command], stderr=subprocess.PIPE, start_new_session=True)
+        enough = self.receipts + 10  # a worker whose driver was killed may still be at its last
+        deadline = time.monotonic() + _SECONDS
+        while self.receipts < enough:
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.002)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=_SECONDS)
+        assert process.returncode == 130
+        assert b"stopped; the same command again goes on from there" in said
+        assert b"Traceback" not in said
+
     def kill_before_manifest(self) -> None:
         """When the last file is written, and the manifest is not."""
         plan = self.out / "_plog" / "plan.json"

@@ -22,7 +22,7 @@ def test_what_is_said_of_nothing() -> None:
     options = parse()
     assert options.paths == ("/data",)
     assert options.starting is None
-    assert options.ending == Bound(LATEST)
+    assert options.ending == Bound("endingOffsets", LATEST)
     assert options.read_committed
     assert options.fails_on_data_loss
     assert options.columns == tuple(name for name in COLUMNS if name != "headers")
@@ -32,16 +32,19 @@ def test_what_is_said_of_nothing() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"startingOffsets": "earliest"}, Bound(EARLIEST)),
-        ({"startingOffsets": "Latest"}, Bound(LATEST)),
-        ({"startingoffsets": '{"t": {"0": 23, "1": -2}}'}, Bound(offsets={T0: 23, T1: -2})),
-        ({"startingTimestamp": "1357000000000"}, Bound(1357000000000, is_time=True)),
-        ({"startingOffsetsByTimestamp": '{"t": {"0": 5}}'}, Bound(times={T0: 5})),
+        ({"startingOffsets": "earliest"}, Bound("startingOffsets", EARLIEST)),
+        ({"startingOffsets": "Latest"}, Bound("startingOffsets", LATEST)),
+        ({"startingoffsets": '{"t": {"0": 23, "1": -2}}'}, Bound("startingOffsets", offsets={T0: 23, T1: -2})),
+        ({"startingTimestamp": "1357000000000"}, Bound("startingTimestamp", 1357000000000, is_time=True)),
+        ({"startingOffsetsByTimestamp": '{"t": {"0": 5}}'}, Bound("startingOffsetsByTimestamp", times={T0: 5})),
         (
             {"startingTimestamp": "7", "startingOffsetsByTimestamp": '{"t":{"0":5}}', "startingOffsets": "earliest"},
-            Bound(7, is_time=True),
+            Bound("startingTimestamp", 7, is_time=True),
         ),
-        ({"startingOffsetsByTimestamp": '{"t":{"0":5}}', "startingOffsets": "earliest"}, Bound(times={T0: 5})),
+        (
+            {"startingOffsetsByTimestamp": '{"t":{"0":5}}', "startingOffsets": "earliest"},
+            Bound("startingOffsetsByTimestamp", times={T0: 5}),
+        ),
     ],
 )
 def test_where_to_begin(given: dict[str, str], expected: Bound) -> None:

@@ -1,0 +1,48 @@
+"""What goes along to a cluster's nodes, and what a node says that it lacks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from core.spark.shipping import is_local, with_retries, write_zip
+
+_LOOK = "from core.spark.shipping import _look; print(next(iter(_look([]))))"
+
+
+def look(path: Path) -> str:
+    """On a node whose Python has the zip, and none of the packages that are installed here."""
+    return subprocess.run(
+        [sys.executable, "-S", "-c", _LOOK], env={"PYTHONPATH": str(path)}, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_the_zip_has_all_of_plog(tmp_path: Path) -> None:
+    write_zip(tmp_path / "plog.zip")
+    said = look(tmp_path / "plog.zip")
+    assert "numpy: No module named 'numpy'" in said
+    assert "pyarrow: No module named" in said
+    assert "No module named 'core" not in said
+
+
+def test_nothing_is_lacking_here() -> None:
+    from core.spark.shipping import _look
+
+    ((_, python, problems),) = _look([])
+    assert python == ".".join(map(str, sys.version_info[:3]))
+    assert problems == ""
+
+
+@pytest.mark.parametrize(
+    ("master", "expected"),
+    [
+        ("local", "local[1,4]"), ("local[*]", "local[*,4]"), ("local[2]", "local[2,4]"), ("local[2,1]", "local[2,1]"),
+        ("spark://h:7077", "spark://h:7077"), ("yarn", "yarn"),
+    ],
+)  # fmt: skip
+def test_a_local_master_tries_tasks_again(master: str, expected: str) -> None:
+    assert with_retries(master) == expected
+    assert is_local(master) == master.startswith("local")
