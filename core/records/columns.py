@@ -78,6 +78,40 @@ class RecordColumns:
             batch = self.batches[self.batch_numbers[row]]
             raise batch.corrupt(f"headers of offset {self.offsets[row]} do not decode: {error}") from error
 
+    def header_columns(self) -> HeaderColumns:
+        """Of all records; CorruptRecordError where they do not add up. Whether a record's last header ends where the
+        record does is not seen.
+        """
+        data = np.frombuffer(self.buffer, np.uint8)
+        counts, limit = self.header_counts, len(self.buffer)
+        total = int(counts.sum())
+        rows = np.flatnonzero(counts)
+        places = np.cumsum(counts) - counts
+        self._ensure(rows, counts[rows] <= limit // 2, "more headers than bytes")
+        if total > limit // 2:
+            raise self.batches[0].corrupt("the group's records claim more headers than they have bytes")
+        columns = HeaderColumns(self.buffer, counts, *(np.empty(total, np.int64) for _ in range(4)))
+        position = skip_varints(data, self.header_positions[rows])
+        for number in range(int(counts.max(initial=0))):
+            has_more = counts[rows] > number
+            rows, position = rows[has_more], position[has_more]
+            place = places[rows] + number
+            for lengths, positions, least in (
+                (columns.name_lengths, columns.name_positions, 0),
+                (columns.value_lengths, columns.value_positions, -1),
+            ):
+                self._ensure(rows, position < limit - _VARINT_BYTES, "headers run over the end")
+                length, position = decode_varints(data, position)
+                self._ensure(rows, (length >= least) & (length <= limit - position), "a header runs over the end")
+                lengths[place], positions[place] = length, position
+                position = position + np.maximum(length, 0)
+        return columns
+
+    def _ensure(self, rows: Int64s, good: npt.NDArray[np.bool_], what: str) -> None:
+        if not good.all():
+            row = int(rows[int(np.argmin(good))])
+            raise self.batches[self.batch_numbers[row]].corrupt(f"offset {self.offsets[row]}: {what}")
+
     def select(self, rows: npt.NDArray[Any] | slice) -> RecordColumns:
         """Only the given rows: a boolean mask, an array of row numbers, or a slice."""
         return RecordColumns(
@@ -97,6 +131,30 @@ class RecordColumns:
     def of_batches(self, values: Iterable[int], dtype: type = np.int64) -> npt.NDArray[Any]:
         """A column from one value a batch: `of_batches(b.producer_id for b in columns.batches)`."""
         return np.fromiter(values, dtype, len(self.batches))[self.batch_numbers]
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderColumns:
+    """The headers of some records, one record's after the other's: how many each has, and where they lie in `buffer`; a
+    value's length of -1 is null.
+    """
+
+    buffer: bytes
+    counts: Int64s
+    name_positions: Int64s
+    name_lengths: Int64s
+    value_positions: Int64s
+    value_lengths: Int64s
+
+    def names(self) -> Any:  # pyarrow.BinaryArray
+        return gather(self.buffer, self.name_positions, self.name_lengths)
+
+    def values(self) -> Any:  # pyarrow.BinaryArray
+        return gather(self.buffer, self.value_positions, self.value_lengths)
+
+
+_VARINT_BYTES = 10
+"""What one takes at most, and what reading it may look at."""
 
 
 def gather(buffer: bytes, positions: Int64s, lengths: Int64s) -> Any:  # pyarrow.BinaryArray

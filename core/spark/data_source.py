@@ -156,8 +156,10 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         begins = _from_dict(start)
-        ends = dict(self._available) if self._available is not None else self._find_ends()
-        ends = {tp: max(end, begins.get(tp, 0)) for tp, end in ends.items()} if self._available is not None else ends
+        if self._available is None:
+            ends = self._find_ends()
+        else:
+            ends = {tp: max(end, begins.get(tp, 0)) for tp, end in self._available.items()}
         new = {tp: max(end - self._begin(tp, begins), 0) for tp, end in ends.items()}
         total = sum(new.values())
         if not isinstance(limit, ReadAllAvailable) and self._available is None and self._should_wait(total):

@@ -71,11 +71,18 @@ def _headers(partition: TopicPartition, records: RecordColumns) -> Any:  # noqa:
     type_ = ARROW_SCHEMA.field("headers").type
     if not records.header_counts.any():
         return pa.nulls(len(records), type_)
-    rows = [
-        [{"key": name.decode("utf-8", "replace"), "value": value} for name, value in headers] or None
-        for headers in map(records.headers, range(len(records)))
-    ]
-    return pa.array(rows, type_)
+    columns = records.header_columns()
+    fields = list(type_.value_type)
+    pairs = pa.StructArray.from_arrays([_texts(columns.names()), columns.values()], fields=fields)
+    offsets = np.concatenate(([0], np.cumsum(columns.counts))).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=type_, mask=pa.array(columns.counts == 0))
+
+
+def _texts(names: Any) -> Any:
+    try:
+        return names.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()], pa.string())
 
 
 _COLUMN = {

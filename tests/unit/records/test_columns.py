@@ -18,7 +18,7 @@ from core.records.batches import Batch, group_batches, iter_batches
 from core.records.column_encoder import encode_columns
 from core.records.columns import RecordColumns, decode_columns, decode_keys
 from core.records.compression import CompressionType
-from core.records.record import Record, decode_records, encode_headers, encode_records
+from core.records.record import Headers, Record, decode_records, encode_headers, encode_records
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of, build_batch
 from core.records.record_places import _WORTH_ABREAST, locate_records
@@ -39,6 +39,13 @@ def as_records(columns: RecordColumns) -> list[Record]:
     ]
 
 
+def headers_of(columns: RecordColumns) -> list[Headers]:
+    """All at once."""
+    found = columns.header_columns()
+    pairs = iter(zip(found.names().to_pylist(), found.values().to_pylist(), strict=True))
+    return [tuple(next(pairs) for _ in range(count)) for count in found.counts.tolist()]
+
+
 def build(contents: Sequence[tuple[list[Record], CompressionType]]) -> list[Batch]:
     found: list[Batch] = []
     offset = 1000
@@ -51,7 +58,10 @@ def build(contents: Sequence[tuple[list[Record], CompressionType]]) -> list[Batc
 @given(batches)
 def test_columns_decode_what_the_plain_decoder_decodes(contents: list[tuple[list[Record], CompressionType]]) -> None:
     group = build(contents)
-    assert as_records(decode_columns(group)) == [r for batch in group for r in batch.records()]
+    wanted = [r for batch in group for r in batch.records()]
+    columns = decode_columns(group)
+    assert as_records(columns) == wanted
+    assert headers_of(columns) == [r.headers for r in wanted]
 
 
 @given(st.lists(record, min_size=1, max_size=60), st.sampled_from([60, 300, 2000, 10**6]))
@@ -218,6 +228,29 @@ def test_batches_with_steps_enough_are_hopped_over_abreast() -> None:
     counts, ends = record_places._hop_in_turn(headers.buffer, headers, starts, sizes)
     assert found[0].tolist() == counts.tolist()
     assert found[1].tolist() == ends.tolist()
+
+
+def test_hostile_headers_are_corrupt_or_read_as_one_by_one() -> None:
+    rnd = random.Random(3)
+    items = [Record(n, n, b"k", b"v", ((b"name", b"value" * n), (b"", None))[: n % 3]) for n in range(9)]
+    base = encode_records(items, 0, 0)
+    corrupt = 0
+    for _ in range(3000):
+        section = bytearray(base)
+        for _ in range(rnd.randrange(1, 3)):
+            section[rnd.randrange(len(section))] = rnd.choice((0, 1, 0x7F, 0x80, 0xFF, rnd.randrange(256)))
+        batch = RecordBatch(memoryview(build_batch(bytes(section), count=9, base_timestamp=0, max_timestamp=0)))
+        try:
+            plain = [record.headers for record in batch.records()]
+        except CorruptRecordError:
+            plain = None
+        try:
+            found = headers_of(decode_columns([batch]))
+        except CorruptRecordError:
+            found = None
+            corrupt += 1
+        assert plain is None or found == plain
+    assert 100 < corrupt < 2900
 
 
 def test_groups_are_cut_by_size() -> None:
