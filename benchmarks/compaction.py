@@ -29,6 +29,7 @@ from core.log.checkpoint_file import read_offset_checkpoint
 from core.log.file_names import CLEANER_CHECKPOINT
 from core.log.partition_log import PartitionLog
 from core.records.column_encoder import encode_columns
+from core.records.compression import CompressionType
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import build_batch
 from tests.support.broker import add_topic, open_broker
@@ -59,8 +60,10 @@ def write_log(directory: Path, records: int, keys: int, min_cleanable_dirty_rati
     return size
 
 
-def write_records(log: PartitionLog, records: int, keys: int) -> None:
-    """Of some 200 bytes, in batches of 16 KB."""
+def write_records(
+    log: PartitionLog, records: int, keys: int, compression: CompressionType = CompressionType.NONE
+) -> None:
+    """Of some 200 bytes, in batches of 16 KB before they are compressed."""
     random = np.random.default_rng(7)
     noise = random.bytes(1 << 20)
     now_ms = SystemClock().now_ms() - 1_000_000
@@ -81,6 +84,7 @@ def write_records(log: PartitionLog, records: int, keys: int) -> None:
                 count=section.count,
                 base_timestamp=section.base_timestamp,
                 max_timestamp=section.max_timestamp,
+                compression=compression,
             )
             append(log, RecordBatch(memoryview(bytearray(data))))
 

@@ -1,10 +1,10 @@
 """plog's data source and replay beside Spark's own Kafka connector, on one log.
 
-    .venv/bin/python -m benchmarks.spark [--rounds 5] [--records 4000000] [--start-up]
+    .venv/bin/python -m benchmarks.spark [--rounds 5] [--records 4000000] [--codec none] [--start-up]
 
-Four partitions, records of some 200 bytes in batches of 16 KB, uncompressed, in the page cache. The connector reads
+Four partitions, records of some 200 bytes in batches of 16 KB, in the page cache. The connector reads
 them from a real Kafka that serves the directory, and shares the CPUs with it; plog reads the directory, checksums
-checked. One Spark, local[2]. To noop: all columns but headers. To Parquet, zstd: the connector's DataFrame by Spark's
+checked. One Spark, local[2]. To noop: all columns, headers too. To Parquet, zstd: the connector's DataFrame by Spark's
 writer, plog's by a replay's tasks, with digests, receipts and manifest.
 """
 
@@ -27,6 +27,7 @@ from benchmarks.peers import resident_bytes
 from core.common.clock import SystemClock
 from core.common.topic_partition import TopicPartition
 from core.log.directory_reader import DirectoryReader
+from core.records.compression import CompressionType
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import OutputFormat
 from core.spark.replay import Replay
@@ -44,14 +45,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PARTITIONS = 4
-COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 
-def write_logs(directory: Path, records: int) -> None:
+def write_logs(directory: Path, records: int, codec: str = "none") -> None:
     broker = open_broker(directory, SystemClock())
     add_topic(broker, "t", PARTITIONS, retention_ms="-1", segment_bytes=str(256 * 1024 * 1024))
     for number in range(PARTITIONS):
-        write_records(broker.replicas.find("t", number).log, records // PARTITIONS, 1 << 40)
+        write_records(
+            broker.replicas.find("t", number).log, records // PARTITIONS, 1 << 40, CompressionType[codec.upper()]
+        )
     broker.close()
 
 
@@ -62,7 +65,7 @@ def clock(work: Callable[[], None]) -> float:
 
 
 def frame_of(spark: SparkSession, name: str, **options: str) -> DataFrame:
-    return spark.read.format(name).options(**options).option("subscribe", "t").load().select(*COLUMNS)
+    return spark.read.format(name).options(**options, subscribe="t", includeHeaders="true").load().select(*COLUMNS)
 
 
 def to_noop(frame: DataFrame) -> None:
@@ -152,6 +155,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--records", type=int, default=4_000_000)
+    parser.add_argument("--codec", default="none", help="none, gzip, snappy, lz4 or zstd")
     parser.add_argument("--start-up", action="store_true", help="the command's start and memory instead")
     arguments = parser.parse_args()
     if arguments.start_up:
@@ -161,7 +165,7 @@ def main() -> None:
     use_connector()
     with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as directory:
         data_dir, out = Path(directory, "data"), Path(directory, "out")
-        write_logs(data_dir, arguments.records)
+        write_logs(data_dir, arguments.records, arguments.codec)
         figures: dict[str, list[float]] = {}
         kafka = KafkaServer(data_dir, java_options=("-Xmx1G",), log_cleaner_enable="false")
         with kafka, spark_session("local[2]", Path(directory, "spark")) as spark:

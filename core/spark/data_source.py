@@ -39,6 +39,9 @@ from core.spark.source import Offsets, Source, find_partitions, open_source, pla
 from core.spark.source_options import EARLIEST, LATEST, Bound, SourceOptions
 from core.spark.topic_writer import TopicBatchWriter, TopicStreamWriter, WriterOptions
 
+_AT_THE_END = Bound("startingOffsets", LATEST)
+_AT_THE_BEGINNING = Bound("startingOffsets", EARLIEST)
+
 StreamOffsets = dict[str, dict[str, int]]
 
 
@@ -115,7 +118,7 @@ class PlogReader(DataSourceReader):
                 raise UsageError("startingOffsets can't be latest (-1) for a batch")
         with contextlib.closing(open_source(options)) as source:
             partitions = find_partitions(source, options)
-            starting = options.starting or Bound("startingOffsets", EARLIEST)
+            starting = options.starting or _AT_THE_BEGINNING
             starts = resolve(starting, source, partitions, is_time_met=options.is_time_met)
             ends = resolve(options.ending, source, partitions)
             narrowed = self._filters.narrow(source, starts, ends)
@@ -138,10 +141,7 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         options = self._options
         with contextlib.closing(open_source(options)) as source:
-            starting, partitions = (
-                options.starting or Bound("startingOffsets", LATEST),
-                find_partitions(source, options),
-            )
+            starting, partitions = options.starting or _AT_THE_END, find_partitions(source, options)
             return _to_dict(resolve(starting, source, partitions, is_time_met=options.is_time_met))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name

@@ -284,8 +284,10 @@ def test_what_is_missing_is_done_and_the_rest_left_alone(log_directory: Path, tm
     assert not list((replay.directory / "_plog").glob("*.tmp"))
     for range_ in replay.missing(plan):
         write_range(replay.directory, range_, plan)
+    (replay.directory / "_plog" / "y.tmp").write_bytes(b"of a task that was killed, and done by another")
     replay.commit(plan)
     assert replay.is_done
+    assert not list((replay.directory / "_plog").glob("*.tmp"))
     assert kept.stat().st_mtime_ns == before
     assert [r["offset"] for r in rows(replay.directory)] == list(range(600))
 
