@@ -134,8 +134,8 @@ class Replay:
         return [file for receipt in self.receipts(plan) for file in receipt.files]
 
     def commit(self, plan: ReplayPlan) -> None:
-        """Takes away what killed tasks left, and writes the manifest: the replay is done then. PlogError where a unit is
-        missing.
+        """Takes away what killed tasks left, and writes the manifest: the replay is done then. PlogError where a unit
+        is missing.
         """
         self.clear(plan)
         files, receipts = self.files(plan), self.receipts(plan)
