@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from core.log.partition_reader import PartitionReader
 from core.records.batches import Batch, group_batches
 from core.records.columns import RecordColumns, decode_columns
 from core.spark.record_schema import to_arrow
+
+_MOST_OF_A_NAME = 128
 
 GROUP_BYTES = 4 * 1024 * 1024
 """Of batches that are decoded at once, and handed on as one Arrow batch."""
@@ -42,8 +45,11 @@ class OffsetRange:
 
     @property
     def name(self) -> str:
-        """The name of what is written of it, without its ending."""
-        return f"{self.topic}-{self.partition}-{self.start_offset:020d}-{self.end_offset:020d}"
+        """The name of what is written of it, without its ending; a file's, for any topic's name."""
+        topic = self.topic
+        if len(topic) > _MOST_OF_A_NAME:
+            topic = f"{topic[:_MOST_OF_A_NAME]}-{hashlib.sha256(topic.encode()).hexdigest()[:16]}"
+        return f"{topic}-{self.partition}-{self.start_offset:020d}-{self.end_offset:020d}"
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -96,9 +96,20 @@ def receipt_path(directory: Path, unit: str) -> Path:
 
 
 def write_receipt(directory: Path, receipt: Receipt) -> None:
-    """OSError as the disk says."""
+    """Whole, also where two attempts at a task are at it at once. OSError as the disk says."""
     path = receipt_path(directory, receipt.unit)
-    FileSystem().write_atomic(path, json.dumps(receipt.to_json()).encode())
+    beside = directory / STATE / f"{receipt.unit}.{os.getpid()}.receipt.tmp"
+    beside.write_bytes(json.dumps(receipt.to_json()).encode())
+    _bring_to_place(beside, path)
+
+
+def _bring_to_place(beside: Path, path: Path) -> None:
+    """Brings a file to the disk, and then its name."""
+    filesystem = FileSystem()
+    with beside.open("rb") as file:
+        os.fsync(file.fileno())
+    filesystem.rename(beside, path)
+    filesystem.sync_directory(path.parent)
 
 
 def read_receipt(directory: Path, unit: str) -> Receipt | None:
@@ -178,9 +189,7 @@ class _Output:
                 filesystem.sync_directory(target.parent.parent)
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-                os.fsync(file.fileno())
-            filesystem.rename(path, target)
-            filesystem.sync_directory(target.parent)
+            _bring_to_place(path, target)
             name = str(target.relative_to(self._directory))
             files.append(WrittenFile(name, self._rows[folder], digest))
         return tuple(files)

@@ -129,7 +129,6 @@ def both_ways(spark: SparkSession, address: str) -> None:
         {"startingOffsets": offsets, "endingOffsets": ends},
         {"startingTimestamp": str(moment), "startingOffsetsByTimestampStrategy": "latest"},
         {"endingTimestamp": str(moment)},
-        {"minPartitions": "9"},
     ):
         found = [
             sorted(tuple(row) for row in spark.read.format(name).options(**options, **more).load()

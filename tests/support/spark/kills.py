@@ -39,6 +39,7 @@ class KilledReplay:
     def __init__(self, data_dir: Path, out: Path, random: Random) -> None:
         self.out = out
         self.kills = 0
+        self._process: subprocess.Popen[bytes] | None = None
         self._random = random
         self._command = ["spark-replay", "t", "--to", f"parquet:{out}", "--master", "local[2]", "--range-size", "2000",
                          "--data-dir", str(data_dir)]  # fmt: skip
@@ -58,7 +59,7 @@ class KilledReplay:
 
     def _kill_when(self, is_time: Callable[[], bool]) -> None:
         """The driver and all that it started."""
-        process = self._start()
+        process = self._process = self._start()
         deadline = time.monotonic() + _SECONDS
         while process.poll() is None and not is_time():
             assert time.monotonic() < deadline
@@ -88,28 +89,33 @@ class KilledReplay:
         assert b"stopped; the same command again goes on from there" in said
         assert b"Traceback" not in said
 
-    def kill_before_manifest(self) -> None:
-        """When the last file is written, and the manifest is not."""
-        plan = self.out / "_plog" / "plan.json"
-        self._kill_when(lambda: plan.exists() and self.receipts == len(json.loads(plan.read_bytes())["ranges"]))
+    def kill_worker_and_before_manifest(self) -> None:
+        """A Python process of a task, while the driver goes on: Spark does its task again. And the driver, when the
+        last file is written, and the manifest is not.
+        """
+        ranges = len(json.loads((self.out / "_plog" / "plan.json").read_bytes())["ranges"])
+        before, is_worker_killed = self.receipts, False
+
+        def is_time() -> bool:
+            nonlocal is_worker_killed
+            if not is_worker_killed and self.receipts > before:
+                is_worker_killed = self._kill_worker()
+            return self.receipts == ranges
+
+        self._kill_when(is_time)
+        assert is_worker_killed
+
+    def _kill_worker(self) -> bool:
+        assert self._process is not None
+        for pid in _workers_of(self._process.pid)[-1:]:
+            os.kill(pid, signal.SIGKILL)
+            self.kills += 1
+            return True
+        return False
 
     def kill_any_time(self) -> None:
         until = time.monotonic() + self._random.uniform(1, 8)
         self._kill_when(lambda: time.monotonic() > until)
-
-    def kill_worker(self) -> None:
-        """A Python process of a task, while the driver goes on; Spark does its task again."""
-        process = self._start()
-        before = self.receipts
-        deadline = time.monotonic() + _SECONDS
-        while process.poll() is None and self.receipts <= before:
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
-        workers = _workers_of(process.pid)
-        for pid in workers[-1:]:
-            os.kill(pid, signal.SIGKILL)
-            self.kills += 1
-        process.wait(_SECONDS)
 
     def prove(self) -> None:
         """One run more is enough, one after that does nothing, and every record is there once."""

@@ -104,6 +104,14 @@ def test_ranges_are_about_as_large_as_wanted(log_directory: Path) -> None:
 # --- files
 
 
+def test_a_topic_of_the_longest_name(log_directory: Path, tmp_path: Path) -> None:
+    ranges = [replace(range_, topic=letter * 249) for range_ in ranges_of(log_directory, 0, 9) for letter in "xy"]
+    ranges.append(replace(ranges[0], topic="x" * 248 + "z"))
+    replay = done(tmp_path / "out", plan_of(ranges))
+    assert len(rows(replay.directory)) == 27
+    assert replay.verify()[1] == []
+
+
 def test_every_offset_is_written_once(log_directory: Path, tmp_path: Path) -> None:
     plan = plan_of(ranges_of(log_directory, 10, 590, 2000))
     assert len(plan.ranges) > 3
