@@ -101,7 +101,11 @@ def make_frame(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetR
     if plan.schema:
         frame = _explode(frame, plan.schema)
     if plan.transform:
-        frame = load_function(plan.transform)(frame)
+        transform = load_function(plan.transform)
+        module = sys.modules[plan.transform.partition(":")[0]]
+        if module.__file__ is not None and "." not in module.__name__:
+            session.sparkContext.addPyFile(module.__file__)  # tasks import it by its name, for the functions in it
+        frame = transform(frame)
         if not hasattr(frame, "mapInArrow"):
             raise UsageError(f"--transform {plan.transform} gives {type(frame).__name__}, expected a DataFrame")
     written_schema(plan.output, to_arrow_schema(frame.schema, timezone="UTC"))

@@ -117,10 +117,11 @@ def _failure(error: Exception, log: Path) -> PlogError:
     text = str(error)
     with log.open("a") as file:
         file.write(f"{text}\n")
-    ours = re.findall(r"^(?:core\.common\.errors\.)(?:\w+Error): (.+)$", text, re.MULTILINE)
+    ours = re.findall(r"^core\.common\.errors\.\w+Error: (.+)$", text, re.MULTILINE)
     causes = re.findall(r"^(?:Caused by: )?(?:[\w$]+\.)*\w*(?:Error|Exception): (.+)$", text, re.MULTILINE)
     message = (ours or causes or text.splitlines() or [type(error).__name__])[-1 if ours or causes else 0]
-    hint = "plog verify tells more" if ours else f"see {log}"
+    is_damage = "core.common.errors.CorruptRecordError: " in text
+    hint = "plog verify tells more" if is_damage else None if ours else f"see {log}"
     return PlogError(f"the Spark job failed: {message}", hint=hint)
 
 

@@ -107,6 +107,25 @@ def test_on_a_cluster_whose_nodes_have_no_plog(tmp_path: Path) -> None:
         rows = pq.read_table(sorted((tmp_path / "out").glob("*.parquet"))).to_pylist()
         assert sorted(int(row["value"]) for row in rows) == list(range(600))
 
+        (tmp_path / "mine.py").write_text(MINE)
+        changed = ["--to", f"parquet:{tmp_path / 'changed'}", "--transform", "mine:doubled"]
+        done = run_plog(*replay[:2], *changed, *replay[4:], environment=environment, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        rows = pq.read_table(sorted((tmp_path / "changed").glob("*.parquet"))).to_pylist()
+        assert sorted(int(row["value"]) for row in rows) == list(range(0, 1200, 2))
+
+
+MINE = """
+from pyspark.sql.functions import udf
+
+def double(value):
+    return str(2 * int(value))
+
+def doubled(frame):
+    return frame.select(udf(double)(frame.value.cast("string")).alias("value"))
+"""
+"""Its functions are found by their module's name, which the nodes know only if it goes along."""
+
 
 @pytest.mark.parametrize("to", ["", "parquet:", "nowhere:/x", "parquet"])
 def test_where_to(tmp_path: Path, to: str) -> None:
