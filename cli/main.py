@@ -23,6 +23,7 @@ COMMANDS = {
     "produce": ("cli.commands.produce", "Write records from stdin or files to a topic."),
     "consume": ("cli.commands.consume", "Read records of topics to stdout."),
     "group": ("cli.commands.group", "Consumer groups: who is in them, and how far they have read."),
+    "transaction": ("cli.commands.transaction", "Transactions: which are open, which hang; abort them."),
     "config": ("cli.commands.config", "Settings of topics, brokers and groups: see and change them."),
     "dump-segment": ("cli.commands.dump_segment", "Print what is in a segment, index, snapshot or checkpoint."),
     "verify": ("cli.commands.verify", "Check files, partitions or data directories for damage."),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ from core.client.admin import Admin
 from core.client.kafka_client import KafkaClient
 from core.client.partitioner import StickyPartitions, partitions_of_keys
 from core.client.producer import Producer, RecordRefusedError, RecordsToSend
+from core.client.transactional_producer import TRANSACTION_TIMEOUT_MS, TopicTransaction, TransactionalProducer
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError, UsageError
+from core.common.errors import AccessError, KafkaError, UsageError
 from core.common.time_text import time_text
 from core.records.compression import CompressionType
 
@@ -43,8 +45,12 @@ class RowWriter:
         batch_bytes: int,
         header_section: bytes | None,
         rate: float | None,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
     ) -> None:
-        """UsageError for a partition that the topic does not have."""
+        """`transactional_id`: all that is written is one transaction of that id, committed at its end; aborted where
+        that is not reached. UsageError for a partition that the topic does not have.
+        """
         self._topic = topic
         self._partitions = len(client.topic(topic, may_create=True).partitions)
         self._ensure_partition(partition)
@@ -56,14 +62,20 @@ class RowWriter:
         self._sent = 0
         self._retention_ms = _retention_ms(client, topic)
         self._progress = Progress("acknowledged", "records")
-        self._producer = Producer(
-            client,
-            topic,
-            acks=acks,
-            compression=compression,
-            batch_bytes=batch_bytes,
-            on_acknowledged=self._progress.add,
-        )
+        options: dict[str, Any] = {
+            "acks": acks,
+            "compression": compression,
+            "batch_bytes": batch_bytes,
+            "on_acknowledged": self._progress.add,
+        }
+        self._transaction: TransactionalProducer | None = None
+        if transactional_id is not None:
+            self._transaction = TransactionalProducer(
+                client.another, transactional_id, timeout_ms=transaction_timeout_ms, **options
+            )
+            self._out: Producer | TopicTransaction = self._transaction.to(topic)
+        else:
+            self._out = Producer(client, topic, **options)
 
     def _ensure_partition(self, partition: int | None) -> None:
         if partition is not None and not 0 <= partition < self._partitions:
@@ -78,23 +90,16 @@ class RowWriter:
             self._ensure_partitions(rows)
             return rows
 
-        try:
+        with self._ending("line"):
             for lines in input_:
                 rows, bad = parse_until_bad(parse, lines)
                 if rows is not None:
                     self._write(rows)
                 if bad is not None:
                     self._flush()
-                    raise BadLineError(bad.row, f"{bad.problem}; {self._written()} before it, none after")
+                    raise BadLineError(bad.row, f"{bad.problem}; {self._written_of_it(' before it, none after')}")
                 if lines.is_idle:
-                    self._producer.flush()
-            self._finish()
-        except RecordRefusedError as error:
-            raise self._refused(error, "line") from error
-        except KeyboardInterrupt:
-            self._progress.done()
-            say(f"interrupted: {self._written()}")
-            raise
+                    self._out.flush()
 
     def _ensure_partitions(self, rows: Rows) -> None:
         if rows.partitions is None or self._partition is not None:
@@ -107,30 +112,63 @@ class RowWriter:
 
     def write_all(self, rows: Iterable[Rows]) -> None:
         """As `write_lines`, for records that are not lines."""
-        try:
+        with self._ending("record"):
             for some in rows:
                 self._write(some)
-            self._finish()
+
+    @contextmanager
+    def _ending(self, thing: str) -> Iterator[None]:
+        """Says at the end what was written, and ends the transaction where it is one."""
+        try:
+            yield
+            self._flush()
+            written = self._written()
+            if self._transaction is not None:
+                self._transaction.commit()
         except RecordRefusedError as error:
-            raise self._refused(error, "record") from error
+            self._progress.done()
+            self._abort()
+            beside = self._written_of_it(" beside it")
+            raise KafkaError(
+                error.code, f"{thing} {error.row + 1}: {error.message}; {beside}", hint=error.hint
+            ) from error
+        except KeyboardInterrupt:
+            self._progress.done()
+            self._abort()
+            say(f"interrupted: {self._written_of_it()}")
+            raise
+        except BaseException:
+            self._progress.done()
+            self._abort()
+            raise
+        else:
+            say(written if self._transaction is None else f"{written}, committed as one transaction")
+        finally:
+            if self._transaction is not None:
+                self._transaction.close()
 
-    def _refused(self, error: RecordRefusedError, thing: str) -> KafkaError:
-        self._progress.done()
-        return KafkaError(
-            error.code, f"{thing} {error.row + 1}: {error.message}; {self._written()} beside it", hint=error.hint
-        )
-
-    def _finish(self) -> None:
-        self._flush()
-        say(self._written())
+    def _abort(self) -> None:
+        """Where it is a transaction; one that can't be reached any more is left to its timeout."""
+        if self._transaction is None:
+            return
+        try:
+            self._transaction.abort()
+        except (KafkaError, AccessError) as error:
+            say(f"warning: the transaction could not be aborted, its broker will do so in time: {error}")
 
     def _flush(self) -> None:
-        self._producer.flush()
+        self._out.flush()
         self._progress.done()
 
     def _written(self) -> str:
-        count = self._producer.acknowledged
+        count = self._out.acknowledged
         return f"{count:,} record{'' if count == 1 else 's'} written to {self._topic}"
+
+    def _written_of_it(self, where: str = "") -> str:
+        """Likewise, where not all of it was."""
+        if self._transaction is not None:
+            return "the transaction is aborted, nothing of it counts"
+        return self._written() + where
 
     # --- rows to records
 
@@ -144,7 +182,7 @@ class RowWriter:
             self._sent += min(step, len(rows) - start)
             ahead_s = self._sent / self._rate - (time.monotonic() - self._started_s)
             if ahead_s > 0:
-                self._producer.flush()
+                self._out.flush()
                 time.sleep(ahead_s)
 
     def _send(self, rows: Rows) -> None:
@@ -157,7 +195,7 @@ class RowWriter:
         for partition in np.unique(partitions).tolist():
             chosen = np.flatnonzero(partitions == partition)
             is_all = len(chosen) == len(rows)
-            self._producer.send(
+            self._out.send(
                 RecordsToSend(
                     partition,
                     timestamps if is_all else timestamps[chosen],

@@ -48,6 +48,7 @@ def open_client(
 
     directory = data_dir or default_data_dir()
     broker = Broker(directory, BrokerConfig(), lock_timeout_s=lock_timeout_s, is_read_only=is_read_only)
+    broker.transaction_log.load_all()
     try:
         yield KafkaClient([("embedded", 0)], lambda host, port: EmbeddedTransport(broker.dispatcher))  # noqa: ARG005
     finally:

@@ -68,6 +68,14 @@ def produce(
     batch_size: Annotated[
         int, typer.Option("--batch-size", metavar="BYTES", help="The largest batch, before compression.", min=1)
     ] = 128 * 1024,
+    transactional_id: Annotated[
+        str | None,
+        typer.Option("--transactional-id", metavar="ID", help="All of it is one transaction: it counts whole, or not."),
+    ] = None,
+    transaction_timeout_ms: Annotated[
+        int,
+        typer.Option("--transaction-timeout-ms", metavar="MS", help="How long it may be open.", min=1),
+    ] = 900_000,
     rate: Annotated[float | None, typer.Option("--rate", metavar="N", help="At most N records a second.")] = None,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
@@ -76,6 +84,7 @@ def produce(
     """Write records from stdin or files to a topic.
 
     Each line is a record. A bad line stops it: what came before is written and acknowledged, nothing after is sent.
+    With --transactional-id a bad line or Ctrl-C aborts it: nothing becomes visible.
 
     \b
     Example:
@@ -92,6 +101,10 @@ def produce(
         raise UsageError("--key-separator goes with --format lines")
     if key_separator == "":
         raise UsageError("--key-separator is empty")
+    if transactional_id == "":
+        raise UsageError("--transactional-id is empty")
+    if transactional_id is not None and acks is not Acks.all:
+        raise UsageError("--transactional-id goes with --acks all")
     header_section = parse_headers(headers or [])
     with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
         writer = RowWriter(
@@ -103,6 +116,8 @@ def produce(
             batch_bytes=batch_size,
             header_section=header_section,
             rate=rate,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
         )
         if format_ is InputFormat.raw:
             writer.write_all(read_raw(files or []))

@@ -18,6 +18,7 @@ from core.broker.group_log import GroupLog
 from core.broker.replica_manager import ReplicaManager
 from core.broker.request_dispatcher import SERVED_APIS, AnyApi, RequestDispatcher
 from core.broker.scrubber import Scrubber
+from core.broker.transaction_log import TransactionLog
 from core.cluster.controller import Controller, NewTopic
 from core.cluster.found_topics import find_topics
 from core.cluster.metadata_image import MetadataImage, TopicImage
@@ -35,6 +36,7 @@ from core.common.topic_partition import TopicPartition, random_uuid, uuid_text
 from core.compaction.cleaner_process import CleanerSettings
 from core.compaction.log_cleaner import LogCleaner
 from core.coordinator.group_coordinator import GroupCoordinator
+from core.coordinator.transaction_coordinator import TransactionCoordinator
 from core.log.directory_lock import DirectoryLock
 from core.log.file_names import LOCK
 from core.log.log_config import LogConfig, stored_topic_values
@@ -163,6 +165,7 @@ class Broker:
         )
         self._open_logs()
         self.group_log = GroupLog(self)
+        self.transaction_log = TransactionLog(self)
         slots = self.config.integer("max.incremental.fetch.session.cache.slots")
         self.fetch_sessions = FetchSessionCache(slots, self.clock)
 
@@ -257,6 +260,10 @@ class Broker:
     def groups(self) -> GroupCoordinator:
         return self.group_log.coordinator
 
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        return self.transaction_log.coordinator
+
     # --- where clients find it
 
     def announce(self, endpoint: Endpoint) -> None:
@@ -306,6 +313,7 @@ class Broker:
         delay_ms = self._log_config(name).file_delete_delay_ms if name in self.image.topics else 0
         topic = self.controller.delete_topic(name)
         self.group_log.on_topic_deleted(name)
+        self.transaction_log.on_topic_deleted(name)
         for partition in self.replicas.remove_topic(topic):
             self.log_cleaner.forget(partition)
             try:
@@ -355,13 +363,16 @@ class Broker:
     # --- producers
 
     def next_producer_id(self) -> int:
-        """An id that was never given in this directory, nor lies in a log that came from elsewhere."""
+        """An id that was never given in this directory, nor lies in a log that came from elsewhere. KafkaError while
+        that can't be told.
+        """
         try:
             return next(self._producer_ids)
         except StopIteration:
-            at_least = 1 + max(
-                (p.log.producers.latest_producer_id for p in self.replicas.partitions.values()), default=-1
-            )
+            if not self.image.next_producer_id and self.transaction_log.load_all() is not None:
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from None  # which ids it has must be known
+            known = [p.log.producers.latest_producer_id for p in self.replicas.partitions.values()]
+            at_least = 1 + max(*known, self.transactions.latest_producer_id, -1)
             self._producer_ids = iter(self.controller.allocate_producer_ids(at_least))
             return next(self._producer_ids)
 
@@ -414,8 +425,8 @@ class Broker:
             self.log_manager.checkpoint_recovery_points(self.run_in_background)
         if self._is_due("log starts", config.integer("log.flush.start.offset.checkpoint.interval.ms")):
             self.checkpoint_log_starts()
-        if not self.is_read_only and self._is_due("offsets", config.integer("offsets.retention.check.interval.ms")):
-            self.groups.expire()
+        if not self.is_read_only:
+            self._expire_of_coordinators()
         if self._is_due("retention", config.integer("log.retention.check.interval.ms")):
             self.apply_retention()
         self._scrubber.step()
@@ -424,6 +435,16 @@ class Broker:
         if self._is_due("producers", _EXPIRE_PRODUCERS_EVERY_MS):
             for partition in self.replicas.partitions.values():
                 partition.log.producers.remove_expired(now_ms)
+
+    def _expire_of_coordinators(self) -> None:
+        config = self.config
+        if self._is_due("offsets", config.integer("offsets.retention.check.interval.ms")):
+            self.groups.expire()
+        if self._is_due("timeouts", config.integer("transaction.abort.timed.out.transaction.cleanup.interval.ms")):
+            self.transactions.abort_timed_out()
+        every_ms = config.integer("transaction.remove.expired.transaction.cleanup.interval.ms")
+        if self._is_due("transactional ids", every_ms):
+            self.transactions.expire()
 
     def apply_retention(self) -> None:
         """Lets go of the segments that their topics' configurations do not keep; a broker that only reads, of none."""

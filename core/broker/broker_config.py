@@ -29,7 +29,11 @@ _log = logging.getLogger("plog.config")
 _T = ConfigType
 _INT_MAX = 0x7FFFFFFF
 
-EPHEMERAL_SETTINGS: Mapping[str, str] = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "4"}
+EPHEMERAL_SETTINGS: Mapping[str, str] = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+}
 """What a broker for tests has instead of Kafka's defaults: nobody waits for more members, and few folders are made."""
 
 
@@ -276,6 +280,53 @@ BROKER_CONFIG = ConfigDef(
         ConfigKey("offsets.topic.num.partitions", _T.INT, 50, "Partitions of __consumer_offsets.", at_least(1)),
         ConfigKey("offsets.topic.replication.factor", _T.SHORT, 3, "Its replicas, at most one a broker.", at_least(1)),
         ConfigKey("offsets.topic.segment.bytes", _T.INT, 104857600, "Its segment.bytes.", at_least(1)),
+        ConfigKey(
+            "transaction.max.timeout.ms",
+            _T.INT,
+            900000,
+            "The longest timeout that a transactional producer may ask for, ms.",
+            at_least(1),
+        ),
+        ConfigKey(
+            "transactional.id.expiration.ms",
+            _T.INT,
+            604800000,
+            "After how long a transactional id that is not used is forgotten, ms.",
+            at_least(1),
+        ),
+        ConfigKey(
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+            _T.INT,
+            10000,
+            "How often transactions that are open for too long are looked for, to be aborted, ms.",
+            at_least(1),
+        ),
+        ConfigKey(
+            "transaction.remove.expired.transaction.cleanup.interval.ms",
+            _T.INT,
+            3600000,
+            "How often transactional ids that expired are looked for, ms.",
+            at_least(1),
+        ),
+        ConfigKey(
+            "transaction.partition.verification.enable",
+            _T.BOOLEAN,
+            True,
+            "Whether a transaction's records are taken only for partitions that were added to it.",
+            is_dynamic=True,
+        ),
+        ConfigKey(
+            "transaction.state.log.num.partitions", _T.INT, 50, "Partitions of __transaction_state.", at_least(1)
+        ),
+        ConfigKey(
+            "transaction.state.log.replication.factor",
+            _T.SHORT,
+            3,
+            "Its replicas, at most one a broker.",
+            at_least(1),
+        ),
+        ConfigKey("transaction.state.log.min.isr", _T.INT, 2, "Its min.insync.replicas, at most one.", at_least(1)),
+        ConfigKey("transaction.state.log.segment.bytes", _T.INT, 104857600, "Its segment.bytes.", at_least(1)),
         ConfigKey(
             "log.retention.check.interval.ms",
             _T.LONG,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from core.broker.delayed_operation import DelayedOperation
 from core.cluster.partition import Partition
+from core.common.deferred import Deferred
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 
@@ -22,23 +23,61 @@ class Unflushed(NamedTuple):
     refuse: Callable[[ErrorCode], None]
 
 
+def unflushed(partition: Partition, refuse: Callable[[ErrorCode], None]) -> list[Unflushed]:
+    """What the partition holds, where that may not be acknowledged before it is flushed."""
+    end_offset = partition.log.log_end_offset
+    if partition.log.config.is_flushed_while_appending and partition.must_flush(end_offset):
+        return [Unflushed(partition, end_offset, refuse)]
+    return []
+
+
+def when_flushed(broker: Broker, response: Any, waiting: list[Unflushed], timeout_ms: int | None = None) -> Any:
+    """The response where nothing must be waited for, else one that waits."""
+    return DelayedFlush(broker, response, waiting).answer(timeout_ms) if waiting else response
+
+
+def after_flush(broker: Broker, waiting: list[Unflushed], work: Callable[[], Any], fallback: Any) -> Any:
+    """What `work` answers, which may have to wait itself; it is done when everything is flushed. `fallback` is the
+    answer where the broker stops before.
+    """
+    if not waiting:
+        return work()
+    answer: Deferred[Any] = Deferred(fallback)
+
+    def go_on(_response: None) -> None:
+        response = work()
+        if isinstance(response, DelayedOperation):
+            response.on_complete = answer.complete_with
+        else:
+            answer.complete_with(response)
+
+    flush = DelayedFlush(broker, None, waiting)
+    flush.on_complete = go_on
+    if flush.answer() is not flush:
+        go_on(None)
+    return answer if answer.value is None else answer.value
+
+
 class DelayedFlush(DelayedOperation):
     """Answered when the records are on the disk, or refused when its time is up."""
 
-    def __init__(self, broker: Broker, response: Any, unflushed: list[Unflushed]) -> None:
+    def __init__(self, broker: Broker, response: Any, waiting: list[Unflushed]) -> None:
         """`response`: a message of the request's API, as it is where all goes well."""
         super().__init__()
         self._broker = broker
         self._response = response
-        self._unflushed = unflushed
-        self._watched = [waiting.partition.log.partition for waiting in unflushed]
+        self._unflushed = waiting
+        self._watched = [unflushed.partition.log.partition for unflushed in waiting]
 
-    def answer(self, timeout_ms: int) -> Any:
-        """The response where nothing must be waited for, else this."""
+    def answer(self, timeout_ms: int | None = None) -> Any:
+        """The response where nothing must be waited for, else this, which waits so long; without a timeout for as long
+        as it takes.
+        """
         if self.is_satisfied():
             return self.response()
         self._broker.replicas.watch(self, self._watched, for_flush=True)
-        self.start_timer(self._broker.schedule, timeout_ms)
+        if timeout_ms is not None:
+            self.start_timer(self._broker.schedule, timeout_ms)
         return self
 
     def forget(self) -> None:

@@ -37,6 +37,7 @@ def broker_metrics(broker: Broker) -> Iterator[Metric]:
     yield from _replica_metrics(broker)
     yield from _cleaner_metrics(broker)
     yield from _group_metrics(broker)
+    yield from _transaction_metrics(broker)
     yield from _session_metrics(broker)
     if broker.dispatcher.metrics is not None:
         yield from _request_metrics(broker.dispatcher.metrics)
@@ -136,6 +137,15 @@ def _group_metrics(broker: Broker) -> Iterator[Metric]:
         "kafka_coordinator_group_groupmetadatamanager_numoffsets",
         "Offsets that groups committed.",
         broker.groups.offset_count,
+    )
+
+
+def _transaction_metrics(broker: Broker) -> Iterator[Metric]:
+    producers = sum(len(partition.log.producers.producers) for partition in broker.replicas.partitions.values())
+    yield _gauge("kafka_server_replicamanager_produceridcount", "Producers that partitions know.", producers)
+    states = Counter((known.state.text,) for known in broker.transactions.all())
+    yield _gauges(
+        "plog_transaction_coordinator_transactionalids", "Transactional ids by state.", ("state",), states.items()
     )
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from core.broker.delayed_operation import DelayedOperation
 from core.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     api_versions,
     consumer_group_describe,
@@ -29,7 +31,9 @@ from core.broker.handlers import (
     describe_producers,
     describe_quorum,
     describe_topic_partitions,
+    describe_transactions,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -41,6 +45,7 @@ from core.broker.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -48,6 +53,9 @@ from core.broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    update_features,
+    write_txn_markers,
 )
 from core.broker.request_context import RequestContext
 from core.broker.request_log import is_logging_requests, log_request
@@ -55,6 +63,8 @@ from core.broker.request_metrics import RequestMetrics
 from core.common.deferred import Deferred
 from core.common.errors import MalformedMessageError
 from core.protocol.api import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
     ALTER_CONFIGS,
     API_VERSIONS,
     CONSUMER_GROUP_DESCRIBE,
@@ -71,7 +81,9 @@ from core.protocol.api import (
     DESCRIBE_PRODUCERS,
     DESCRIBE_QUORUM,
     DESCRIBE_TOPIC_PARTITIONS,
+    DESCRIBE_TRANSACTIONS,
     ELECT_LEADERS,
+    END_TXN,
     FETCH,
     FIND_COORDINATOR,
     HEARTBEAT,
@@ -83,6 +95,7 @@ from core.protocol.api import (
     LIST_GROUPS,
     LIST_OFFSETS,
     LIST_PARTITION_REASSIGNMENTS,
+    LIST_TRANSACTIONS,
     METADATA,
     OFFSET_COMMIT,
     OFFSET_DELETE,
@@ -90,6 +103,9 @@ from core.protocol.api import (
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
     SYNC_GROUP,
+    TXN_OFFSET_COMMIT,
+    UPDATE_FEATURES,
+    WRITE_TXN_MARKERS,
     Api,
 )
 from core.protocol.frame import Endpoint, read_request_start
@@ -142,6 +158,14 @@ _HANDLERS: dict[int, tuple[AnyApi, Handler]] = {
         (LIST_GROUPS, list_groups.handle),
         (DELETE_GROUPS, delete_groups.handle),
         (OFFSET_DELETE, offset_delete.handle),
+        (LIST_TRANSACTIONS, list_transactions.handle),
+        (DESCRIBE_TRANSACTIONS, describe_transactions.handle),
+        (UPDATE_FEATURES, update_features.handle),
+        (TXN_OFFSET_COMMIT, txn_offset_commit.handle),
+        (WRITE_TXN_MARKERS, write_txn_markers.handle),
+        (END_TXN, end_txn.handle),
+        (ADD_OFFSETS_TO_TXN, add_offsets_to_txn.handle),
+        (ADD_PARTITIONS_TO_TXN, add_partitions_to_txn.handle),
     )
 }
 

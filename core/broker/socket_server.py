@@ -58,6 +58,7 @@ class SocketServer:
         self._broker.announce(self.endpoint)
         self._broker.flush_recovered()
         self._broker.group_log.load_all()
+        self._broker.transaction_log.load_all()
         loop.add_reader(self._listener.fileno(), self._accept)
         loop.call_later(_HOUSEKEEPING_SECONDS, self._housekeep)
 

@@ -94,6 +94,8 @@ class ClientConnection:
         self._transport = transport
         self._correlation_id = 0
         self._expected: deque[tuple[Api[Any, Any], int, int]] = deque()
+        self.features: dict[str, int] = {}
+        """What the cluster has finalized, by level."""
         self._versions = self._negotiate()
 
     def _negotiate(self) -> dict[int, tuple[int, int]]:
@@ -105,6 +107,7 @@ class ClientConnection:
             except MalformedMessageError:
                 continue  # a broker that does not know the version may answer in version 0
             if response.error_code == ErrorCode.NONE:
+                self.features = {f.name: f.max_version_level for f in response.finalized_features}
                 return {a.api_key: (a.min_version, a.max_version) for a in response.api_keys}
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the broker and plog share no version of ApiVersions")
 

@@ -70,6 +70,10 @@ class KafkaClient:
         self.cluster_id: str | None = None
         self.any_connection()
 
+    def another(self) -> KafkaClient:
+        """A client of the same cluster, with connections of its own."""
+        return KafkaClient(self._bootstrap, self._connect)
+
     # --- connections
 
     def any_connection(self) -> ClientConnection:

@@ -37,13 +37,17 @@ _MAX_REQUEST_BYTES = 1024 * 1024
 _LAST_OF_TV1 = 11
 """Of Produce: from the next version on, brokers take a partition into its transaction by themselves (KIP-890)."""
 
+_RETRIABLE = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS}
+"""A transaction that ended a moment ago may still be at it."""
+
 
 class ProducerIdentity(NamedTuple):
-    """Who writes in a transaction."""
+    """Who writes in a transaction, of transactions of which version (transaction.version)."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
+    version: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +120,10 @@ class Producer:
         self._known_to_broker: set[int] = set()
         self._producer_id, self._producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
         self._transactional_id: str | None = None
+        self._last_version = PRODUCE.versions.last
         if transaction is not None:
-            self._transactional_id, self._producer_id, self._producer_epoch = transaction
+            self._transactional_id, self._producer_id, self._producer_epoch, version = transaction
+            self._last_version = PRODUCE.versions.last if version > 1 else _LAST_OF_TV1
         elif acks == ACKS_ALL:
             self._initialize()
 
@@ -214,8 +220,7 @@ class Producer:
         self._in_flight.append(_InFlight(node_id, batches))
         try:
             connection = self._client.connection_to(node_id)
-            is_transactional = self._transactional_id is not None
-            connection.send(PRODUCE, request, at_most=_LAST_OF_TV1 if is_transactional else PRODUCE.versions.last)
+            connection.send(PRODUCE, request, at_most=self._last_version)
             if self._acks == 0:
                 connection.expect_no_answer()
                 self._in_flight.pop()
@@ -260,7 +265,7 @@ class Producer:
         if error.code is ErrorCode.MESSAGE_TOO_LARGE and all(b.count > 1 for b in failed):
             self._send_again(error, failed=[half for batch in failed for half in self._split(batch)])
             return
-        fatal = [b for b in failed if errors[b.partition].code not in RETRIABLE]
+        fatal = [b for b in failed if errors[b.partition].code not in _RETRIABLE]
         if fatal:
             self._drain()
             raise RecordRefusedError(errors[fatal[0].partition], int(fatal[0].rows[0]))

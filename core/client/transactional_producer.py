@@ -6,14 +6,15 @@
     AddOffsetsToTxn, TxnOffsetCommit
     EndTxn                    commit or abort
 
-The protocol is that of transaction.version 1 (KIP-98), which every broker since 0.11 speaks. A transaction that is
-`prepared` has all its records on the brokers, and may be ended by another process.
+This is the protocol of transaction.version 1 (KIP-98), which every broker since 0.11 speaks. In that of version 2
+(KIP-890), taken where the cluster has it, the brokers do the adding by themselves, and EndTxn gives the producer its
+next epoch. A transaction that is `prepared` has all its records on the brokers, and may be ended by another process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.client.client_connection import ClientConnection
 from core.client.coordinator import CoordinatorType, at_coordinator, ensure_success, patiently
@@ -23,6 +24,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError
 from core.common.topic_partition import TopicPartition
 from core.protocol.api import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT
+from core.protocol.message import MAX_VERSION
 from core.protocol.schema.add_offsets_to_txn import AddOffsetsToTxnRequest
 from core.protocol.schema.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from core.protocol.schema.end_txn import EndTxnRequest
@@ -38,6 +40,9 @@ _LAST_ADD_PARTITIONS = 3
 _LAST_END_TXN = 4
 _LAST_TXN_OFFSET_COMMIT = 4
 """The last versions that clients of transaction.version 1 send."""
+
+_NEWEST = 2
+"""The transaction.version of KIP-890."""
 
 _SECONDS = 60.0
 _PAUSE_SECONDS = 0.02
@@ -56,9 +61,10 @@ class TransactionalProducer:
         transactional_id: str,
         *,
         timeout_ms: int = TRANSACTION_TIMEOUT_MS,
+        transaction_version: int = _NEWEST,
         **options: Any,
     ) -> None:
-        """`options` as of `Producer`."""
+        """`transaction_version`: at most. `options` as of `Producer`."""
         self._client = connect()  # for records; answers of the other don't mix with theirs
         self._control = connect()
         self._options = options
@@ -70,7 +76,8 @@ class TransactionalProducer:
         def ask(connection: ClientConnection) -> ProducerIdentity:
             answer = connection.call(INIT_PRODUCER_ID, request)
             ensure_success(answer.error_code, transactional_id)
-            return ProducerIdentity(transactional_id, answer.producer_id, answer.producer_epoch)
+            version = min(transaction_version, _version_of(connection))
+            return ProducerIdentity(transactional_id, answer.producer_id, answer.producer_epoch, version)
 
         self.identity: ProducerIdentity = _persistently(
             self._control, CoordinatorType.TRANSACTION, transactional_id, ask
@@ -89,14 +96,20 @@ class TransactionalProducer:
         """As `Producer.send`, into the transaction, which begins with the first."""
         partition = TopicPartition(topic, records.partition)
         if partition not in self._partitions:
-            self._add_partition(partition)
+            if self.identity.version < _NEWEST:
+                self._add_partition(partition)
+            self._partitions.add(partition)
         if topic not in self._producers:
             self._producers[topic] = Producer(self._client, topic, transaction=self.identity, **self._options)
         self._producers[topic].send(records)
 
+    def to(self, topic: str) -> TopicTransaction:
+        """What `Producer` is for the topic, within the transaction."""
+        return TopicTransaction(self, topic)
+
     def _add_partition(self, partition: TopicPartition) -> None:
         topics = [AddPartitionsToTxnTopic(partition.topic, [partition.partition])]
-        request = AddPartitionsToTxnRequest([], *self.identity, topics)
+        request = AddPartitionsToTxnRequest([], *self.identity[:3], topics)
 
         def ask(connection: ClientConnection) -> None:
             answer = connection.call(ADD_PARTITIONS_TO_TXN, request, at_most=_LAST_ADD_PARTITIONS)
@@ -105,12 +118,16 @@ class TransactionalProducer:
                     ensure_success(result.partition_error_code, str(partition))
 
         _persistently(self._control, CoordinatorType.TRANSACTION, self.identity.transactional_id, ask)
-        self._partitions.add(partition)
 
     def send_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
         """Commits the group's offsets with the transaction."""
         add_offsets(self._control, self.identity, group_id, offsets, metadata)
         self._has_offsets = True
+
+    @property
+    def acknowledged(self) -> int:
+        """How many records of the transaction are on the brokers."""
+        return sum(producer.acknowledged for producer in self._producers.values())
 
     # --- its end
 
@@ -132,7 +149,10 @@ class TransactionalProducer:
 
     def _end(self, *, is_commit: bool) -> None:
         if self.is_open:
-            end_transaction(self._control, self.identity, is_commit=is_commit)
+            following = end_transaction(self._control, self.identity, is_commit=is_commit)
+            if following != self.identity:
+                self._producers.clear()  # its sequences begin anew
+            self.identity = following
         self._partitions.clear()
         self._has_offsets = False
 
@@ -140,6 +160,23 @@ class TransactionalProducer:
         """Leaves a transaction that is open to its timeout, or to who comes next under the id."""
         self._client.close()
         self._control.close()
+
+
+class TopicTransaction(NamedTuple):
+    """A topic within a transaction; as `Producer`."""
+
+    producer: TransactionalProducer
+    topic: str
+
+    def send(self, records: RecordsToSend) -> None:
+        self.producer.send(self.topic, records)
+
+    def flush(self) -> None:
+        self.producer.prepare()
+
+    @property
+    def acknowledged(self) -> int:
+        return self.producer.acknowledged
 
 
 def add_offsets(
@@ -150,22 +187,24 @@ def add_offsets(
     metadata: str = "",
 ) -> None:
     """Offsets of a group into a transaction, which may have been prepared by another process."""
-    request = AddOffsetsToTxnRequest(*identity, group_id)
+    transactional_id, producer_id, epoch, version = identity
+    request = AddOffsetsToTxnRequest(transactional_id, producer_id, epoch, group_id)
 
     def add(connection: ClientConnection) -> None:
         ensure_success(connection.call(ADD_OFFSETS_TO_TXN, request).error_code, group_id)
 
-    _persistently(client, CoordinatorType.TRANSACTION, identity.transactional_id, add)
+    if version < _NEWEST:
+        _persistently(client, CoordinatorType.TRANSACTION, transactional_id, add)
     topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
     for partition, offset in offsets.items():
         entry = TxnOffsetCommitRequestPartition(partition.partition, offset, committed_metadata=metadata)
         topics.setdefault(partition.topic, []).append(entry)
-    transactional_id, producer_id, epoch = identity
     wanted = [TxnOffsetCommitRequestTopic(name, partitions) for name, partitions in topics.items()]
     commit = TxnOffsetCommitRequest(transactional_id, group_id, producer_id, epoch, topics=wanted)
 
     def ask(connection: ClientConnection) -> None:
-        answer = connection.call(TXN_OFFSET_COMMIT, commit, at_most=_LAST_TXN_OFFSET_COMMIT)
+        last = MAX_VERSION if version >= _NEWEST else _LAST_TXN_OFFSET_COMMIT
+        answer = connection.call(TXN_OFFSET_COMMIT, commit, at_most=last)
         for topic in answer.topics:
             for result in topic.partitions:
                 ensure_success(result.error_code, f"{topic.name}-{result.partition_index}")
@@ -173,22 +212,33 @@ def add_offsets(
     _persistently(client, CoordinatorType.GROUP, group_id, ask)
 
 
-def end_transaction(client: KafkaClient, identity: ProducerIdentity, *, is_commit: bool) -> None:
-    """Ends a transaction that was prepared. KafkaError (PRODUCER_FENCED, INVALID_TXN_STATE) where it is not there any
-    more.
+def end_transaction(client: KafkaClient, identity: ProducerIdentity, *, is_commit: bool) -> ProducerIdentity:
+    """Ends a transaction that was prepared; gives the producer as it is for the next one. KafkaError (PRODUCER_FENCED,
+    INVALID_TXN_STATE) where it is not there any more.
     """
-    _persistently(
+    following: ProducerIdentity = _persistently(
         client,
         CoordinatorType.TRANSACTION,
         identity.transactional_id,
         lambda connection: _end(connection, identity, is_commit=is_commit),
     )
+    return following
 
 
-def _end(connection: ClientConnection, identity: ProducerIdentity, *, is_commit: bool) -> None:
-    request = EndTxnRequest(*identity, committed=is_commit)
-    answer = connection.call(END_TXN, request, at_most=_LAST_END_TXN)
-    ensure_success(answer.error_code, identity.transactional_id)
+def _end(connection: ClientConnection, identity: ProducerIdentity, *, is_commit: bool) -> ProducerIdentity:
+    transactional_id, producer_id, epoch, version = identity
+    request = EndTxnRequest(transactional_id, producer_id, epoch, is_commit)
+    answer = connection.call(END_TXN, request, at_most=MAX_VERSION if version >= _NEWEST else _LAST_END_TXN)
+    ensure_success(answer.error_code, transactional_id)
+    if version < _NEWEST:
+        return identity
+    return ProducerIdentity(transactional_id, answer.producer_id, answer.producer_epoch, version)
+
+
+def _version_of(connection: ClientConnection) -> int:
+    """Of the transactions that the cluster has (transaction.version), and its broker and plog both speak."""
+    is_finalized = connection.features.get("transaction.version", 0) >= _NEWEST
+    return _NEWEST if is_finalized and connection.version_of(END_TXN) > _LAST_END_TXN else 1
 
 
 def _persistently(client: KafkaClient, type_: CoordinatorType, key: str, ask: Callable[[ClientConnection], Any]) -> Any:

@@ -45,6 +45,7 @@ METADATA_VERSION = 30
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     "metadata.version": (7, METADATA_VERSION),
     "group.version": (0, 1),
+    "transaction.version": (0, 2),
 }
 """Feature -> (lowest, highest level) that this broker can work at; a feature is added when plog has it."""
 
@@ -328,6 +329,32 @@ class Controller:
         records = [ConfigRecord(resource_type, name, key, value) for key, value in changes.items()]
         if records:
             self._log.append(records)
+
+    # --- features
+
+    def ensure_feature_may_be(self, name: str, level: int, *, is_upgrade: bool) -> None:
+        """KafkaError(INVALID_UPDATE_VERSION) unless the feature can go to that level, up or down as is said."""
+        lowest, highest = SUPPORTED_FEATURES.get(name, (0, 0))
+        current = self.image.features.get(name, 0)
+        problem = None
+        if name not in SUPPORTED_FEATURES or not lowest <= level <= highest:
+            problem = f"this broker supports levels {lowest} to {highest}"
+        elif is_upgrade and level < current:
+            problem = f"it is {current}, which a downgrade only lowers"
+        elif not is_upgrade and level > current:
+            problem = f"it is {current}, which an upgrade only raises"
+        elif name == "metadata.version" and level < current:
+            problem = f"it is {current}, and the metadata may hold what lower ones do not know"
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{name} can't be set to {level}: {problem}")
+
+    def set_features(self, levels: Mapping[str, int]) -> None:
+        """Finalizes those that change; checked by `ensure_feature_may_be`."""
+        changed = [
+            FeatureLevelRecord(n, level) for n, level in levels.items() if self.image.features.get(n, 0) != level
+        ]
+        if changed:
+            self._log.append(changed)
 
     # --- producer ids
 

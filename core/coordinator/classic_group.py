@@ -643,6 +643,13 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         self._expect_heartbeat(member)
 
+    def ensure_may_commit_in_transaction(self, member_id: str, instance_id: str | None, generation_id: int) -> None:
+        """KafkaError unless it is a member of this generation; somebody outside may while the group is empty."""
+        if generation_id < 0 and self.state == GroupState.EMPTY:
+            return
+        self._validated(member_id, instance_id)
+        self._ensure_generation(generation_id)
+
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member reads the topic, or may: where that can't be told it is said to."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:

@@ -172,6 +172,24 @@ class ConsumerGroup:
                 return
         self.ensure_member(member_id, epoch)
 
+    def ensure_may_commit_in_transaction(
+        self,
+        member_id: str,
+        instance_id: str | None,  # noqa: ARG002 - as of classic groups
+        epoch: int,
+    ) -> None:
+        """KafkaError (ILLEGAL_GENERATION for another epoch) unless it is a member, of its epoch; somebody outside may
+        while the group is empty.
+        """
+        if epoch < 0 and not self.members:
+            return
+        try:
+            self.ensure_member(member_id, epoch)
+        except KafkaError as error:
+            if error.code is ErrorCode.STALE_MEMBER_EPOCH:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
+            raise
+
     # --- ConsumerGroupHeartbeat
 
     def heartbeat(self, request: ConsumerGroupHeartbeatRequest, client: ClientInfo) -> ConsumerGroupHeartbeatResponse:

@@ -7,6 +7,7 @@ org.apache.kafka.coordinator.group.{GroupCoordinatorShard,GroupMetadataManager,O
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -47,7 +48,7 @@ from core.protocol.schema.heartbeat import HeartbeatRequest
 from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupResponse
 from core.protocol.schema.leave_group import MemberIdentity, MemberResponse
 from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupResponse
-from core.records.record_batch import NO_PRODUCER_ID
+from core.records.record_batch import NO_PRODUCER_ID, ProducerIdAndEpoch
 
 _log = logging.getLogger("plog.groups")
 
@@ -56,17 +57,28 @@ _FIRST_JOIN_VERSION_THAT_NEEDS_AN_ID = 4
 _FIRST_JOIN_VERSION_THAT_SKIPS = 9
 
 Offsets = dict[TopicPartition, CommittedOffset]
+_Transaction = tuple[int, int]  # the partition of __consumer_offsets that it wrote to, and its producer's id
 Group = ClassicGroup | ConsumerGroup
 
 
 class OffsetCommit(NamedTuple):
-    """A wish to keep offsets: a member's, or (generation -1) somebody's from outside."""
+    """A wish to keep offsets: a member's, or (generation -1) somebody's from outside; at the end of a producer's
+    transaction where one is named.
+    """
 
     group_id: str
     member_id: str
     group_instance_id: str | None
     generation_id: int
     offsets: Offsets
+    producer: ProducerIdAndEpoch | None = None
+
+
+class _PendingOffset(NamedTuple):
+    """Written in a transaction that is open; `order` counts such records as the log has them."""
+
+    order: int
+    committed: CommittedOffset | None
 
 
 class GroupCoordinator:
@@ -79,7 +91,8 @@ class GroupCoordinator:
         self.groups: dict[str, Group] = {}
         self._environment = environment
         self._offsets: dict[str, Offsets] = {}
-        self._pending: dict[int, list[tuple[str, TopicPartition, CommittedOffset | None]]] = defaultdict(list)
+        self._pending: dict[_Transaction, dict[tuple[str, TopicPartition], _PendingOffset]] = defaultdict(dict)
+        self._order = itertools.count()
 
     # --- what the log says
 
@@ -100,7 +113,7 @@ class GroupCoordinator:
             partition = TopicPartition(read_key.topic, read_key.partition)
             committed = committed_offset(read_value) if isinstance(read_value, OffsetCommitValue) else None
             if producer_id >= 0:
-                self._pending[producer_id].append((read_key.group, partition, committed))
+                self._hold(read_key.group, partition, committed, producer_id)
             else:
                 self._take_up(read_key.group, partition, committed)
             return read_key.group
@@ -123,10 +136,20 @@ class GroupCoordinator:
                 group.replay(key, None)
         return group_id
 
-    def replay_end_of_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        for group_id, partition, committed in self._pending.pop(producer_id, ()):
+    def replay_end_of_transaction(self, number: int, producer_id: int, *, is_commit: bool) -> None:
+        """Of what the producer's transaction wrote to that partition of __consumer_offsets."""
+        for (group_id, partition), pending in self._pending.pop((number, producer_id), {}).items():
             if is_commit:
-                self._take_up(group_id, partition, committed)
+                self._take_up(group_id, partition, pending.committed, pending.order)
+
+    def _hold(
+        self, group_id: str, partition: TopicPartition, committed: CommittedOffset | None, producer_id: int
+    ) -> None:
+        """Until the transaction ends; the group is there from now on."""
+        if group_id not in self.groups:
+            self._classic_group(group_id)
+        number = self._environment.number_of(group_id)
+        self._pending[number, producer_id][group_id, partition] = _PendingOffset(next(self._order), committed)
 
     def begin(self, group_ids: Iterable[str]) -> None:
         """All that the log says of these groups is known: time runs for their members."""
@@ -149,7 +172,16 @@ class GroupCoordinator:
             made.downgrade = lambda leaving: self._downgrade(made, leaving)
         return group
 
-    def _take_up(self, group_id: str, partition: TopicPartition, committed: CommittedOffset | None) -> None:
+    def _take_up(
+        self, group_id: str, partition: TopicPartition, committed: CommittedOffset | None, order: int | None = None
+    ) -> None:
+        """Of two offsets the one that the log has later counts: what open transactions wrote before this one (before
+        its `order`, now where it is of no transaction) never will.
+        """
+        for pending in self._pending.values():
+            known = pending.get((group_id, partition))
+            if known is not None and (order is None or known.order < order):
+                del pending[group_id, partition]
         offsets = self._offsets.setdefault(group_id, {})
         if committed is None:
             offsets.pop(partition, None)
@@ -355,18 +387,29 @@ class GroupCoordinator:
         self._environment.ensure_loaded(commit.group_id)  # Kafka takes offsets of the group "" from outside
         group = self.groups.get(commit.group_id)
         if group is not None:
-            group.ensure_may_commit(commit.member_id, commit.group_instance_id, commit.generation_id, commit.offsets)
+            self._ensure_may_commit(group, commit)
         elif commit.generation_id >= 0:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         longest = self._environment.config.offset_metadata_max_bytes
         kept = {p: c for p, c in commit.offsets.items() if len(c.metadata) <= longest}
         if kept:
-            self._environment.write(
-                commit.group_id, [offset_commit_record(commit.group_id, p, c) for p, c in kept.items()]
-            )
+            records = [offset_commit_record(commit.group_id, p, c) for p, c in kept.items()]
+            self._environment.write(commit.group_id, records, commit.producer)
         for partition, committed in kept.items():
-            self._take_up(commit.group_id, partition, committed)
+            if commit.producer is not None:
+                self._hold(commit.group_id, partition, committed, commit.producer.producer_id)
+            else:
+                self._take_up(commit.group_id, partition, committed)
         return {p: ErrorCode.NONE if p in kept else ErrorCode.OFFSET_METADATA_TOO_LARGE for p in commit.offsets}
+
+    def _ensure_may_commit(self, group: Group, commit: OffsetCommit) -> None:
+        """KafkaError as of the groups. A producer's offsets need not say which member read what it wrote; where they
+        do (KIP-447), it must be one of this generation, which may still wait for its assignment.
+        """
+        if commit.producer is None:
+            group.ensure_may_commit(commit.member_id, commit.group_instance_id, commit.generation_id, commit.offsets)
+        elif commit.generation_id >= 0 or commit.member_id or commit.group_instance_id is not None:
+            group.ensure_may_commit_in_transaction(commit.member_id, commit.group_instance_id, commit.generation_id)
 
     def offsets(
         self, group_id: str, member_id: str | None = None, member_epoch: int = -1
@@ -387,7 +430,11 @@ class GroupCoordinator:
 
     def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
         """Whether a transaction that is still open wrote an offset of the partition."""
-        return any((group_id, partition) == written[:2] for pending in self._pending.values() for written in pending)
+        return any((group_id, partition) in pending for pending in self._pending.values())
+
+    def _pending_partitions(self, group_id: str) -> set[TopicPartition]:
+        """Of which transactions that are open wrote offsets."""
+        return {partition for pending in self._pending.values() for group, partition in pending if group == group_id}
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
         """Forgets how far the group has read of partitions that no member reads. KafkaError where nothing may be."""
@@ -439,10 +486,11 @@ class GroupCoordinator:
         group = self._existing(group_id)
         if group.state != GroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-        partitions = list(self._offsets.get(group_id, {}))
+        partitions = self._offsets.get(group_id, {}).keys() | self._pending_partitions(group_id)
         records: list[GroupRecord] = [offset_tombstone(group_id, partition) for partition in partitions]
         self._environment.write(group_id, [*records, *_tombstones(group)])
-        self._offsets.pop(group_id, None)
+        for partition in partitions:
+            self._take_up(group_id, partition, None)
         self._forget(group_id)
 
     def forget_all(self) -> None:
@@ -455,8 +503,9 @@ class GroupCoordinator:
 
     def on_topic_deleted(self, topic: str) -> None:
         """Offsets of its partitions mean nothing any more."""
-        for group_id, offsets in list(self._offsets.items()):
-            self._try_to_remove(group_id, [partition for partition in offsets if partition.topic == topic])
+        for group_id in list(self.groups):
+            partitions = self._offsets.get(group_id, {}).keys() | self._pending_partitions(group_id)
+            self._try_to_remove(group_id, [partition for partition in partitions if partition.topic == topic])
 
     def expire(self) -> None:
         """Forgets offsets that nobody needed for `offsets.retention.minutes`, and empty groups that have none left.
@@ -467,9 +516,10 @@ class GroupCoordinator:
         now_ms = self._environment.now_ms()
         for group_id, group in list(self.groups.items()):
             offsets = self._offsets.get(group_id, {})
-            expired = [p for p, committed in offsets.items() if self._is_expired(group, p, committed, now_ms)]
+            pending = self._pending_partitions(group_id)
+            expired = [p for p, c in offsets.items() if p not in pending and self._is_expired(group, p, c, now_ms)]
             self._try_to_remove(group_id, expired)
-            if group.state == GroupState.EMPTY and group_id not in self._offsets:
+            if group.state == GroupState.EMPTY and group_id not in self._offsets and not pending:
                 try:
                     self._environment.write(group_id, _tombstones(group))
                 except KafkaError as error:

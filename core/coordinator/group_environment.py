@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from core.cluster.metadata_image import TopicImage
 from core.common.deferred import TimerHandle
 from core.coordinator.group_records import GroupRecord
+from core.records.record_batch import ProducerIdAndEpoch
 
 
 class ClientInfo(NamedTuple):
@@ -66,5 +67,11 @@ class GroupEnvironment(Protocol):
         COORDINATOR_NOT_AVAILABLE where it can't be.
         """
 
-    def write(self, group_id: str, records: list[GroupRecord]) -> None:
-        """Appends to the group's partition of __consumer_offsets; KafkaError where that can't be, nothing written."""
+    def number_of(self, group_id: str) -> int:
+        """The group's partition of __consumer_offsets."""
+        ...
+
+    def write(self, group_id: str, records: list[GroupRecord], producer: ProducerIdAndEpoch | None = None, /) -> None:
+        """Appends to the group's partition of __consumer_offsets, in the transaction of that producer where one is
+        given. KafkaError where that can't be, nothing written.
+        """

@@ -100,7 +100,7 @@ def offset_commit_record(group_id: str, partition: TopicPartition, committed: Co
     version = _OFFSET_COMMIT_VERSION
     if committed.expire_timestamp != -1:  # only the oldest frame has a place for it
         value.expire_timestamp, version = committed.expire_timestamp, 1
-    return GroupRecord(_offset_key(group_id, partition), _value(value, version))
+    return GroupRecord(_offset_key(group_id, partition), record_value(value, version))
 
 
 def offset_tombstone(group_id: str, partition: TopicPartition) -> GroupRecord:
@@ -108,16 +108,16 @@ def offset_tombstone(group_id: str, partition: TopicPartition) -> GroupRecord:
 
 
 def group_metadata_record(group_id: str, value: schema.GroupMetadataValue) -> GroupRecord:
-    return GroupRecord(_key(schema.GroupMetadataKey(group_id)), _value(value, _GROUP_METADATA_VERSION))
+    return GroupRecord(record_key(schema.GroupMetadataKey(group_id)), record_value(value, _GROUP_METADATA_VERSION))
 
 
 def group_tombstone(group_id: str) -> GroupRecord:
-    return GroupRecord(_key(schema.GroupMetadataKey(group_id)), None)
+    return GroupRecord(record_key(schema.GroupMetadataKey(group_id)), None)
 
 
 def consumer_group_record(key: Message, value: Message | None = None) -> GroupRecord:
     """Of the consumer protocol's records, all of which are written in version 0; without a value one that deletes."""
-    return GroupRecord(_key(key), None if value is None else _value(value, 0))
+    return GroupRecord(record_key(key), None if value is None else record_value(value, 0))
 
 
 def committed_offset(value: schema.OffsetCommitValue) -> CommittedOffset:
@@ -132,12 +132,14 @@ def committed_offset(value: schema.OffsetCommitValue) -> CommittedOffset:
 
 
 def _offset_key(group_id: str, partition: TopicPartition) -> bytes:
-    return _key(schema.OffsetCommitKey(group_id, partition.topic, partition.partition))
+    return record_key(schema.OffsetCommitKey(group_id, partition.topic, partition.partition))
 
 
-def _key(message: Message) -> bytes:
+def record_key(message: Message) -> bytes:
+    """The bytes of a coordinator's record that hold the message: its type in front."""
     return _INT16.pack(schema_of(type(message)).api_key) + codec(type(message), 0).encode(message)
 
 
-def _value(message: Message, version: int) -> bytes:
+def record_value(message: Message, version: int) -> bytes:
+    """Likewise, the version in front."""
     return _INT16.pack(version) + codec(type(message), version).encode(message)

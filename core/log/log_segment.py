@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -288,9 +291,11 @@ class LogSegment:
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Those that overlap the range, and whether later segments hold no more of them."""
+        entries = self.transaction_index.entries()
         found = []
-        for aborted in self.transaction_index.entries():
-            if aborted.last_offset >= start_offset and aborted.first_offset < end_offset:
+        first = bisect_left(entries, start_offset, key=attrgetter("last_offset"))
+        for aborted in islice(entries, first, None):
+            if aborted.first_offset < end_offset:
                 found.append(aborted)
             if aborted.last_stable_offset >= end_offset:
                 return found, True

@@ -38,6 +38,7 @@ from core.log.open_files import OpenFiles
 from core.log.producer_state import BatchMetadata
 from core.log.producer_state_manager import ProducerStateManager
 from core.log.segment_swap import swap_files
+from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import (
     NO_TIMESTAMP,
     RecordBatch,
@@ -148,7 +149,9 @@ class PartitionLog:
         now_ms = self._clock.now_ms()
         config = self._config
         batch = validate_batch(batch, config, from_client=from_client, now_ms=now_ms)
-        if batch.producer_id >= 0 and from_client:
+        if batch.producer_id >= 0 and not from_client:
+            self._ensure_epoch(batch)
+        elif batch.producer_id >= 0:
             known = self._find_duplicate(batch)
             if known is not None:
                 return AppendResult(
@@ -169,6 +172,15 @@ class PartitionLog:
         if known is None:
             state.ensure_may_append(batch)
         return known
+
+    def _ensure_epoch(self, batch: RecordBatch) -> None:
+        """KafkaError where a coordinator's batch, of records or a marker, is of a producer who is fenced."""
+        state = self.producers.state_of(batch.producer_id)
+        marker = read_end_transaction_marker(batch.records()[0]) if batch.is_control else None
+        if marker is not None:
+            state.ensure_may_end(batch, marker)
+        else:
+            state.ensure_epoch(batch)
 
     def _append(self, batch: RecordBatch, now_ms: int) -> None:
         if batch.size_bytes > self._config.segment_bytes:

@@ -102,6 +102,10 @@ class ProducerState:
             NO_OFFSET if first is None else first,
         )
 
+    def is_in_transaction(self, producer_epoch: int) -> bool:
+        """Whether it has one open here in that epoch."""
+        return self.current_txn_first_offset is not None and self.producer_epoch == producer_epoch
+
     @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
@@ -118,12 +122,7 @@ class ProducerState:
 
     def ensure_may_append(self, batch: RecordBatch) -> None:
         """KafkaError where a client's batch does not follow what is known of its producer."""
-        if batch.producer_epoch < self.producer_epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"epoch of producer {self.producer_id} is {batch.producer_epoch}, "
-                f"smaller than the last seen epoch {self.producer_epoch}",
-            )
+        self.ensure_epoch(batch)
         if batch.producer_epoch != self.producer_epoch:
             if batch.base_sequence != 0 and self.producer_epoch != NO_PRODUCER_EPOCH:
                 raise self._out_of_order(batch, "a new epoch starts at sequence 0")
@@ -134,6 +133,32 @@ class ProducerState:
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {self.producer_id} wrote outside its open transaction, "
                 f"which began at offset {self.current_txn_first_offset}",
+            )
+
+    def ensure_begins_at_zero(self, batch: RecordBatch) -> None:
+        """KafkaError where nothing is known of the producer, and its batch is not its first one here: what clients of
+        transaction.version 2 send late must not begin anything.
+        """
+        if self.producer_epoch == NO_PRODUCER_EPOCH and batch.base_sequence != 0:
+            raise self._out_of_order(batch, "nothing is known of it here, so that it starts at 0")
+
+    def ensure_may_end(self, batch: RecordBatch, marker: EndTransactionMarker) -> None:
+        """KafkaError where a marker is of an epoch, or of a coordinator, that is over."""
+        self.ensure_epoch(batch)
+        if marker.coordinator_epoch < self.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"a marker of coordinator epoch {marker.coordinator_epoch} for producer {self.producer_id}, "
+                f"whose last one was of {self.coordinator_epoch}",
+            )
+
+    def ensure_epoch(self, batch: RecordBatch) -> None:
+        """KafkaError(INVALID_PRODUCER_EPOCH) where the producer has a later epoch already."""
+        if batch.producer_epoch < self.producer_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"epoch of producer {self.producer_id} is {batch.producer_epoch}, "
+                f"smaller than the last seen epoch {self.producer_epoch}",
             )
 
     def _follows(self, first_sequence: int) -> bool:

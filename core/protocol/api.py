@@ -32,6 +32,7 @@ from core.protocol.schema.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
+from core.protocol.schema.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from core.protocol.schema.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from core.protocol.schema.end_txn import EndTxnRequest, EndTxnResponse
 from core.protocol.schema.fetch import FetchRequest, FetchResponse
@@ -51,6 +52,7 @@ from core.protocol.schema.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from core.protocol.schema.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from core.protocol.schema.metadata import MetadataRequest, MetadataResponse
 from core.protocol.schema.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from core.protocol.schema.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -59,6 +61,8 @@ from core.protocol.schema.offset_for_leader_epoch import OffsetForLeaderEpochReq
 from core.protocol.schema.produce import ProduceRequest, ProduceResponse
 from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupResponse
 from core.protocol.schema.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from core.protocol.schema.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from core.protocol.schema.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")
@@ -135,3 +139,7 @@ LIST_CONFIG_RESOURCES = Api(74, "ListConfigResources", ListConfigResourcesReques
 DESCRIBE_TOPIC_PARTITIONS = Api(
     75, "DescribeTopicPartitions", DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 )
+WRITE_TXN_MARKERS = Api(27, "WriteTxnMarkers", WriteTxnMarkersRequest, WriteTxnMarkersResponse)
+DESCRIBE_TRANSACTIONS = Api(65, "DescribeTransactions", DescribeTransactionsRequest, DescribeTransactionsResponse)
+LIST_TRANSACTIONS = Api(66, "ListTransactions", ListTransactionsRequest, ListTransactionsResponse)
+UPDATE_FEATURES = Api(57, "UpdateFeatures", UpdateFeaturesRequest, UpdateFeaturesResponse)

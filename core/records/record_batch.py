@@ -24,6 +24,7 @@ Source: org.apache.kafka.common.record.DefaultRecordBatch, KIP-98, KIP-534 (dele
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.records.checksum import crc32c
@@ -54,6 +55,14 @@ NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
 NO_PARTITION_LEADER_EPOCH = -1
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """A producer, and which of those that had its id one after the other."""
+
+    producer_id: int
+    epoch: int
+
 
 _CODECS = tuple(CompressionType)
 _INT64 = struct.Struct(">q")

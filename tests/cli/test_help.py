@@ -18,6 +18,7 @@ SUBCOMMANDS = {
     "topic": ["create", "list", "describe", "alter", "delete-records", "delete"],
     "config": ["list", "describe", "alter"],
     "group": ["list", "describe", "reset-offsets", "delete", "delete-offsets"],
+    "transaction": ["list", "describe", "find-hanging", "abort"],
 }
 WITH_EXAMPLE = [
     *([c] for c in COMMANDS if c not in SUBCOMMANDS),
@@ -45,7 +46,7 @@ def test_help_has_an_example_of_the_command(command: list[str]) -> None:
     assert " ".join(["plog", *command]) in example_of(command)
 
 
-@pytest.mark.parametrize("command", [[], ["topic"], ["group"], ["config"]])
+@pytest.mark.parametrize("command", [[], ["topic"], ["group"], ["config"], ["transaction"]])
 def test_a_group_without_a_command_shows_its_help(command: list[str]) -> None:
     done = run_plog(*command)
     assert done.returncode == 2

@@ -154,3 +154,11 @@ def test_an_address_that_is_taken(server: Watched, tmp_path: Path) -> None:
     assert done.returncode == 3
     assert b"for metrics: address already in use" in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+def test_transactions_are_counted(server: Watched) -> None:
+    done = call_plog("produce", "tx", "--transactional-id", "x", "--bootstrap-server", server.address, stdin=b"a\n")
+    assert done.returncode == 0
+    metrics = server.metrics()
+    assert metrics["plog_transaction_coordinator_transactionalids", ("CompleteCommit",)] == 1
+    assert metrics["kafka_server_replicamanager_produceridcount", ()] >= 1

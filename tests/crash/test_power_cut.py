@@ -6,11 +6,7 @@ import os
 import random
 import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from core.log.partition_log import PartitionLog
 from tests.crash.scenario import Scenario, broker_life, seen_life
@@ -21,14 +17,6 @@ SAMPLES = int(os.environ.get("PLOG_CRASH_SAMPLES", "2"))
 """Power cuts tried after each operation; `scripts/torture` tries more."""
 
 SUBSETS_UP_TO = int(os.environ.get("PLOG_CRASH_SUBSETS", "2"))
-
-
-@pytest.fixture
-def scratch() -> Iterator[Path]:
-    """A folder in memory, where there is such a file system: thousands of states are written there."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="plog-crash-", dir=memory if memory.is_dir() else None) as directory:
-        yield Path(directory)
 
 
 def opened(disk: Disk, scratch: Path) -> Path:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from core.broker.group_log import partition_of
+from core.broker.coordinator_log import partition_of
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.coordinator.group_records import read_record

@@ -49,6 +49,22 @@ def spark() -> Iterator[SparkSession]:
     shutil.rmtree(scratch, ignore_errors=True)
 
 
+@pytest.fixture(scope="session", params=["kafka", "plog"])
+def transactional_server(request: pytest.FixtureRequest) -> KafkaServer | Server:
+    """Both of them: what holds of the one must hold of the other."""
+    server: KafkaServer | Server = request.getfixturevalue(f"transactional_{request.param}")
+    return server
+
+
+@pytest.fixture(scope="session")
+def transactional_plog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """As `transactional_kafka`."""
+    settings = ["num.partitions=3", "transaction.state.log.num.partitions=3", "offsets.topic.num.partitions=3"]
+    options = [option for setting in settings for option in ("--set", setting)]
+    with Server(tmp_path_factory.mktemp("plog") / "data", *options) as server:
+        yield server
+
+
 @pytest.fixture(scope="session")
 def transactional_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
     """A real Kafka whose topics have three partitions, and whose internal topics are small."""

@@ -143,8 +143,8 @@ def both_ways(spark: SparkSession, address: str) -> None:
 
 
 @pytest.fixture
-def kafka(transactional_kafka: KafkaServer) -> KafkaServer:
-    return transactional_kafka
+def kafka(transactional_server: KafkaServer | Server) -> KafkaServer | Server:
+    return transactional_server
 
 
 def committed(spark: SparkSession, address: str, topic: str, level: str = "read_committed") -> list[Any]:
@@ -174,7 +174,7 @@ def make_topic(address: str, name: str) -> None:
     client.close()
 
 
-def test_a_job_writes_all_or_nothing(spark: SparkSession, kafka: KafkaServer) -> None:
+def test_a_job_writes_all_or_nothing(spark: SparkSession, kafka: KafkaServer | Server) -> None:
     make_topic(kafka.address, "jobs")
     frame = spark.range(3000).repartition(3).selectExpr(
         "concat('k', id) key", "cast(id as string) value", "timestamp_millis(1700000000000 + id) timestamp",
@@ -201,7 +201,7 @@ def test_a_job_writes_all_or_nothing(spark: SparkSession, kafka: KafkaServer) ->
         frame.select("key").write.format("plog").mode("append").options(**writer).save()
 
 
-def test_a_stream_done_twice_counts_once(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
+def test_a_stream_done_twice_counts_once(spark: SparkSession, kafka: KafkaServer | Server, tmp_path: Path) -> None:
     """Its checkpoint loses the note of the last batch, as where the driver ends before it: the batch is done again."""
     make_topic(kafka.address, "stream")
     source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"

@@ -36,6 +36,7 @@ from core.spark.topic_replay import TopicReplay, write_lane
 from tests.support.kafka_server import KafkaServer
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
 from tests.support.oracle import requires_kafka
+from tests.support.server import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,8 +45,8 @@ pytestmark = [requires_kafka, pytest.mark.java]
 
 
 @pytest.fixture
-def kafka(transactional_kafka: KafkaServer) -> KafkaServer:
-    return transactional_kafka
+def kafka(transactional_server: KafkaServer | Server) -> KafkaServer | Server:
+    return transactional_server
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +66,12 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def connect(kafka: KafkaServer) -> KafkaClient:
+def connect(kafka: KafkaServer | Server) -> KafkaClient:
     return KafkaClient(parse_bootstrap(kafka.address))
 
 
 @pytest.fixture
-def topic(kafka: KafkaServer, request: pytest.FixtureRequest) -> str:
+def topic(kafka: KafkaServer | Server, request: pytest.FixtureRequest) -> str:
     name = "to-" + "".join(c if c.isalnum() else "-" for c in request.node.name)[-40:]
     with contextlib.closing(connect(kafka)) as client:
         Admin(client).create_topic(name, partitions=2)
@@ -101,7 +102,7 @@ def wanted(
     return found
 
 
-def in_topic(kafka: KafkaServer, topic: str) -> dict[int, list[tuple[int, bytes | None, bytes | None]]]:
+def in_topic(kafka: KafkaServer | Server, topic: str) -> dict[int, list[tuple[int, bytes | None, bytes | None]]]:
     with contextlib.closing(connect(kafka)) as client:
         partitions = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
         latest = dict.fromkeys(partitions, LATEST)
@@ -117,7 +118,7 @@ def in_topic(kafka: KafkaServer, topic: str) -> dict[int, list[tuple[int, bytes 
     return {number: [(r.timestamp, r.key, r.value) for r in found] for number, found in records.items()}
 
 
-def test_every_committed_record_once_in_order(kafka: KafkaServer, source: Path, topic: str) -> None:
+def test_every_committed_record_once_in_order(kafka: KafkaServer | Server, source: Path, topic: str) -> None:
     replay = TopicReplay(kafka.address, topic)
     lanes = replay.freeze(plan_of(source, topic))
     assert [len(lane.missing) > 5 for lane in lanes] == [True, True]
@@ -129,7 +130,7 @@ def test_every_committed_record_once_in_order(kafka: KafkaServer, source: Path, 
     assert in_topic(kafka, topic) == wanted(source)
 
 
-def test_a_job_of_sparks(spark: SparkSession, kafka: KafkaServer, source: Path, topic: str) -> None:
+def test_a_job_of_sparks(spark: SparkSession, kafka: KafkaServer | Server, source: Path, topic: str) -> None:
     replay = TopicReplay(kafka.address, topic)
     lanes = replay.freeze(plan_of(source, topic))
     replay.run(spark, lanes)
@@ -137,7 +138,7 @@ def test_a_job_of_sparks(spark: SparkSession, kafka: KafkaServer, source: Path, 
     assert [lane.missing for lane in replay.look(lanes)] == [[], []]
 
 
-def test_a_frozen_plan_holds_while_the_log_grows(kafka: KafkaServer, source: Path, topic: str) -> None:
+def test_a_frozen_plan_holds_while_the_log_grows(kafka: KafkaServer | Server, source: Path, topic: str) -> None:
     first = plan_of(source, topic)
     half = replace(first, ranges=tuple(r for r in first.ranges if r.end_offset < 1500))
     ends = {r.partition: r.end_offset for r in half.ranges}
@@ -150,7 +151,7 @@ def test_a_frozen_plan_holds_while_the_log_grows(kafka: KafkaServer, source: Pat
     assert in_topic(kafka, topic) == wanted(source, ends)
 
 
-def test_what_is_not_the_same_any_more(kafka: KafkaServer, source: Path, topic: str) -> None:
+def test_what_is_not_the_same_any_more(kafka: KafkaServer | Server, source: Path, topic: str) -> None:
     replay = TopicReplay(kafka.address, topic)
     plan = plan_of(source, topic)
     replay.freeze(replace(plan, topic_ids={"s": "AAAA"}))
@@ -163,11 +164,11 @@ def test_what_is_not_the_same_any_more(kafka: KafkaServer, source: Path, topic: 
         TopicReplay(kafka.address, "nope").freeze(plan)
 
 
-def test_a_task_that_is_killed_at_any_moment(kafka: KafkaServer, source: Path, topic: str) -> None:
+def test_a_task_that_is_killed_at_any_moment(kafka: KafkaServer | Server, source: Path, topic: str) -> None:
     """Again and again, until it is through."""
     replay = TopicReplay(kafka.address, topic)
     random = Random(topic)
-    kills = 0
+    kills, longest = 0, 1.2
     for turn in range(40):
         lanes = [lane for lane in replay.freeze(plan_of(source, topic, 500)) if lane.missing]
         if not lanes:
@@ -184,10 +185,12 @@ def test_a_task_that_is_killed_at_any_moment(kafka: KafkaServer, source: Path, t
             cwd=Path(__file__).parents[2],
         )
         with contextlib.suppress(subprocess.TimeoutExpired):
-            task.wait(random.uniform(0.5, 1.2))
+            task.wait(random.uniform(longest / 2, longest))
         if task.poll() is None:
             os.kill(task.pid, signal.SIGKILL)
             kills += 1
+        else:  # it was faster than the killer
+            longest *= 0.7
         task.wait()
     assert kills > 2
     assert in_topic(kafka, topic) == wanted(source)

@@ -22,6 +22,7 @@ from core.common.topic_partition import TopicPartition
 from core.records.compression import CompressionType
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import requires_kafka
+from tests.support.server import Server
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
@@ -29,12 +30,12 @@ T = [TopicPartition("t", 0), TopicPartition("t", 1)]
 
 
 @pytest.fixture
-def kafka(transactional_kafka: KafkaServer) -> KafkaServer:
-    return transactional_kafka
+def kafka(transactional_server: KafkaServer | Server) -> KafkaServer | Server:
+    return transactional_server
 
 
 @pytest.fixture
-def topic(kafka: KafkaServer, request: pytest.FixtureRequest) -> str:
+def topic(kafka: KafkaServer | Server, request: pytest.FixtureRequest) -> str:
     name = request.node.name.replace("[", "-").replace("]", "")
     client = connect(kafka)
     Admin(client).create_topic(name, partitions=2)
@@ -42,11 +43,11 @@ def topic(kafka: KafkaServer, request: pytest.FixtureRequest) -> str:
     return str(name)
 
 
-def connect(kafka: KafkaServer) -> KafkaClient:
+def connect(kafka: KafkaServer | Server) -> KafkaClient:
     return KafkaClient(parse_bootstrap(kafka.address))
 
 
-def producer_of(kafka: KafkaServer, transactional_id: str, **options: object) -> TransactionalProducer:
+def producer_of(kafka: KafkaServer | Server, transactional_id: str, **options: object) -> TransactionalProducer:
     return TransactionalProducer(partial(connect, kafka), transactional_id, **options)
 
 
@@ -58,7 +59,7 @@ def rows(partition: int, *numbers: int) -> RecordsToSend:
 
 
 def values(
-    kafka: KafkaServer, topic: str, isolation_level: int = READ_COMMITTED, *, is_ended: bool = True
+    kafka: KafkaServer | Server, topic: str, isolation_level: int = READ_COMMITTED, *, is_ended: bool = True
 ) -> list[int]:
     """When all transactions have ended: markers follow the answer to EndTxn."""
     client = connect(kafka)
@@ -81,9 +82,12 @@ def values(
     return sorted(found)
 
 
+@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.ZSTD])
-def test_transactions_one_after_the_other(kafka: KafkaServer, topic: str, compression: CompressionType) -> None:
-    producer = producer_of(kafka, topic, compression=compression, batch_bytes=500)
+def test_transactions_one_after_the_other(
+    kafka: KafkaServer | Server, topic: str, compression: CompressionType, version: int
+) -> None:
+    producer = producer_of(kafka, topic, compression=compression, transaction_version=version, batch_bytes=500)
     wanted: list[int] = []
     for turn in range(6):
         numbers = range(turn * 1000, turn * 1000 + 300)
@@ -101,7 +105,7 @@ def test_transactions_one_after_the_other(kafka: KafkaServer, topic: str, compre
     assert len(values(kafka, topic, READ_UNCOMMITTED)) == 1800
 
 
-def test_offsets_count_with_the_transaction(kafka: KafkaServer, topic: str) -> None:
+def test_offsets_count_with_the_transaction(kafka: KafkaServer | Server, topic: str) -> None:
     client = connect(kafka)
     group, position = f"group-{topic}", TopicPartition(topic, 0)
     producer = producer_of(kafka, topic)
@@ -120,7 +124,7 @@ def test_offsets_count_with_the_transaction(kafka: KafkaServer, topic: str) -> N
     assert values(kafka, topic) == [17, 25]
 
 
-def test_who_comes_next_under_an_id_fences_who_was_there(kafka: KafkaServer, topic: str) -> None:
+def test_who_comes_next_under_an_id_fences_who_was_there(kafka: KafkaServer | Server, topic: str) -> None:
     first = producer_of(kafka, topic)
     first.send(topic, rows(0, 1))
     first.prepare()
@@ -135,7 +139,7 @@ def test_who_comes_next_under_an_id_fences_who_was_there(kafka: KafkaServer, top
     second.close()
 
 
-def test_another_process_ends_what_was_prepared(kafka: KafkaServer, topic: str) -> None:
+def test_another_process_ends_what_was_prepared(kafka: KafkaServer | Server, topic: str) -> None:
     prepared: list[ProducerIdentity] = []
     for number in range(4):
         producer = producer_of(kafka, f"{topic}-{number}")
@@ -151,7 +155,7 @@ def test_another_process_ends_what_was_prepared(kafka: KafkaServer, topic: str) 
     assert values(kafka, topic) == [0, 1, 3]
 
 
-def test_an_unknown_topic(kafka: KafkaServer) -> None:
+def test_an_unknown_topic(kafka: KafkaServer | Server) -> None:
     producer = producer_of(kafka, "x")
     with pytest.raises(KafkaError) as caught:
         producer.partitions("nope")

@@ -18,6 +18,7 @@ from core.protocol.schema.heartbeat import HeartbeatRequest
 from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from core.protocol.schema.leave_group import MemberIdentity
 from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from core.records.record_batch import ProducerIdAndEpoch
 from tests.support.logs import NOW
 
 SESSION_MS = 10_000
@@ -40,6 +41,7 @@ class GroupWorld:
         self.config = GroupConfig(**config)
         self.clock = ManualClock(NOW)
         self.written: list[GroupRecord] = []
+        self.producers: list[ProducerIdAndEpoch | None] = []  # of `written`, where they are of a transaction
         self.is_loading = False
         self.refuses = False
         self.topics: dict[str, TopicImage] = {}
@@ -80,10 +82,14 @@ class GroupWorld:
         if self.is_loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
-    def write(self, group_id: str, records: list[GroupRecord]) -> None:
+    def number_of(self, group_id: str) -> int:
+        return 0
+
+    def write(self, group_id: str, records: list[GroupRecord], producer: ProducerIdAndEpoch | None = None, /) -> None:
         if self.refuses:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self.written += records
+        self.producers += [producer] * len(records)
 
 
 class Joined:

@@ -20,11 +20,10 @@ from tests.support.oracle import KAFKA_VERSION, fetched_libs
 PATH = Path(__file__).parents[2] / "docs" / "protocol.md"
 
 NOTES = {
-    "Produce": "Versions 0 to 2 are advertised, as Kafka does, and refused. One record batch a partition and request. "
-    "No transactions yet: a transactional batch is refused, INVALID_TXN_STATE.",
+    "Produce": "Versions 0 to 2 are advertised, as Kafka does, and refused. One record batch a partition and request.",
     "ListOffsets": "Of tiered storage (-4, -5) there is nothing to tell.",
-    "FindCoordinator": "Groups only; transactional ids and share groups have no coordinator here yet.",
-    "InitProducerId": "Idempotent producers; a transactional id is answered NOT_COORDINATOR.",
+    "FindCoordinator": "Groups and transactional ids; share groups have no coordinator here.",
+    "UpdateFeatures": "`metadata.version` is never lowered.",
     "ConsumerGroupHeartbeat": "Racks play no part in assignments.",
     "AlterConfigs": "Keys of brokers that plog does not know are kept, and change nothing.",
     "IncrementalAlterConfigs": "As AlterConfigs.",

@@ -1,6 +1,6 @@
-"""FindCoordinator: this broker coordinates every group; no transactional id has a coordinator here.
+"""FindCoordinator: this broker coordinates every group and every transactional id.
 
-The first group that is looked for makes __consumer_offsets.
+The first that is looked for makes the topic in which they are kept.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from core.broker.group_log import GROUPS_TOPIC
 from core.broker.request_context import RequestContext
+from core.broker.transaction_log import TRANSACTIONS_TOPIC
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.protocol.schema.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -20,7 +22,7 @@ _log = logging.getLogger("plog.broker")
 
 _FIRST_BATCHED_VERSION = 4
 _GROUP, _TRANSACTIONAL_ID, _SHARE_GROUP = range(3)
-_NO_COORDINATOR = "this broker coordinates groups only, neither transactions nor share groups"
+_NO_COORDINATOR = "this broker does not coordinate share groups"
 
 
 def handle(broker: Broker, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
@@ -39,15 +41,20 @@ def handle(broker: Broker, request: FindCoordinatorRequest, context: RequestCont
 
 
 def _find(broker: Broker, key_type: int, context: RequestContext) -> FindCoordinatorResponse:
-    if key_type in (_TRANSACTIONAL_ID, _SHARE_GROUP):
+    if key_type == _SHARE_GROUP:
         return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, _NO_COORDINATOR)
-    if key_type != _GROUP:
+    if key_type not in (_GROUP, _TRANSACTIONAL_ID):
         return _none(ErrorCode.INVALID_REQUEST, f"unknown key type {key_type}")
+    topic = GROUPS_TOPIC if key_type == _GROUP else TRANSACTIONS_TOPIC
     try:
-        broker.group_log.ensure_topic()
+        if key_type == _GROUP:
+            broker.group_log.ensure_topic()
+        else:
+            broker.ensure_writable()
+            broker.transaction_log.ensure_topic()
     except (KafkaError, OSError) as error:
-        _log.error("__consumer_offsets could not be made: %s", error)
-        return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, "__consumer_offsets could not be made")
+        _log.error("%s could not be made: %s", topic, error)
+        return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} could not be made")
     endpoint = broker.advertised_endpoint(context.local_host)
     return FindCoordinatorResponse(node_id=broker.node_id, host=endpoint.host, port=endpoint.port)
 

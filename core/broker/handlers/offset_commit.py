@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from core.broker.delayed_flush import DelayedFlush, Unflushed
+from core.broker.delayed_flush import DelayedFlush, unflushed, when_flushed
 from core.broker.request_context import RequestContext
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -85,14 +85,9 @@ def _when_flushed(
 ) -> OffsetCommitResponse | DelayedFlush:
     if broker.is_read_only or not responses:
         return answer
-    kept = broker.group_log.partition(group_id)
-    end_offset = kept.log.log_end_offset
-    if not (kept.log.config.is_flushed_while_appending and kept.must_flush(end_offset)):
-        return answer
-    unflushed = [Unflushed(kept, end_offset, partial(_refuse, responses))]
-    waited: OffsetCommitResponse | DelayedFlush = DelayedFlush(broker, answer, unflushed).answer(
-        broker.config.integer("offsets.commit.timeout.ms")
-    )
+    waiting = unflushed(broker.group_log.partition(group_id), partial(_refuse, responses))
+    timeout_ms = broker.config.integer("offsets.commit.timeout.ms")
+    waited: OffsetCommitResponse | DelayedFlush = when_flushed(broker, answer, waiting, timeout_ms)
     return waited
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from core.broker.delayed_flush import DelayedFlush, Unflushed
+from core.broker.delayed_flush import DelayedFlush, Unflushed, after_flush
 from core.broker.request_context import RequestContext
+from core.broker.transaction_guard import COORDINATOR_IS_AWAY, Knows, refusals
 from core.cluster.partition import Partition
+from core.common.deferred import Deferred
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
@@ -20,17 +22,20 @@ from core.protocol.schema.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from core.records.batches import read_batch
 from core.records.compression import CompressionType
-from core.records.record_batch import RecordBatch
+from core.records.record_batch import ProducerIdAndEpoch, RecordBatch
 
 if TYPE_CHECKING:
     from core.broker.broker import Broker
 
 _FIRST_VERSION_WITH_IDS = 13
 _FIRST_VERSION_WITH_ZSTD = 7
+_FIRST_VERSION_WITH_ABORTABLE_ERRORS = 11
+_FIRST_VERSION_WITH_IMPLICIT_ADDING = 12
 _ADMIN_CLIENT_ID = "__admin_client"
 
 
@@ -38,22 +43,64 @@ class UnacknowledgedError(Exception):
     """A request with acks=0 failed: there is no answer, so that closing the connection must tell the client."""
 
 
-def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> ProduceResponse | DelayedFlush | None:
+Answer = ProduceResponse | DelayedFlush | Deferred[ProduceResponse] | None
+
+
+def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> Answer:
     """None where acks is 0 and all went well; UnacknowledgedError where something did not."""
+    if request.transactional_id is None:
+        return _append(broker, request, context, {})
+    refused = _refused_transactions(broker, request, context)
+
+    def refuse(code: ErrorCode) -> None:
+        """That the transaction writes here could not be kept: nothing of it may be."""
+        for topic_data in request.topic_data:
+            name = _name_of(broker, topic_data, context) or ""
+            refused.update({TopicPartition(name, data.index): KafkaError(code) for data in topic_data.partition_data})
+
+    joining = broker.transaction_log.unflushed(request.transactional_id, refuse) if request.acks else []
+    if not joining:
+        return _append(broker, request, context, refused)
+    for topic_data in request.topic_data:
+        for data in topic_data.partition_data:
+            if isinstance(data.records, memoryview):
+                data.records = memoryview(bytearray(data.records))  # the frame is gone by then
+    answer: Answer = after_flush(
+        broker, joining, lambda: _append(broker, request, context, refused), _timed_out(request)
+    )
+    return answer
+
+
+def _timed_out(request: ProduceRequest) -> ProduceResponse:
+    return ProduceResponse(
+        [
+            TopicProduceResponse(
+                topic.name,
+                topic.topic_id,
+                [PartitionProduceResponse(d.index, ErrorCode.REQUEST_TIMED_OUT, -1) for d in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def _append(
+    broker: Broker, request: ProduceRequest, context: RequestContext, refused: dict[TopicPartition, KafkaError]
+) -> ProduceResponse | DelayedFlush | None:
+    """`refused`: what the request's transaction may not write to."""
     appended: list[TopicPartition] = []
     unflushed: list[Unflushed] = []
     responses = []
     has_failed = False
     for topic_data in request.topic_data:
-        name: str | None = topic_data.name
-        if context.api_version >= _FIRST_VERSION_WITH_IDS:
-            topic = broker.image.topics_by_id.get(topic_data.topic_id)
-            name = topic.name if topic else None
+        name = _name_of(broker, topic_data, context)
         partitions = []
         for data in topic_data.partition_data:
             try:
                 partition = _find(broker, name, data.index, request.acks, context)
                 batch = _read_one_batch(data, context.api_version)
+                if batch.is_transactional:
+                    _ensure_in_transaction(request, partition, refused)
                 result = broker.replicas.append(partition, batch, required_acks=request.acks)
                 response = PartitionProduceResponse(
                     data.index, 0, result.base_offset, result.log_append_time, result.log_start_offset
@@ -73,6 +120,72 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
         return None
     answer = ProduceResponse(responses)
     return DelayedFlush(broker, answer, unflushed).answer(request.timeout_ms) if unflushed else answer
+
+
+def _name_of(broker: Broker, topic_data: TopicProduceData, context: RequestContext) -> str | None:
+    """None for an id that no topic has."""
+    if context.api_version < _FIRST_VERSION_WITH_IDS:
+        return topic_data.name
+    topic = broker.image.topics_by_id.get(topic_data.topic_id)
+    return topic.name if topic else None
+
+
+def _refused_transactions(
+    broker: Broker, request: ProduceRequest, context: RequestContext
+) -> dict[TopicPartition, KafkaError]:
+    """The partitions to which the request's transaction may not write, and why; the others belong to it now, all of
+    them by one record of its coordinator's.
+    """
+    version = context.api_version
+    client = Knows.IMPLICIT_ADDING if version >= _FIRST_VERSION_WITH_IMPLICIT_ADDING else Knows.NOTHING_OF_IT
+    if version == _FIRST_VERSION_WITH_ABORTABLE_ERRORS:
+        client = Knows.ABORTABLE_ERRORS
+    written: dict[ProducerIdAndEpoch, list[Partition]] = {}
+    refused = {}
+    for topic_data in request.topic_data:
+        name = _name_of(broker, topic_data, context)
+        for data in topic_data.partition_data:
+            try:
+                partition = _find(broker, name, data.index, request.acks, context)
+                batch = _read_one_batch(data, version)
+                if batch.is_transactional:
+                    if client is Knows.IMPLICIT_ADDING:
+                        partition.log.producers.state_of(batch.producer_id).ensure_begins_at_zero(batch)
+                    producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
+                    written.setdefault(producer, []).append(partition)
+            except KafkaError as error:  # it is met again where the partition is appended to
+                if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                    refused[partition.log.partition] = error
+    if len(written) > 1:
+        mixed = KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "a transaction has one producer")
+        return {partition.log.partition: mixed for partitions in written.values() for partition in partitions}
+    for producer, partitions in written.items():
+        found = refusals(broker, request.transactional_id or "", producer, partitions, client)
+        refused |= {partition: _said(error, client) for partition, error in found.items()}
+    return refused
+
+
+def _said(error: KafkaError, client: Knows) -> KafkaError:
+    """What may go away by itself in a way in which the client tries again, as Kafka does."""
+    if error.code in COORDINATOR_IS_AWAY or (
+        error.code is ErrorCode.CONCURRENT_TRANSACTIONS and client is not Knows.IMPLICIT_ADDING
+    ):
+        return KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS, f"it can't be told yet whether the partition is in it: {error.message}"
+        )
+    return error
+
+
+def _ensure_in_transaction(
+    request: ProduceRequest, partition: Partition, refused: dict[TopicPartition, KafkaError]
+) -> None:
+    if request.transactional_id is None:
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "records of a transaction, and no transactional id"
+        )
+    error = refused.get(partition.log.partition)
+    if error is not None:
+        raise error
 
 
 def _refuse(response: PartitionProduceResponse, code: ErrorCode) -> None:
@@ -108,8 +221,6 @@ def _read_one_batch(data: PartitionProduceData, version: int) -> RecordBatch:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request holds exactly one record batch per partition")
     if version < _FIRST_VERSION_WITH_ZSTD and codec is CompressionType.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "produce requests before version 7 know no zstd")
-    if batch.is_transactional:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the producer has no transaction open on this partition")
     return batch
 
 

@@ -1,5 +1,5 @@
 // A franz-go client that does what teams do with one: `client first ADDRESS`, then, once the broker was restarted,
-// `client second ADDRESS`. It prints what it saw as JSON; anything that fails ends it with exit code 1.
+// `client second ADDRESS`; and `client transactions ADDRESS`. It prints what it saw as JSON; anything that fails ends it with exit code 1.
 package main
 
 import (
@@ -188,6 +188,55 @@ func administer(ctx context.Context, admin *kadm.Client) map[string]any {
 	return seen
 }
 
+// transact copies `topic` to `topic`-out, exactly once, in transactions of a group: every third one is aborted first.
+func transact(ctx context.Context, address string) map[string]any {
+	out := topic + "-out"
+	session, err := kgo.NewGroupTransactSession(kgo.SeedBrokers(address), kgo.TransactionalID("go-copier"),
+		kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.RequireStableFetchOffsets())
+	check(err)
+	defer session.Close()
+	copied, aborted := 0, 0
+	for turn := 0; copied < perCodec*len(codecs); turn++ {
+		fetches := session.PollRecords(ctx, 40)
+		check(fetches.Err())
+		check(session.Begin())
+		for _, record := range fetches.Records() {
+			session.Produce(ctx, &kgo.Record{Topic: out, Key: record.Key, Value: record.Value}, func(_ *kgo.Record, err error) {
+				check(err)
+			})
+		}
+		check(session.Client().Flush(ctx))
+		isCommit := kgo.TransactionEndTry(turn%3 != 1)
+		committed, err := session.End(ctx, isCommit)
+		check(err)
+		if committed {
+			copied += len(fetches.Records())
+		} else {
+			aborted++
+		}
+	}
+	return map[string]any{"copied": copied, "aborted": aborted}
+}
+
+// fence lets two producers with one transactional id meet: the first may not commit.
+func fence(ctx context.Context, address string) map[string]any {
+	first := newClient(address, kgo.TransactionalID("go-fenced"), kgo.DefaultProduceTopic(topic+"-fenced"))
+	check(first.BeginTransaction())
+	check(first.ProduceSync(ctx, kgo.StringRecord("first")).FirstErr())
+	second := newClient(address, kgo.TransactionalID("go-fenced"), kgo.DefaultProduceTopic(topic+"-fenced"))
+	check(second.BeginTransaction())
+	check(second.ProduceSync(ctx, kgo.StringRecord("second")).FirstErr())
+	check(second.EndTransaction(ctx, kgo.TryCommit))
+	err := first.EndTransaction(ctx, kgo.TryCommit)
+	first.Close()
+	second.Close()
+	if err == nil {
+		check(fmt.Errorf("the first producer was not fenced"))
+	}
+	return map[string]any{"error": err.Error()}
+}
+
 func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
@@ -202,6 +251,14 @@ func main() {
 		seen["values"] = readByAssignment(ctx, address)
 		seen["rebalance"] = rebalance(ctx, address)
 		seen["committed"] = commit(ctx, address)
+	} else if os.Args[1] == "transactions" {
+		for _, name := range []string{topic, topic + "-out", topic + "-fenced"} {
+			_, err := admin.CreateTopic(ctx, 3, 1, nil, name)
+			check(err)
+		}
+		produce(ctx, address)
+		seen["copier"] = transact(ctx, address)
+		seen["fenced"] = fence(ctx, address)
 	} else {
 		seen["admin"] = administer(ctx, admin)
 		resumed := newClient(address, kgo.ConsumeTopics(topic), kgo.ConsumerGroup(group))

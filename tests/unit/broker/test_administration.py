@@ -331,9 +331,15 @@ def test_this_broker_coordinates_every_group(broker: Broker, version: int) -> No
     assert broker.image.topic_configs("__consumer_offsets")["cleanup.policy"] == "compact"
 
 
-@pytest.mark.parametrize("key_type", [1, 2])
-def test_nobody_coordinates_transactions_or_share_groups(broker: Broker, key_type: int) -> None:
-    answer = ask(broker, FIND_COORDINATOR, FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"]))
+def test_the_first_transactional_id_that_is_looked_for_makes_the_topic_of_all(broker: Broker) -> None:
+    answer = ask(broker, FIND_COORDINATOR, FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]))
+    assert [(c.error_code, c.node_id) for c in answer.coordinators] == [(0, broker.node_id)]
+    assert len(broker.image.topics["__transaction_state"].partitions) == 50
+    assert broker.image.topic_configs("__transaction_state")["cleanup.policy"] == "compact"
+
+
+def test_nobody_coordinates_share_groups(broker: Broker) -> None:
+    answer = ask(broker, FIND_COORDINATOR, FindCoordinatorRequest(key_type=2, coordinator_keys=["x"]))
     assert [c.error_code for c in answer.coordinators] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     assert broker.image.topics == {}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.broker.broker import Broker
-from core.broker.group_log import java_hash, partition_of
+from core.broker.coordinator_log import java_hash, partition_of
 from core.broker.request_dispatcher import PendingAnswer
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode

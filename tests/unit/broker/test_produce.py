@@ -209,14 +209,6 @@ def test_a_retry_after_a_restart(tmp_path: Path) -> None:
         broker.close()
 
 
-def test_transactions_have_no_coordinator_here(broker: Broker) -> None:
-    add_topic(broker)
-    answer = ask(broker, INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000))
-    assert answer.error_code == ErrorCode.NOT_COORDINATOR
-    batch = make_batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
-    assert produce(broker, batch).error_code == ErrorCode.INVALID_TXN_STATE
-
-
 def test_bad_requests_for_a_producer_id(broker: Broker) -> None:
     for request in (
         InitProducerIdRequest(transactional_id=""),

@@ -244,8 +244,8 @@ def test_offsets_of_a_transaction_count_when_it_is_committed(world: GroupWorld, 
     assert coordinator.offsets("g") == {}
     assert coordinator.is_unstable("g", T0)
     assert not coordinator.is_unstable("g", U0)
-    coordinator.replay_end_of_transaction(1, is_commit=True)
-    coordinator.replay_end_of_transaction(2, is_commit=False)
+    coordinator.replay_end_of_transaction(0, 1, is_commit=True)
+    coordinator.replay_end_of_transaction(0, 2, is_commit=False)
     assert coordinator.offsets("g") == {T0: committed(5)}
     assert not coordinator.is_unstable("g", T0)
 

@@ -1,0 +1,282 @@
+"""`plog transaction list | describe | find-hanging | abort`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import BootstrapServerOption, DataDirOption, LockTimeoutOption, say
+from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.session import open_client
+
+if TYPE_CHECKING:
+    from core.client.transaction_admin import OpenTransaction, TransactionAdmin
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    help="List and describe transactions; find those that hang, and who holds readers up; abort them.",
+)
+
+TopicsOption = Annotated[
+    list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Of this topic only; may be repeated.")
+]
+
+
+@app.command("list")
+def list_(
+    states: Annotated[
+        list[str] | None, typer.Option("--state", metavar="STATE", help="Only those in this state; may be repeated.")
+    ] = None,
+    producer_ids: Annotated[
+        list[int] | None, typer.Option("--producer-id", metavar="N", help="Only this producer's; may be repeated.")
+    ] = None,
+    longer_than: Annotated[
+        float | None,
+        typer.Option("--longer-than", metavar="SECONDS", help="Only those whose transaction began longer ago.", min=0),
+    ] = None,
+    pattern: Annotated[
+        str | None, typer.Option("--pattern", metavar="REGEX", help="Only ids that match as a whole.")
+    ] = None,
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """List the transactional ids, and where each stands.
+
+    \b
+    Example:
+      plog transaction list --state ongoing
+    """
+    from core.client.transaction_admin import TransactionAdmin
+
+    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
+        found = TransactionAdmin(client).list_transactions(
+            states=[_state(state) for state in states or ()],
+            producer_ids=producer_ids or (),
+            longer_than_ms=-1 if longer_than is None else round(longer_than * 1000),
+            pattern=pattern,
+        )
+    rows: list[Row] = [
+        {
+            "transactional_id": t.transactional_id,
+            "state": t.state,
+            "producer_id": t.producer_id,
+            "coordinator": t.coordinator,
+        }
+        for t in found
+    ]
+    write_rows(rows, ["transactional_id", "state", "producer_id", "coordinator"], output)
+
+
+def _state(text: str) -> str:
+    """As brokers write it, however it was typed; itself where it is none."""
+    from core.coordinator.transaction_state import TransactionState
+
+    plain = text.replace("-", "").replace("_", "").lower()
+    return next((state.text for state in TransactionState if state.text.lower() == plain), text)
+
+
+@app.command()
+def describe(
+    transactional_ids: Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID...", help="Which ids.")],
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Show who writes under transactional ids, since when, and to which partitions.
+
+    \b
+    Example:
+      plog transaction describe copier-1 --output json
+    """
+    from core.client.transaction_admin import TransactionAdmin
+
+    rows: list[Row] = []
+    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
+        for transactional_id in transactional_ids:
+            found = TransactionAdmin(client).describe(transactional_id)
+            is_open = found.state == "Ongoing"
+            rows.append(
+                {
+                    "transactional_id": found.transactional_id,
+                    "state": found.state,
+                    "producer_id": found.producer_id,
+                    "producer_epoch": found.producer_epoch,
+                    "timeout_ms": found.timeout_ms,
+                    "started": _time(found.started_ms),
+                    "open_seconds": _seconds_since(found.started_ms) if is_open else None,
+                    "partitions": sorted(map(str, found.partitions)),
+                    "coordinator": found.coordinator,
+                }
+            )
+    columns = [
+        "transactional_id", "state", "producer_id", "producer_epoch", "timeout_ms", "started", "open_seconds",
+        "partitions", "coordinator",
+    ]  # fmt: skip
+    write_rows(rows, columns, output)
+
+
+@app.command("find-hanging")
+def find_hanging(
+    topics: TopicsOption = None,
+    all_: Annotated[
+        bool, typer.Option("--all", help="All that are open, also those whose coordinator will end them.")
+    ] = False,
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Find transactions that are open on a partition and known to no coordinator: nobody will end them, and consumers
+    of what is committed wait before them. Says how to end each. Exits with 1 where there is one.
+
+    \b
+    Example:
+      plog transaction find-hanging --all --data-dir sample-data/open-transaction
+    """
+    from core.client.transaction_admin import TransactionAdmin
+
+    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
+        found = TransactionAdmin(client).open_transactions(topics or ())
+    hanging = [transaction for transaction in found if transaction.is_hanging]
+    shown = found if all_ else hanging
+    write_rows([_open_row(transaction) for transaction in shown], _OPEN_COLUMNS, output)
+    for hint in dict.fromkeys(map(_how_to_end, shown)):
+        say(f"hint: {hint}")
+    if not hanging and not all_ and found:
+        say(f"none hangs; {len(found)} open: --all shows them")
+    if hanging:
+        raise typer.Exit(1)
+
+
+def _how_to_end(transaction: OpenTransaction) -> str:
+    if transaction.known is not None and not transaction.is_hanging:
+        return f"plog transaction abort {transaction.known.transactional_id}"
+    partition = transaction.partition
+    return (
+        f"plog transaction abort --topic {partition.topic} --partition {partition.partition} "
+        f"--start-offset {transaction.start_offset}"
+    )
+
+
+_OPEN_COLUMNS = [
+    "topic",
+    "partition",
+    "start_offset",
+    "since",
+    "open_seconds",
+    "last_write",
+    "producer_id",
+    "producer_epoch",
+    "transactional_id",
+    "coordinator_state",
+    "is_hanging",
+    "pins_last_stable_offset",
+    "last_stable_offset",
+    "high_watermark",
+]
+
+
+def _open_row(transaction: OpenTransaction) -> Row:
+    known = transaction.known
+    return {
+        "topic": transaction.partition.topic,
+        "partition": transaction.partition.partition,
+        "start_offset": transaction.start_offset,
+        "since": _time(transaction.since_ms),
+        "open_seconds": _seconds_since(transaction.since_ms),
+        "last_write": _time(transaction.last_timestamp),
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.producer_epoch,
+        "transactional_id": None if known is None else known.transactional_id,
+        "coordinator_state": None if known is None else known.state,
+        "is_hanging": transaction.is_hanging,
+        "pins_last_stable_offset": transaction.pins_last_stable_offset,
+        "last_stable_offset": transaction.last_stable_offset,
+        "high_watermark": transaction.high_watermark,
+    }
+
+
+@app.command()
+def abort(
+    transactional_id: Annotated[
+        str | None, typer.Argument(metavar="[TRANSACTIONAL_ID]", help="Abort what this id has open, and fence it.")
+    ] = None,
+    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Of a transaction that hangs.")] = None,
+    partition: Annotated[int | None, typer.Option("--partition", metavar="N", help="Likewise.")] = None,
+    start_offset: Annotated[
+        int | None, typer.Option("--start-offset", metavar="OFFSET", help="Where it begins there.")
+    ] = None,
+    producer_id: Annotated[
+        int | None, typer.Option("--producer-id", metavar="N", help="Whose it is, instead of --start-offset.")
+    ] = None,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+    lock_timeout: LockTimeoutOption = 10.0,
+) -> None:
+    """Abort a transaction: that of a transactional id, on all its partitions; or one that hangs on a partition.
+
+    \b
+    Example:
+      plog transaction abort --topic orders --partition 3 --start-offset 81721
+    """
+    from core.client.transaction_admin import TransactionAdmin
+    from core.common.errors import UsageError
+
+    if (transactional_id is None) == (topic is None):
+        raise UsageError("name a transactional id, or --topic, --partition and --start-offset")
+    if topic is None and (partition, start_offset, producer_id) != (None, None, None):
+        raise UsageError("--partition, --start-offset and --producer-id go with --topic")
+    if topic is not None and (partition is None or (start_offset is None) == (producer_id is None)):
+        raise UsageError("--topic goes with --partition and one of --start-offset and --producer-id")
+    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+        admin = TransactionAdmin(client)
+        if transactional_id is not None:
+            admin.describe(transactional_id)  # or it would be made
+            admin.fence(transactional_id)
+            say(f"{transactional_id}: nothing is open any more, and who wrote under it is fenced")
+            return
+        found = _find(admin, topic or "", partition or 0, start_offset, producer_id)
+        admin.abort_on_partition(found)
+    say(f"aborted the transaction of producer {found.producer_id} on {found.partition}")
+
+
+def _find(
+    admin: TransactionAdmin, topic: str, partition: int, start_offset: int | None, producer_id: int | None
+) -> OpenTransaction:
+    """KafkaError where there is none, or its coordinator looks after it."""
+    from core.common.error_code import ErrorCode
+    from core.common.errors import KafkaError
+
+    for transaction in admin.open_transactions([topic]):
+        is_wanted = transaction.start_offset == start_offset or transaction.producer_id == producer_id
+        if transaction.partition.partition != partition or not is_wanted:
+            continue
+        known = transaction.known
+        if known is not None and not transaction.is_hanging:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"the transaction is known to its coordinator, {known.state}: ended on one partition alone, it would "
+                "be torn",
+                hint=f"plog transaction abort {known.transactional_id}",
+            )
+        return transaction
+    where = f"at offset {start_offset}" if start_offset is not None else f"of producer {producer_id}"
+    raise KafkaError(
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        f"no transaction is open on {topic}-{partition} {where}",
+        hint="plog transaction find-hanging --all shows those that are",
+    )
+
+
+def _time(timestamp_ms: int) -> str | None:
+    from core.common.time_text import time_text
+
+    return time_text(timestamp_ms) if timestamp_ms >= 0 else None
+
+
+def _seconds_since(timestamp_ms: int) -> int | None:
+    return round(time.time() - timestamp_ms / 1000) if timestamp_ms >= 0 else None

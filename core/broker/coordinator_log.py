@@ -1,0 +1,223 @@
+"""An internal topic in which a coordinator keeps what it knows, and from which it knows it after a start.
+
+What belongs to a key, a group's id or a transactional id, is in the partition that the key's hash says
+(org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime). A partition is read once, in the background; until
+that is done its keys answer COORDINATOR_LOAD_IN_PROGRESS, which clients try again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from core.cluster.controller import NewTopic
+from core.cluster.partition import Partition
+from core.common.error_code import ErrorCode
+from core.common.errors import CorruptRecordError, KafkaError
+from core.common.topic_partition import TopicPartition
+from core.index.offset_index import OffsetPosition
+from core.log.log_segment import LogSegment
+from core.records.batches import Batch
+from core.records.control_record import read_end_transaction_marker
+from core.records.record_batch import NO_PRODUCER_ID, RecordBatch
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+_INT_MIN = -(1 << 31)
+
+_log = logging.getLogger("plog.coordinator")
+
+
+def java_hash(text: str) -> int:
+    """java.lang.String.hashCode: an int32 over UTF-16 code units."""
+    value = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(data), 2):
+        value = (31 * value + (data[position] << 8) + data[position + 1]) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+@lru_cache(maxsize=10_000)
+def partition_of(key: str, partitions: int) -> int:
+    """org.apache.kafka.common.utils.Utils.abs of the hash: the one number that has no positive is 0."""
+    value = java_hash(key)
+    return 0 if value == _INT_MIN else abs(value) % partitions
+
+
+class ReadRecord(NamedTuple):
+    """A record as the log holds it; a transaction's marker where the key is empty.
+
+    `producer_id`: that of the transaction which it belongs to, -1 where it belongs to none.
+    """
+
+    key: bytes
+    value: bytes | None
+    producer_id: int
+    is_commit: bool = False
+
+
+class CoordinatorLog:
+    """Owned by the broker's task, but for the reading itself."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        topic: str,
+        new_topic: Callable[[], NewTopic],
+        replay: Callable[[int, list[ReadRecord]], None],
+    ) -> None:
+        """`new_topic`: how the topic is made. `replay` takes up what a partition, by its number, holds."""
+        self._broker = broker
+        self._topic = topic
+        self._new_topic = new_topic
+        self._replay = replay
+        self._is_loaded: dict[int, bool] = {}  # by partition; False while it is being read
+        self._after_loading: dict[int, list[Callable[[], None]]] = {}
+
+    # --- the topic
+
+    def ensure_topic(self) -> None:
+        """Makes the topic where there is none yet. KafkaError and OSError as of `Broker.create_topic`."""
+        if self._topic in self._broker.image.topics or self._broker.is_read_only:
+            return
+        topic = self._broker.create_topic(self._new_topic())
+        self._is_loaded = dict.fromkeys(topic.partitions, True)  # nothing is in them yet
+
+    @property
+    def numbers(self) -> Mapping[int, object]:
+        """The topic's partitions; none where there is no topic yet."""
+        topic = self._broker.image.topics.get(self._topic)
+        return {} if topic is None else topic.partitions
+
+    def number_of(self, key: str) -> int | None:
+        """The partition that the key belongs to; None where there is no topic yet."""
+        numbers = self.numbers
+        return partition_of(key, len(numbers)) if numbers else None
+
+    def partition(self, key: str) -> Partition:
+        """Where the key's records are kept. KafkaError(COORDINATOR_NOT_AVAILABLE) where that can't be."""
+        number = self.number_of(key)
+        if number is None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        try:
+            return self._broker.replicas.find(self._topic, number)
+        except KafkaError as error:  # clients ask for the coordinator again, and try again
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
+
+    # --- writing
+
+    def append(self, partition: Partition, data: bytes) -> None:
+        """A batch of the coordinator's own. KafkaError as of `ReplicaManager.append`."""
+        batch = RecordBatch(memoryview(bytearray(data)))
+        self._broker.replicas.append(partition, batch, required_acks=-1, from_client=False)
+        self._broker.replicas.notify([partition.log.partition])
+
+    # --- loading
+
+    def forget(self) -> None:
+        """The topic is gone."""
+        self._is_loaded.clear()
+        self._after_loading.clear()
+
+    def load_all(self) -> ErrorCode | None:
+        """Begins to read what is not read yet; why not everything is known, where it is not."""
+        for number in self.numbers:
+            self._load(number)
+        return next((code for number in self.numbers if (code := self._why_not_loaded(number)) is not None), None)
+
+    def ensure_loaded(self, key: str) -> None:
+        """KafkaError: COORDINATOR_LOAD_IN_PROGRESS while the key's partition is being read, COORDINATOR_NOT_AVAILABLE
+        where it can't be. Nothing is to be read where there is no topic yet.
+        """
+        number = self.number_of(key)
+        if number is not None and not self._is_loaded.get(number):
+            self._load(number)
+            code = self._why_not_loaded(number)
+            if code is not None:
+                raise KafkaError(code)
+
+    def when_loaded(self, number: int, work: Callable[[], None]) -> None:
+        """Does it now, or once the partition is read where that has begun; never where it has not, for who reads it
+        then will see in the log what it was about.
+        """
+        is_loaded = self._is_loaded.get(number)
+        if is_loaded:
+            work()
+        elif is_loaded is not None:
+            self._after_loading.setdefault(number, []).append(work)
+
+    def _why_not_loaded(self, number: int) -> ErrorCode | None:
+        """An error of loading, which clients try again, or None."""
+        if self._is_loaded.get(number):
+            return None
+        is_served = TopicPartition(self._topic, number) in self._broker.replicas.partitions
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_served else ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def _load(self, number: int) -> None:
+        if number in self._is_loaded:
+            return
+        partition = self._broker.replicas.partitions.get(TopicPartition(self._topic, number))
+        if partition is None:
+            return  # offline: what is in it must not be taken for nothing
+        log = partition.log
+        if log.log_end_offset == log.log_start_offset:
+            self._is_loaded[number] = True
+            return
+        self._is_loaded[number] = False
+        ends = [(segment, log.end_of(segment)) for segment in log.segments]
+        found: list[ReadRecord] = []
+        is_whole = False
+
+        def work() -> None:
+            nonlocal is_whole
+            try:
+                for segment, end in ends:
+                    found.extend(_records(segment, end, log.log_start_offset))
+                is_whole = True
+            except OSError as error:
+                _log.error("%s-%d could not be read from %s: %s", self._topic, number, log.directory, error.strerror)
+
+        def then() -> None:
+            if self._is_loaded.get(number) is not False:
+                return  # the topic is gone
+            waiting = self._after_loading.pop(number, [])
+            if not is_whole:  # the next one who asks tries again
+                del self._is_loaded[number]
+                return
+            self._is_loaded[number] = True
+            self._replay(number, found)
+            for later in waiting:
+                later()
+
+        self._broker.run_in_background(work, then)
+
+
+def _records(segment: LogSegment, end: OffsetPosition, log_start_offset: int) -> Iterator[ReadRecord]:
+    """What can be read of the segment, up to `end`; safe from any thread. OSError as the disk says."""
+    position, last_offset = 0, segment.base_offset - 1
+    while position < end.position:
+        try:
+            for batch in segment.checked_batches(position, last_offset, end):
+                if batch.next_offset > log_start_offset:
+                    yield from _of_batch(batch)
+                position, last_offset = batch.position + batch.size_bytes, batch.last_offset
+        except CorruptRecordError as error:
+            gap = segment.find_gap(max(error.position, position), end)
+            _log.error("offsets %s of %s can't be read: %s", gap, segment.records.path, error)
+            position, last_offset = gap.end_position, gap.end_offset - 1
+
+
+def _of_batch(batch: Batch) -> Iterator[ReadRecord]:
+    records = batch.records()
+    if isinstance(batch, RecordBatch) and batch.is_control:
+        marker = read_end_transaction_marker(records[0]) if records else None
+        if marker is not None:
+            yield ReadRecord(b"", None, batch.producer_id, marker.is_commit)
+        return
+    is_open = isinstance(batch, RecordBatch) and batch.is_transactional
+    for record in records:
+        if record.key:
+            yield ReadRecord(record.key, record.value, batch.producer_id if is_open else NO_PRODUCER_ID)

@@ -1,0 +1,126 @@
+"""AddPartitionsToTxn: a transaction will write to partitions; from version 4, which brokers send, of several
+transactions, and also to ask whether it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from core.broker.delayed_flush import DelayedFlush, Unflushed, when_flushed
+from core.broker.request_context import RequestContext
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.topic_partition import TopicPartition
+from core.coordinator.transaction_coordinator import RAISES_EPOCH
+from core.protocol.schema.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from core.records.record_batch import ProducerIdAndEpoch
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+_FIRST_BATCHED_VERSION = 4
+_FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+
+Results = dict[TopicPartition, ErrorCode]
+
+
+def handle(
+    broker: Broker, request: AddPartitionsToTxnRequest, context: RequestContext
+) -> AddPartitionsToTxnResponse | DelayedFlush:
+    is_batched = context.api_version >= _FIRST_BATCHED_VERSION
+    transactions = request.transactions
+    if not is_batched:
+        transactions = [
+            AddPartitionsToTxnTransaction(
+                request.v3_and_below_transactional_id,
+                request.v3_and_below_producer_id,
+                request.v3_and_below_producer_epoch,
+                topics=request.v3_and_below_topics,
+            )
+        ]
+    answered = []
+    unflushed = []
+    for transaction in transactions:
+        results = _add(broker, transaction, context.api_version)
+        topics = _topic_results(transaction, results)
+        answered.append(AddPartitionsToTxnResult(transaction.transactional_id, topics))
+        unflushed += _unflushed(broker, transaction, topics)
+    if is_batched:
+        answer = AddPartitionsToTxnResponse(results_by_transaction=answered)
+    else:
+        answer = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=answered[0].topic_results)
+    waited: AddPartitionsToTxnResponse | DelayedFlush = when_flushed(broker, answer, unflushed)
+    return waited
+
+
+def _add(broker: Broker, transaction: AddPartitionsToTxnTransaction, version: int) -> Results:
+    """What became of each partition; of all of them nothing where one is not known."""
+    names = [TopicPartition(topic.name, number) for topic in transaction.topics for number in topic.partitions]
+    producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
+    missing = {
+        name
+        for name in names
+        if (topic := broker.image.topics.get(name.topic)) is None or name.partition not in topic.partitions
+    }
+    if missing:
+        return {
+            name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name in missing else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for name in names
+        }
+    if transaction.verify_only:
+        return {name: _verify(broker, transaction.transactional_id, producer, name) for name in names}
+    if not names:
+        return {}
+    client_version = RAISES_EPOCH if version >= _FIRST_BATCHED_VERSION else 0
+    try:
+        broker.transactions.add_partitions(transaction.transactional_id, producer, frozenset(names), client_version)
+    except KafkaError as error:
+        code = error.code
+        if code is ErrorCode.PRODUCER_FENCED and version < _FIRST_VERSION_WITH_PRODUCER_FENCED:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        return dict.fromkeys(names, code)
+    return dict.fromkeys(names, ErrorCode.NONE)
+
+
+def _verify(broker: Broker, transactional_id: str, producer: ProducerIdAndEpoch, name: TopicPartition) -> ErrorCode:
+    try:
+        broker.transactions.ensure_in_transaction(transactional_id, producer, name)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def _topic_results(transaction: AddPartitionsToTxnTransaction, results: Results) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            topic.name,
+            [
+                AddPartitionsToTxnPartitionResult(number, results[TopicPartition(topic.name, number)])
+                for number in topic.partitions
+            ],
+        )
+        for topic in transaction.topics
+    ]
+
+
+def _unflushed(
+    broker: Broker, transaction: AddPartitionsToTxnTransaction, topics: Sequence[AddPartitionsToTxnTopicResult]
+) -> list[Unflushed]:
+    results = [result for topic in topics for result in topic.results_by_partition]
+    if transaction.verify_only or any(result.partition_error_code for result in results):
+        return []
+    return broker.transaction_log.unflushed(transaction.transactional_id, partial(_refuse, results))
+
+
+def _refuse(results: list[AddPartitionsToTxnPartitionResult], _code: ErrorCode) -> None:
+    for result in results:
+        result.partition_error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,0 +1,157 @@
+"""TxnOffsetCommit: offsets of a group that count once the producer's transaction is committed."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from core.broker.delayed_flush import DelayedFlush, after_flush, unflushed, when_flushed
+from core.broker.request_context import RequestContext
+from core.broker.transaction_guard import Knows, refusals
+from core.common.deferred import Deferred
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.topic_partition import TopicPartition
+from core.coordinator.group_coordinator import OffsetCommit, Offsets
+from core.coordinator.group_records import CommittedOffset
+from core.protocol.schema.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from core.records.record_batch import ProducerIdAndEpoch
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+_log = logging.getLogger("plog.transactions")
+
+_FIRST_VERSION_WITH_LOADING = 2
+_FIRST_VERSION_WITH_ABORTABLE_ERRORS = 4
+_FIRST_VERSION_WITH_IMPLICIT_ADDING = 5
+
+_Responses = dict[TopicPartition, TxnOffsetCommitResponsePartition]
+
+
+def handle(
+    broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse | DelayedFlush | Deferred[TxnOffsetCommitResponse]:
+    offsets: Offsets = {}
+    waiting: _Responses = {}
+    topics = []
+    now_ms = broker.clock.now_ms()
+    for asked in request.topics:
+        topic = broker.image.topics.get(asked.name)
+        partitions = []
+        for data in asked.partitions:
+            response = TxnOffsetCommitResponsePartition(data.partition_index)
+            partitions.append(response)
+            if topic is None or data.partition_index not in topic.partitions:
+                response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            name = TopicPartition(topic.name, data.partition_index)
+            waiting[name] = response
+            offsets[name] = CommittedOffset(
+                data.committed_offset,
+                data.committed_leader_epoch,
+                data.committed_metadata or "",
+                now_ms,
+                topic_id=topic.topic_id,
+            )
+        topics.append(TxnOffsetCommitResponseTopic(asked.name, partitions))
+    answer = TxnOffsetCommitResponse(topics=topics)
+    if not offsets:
+        return answer
+    refuse = partial(_refuse, waiting)
+    try:
+        _join(broker, request, context.api_version)
+    except KafkaError as error:
+        refuse(_said(error, context.api_version))
+        return answer
+    answered: TxnOffsetCommitResponse | DelayedFlush | Deferred[TxnOffsetCommitResponse] = after_flush(
+        broker,
+        broker.transaction_log.unflushed(request.transactional_id, refuse),
+        lambda: _commit(broker, request, offsets, waiting, answer, context.api_version),
+        _not_available(request),
+    )
+    return answered
+
+
+def _not_available(request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                topic.name, [TxnOffsetCommitResponsePartition(data.partition_index, code) for data in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _join(broker: Broker, request: TxnOffsetCommitRequest, version: int) -> None:
+    """The transaction writes to the group's partition from now on. KafkaError where it may not."""
+    broker.ensure_writable()
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+    try:
+        broker.group_log.ensure_topic()
+    except OSError as error:
+        _log.error("__consumer_offsets could not be made: %s", error)
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
+    client = Knows.IMPLICIT_ADDING if version >= _FIRST_VERSION_WITH_IMPLICIT_ADDING else Knows.NOTHING_OF_IT
+    if version == _FIRST_VERSION_WITH_ABORTABLE_ERRORS:
+        client = Knows.ABORTABLE_ERRORS
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    kept = broker.group_log.partition(request.group_id)
+    refused = refusals(broker, request.transactional_id, producer, [kept], client)
+    if refused:
+        raise refused[kept.log.partition]
+
+
+def _commit(
+    broker: Broker,
+    request: TxnOffsetCommitRequest,
+    offsets: Offsets,
+    responses: _Responses,
+    answer: TxnOffsetCommitResponse,
+    version: int,
+) -> TxnOffsetCommitResponse | DelayedFlush:
+    if any(response.error_code for response in responses.values()):
+        return answer  # that it joins could not be kept
+    commit = OffsetCommit(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        offsets,
+        ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+    )
+    refuse = partial(_refuse, responses)
+    try:
+        for name, code in broker.groups.commit(commit).items():
+            responses[name].error_code = code
+    except KafkaError as error:
+        refuse(_said(error, version))
+        return answer
+    waited: TxnOffsetCommitResponse | DelayedFlush = when_flushed(
+        broker,
+        answer,
+        unflushed(broker.group_log.partition(request.group_id), refuse),
+        broker.config.integer("offsets.commit.timeout.ms"),
+    )
+    return waited
+
+
+def _said(error: KafkaError, version: int) -> ErrorCode:
+    """Producers before 2.0 take the end of loading for something that never comes."""
+    if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _FIRST_VERSION_WITH_LOADING:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return error.code
+
+
+def _refuse(responses: _Responses, code: ErrorCode) -> None:
+    for response in responses.values():
+        response.error_code = code

@@ -1,0 +1,44 @@
+"""UpdateFeatures: finalizes another level of features, as transaction.version; all of them, or none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.broker.request_context import RequestContext
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.protocol.schema.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+_UPGRADE = 1
+_FIRST_VERSION_WITH_TYPES = 1
+
+
+def handle(broker: Broker, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
+    results = [_check(broker, update, context.api_version) for update in request.feature_updates]
+    refused = next((result for result in results if result.error_code), None)
+    if refused is not None:
+        return UpdateFeaturesResponse(error_code=refused.error_code, error_message=refused.error_message)
+    if not request.validate_only:
+        try:
+            broker.ensure_writable()
+        except KafkaError as error:
+            return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
+        broker.controller.set_features({u.feature: u.max_version_level for u in request.feature_updates})
+    return UpdateFeaturesResponse(error_message=None, results=results)
+
+
+def _check(broker: Broker, update: FeatureUpdateKey, version: int) -> UpdatableFeatureResult:
+    is_upgrade = update.upgrade_type == _UPGRADE if version >= _FIRST_VERSION_WITH_TYPES else not update.allow_downgrade
+    try:
+        broker.controller.ensure_feature_may_be(update.feature, update.max_version_level, is_upgrade=is_upgrade)
+    except KafkaError as error:
+        return UpdatableFeatureResult(update.feature, error.code, error.message)
+    return UpdatableFeatureResult(update.feature, ErrorCode.NONE, None)

@@ -1,0 +1,80 @@
+"""Whether a transaction's records may be appended: only where its coordinator knows that it writes (KIP-890).
+
+A marker then follows for certain, and nothing that arrives late begins a transaction which nobody ends. Clients of
+transaction.version 2 leave it to the broker to add a partition with the first records for it; those before have added
+it, and are checked. Source: kafka.server.AddPartitionsToTxnManager, ReplicaManager.handleProduceAppend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from core.cluster.partition import Partition
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.topic_partition import TopicPartition
+from core.coordinator.transaction_coordinator import RAISES_EPOCH
+from core.records.record_batch import ProducerIdAndEpoch
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+
+COORDINATOR_IS_AWAY = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
+
+
+class Knows(Enum):
+    """What a client understands, by the version of its request."""
+
+    NOTHING_OF_IT = 0
+    ABORTABLE_ERRORS = 1
+    """TRANSACTION_ABORTABLE."""
+
+    IMPLICIT_ADDING = 2
+    """That partitions are added by the broker."""
+
+
+def refusals(
+    broker: Broker,
+    transactional_id: str,
+    producer: ProducerIdAndEpoch,
+    partitions: Iterable[Partition],
+    client: Knows,
+) -> dict[TopicPartition, KafkaError]:
+    """Those of the partitions to which the transaction may not write, and why; the others belong to it now."""
+    names = [
+        partition.log.partition
+        for partition in partitions
+        if (state := partition.log.producers.find(producer.producer_id)) is None
+        or not state.is_in_transaction(producer.epoch)
+    ]
+    if not names:
+        return {}
+    if client is Knows.IMPLICIT_ADDING:
+        try:
+            broker.transactions.add_partitions(transactional_id, producer, frozenset(names), RAISES_EPOCH)
+        except KafkaError as error:
+            return dict.fromkeys(names, _said(error, client))
+        return {}
+    if not broker.config["transaction.partition.verification.enable"]:
+        return {}
+    refused = {}
+    for name in names:
+        try:
+            broker.transactions.ensure_in_transaction(transactional_id, producer, name)
+        except KafkaError as error:
+            refused[name] = _said(error, client)
+    return refused
+
+
+def _said(error: KafkaError, client: Knows) -> KafkaError:
+    """As the client understands it."""
+    if error.code is ErrorCode.PRODUCER_FENCED:
+        return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message)
+    if error.code is ErrorCode.TRANSACTION_ABORTABLE and client is Knows.NOTHING_OF_IT:
+        return KafkaError(ErrorCode.INVALID_TXN_STATE, error.message)
+    return error

@@ -1,0 +1,235 @@
+"""__transaction_state: where transactional ids are kept, and the markers that end their transactions.
+
+It is read when the broker starts, for what was being ended then must be ended (`begin`). A broker that only reads has
+no transactions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from core.broker.coordinator_log import CoordinatorLog, ReadRecord
+from core.broker.delayed_flush import DelayedFlush, Unflushed, unflushed
+from core.broker.group_log import GROUPS_TOPIC
+from core.cluster.controller import NewTopic
+from core.cluster.partition import Partition
+from core.common.deferred import TimerHandle
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.topic_partition import TopicPartition
+from core.coordinator.transaction_coordinator import RAISES_EPOCH, TransactionCoordinator
+from core.coordinator.transaction_environment import TransactionConfig
+from core.coordinator.transaction_records import transaction_key
+from core.coordinator.transaction_state import TransactionMetadata
+from core.records.control_record import EndTransactionMarker, end_transaction_batch
+from core.records.record import Record
+from core.records.record_batch import RecordBatch
+from core.records.record_batch_builder import batch_of
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+TRANSACTIONS_TOPIC = "__transaction_state"
+
+_SAID_OTHERWISE = {
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""Errors of the log that trying again does not mend; of the others a client is told that it may."""
+
+_log = logging.getLogger("plog.transactions")
+
+
+class TransactionLog:
+    """Owned by the broker's task. Gives `coordinator` its world (`TransactionEnvironment`)."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.coordinator = TransactionCoordinator(self)
+        self._kept = CoordinatorLog(broker, TRANSACTIONS_TOPIC, self._new_topic, self._replay)
+
+    @property
+    def config(self) -> TransactionConfig:
+        integer = self._broker.config.integer
+        return TransactionConfig(integer("transaction.max.timeout.ms"), integer("transactional.id.expiration.ms"))
+
+    @property
+    def transaction_version(self) -> int:
+        return self._broker.image.features.get("transaction.version", 0)
+
+    def now_ms(self) -> int:
+        return self._broker.clock.now_ms()
+
+    def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
+        return self._broker.schedule(delay_ms, function)
+
+    def next_producer_id(self) -> int:
+        return self._broker.next_producer_id()
+
+    # --- the topic
+
+    def _new_topic(self) -> NewTopic:
+        config = self._broker.config
+        return NewTopic(
+            TRANSACTIONS_TOPIC,
+            config.integer("transaction.state.log.num.partitions"),
+            min(config.integer("transaction.state.log.replication.factor"), 1),
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "unclean.leader.election.enable": "false",
+                "min.insync.replicas": str(min(config.integer("transaction.state.log.min.isr"), 1)),
+                "segment.bytes": str(config.integer("transaction.state.log.segment.bytes")),
+            },
+        )
+
+    def ensure_topic(self) -> None:
+        """As of `CoordinatorLog.ensure_topic`."""
+        self._kept.ensure_topic()
+
+    def on_topic_deleted(self, name: str) -> None:
+        """Transactional ids go with the topic that keeps them."""
+        if name == TRANSACTIONS_TOPIC:
+            self.coordinator.forget_all()
+            self._kept.forget()
+
+    # --- loading
+
+    def load_all(self) -> ErrorCode | None:
+        """As of `CoordinatorLog.load_all`; what was being ended when the broker stopped is ended then."""
+        return self._kept.load_all()
+
+    def ensure_loaded(self, transactional_id: str) -> None:
+        """As of `TransactionEnvironment.ensure_loaded`."""
+        self._kept.ensure_loaded(transactional_id)
+
+    def _replay(self, number: int, found: list[ReadRecord]) -> None:
+        transactional_ids = [self.coordinator.replay(read.key, read.value) for read in found]
+        _log.info("%s-%d: %d records", TRANSACTIONS_TOPIC, number, len(found))
+        if not self._broker.is_read_only:
+            partition = self._broker.replicas.find(TRANSACTIONS_TOPIC, number)
+            self._broker.replicas.flush_as_configured(partition.log)  # nobody else asks for what was recovered
+            self.coordinator.begin(transactional_ids)
+
+    # --- writing
+
+    def partition(self, transactional_id: str) -> Partition:
+        """Where the id is kept. KafkaError where that can't be."""
+        return self._kept.partition(transactional_id)
+
+    def unflushed(self, transactional_id: str, refuse: Callable[[ErrorCode], None]) -> list[Unflushed]:
+        """What is kept of the id, where that may not be acknowledged before it is flushed."""
+        if self._kept.number_of(transactional_id) is None:
+            return []
+        return unflushed(self.partition(transactional_id), refuse)
+
+    def write(self, transactional_id: str, value: bytes | None) -> None:
+        """As of `TransactionEnvironment.write`."""
+        self._broker.ensure_writable()
+        try:
+            self.ensure_topic()
+            record = Record(0, self.now_ms(), transaction_key(transactional_id), value)
+            self._kept.append(self.partition(transactional_id), batch_of([record]))
+        except (OSError, KafkaError) as error:
+            code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+            _log.error("transactional id %s could not be written: %s", transactional_id, error)
+            raise KafkaError(_SAID_OTHERWISE.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)) from error
+
+    def when_flushed(self, transactional_id: str, then: Callable[[KafkaError | None], None], /) -> None:
+        """As of `TransactionEnvironment.when_flushed`."""
+        failures: list[ErrorCode] = []
+        try:
+            partition = self.partition(transactional_id)
+        except KafkaError as error:
+            then(error)
+            return
+        self._when_flushed(
+            [partition],
+            lambda _partition, code: failures.append(code),
+            lambda: then(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) if failures else None),
+        )
+
+    def write_markers(
+        self,
+        prepared: TransactionMetadata,
+        partitions: frozenset[TopicPartition],
+        then: Callable[[frozenset[TopicPartition]], None],
+        /,
+    ) -> None:
+        """As of `TransactionEnvironment.write_markers`. A partition whose topic is gone needs none, nor does one that a
+        later producer of the id has written to.
+        """
+        try:
+            marker = EndTransactionMarker(prepared.is_commit, self.partition(prepared.transactional_id).leader_epoch)
+        except KafkaError as error:
+            _log.error("transaction of %s can't be ended: %s", prepared.transactional_id, error)
+            then(partitions)
+            return
+        left: set[TopicPartition] = set()
+        marked = []
+        for name in sorted(partitions):
+            try:
+                partition = self._broker.replicas.find(name.topic, name.partition)
+                if _has_marker(partition, prepared):
+                    self._broker.replicas.flush_as_configured(partition.log)
+                else:
+                    self.append_marker(partition, marker, prepared.producer_id, prepared.producer_epoch)
+                    self.coordinator.on_step(f"marker {name}")
+                marked.append(partition)
+            except (OSError, KafkaError) as error:
+                code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+                if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH):
+                    continue
+                _log.error("transaction of %s can't be ended on %s: %s", prepared.transactional_id, name, error)
+                left.add(name)
+
+        def refuse(partition: Partition, _code: ErrorCode) -> None:
+            left.add(partition.log.partition)
+
+        self._when_flushed(marked, refuse, lambda: then(frozenset(left)))
+
+    def append_marker(
+        self, partition: Partition, marker: EndTransactionMarker, producer_id: int, producer_epoch: int
+    ) -> None:
+        """Ends the producer's transaction on that partition, and what it committed of groups there. KafkaError as of
+        `PartitionLog.append_as_leader`.
+        """
+        data = end_transaction_batch(
+            marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp=self.now_ms()
+        )
+        batch = RecordBatch(memoryview(bytearray(data)))
+        self._broker.replicas.append(partition, batch, required_acks=-1, from_client=False)
+        name = partition.log.partition
+        if name.topic == GROUPS_TOPIC:
+            self._broker.group_log.on_transaction_ended(name.partition, producer_id, is_commit=marker.is_commit)
+        self._broker.replicas.notify([name])
+
+    def _when_flushed(
+        self,
+        partitions: Sequence[Partition],
+        refuse: Callable[[Partition, ErrorCode], None],
+        then: Callable[[], None],
+    ) -> None:
+        """Calls `then` when they are flushed, as far as they must be; `refuse` first, for each that won't be."""
+        waiting = [kept for partition in partitions for kept in unflushed(partition, partial(refuse, partition))]
+        if not waiting:
+            then()
+            return
+        flush = DelayedFlush(self._broker, None, waiting)
+        flush.on_complete = lambda _response: then()
+        if flush.answer() is not flush:
+            then()
+
+
+def _has_marker(partition: Partition, prepared: TransactionMetadata) -> bool:
+    """Whether this end was written there before the broker stopped; it can be told where ends raise the epoch."""
+    state = partition.log.producers.find(prepared.producer_id)
+    return (
+        prepared.client_transaction_version >= RAISES_EPOCH
+        and state is not None
+        and state.producer_epoch == prepared.producer_epoch
+        and state.current_txn_first_offset is None
+    )

@@ -1,0 +1,66 @@
+"""What transactions need of the world: settings, time, timers, the log that keeps them, and the partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from core.common.deferred import TimerHandle
+from core.common.errors import KafkaError
+from core.common.topic_partition import TopicPartition
+from core.coordinator.transaction_state import TransactionMetadata
+
+
+@dataclass(frozen=True)
+class TransactionConfig:
+    """Settings of the broker, by Kafka's names."""
+
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 604_800_000
+
+
+class TransactionEnvironment(Protocol):
+    """Given by the broker."""
+
+    @property
+    def config(self) -> TransactionConfig: ...
+
+    @property
+    def transaction_version(self) -> int:
+        """The level of the feature transaction.version: 0, 1, or 2 for that of KIP-890."""
+        ...
+
+    def now_ms(self) -> int: ...
+
+    def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
+        """As of `core.common.deferred.Schedule`."""
+        ...
+
+    def next_producer_id(self) -> int:
+        """One that was never given. KafkaError where none can be had."""
+        ...
+
+    def ensure_loaded(self, transactional_id: str) -> None:
+        """KafkaError: COORDINATOR_LOAD_IN_PROGRESS while what is known of the id is still being read,
+        COORDINATOR_NOT_AVAILABLE where it can't be.
+        """
+
+    def write(self, transactional_id: str, value: bytes | None) -> None:
+        """Appends to the id's partition of __transaction_state; KafkaError where that can't be, nothing written."""
+
+    def when_flushed(self, transactional_id: str, then: Callable[[KafkaError | None], None], /) -> None:
+        """Calls `then` when what was written of the id is as safe as its topic's flush.messages asks, at once where it
+        is already; with an error where it never will be.
+        """
+
+    def write_markers(
+        self,
+        prepared: TransactionMetadata,
+        partitions: frozenset[TopicPartition],
+        then: Callable[[frozenset[TopicPartition]], None],
+        /,
+    ) -> None:
+        """Appends the transaction's markers to those of its partitions that there still are, and calls `then`, when the
+        markers are as safe as `flush.messages` of the topics asks, with those where that could not be done.
+        """

@@ -1,0 +1,183 @@
+"""Where a transactional id stands: its producer, the state of its transaction, and the ways from state to state.
+
+    Empty ──────────► Ongoing ──► PrepareCommit ──► CompleteCommit ──► Ongoing ..
+                         └──────► PrepareAbort  ──► CompleteAbort  ──► Ongoing ..
+
+Once a Prepare state is written the outcome is decided: whatever happens, the markers follow. In transaction.version 2
+(KIP-890) every end gives the producer its next epoch, so that nothing sent late counts for a later transaction; and a
+transaction that holds nothing may be aborted. Source: org.apache.kafka.coordinator.transaction.TransactionMetadata.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+from core.common.topic_partition import TopicPartition
+from core.records.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, ProducerIdAndEpoch
+
+_MAX_EPOCH = 0x7FFF
+_LAST_EPOCH = _MAX_EPOCH - 1
+"""The last one that a producer gets: one is kept to fence it with."""
+
+
+class TransactionState(IntEnum):
+    """By the number that stands in the records."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def text(self) -> str:
+        """As the protocol writes it: PrepareCommit."""
+        return self.name.title().replace("_", "")
+
+    @property
+    def is_prepared(self) -> bool:
+        """The outcome is decided, the markers are being written."""
+        return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+
+    @property
+    def is_expiration_allowed(self) -> bool:
+        return self in (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMetadata:
+    """Times in ms, -1 where there is none. `last_producer_epoch` is what the producer had before the epoch was raised,
+    for it may ask again; it is not kept in the log. `next_producer_id` takes over when the transaction is complete,
+    where this one's epochs are used up.
+    """
+
+    transactional_id: str
+    producer_id: int
+    timeout_ms: int
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    state: TransactionState = TransactionState.EMPTY
+    partitions: frozenset[TopicPartition] = field(default_factory=frozenset)
+    last_update_ms: int = NO_TIMESTAMP
+    start_ms: int = NO_TIMESTAMP
+    client_transaction_version: int = 0
+
+    @property
+    def producer(self) -> ProducerIdAndEpoch:
+        return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
+
+    @property
+    def is_commit(self) -> bool:
+        return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+
+    @property
+    def is_epoch_exhausted(self) -> bool:
+        return is_epoch_exhausted(self.producer_epoch)
+
+    def is_timed_out(self, now_ms: int) -> bool:
+        return self.state is TransactionState.ONGOING and self.start_ms + self.timeout_ms < now_ms
+
+    # --- the producer begins
+
+    def with_epoch(self, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
+        """Its producer in that epoch, with nothing written yet."""
+        return replace(
+            self._emptied(timeout_ms, now_ms),
+            producer_epoch=epoch,
+            last_producer_epoch=last_epoch,
+        )
+
+    def with_producer_id(self, producer_id: int, last_epoch: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
+        """Under another id, for the epochs of this one are used up."""
+        return replace(
+            self._emptied(timeout_ms, now_ms),
+            producer_id=producer_id,
+            producer_epoch=0,
+            last_producer_epoch=last_epoch,
+        )
+
+    def _emptied(self, timeout_ms: int, now_ms: int) -> TransactionMetadata:
+        return replace(
+            self,
+            previous_producer_id=self.producer_id,
+            next_producer_id=NO_PRODUCER_ID,
+            timeout_ms=timeout_ms,
+            state=TransactionState.EMPTY,
+            partitions=frozenset(),
+            last_update_ms=now_ms,
+            start_ms=NO_TIMESTAMP,
+            client_transaction_version=0,
+        )
+
+    # --- the transaction
+
+    def with_partitions(
+        self, partitions: frozenset[TopicPartition], now_ms: int, client_transaction_version: int
+    ) -> TransactionMetadata:
+        """Those too; it begins with the first."""
+        is_open = self.state is TransactionState.ONGOING
+        return replace(
+            self,
+            previous_producer_id=self.producer_id,
+            state=TransactionState.ONGOING,
+            partitions=self.partitions | partitions,
+            last_update_ms=now_ms,
+            start_ms=self.start_ms if is_open else now_ms,
+            client_transaction_version=client_transaction_version,
+        )
+
+    def prepared(
+        self, *, is_commit: bool, transaction_version: int, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
+    ) -> TransactionMetadata:
+        """Its end is decided by its producer."""
+        raises_epoch = transaction_version >= 2
+        return replace(
+            self,
+            previous_producer_id=self.producer_id,
+            next_producer_id=next_producer_id,
+            producer_epoch=self.producer_epoch + 1 if raises_epoch else self.producer_epoch,
+            last_producer_epoch=self.producer_epoch if raises_epoch else self.last_producer_epoch,
+            state=TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT,
+            last_update_ms=now_ms,
+            start_ms=self.start_ms if self.state is TransactionState.ONGOING else now_ms,
+            client_transaction_version=transaction_version,
+        )
+
+    def fenced(self, transaction_version: int, now_ms: int) -> TransactionMetadata:
+        """It is aborted without its producer, whose epoch is over; where ends raise the epoch anyway, it may go on in
+        the next one.
+        """
+        raises_epoch = transaction_version >= 2
+        return replace(
+            self,
+            previous_producer_id=self.producer_id,
+            producer_epoch=min(self.producer_epoch + 1, _MAX_EPOCH),
+            last_producer_epoch=self.producer_epoch if raises_epoch else NO_PRODUCER_EPOCH,
+            state=TransactionState.PREPARE_ABORT,
+            last_update_ms=now_ms,
+            client_transaction_version=transaction_version if raises_epoch else 0,
+        )
+
+    def completed(self, now_ms: int) -> TransactionMetadata:
+        """All its markers are written."""
+        is_over = self.next_producer_id != NO_PRODUCER_ID
+        return replace(
+            self,
+            previous_producer_id=self.producer_id,
+            producer_id=self.next_producer_id if is_over else self.producer_id,
+            producer_epoch=0 if is_over else self.producer_epoch,
+            next_producer_id=NO_PRODUCER_ID,
+            state=TransactionState.COMPLETE_COMMIT if self.is_commit else TransactionState.COMPLETE_ABORT,
+            partitions=frozenset(),
+            last_update_ms=now_ms,
+        )
+
+
+def is_epoch_exhausted(epoch: int) -> bool:
+    return epoch >= _LAST_EPOCH

@@ -1,0 +1,400 @@
+"""The world's transactional clients on `plog serve`: copiers that do each record once, fences, a Streams application
+over kills of the broker. What is committed is read by librdkafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from core.client.admin import LATEST, Admin
+from core.client.group_admin import GroupAdmin
+from core.client.kafka_client import KafkaClient
+from core.client.producer import ProducerIdentity, RecordsToSend
+from core.client.transaction_admin import TransactionAdmin
+from core.client.transactional_producer import TransactionalProducer, end_transaction
+from core.common.endpoint import parse_bootstrap
+from core.common.topic_partition import TopicPartition
+from tests.interop.test_other_languages import call, go_client
+from tests.support.kafka_server import KafkaServer
+from tests.support.oracle import fetch_jars, java_command, requires_kafka, run_tool
+from tests.support.server import Server, call_plog
+
+TOOLS = "org.apache.kafka.tools."
+SETTINGS = (
+    "group.initial.rebalance.delay.ms=0",
+    "transaction.state.log.num.partitions=2",
+    "offsets.topic.num.partitions=2",
+    "num.partitions=1",
+)
+RECORDS = 600
+SECONDS = 60
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """Its address stays the same over restarts."""
+    options = [option for setting in SETTINGS for option in ("--set", setting)]
+    with Server(tmp_path / "data", *options) as running:
+        running.pin(running.address)
+        yield running
+
+
+def fill(server: Server, topic: str) -> list[bytes]:
+    lines = [b"%d" % n for n in range(RECORDS)]
+    done = call_plog("produce", topic, "--bootstrap-server", server.address, stdin=b"\n".join(lines) + b"\n")
+    assert done.returncode == 0, done.stderr
+    return lines
+
+
+def committed(server: Server, topic: str, isolation: str = "read_committed") -> list[bytes]:
+    """All records of the topic's one partition, up to where it ends when nothing is open."""
+    from confluent_kafka import Consumer
+    from confluent_kafka import TopicPartition as Assignment
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": server.address,
+            "group.id": "reader",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([Assignment(topic, 0, 0)])
+    found = []
+    while True:
+        message = consumer.poll(SECONDS)
+        assert message is not None
+        if message.error() is not None:  # the end
+            break
+        found.append(message.value())
+    consumer.close()
+    return found
+
+
+def group_offset(server: Server, group: str, topic: str) -> int:
+    from confluent_kafka import Consumer
+    from confluent_kafka import TopicPartition as Position
+
+    consumer = Consumer({"bootstrap.servers": server.address, "group.id": group})
+    (found,) = consumer.committed([Position(topic, 0)], SECONDS)
+    consumer.close()
+    return int(found.offset)
+
+
+# --- Java
+
+
+@requires_kafka
+@pytest.mark.java
+@pytest.mark.parametrize("level", [1, 2])
+def test_javas_copier_copies_each_record_once_though_the_broker_dies(server: Server, level: int) -> None:
+    change = "upgrade" if level == 2 else "downgrade"
+    feature = ("--feature", f"transaction.version={level}")
+    changed = run_tool(TOOLS + "FeatureCommand", "--bootstrap-server", server.address, change, *feature)
+    assert changed.returncode == 0, changed.stdout
+    lines = fill(server, "in")
+    call_plog("topic", "create", "out", "--bootstrap-server", server.address)
+    copier = subprocess.Popen(
+        java_command(
+            TOOLS + "TransactionalMessageCopier", "--broker-list", server.address, "--input-topic", "in",
+            "--input-partition", "0", "--output-topic", "out", "--max-messages", str(RECORDS),
+            "--consumer-group", "copier", "--transaction-size", "20", "--transactional-id", "copier",
+            "--enable-random-aborts", "--use-group-metadata",
+        ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    deadline = time.monotonic() + SECONDS
+    while server_end(server, "out") < RECORDS // 4:
+        assert copier.poll() is None
+        assert time.monotonic() < deadline
+    server.kill()
+    server.start()
+    said, errors = copier.communicate(timeout=SECONDS)
+    assert copier.returncode == 0, errors
+    assert b"ShutdownComplete" in said
+    assert committed(server, "out") == lines
+    assert len(committed(server, "out", "read_uncommitted")) >= RECORDS
+    assert group_offset(server, "copier", "in") == RECORDS
+    listed = run_tool(TOOLS + "TransactionsCommand", "--bootstrap-server", server.address, "list").stdout
+    assert re.search(rb"copier\s+1\s+\d+\s+Complete(Commit|Abort)", listed), listed
+    wanted = ("describe", "--transactional-id", "copier")
+    described = run_tool(TOOLS + "TransactionsCommand", "--bootstrap-server", server.address, *wanted).stdout
+    assert re.search(rb"1\s+copier\s+\d+\s+\d+\s+Complete(Commit|Abort)\s+60000", described), described
+
+
+def server_end(server: Server, topic: str) -> int:
+    partition = TopicPartition(topic, 0)
+    with contextlib.closing(KafkaClient([server.host_and_port])) as client:
+        return Admin(client).list_offsets({partition: LATEST})[partition]
+
+
+@requires_kafka
+@pytest.mark.java
+def test_kafkas_tool_finds_and_aborts_a_transaction_that_hangs(server: Server) -> None:
+    """One whose coordinator has forgotten it: its topic is gone."""
+    open_transaction(server, "hung")
+    call_plog("topic", "delete", "__transaction_state", "--bootstrap-server", server.address)
+    assert committed(server, "hung") == [b"before"]
+    tool = (TOOLS + "TransactionsCommand", "--bootstrap-server", server.address)
+    where = ("--topic", "hung", "--partition", "0")
+    found = run_tool(*tool, "find-hanging", *where, "--max-transaction-timeout", "0").stdout
+    assert re.search(rb"hung\s+0\s+\d+\s+0", found), found
+    aborted = run_tool(*tool, "abort", *where, "--start-offset", "1")
+    assert aborted.returncode == 0, aborted.stdout
+    assert committed(server, "hung") == [b"before", b"after"]
+
+
+def open_transaction(server: Server, topic: str) -> None:
+    """`before`, then `open` in a transaction that nobody ends, then `after`."""
+    from confluent_kafka import Producer
+
+    plain = Producer({"bootstrap.servers": server.address})
+    plain.produce(topic, b"before", partition=0)
+    assert plain.flush(SECONDS) == 0
+    producer = Producer({"bootstrap.servers": server.address, "transactional.id": "forgotten"})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    assert producer.flush(SECONDS) == 0
+    plain.produce(topic, b"after", partition=0)
+    assert plain.flush(SECONDS) == 0
+
+
+@requires_kafka
+@pytest.mark.java
+def test_transactions_that_are_open_go_from_plog_to_kafka_and_back(tmp_path: Path) -> None:
+    data_dir, group, position = tmp_path / "data", "moved", TopicPartition("t", 0)
+
+    def begin(address: str, name: str, number: int) -> ProducerIdentity:
+        """A transaction that somebody else is to end."""
+        producer = TransactionalProducer(lambda: KafkaClient(parse_bootstrap(address)), name)
+        values = pa.array([b"%d" % number], pa.binary())
+        producer.send("t", RecordsToSend(0, np.array([time.time_ns() // 1_000_000]), None, values, None, np.array([0])))
+        producer.send_offsets(group, {position: number})
+        identity = producer.prepare()
+        producer.close()
+        return identity
+
+    def end(address: str, identity: ProducerIdentity) -> None:
+        with contextlib.closing(KafkaClient(parse_bootstrap(address))) as client:
+            assert TransactionAdmin(client).describe(identity.transactional_id).state == "Ongoing"
+            assert end_transaction(client, identity, is_commit=True).producer_epoch == identity.producer_epoch + 1
+            state = "PrepareCommit"
+            while state == "PrepareCommit":
+                state = TransactionAdmin(client).describe(identity.transactional_id).state
+            assert GroupAdmin(client).offsets(group)[position].offset == int(identity.transactional_id)
+
+    with Server(data_dir, *(option for setting in SETTINGS for option in ("--set", setting))) as plog:
+        call_plog("topic", "create", "t", "--bootstrap-server", plog.address)
+        abandoned = begin(plog.address, "abandoned", 0)
+        first = begin(plog.address, "1", 1)
+    with KafkaServer(data_dir) as kafka:
+        end(kafka.address, first)
+        second = begin(kafka.address, "2", 2)
+    with Server(data_dir) as plog:
+        end(plog.address, second)
+        done = call_plog("transaction", "abort", abandoned.transactional_id, "--bootstrap-server", plog.address)
+        assert done.returncode == 0
+        assert committed(plog, "t") == [b"1", b"2"]
+        assert call_plog("transaction", "find-hanging", "--all", "--bootstrap-server", plog.address).returncode == 0
+
+
+# --- Kafka Streams
+
+WORDS = ["the", "log", "is", "the", "truth", "and", "all", "else", "can", "be", "made", "again", "of", "it"]
+OUTPUT = "streams-wordcount-output"
+
+
+@requires_kafka
+@pytest.mark.java
+def test_streams_counts_each_word_once_though_the_broker_dies_in_mid_transaction(
+    server: Server, tmp_path: Path
+) -> None:
+    jars = fetch_jars(Path(__file__).parents[1] / "support" / "streams" / "pom.xml", "streams")
+    for topic in ("streams-plaintext-input", OUTPUT):
+        call_plog("topic", "create", topic, "--bootstrap-server", server.address)
+    properties = tmp_path / "streams.properties"
+    properties.write_text(
+        f"bootstrap.servers={server.address}\nprocessing.guarantee=exactly_once_v2\ncommit.interval.ms=300\n"
+        f"state.dir={tmp_path / 'state'}\n"
+    )
+    random, wanted = Random(9), Counter[str]()
+
+    def feed(lines: int) -> None:
+        text = [" ".join(random.choices(WORDS, k=6)) for _ in range(lines)]
+        wanted.update(word for line in text for word in line.split())
+        stdin = "\n".join(text).encode() + b"\n"
+        done = call_plog("produce", "streams-plaintext-input", "--bootstrap-server", server.address, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+
+    main = "org.apache.kafka.streams.examples.wordcount.WordCountDemo"
+    with (tmp_path / "app.log").open("wb") as log:
+        app = subprocess.Popen(
+            ["java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", main, str(properties)],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        feed(100)
+        wait_until(lambda: dict(counts(server)) == wanted, app)
+        for _ in range(2):
+            feed(100)
+            wait_until(lambda: b"Ongoing" in listed(server), app)
+            server.kill()
+            server.start()
+            feed(50)
+            wait_until(lambda: dict(counts(server)) == wanted, app)
+        found = counts(server)
+        assert len(found) == len(set(found)), "a count is there twice"
+        for word in wanted:
+            of_word = [count for name, count in found if name == word]
+            assert of_word == sorted(of_word)
+    finally:
+        app.terminate()
+        app.wait(SECONDS)
+
+
+def counts(server: Server) -> list[tuple[str, int]]:
+    """Word and count of the output's committed records, in order; a count is a long in 8 bytes."""
+    output = call_plog("consume", OUTPUT, "--bootstrap-server", server.address, "--format", r"%k\t%s\n").stdout
+    found = re.findall(rb"(\w+)\t(.{8})\n", output, re.DOTALL)
+    return [(word.decode(), int.from_bytes(count, "big")) for word, count in found]
+
+
+def listed(server: Server) -> bytes:
+    return call_plog("transaction", "list", "--bootstrap-server", server.address).stdout
+
+
+def wait_until(is_so: object, app: subprocess.Popen[bytes]) -> None:
+    assert callable(is_so)
+    deadline = time.monotonic() + SECONDS
+    while not is_so():
+        assert app.poll() is None
+        assert time.monotonic() < deadline
+
+
+# --- librdkafka, aiokafka, franz-go
+
+
+def test_librdkafka_moves_records_and_offsets_together_and_is_fenced(server: Server) -> None:
+    from confluent_kafka import Consumer, KafkaException, Producer
+
+    lines = fill(server, "in")
+    settings = {"bootstrap.servers": server.address, "transactional.id": "confluent"}
+    consumer = Consumer(
+        {
+            "bootstrap.servers": server.address,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "fetch.queue.backoff.ms": 1,
+        }
+    )
+    consumer.subscribe(["in"])
+    producer = Producer(settings)
+    producer.init_transactions(SECONDS)
+    copied = turn = 0
+    while copied < RECORDS:
+        messages = consumer.consume(100, 0.5)
+        if not messages:
+            continue
+        producer.begin_transaction()
+        for message in messages:
+            producer.produce("out", message.value(), partition=0)
+        positions = consumer.position(consumer.assignment())
+        producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), SECONDS)
+        turn += 1
+        if turn % 3 == 2:
+            producer.flush(SECONDS)
+            producer.abort_transaction(SECONDS)
+            for back in consumer.committed(consumer.assignment(), SECONDS):
+                consumer.seek(back)
+        else:
+            producer.commit_transaction(SECONDS)
+            copied += len(messages)
+    consumer.close()
+    assert committed(server, "out") == lines
+    assert group_offset(server, "g", "in") == RECORDS
+
+    producer.begin_transaction()
+    producer.produce("out", b"fenced", partition=0)
+    assert producer.flush(SECONDS) == 0
+    Producer(settings).init_transactions(SECONDS)
+    with pytest.raises(KafkaException, match="fence"):
+        producer.commit_transaction(SECONDS)
+    assert committed(server, "out") == lines
+
+
+def test_aiokafka_commits_and_aborts(server: Server) -> None:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+    from aiokafka import TopicPartition as Position
+    from aiokafka.errors import ProducerFenced
+
+    lines = fill(server, "in")
+    position = Position("in", 0)
+
+    async def copy() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=server.address, transactional_id="aio")
+        await producer.start()
+        async with producer.transaction():
+            for line in lines[:300]:
+                await producer.send("out", line, partition=0)
+            await producer.send_offsets_to_transaction({position: 300}, "aio")
+        with contextlib.suppress(ZeroDivisionError):
+            async with producer.transaction():
+                await producer.send_and_wait("out", b"aborted", partition=0)
+                await producer.send_offsets_to_transaction({position: 599}, "aio")
+                raise ZeroDivisionError
+        reader = AIOKafkaConsumer(
+            bootstrap_servers=server.address, group_id="aio", isolation_level="read_committed", enable_auto_commit=False
+        )
+        await reader.start()
+        assert await reader.committed(position) == 300
+        await reader.stop()
+        async with producer.transaction():
+            for line in lines[300:]:
+                await producer.send("out", line, partition=0)
+            await producer.send_offsets_to_transaction({position: 600}, "aio")
+        await producer.begin_transaction()
+        await producer.send_and_wait("out", b"fenced", partition=0)
+        other = AIOKafkaProducer(bootstrap_servers=server.address, transactional_id="aio")
+        await other.start()
+        with pytest.raises(ProducerFenced):
+            await producer.commit_transaction()
+        await producer.stop()
+        await other.stop()
+
+    asyncio.run(asyncio.wait_for(copy(), SECONDS))
+    assert committed(server, "out") == lines
+    assert group_offset(server, "aio", "in") == 600
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="no Go on the PATH")
+def test_franz_go_copies_each_record_once_and_is_fenced(server: Server) -> None:
+    everything = sorted(
+        b"%s-%d" % (codec, n) for codec in (b"none", b"gzip", b"snappy", b"lz4", b"zstd") for n in range(100)
+    )
+    seen = call(go_client(), "transactions", server)
+    assert seen["copier"] == {"copied": 500, "aborted": seen["copier"]["aborted"]}
+    assert seen["copier"]["aborted"] > 2
+    assert "PRODUCER_FENCED" in seen["fenced"]["error"]
+    copied = call_plog("consume", "go-out", "--bootstrap-server", server.address).stdout.splitlines()
+    assert sorted(copied) == everything
+    fenced = call_plog("consume", "go-fenced", "--bootstrap-server", server.address).stdout
+    assert fenced == b"second\n"

@@ -1,0 +1,540 @@
+"""Transactions as clients see them, with the logs behind them: what is visible when, what waits, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.broker.broker import Broker
+from core.broker.request_dispatcher import PendingAnswer
+from core.cluster.partition import READ_COMMITTED
+from core.common.clock import ManualClock
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.topic_partition import TopicPartition
+from core.protocol.api import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    DESCRIBE_TRANSACTIONS,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    LIST_TRANSACTIONS,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    PRODUCE,
+    TXN_OFFSET_COMMIT,
+    UPDATE_FEATURES,
+    Api,
+)
+from core.protocol.schema.add_offsets_to_txn import AddOffsetsToTxnRequest
+from core.protocol.schema.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from core.protocol.schema.describe_transactions import DescribeTransactionsRequest
+from core.protocol.schema.end_txn import EndTxnRequest
+from core.protocol.schema.find_coordinator import FindCoordinatorRequest
+from core.protocol.schema.init_producer_id import InitProducerIdRequest
+from core.protocol.schema.list_transactions import ListTransactionsRequest
+from core.protocol.schema.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from core.protocol.schema.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from core.protocol.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from core.protocol.schema.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from tests.support.broker import (
+    Background,
+    Timers,
+    add_topic,
+    ask,
+    decode,
+    fetch,
+    open_broker,
+    produce,
+    send,
+    values_of,
+)
+from tests.support.logs import NOW, make_batch
+
+ID, GROUP = "x", "g"
+SETTINGS = {"transaction_state_log_num_partitions": "1", "offsets_topic_num_partitions": "1"}
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    """With a topic `t` of two partitions."""
+    broker = open_broker(tmp_path / "data", ManualClock(NOW), **SETTINGS)
+    add_topic(broker, partitions=2)
+    for key_type, key in ((0, GROUP), (1, ID)):
+        ask(broker, FIND_COORDINATOR, FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]))
+    return broker
+
+
+def reopened(broker: Broker, *, is_clean: bool = False) -> Broker:
+    if is_clean:
+        broker.close()
+    else:
+        broker._lock.release()
+    return open_broker(broker.directory, ManualClock(NOW), **SETTINGS)
+
+
+class Client:
+    """A transactional producer that says each request by itself."""
+
+    def __init__(self, broker: Broker, name: str = ID) -> None:
+        self.broker = broker
+        self.name = name
+        answer = ask(broker, INIT_PRODUCER_ID, InitProducerIdRequest(name, 60_000))
+        assert answer.error_code == 0
+        self.producer = answer.producer_id, answer.producer_epoch
+        self._sequences: dict[int, int] = {}
+
+    def produce_request(self, value: bytes, partition: int, sequence: int | None) -> ProduceRequest:
+        if sequence is None:
+            sequence = self._sequences.get(partition, 0)
+        self._sequences[partition] = sequence + 1
+        producer_id, epoch = self.producer
+        batch = make_batch(
+            value, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, is_transactional=True
+        )
+        data = [TopicProduceData("t", partition_data=[PartitionProduceData(partition, bytes(batch.buffer))])]
+        return ProduceRequest(self.name, -1, 1000, data)
+
+    def produce(self, value: bytes, partition: int = 0, version: int = 12, sequence: int | None = None) -> ErrorCode:
+        answer = ask(self.broker, PRODUCE, self.produce_request(value, partition, sequence), version)
+        return ErrorCode.of(answer.responses[0].partition_responses[0].error_code)
+
+    def add(self, *partitions: int) -> ErrorCode:
+        topics = [AddPartitionsToTxnTopic("t", list(partitions))]
+        answer = ask(
+            self.broker, ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest([], self.name, *self.producer, topics), 3
+        )
+        return ErrorCode.of(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+
+    def offset_request(self, offset: int, group: str = GROUP) -> TxnOffsetCommitRequest:
+        topics = [TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, offset)])]
+        return TxnOffsetCommitRequest(self.name, group, *self.producer, topics=topics)
+
+    def commit_offset(self, offset: int, version: int = 5, group: str = GROUP) -> ErrorCode:
+        answer = ask(self.broker, TXN_OFFSET_COMMIT, self.offset_request(offset, group), version)
+        return ErrorCode.of(answer.topics[0].partitions[0].error_code)
+
+    def end(self, *, is_commit: bool = True, version: int = 5) -> ErrorCode:
+        answer = ask(self.broker, END_TXN, EndTxnRequest(self.name, *self.producer, is_commit), version)
+        if not answer.error_code and version > 4:
+            self.producer = answer.producer_id, answer.producer_epoch
+            self._sequences.clear()
+        return ErrorCode.of(answer.error_code)
+
+
+def committed(broker: Broker, partition: int = 0) -> list[bytes | None]:
+    """What a consumer of committed records gets, who leaves out what it is told was aborted."""
+    data = fetch(broker, 0, partition=partition, isolation_level=READ_COMMITTED)
+    reader_skips = {a.producer_id: a.first_offset for a in data.aborted_transactions or ()}
+    assert not reader_skips or len(reader_skips) == 1
+    return values_of(data) if not reader_skips else [value for value in values_of(data) if value != b"aborted"]
+
+
+def stable(broker: Broker, partition: int = 0) -> tuple[int, int]:
+    log = broker.replicas.find("t", partition).log
+    return log.last_stable_offset, log.high_watermark
+
+
+def offset_of(broker: Broker, group: str = GROUP, *, is_stable: bool = False) -> tuple[int, ErrorCode]:
+    topics = [OffsetFetchRequestTopics("t", partition_indexes=[0])]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)], require_stable=is_stable)
+    found = ask(broker, OFFSET_FETCH, request, 9).groups[0].topics[0].partitions[0]
+    return found.committed_offset, ErrorCode.of(found.error_code)
+
+
+def state_of(broker: Broker, name: str = ID) -> str:
+    answer = ask(broker, DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest([name]))
+    return answer.transaction_states[0].transaction_state
+
+
+# --- visible with it
+
+
+def test_records_and_offsets_are_visible_when_the_transaction_is_committed(broker: Broker) -> None:
+    client = Client(broker)
+    assert client.produce(b"a") == client.produce(b"b", 1) == client.commit_offset(7) == 0
+    assert stable(broker) == (0, 1)
+    assert offset_of(broker) == (-1, ErrorCode.NONE)
+    assert offset_of(broker, is_stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    assert client.end() == ErrorCode.NONE
+    assert stable(broker) == stable(broker, 1) == (2, 2)
+    assert offset_of(broker, is_stable=True) == (7, ErrorCode.NONE)
+
+
+def test_what_is_aborted_is_never_seen(broker: Broker) -> None:
+    client = Client(broker)
+    client.produce(b"aborted")
+    client.commit_offset(7)
+    assert client.end(is_commit=False) == ErrorCode.NONE
+    client.produce(b"b")
+    assert client.end() == ErrorCode.NONE
+    assert [value for value in committed(broker) if value and value.isalpha()] == [b"b"]
+    assert offset_of(broker, is_stable=True) == (-1, ErrorCode.NONE)
+
+
+def test_all_partitions_of_a_request_join_by_one_record(broker: Broker) -> None:
+    client = Client(broker)
+    state = broker.transaction_log.partition(ID).log
+    before = state.log_end_offset
+    first, second = client.produce_request(b"a", 0, None), client.produce_request(b"b", 1, None)
+    first.topic_data[0].partition_data += second.topic_data[0].partition_data
+    answer = ask(broker, PRODUCE, first, 12)
+    assert [p.error_code for p in answer.responses[0].partition_responses] == [0, 0]
+    assert state.log_end_offset == before + 1
+
+
+def test_an_offset_that_the_log_has_later_counts_whoever_commits_first(broker: Broker) -> None:
+    """Of two transactions, and of a commit outside of any."""
+    first, second = Client(broker, "one"), Client(broker, "two")
+    first.commit_offset(1)
+    second.commit_offset(2)
+    assert second.end() == first.end() == 0
+    assert offset_of(broker) == (2, ErrorCode.NONE)
+    first.commit_offset(3)
+    topics = [OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, 4)])]
+    assert (
+        ask(broker, OFFSET_COMMIT, OffsetCommitRequest(GROUP, topics=topics), 8).topics[0].partitions[0].error_code == 0
+    )
+    assert first.end() == 0
+    assert offset_of(broker) == (4, ErrorCode.NONE)
+    assert offset_of(reopened(broker)) == (4, ErrorCode.NONE)
+
+
+def test_offsets_that_are_pending_hold_their_group(broker: Broker) -> None:
+    client = Client(broker)
+    client.commit_offset(1)
+    broker.clock.advance(10 * 86_400_000)  # type: ignore[attr-defined]
+    broker.groups.expire()
+    assert GROUP in broker.groups.groups
+    assert client.end() == 0
+    assert offset_of(broker) == (1, ErrorCode.NONE)
+
+
+def test_a_group_that_is_deleted_takes_its_pending_offsets_with_it(broker: Broker) -> None:
+    client = Client(broker)
+    client.commit_offset(1)
+    broker.groups.delete(GROUP)
+    assert client.end() == 0
+    assert offset_of(broker) == (-1, ErrorCode.NONE)
+    assert offset_of(reopened(broker)) == (-1, ErrorCode.NONE)
+
+
+# --- over restarts
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_what_is_open_goes_on_after_a_restart(broker: Broker, is_clean: bool) -> None:
+    client = Client(broker)
+    client.produce(b"a")
+    client.commit_offset(7)
+    client.broker = again = reopened(broker, is_clean=is_clean)
+    assert stable(again) == (0, 1)
+    assert offset_of(again, is_stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    assert client.produce(b"b") == client.end() == 0
+    assert committed(again)[:2] == [b"a", b"b"]
+    assert offset_of(again) == (7, ErrorCode.NONE)
+
+
+class _Died(Exception):  # noqa: N818 - it is no error
+    pass
+
+
+@pytest.mark.parametrize("step", ["PrepareCommit", "marker __consumer_offsets-0", "marker t-0", "marker t-1"])
+def test_an_end_that_was_begun_is_finished_at_the_next_start(broker: Broker, step: str) -> None:
+    client = Client(broker)
+    client.produce(b"a")
+    client.produce(b"b", 1)
+    client.commit_offset(7)
+
+    def die(done: str) -> None:
+        if done == step:
+            raise _Died
+
+    broker.transactions.on_step = die
+    with pytest.raises(_Died):
+        client.end()
+    again = reopened(broker)
+    again.transaction_log.load_all()
+    assert state_of(again) == "CompleteCommit"
+    assert stable(again) == stable(again, 1) == (2, 2), "each marker is there once"
+    assert offset_of(again, is_stable=True) == (7, ErrorCode.NONE)
+
+
+def test_a_marker_that_comes_while_the_groups_are_being_read(broker: Broker) -> None:
+    client = Client(broker)
+    client.produce(b"a")
+    client.commit_offset(7)
+    client.broker = again = reopened(broker)
+    again.transaction_log.load_all()
+    again.run_in_background = reading = Background()
+    assert offset_of(again)[0] == -1
+    with pytest.raises(KafkaError):
+        again.groups.offsets(GROUP)
+    assert client.end() == 0
+    while reading.waiting:
+        reading.run()
+    assert offset_of(again, is_stable=True) == (7, ErrorCode.NONE)
+
+
+def test_what_is_asked_while_transactions_are_being_read(broker: Broker) -> None:
+    client = Client(broker)
+    client.broker = again = reopened(broker)
+    again.run_in_background = reading = Background()
+    again.transaction_log.load_all()
+    assert client.produce(b"a") == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert client.commit_offset(7, 1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert client.commit_offset(7, 2) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert client.end() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    listed = ask(again, LIST_TRANSACTIONS, ListTransactionsRequest())
+    assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    while reading.waiting:
+        reading.run()
+    assert client.produce(b"a", sequence=0) == client.end() == 0
+
+
+# --- topics and disks that go
+
+
+def test_a_topic_that_is_deleted_holds_up_no_transaction(broker: Broker) -> None:
+    add_topic(broker, "other")
+    client = Client(broker)
+    client.produce(b"a")
+    client.add(1)
+    broker.delete_topic("t")
+    assert client.end() == ErrorCode.NONE
+    assert state_of(broker) == "CompleteCommit"
+
+
+def test_a_partition_that_is_offline_gets_its_marker_later(broker: Broker) -> None:
+    broker.schedule = timers = Timers()
+    client = Client(broker)
+    client.produce(b"a")
+    client.produce(b"b", 1)
+    lost = broker.replicas.partitions[TopicPartition("t", 1)]
+    broker.replicas.take_offline(lost, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "gone"))
+    assert client.end() == ErrorCode.NONE
+    assert state_of(broker) == "PrepareCommit"
+    assert stable(broker) == (2, 2)
+    assert client.produce(b"c") == ErrorCode.CONCURRENT_TRANSACTIONS
+    broker.log_manager.offline.pop(TopicPartition("t", 1))
+    broker.replicas.partitions[TopicPartition("t", 1)] = lost
+    timers.fire()
+    assert state_of(broker) == "CompleteCommit"
+    assert stable(broker, 1) == (2, 2)
+
+
+def test_ids_go_with_the_topic_that_keeps_them(broker: Broker) -> None:
+    client = Client(broker)
+    client.produce(b"a")
+    broker.delete_topic("__transaction_state")
+    assert client.end() == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert Client(broker).producer[1] == 0
+    assert Client(broker).producer[0] > client.producer[0]
+
+
+# --- flushes
+
+
+@pytest.fixture
+def flushing(broker: Broker) -> Background:
+    """Everything must be flushed before it is acknowledged, when the test says so."""
+    broker.run_flush = background = Background()
+    for name in ("t", "__transaction_state", "__consumer_offsets"):
+        broker.set_configs(2, name, {"flush.messages": "1"})
+    broker.schedule = Timers()
+    return background
+
+
+def answered(broker: Broker, api: Api[Any, Any], request: Any, version: int) -> list[Any]:
+    """The answer, once there is one."""
+    pending = send(broker, api, request, version)
+    assert isinstance(pending, PendingAnswer)
+    answers: list[Any] = []
+    pending.on_ready = lambda pieces: answers.append(decode(api, pieces, version))
+    return answers
+
+
+def flush(broker: Broker, flushing: Background) -> None:
+    if not flushing.waiting:
+        broker.schedule.fire(within_ms=100)  # type: ignore[attr-defined]
+    flushing.run()
+
+
+def test_each_step_waits_for_the_one_before_to_be_on_the_disk(broker: Broker, flushing: Background) -> None:
+    pending = answered(broker, INIT_PRODUCER_ID, InitProducerIdRequest(ID, 60_000), 5)
+    assert pending == []
+    flush(broker, flushing)
+    client = Client.__new__(Client)
+    client.broker, client.name, client._sequences = broker, ID, {}
+    client.producer = pending[0].producer_id, pending[0].producer_epoch
+    log = broker.replicas.find("t", 0).log
+
+    produced = answered(broker, PRODUCE, client.produce_request(b"a", 0, None), 12)
+    assert log.log_end_offset == 0, "that it joins is not on the disk"
+    flush(broker, flushing)
+    assert (log.log_end_offset, produced) == (1, [])
+    flush(broker, flushing)
+    assert produced[0].responses[0].partition_responses[0].error_code == 0
+
+    offsets = answered(broker, TXN_OFFSET_COMMIT, client.offset_request(7), 5)
+    kept = broker.group_log.partition(GROUP).log
+    assert kept.log_end_offset == 0
+    flush(broker, flushing)
+    assert (kept.log_end_offset, offsets) == (1, [])
+    flush(broker, flushing)
+    assert offsets[0].topics[0].partitions[0].error_code == 0
+
+    ended = answered(broker, END_TXN, EndTxnRequest(ID, *client.producer, True), 5)
+    assert (log.log_end_offset, state_of(broker)) == (1, "PrepareCommit")
+    flush(broker, flushing)
+    assert (log.log_end_offset, state_of(broker)) == (2, "PrepareCommit")
+    while not ended:
+        flush(broker, flushing)
+    assert state_of(broker) == "CompleteCommit"
+    assert ended[0].error_code == 0
+
+
+def test_clients_of_old_wait_for_the_disk_too(broker: Broker, flushing: Background) -> None:
+    pending = answered(broker, INIT_PRODUCER_ID, InitProducerIdRequest(ID, 60_000), 4)
+    flush(broker, flushing)
+    producer = pending[0].producer_id, pending[0].producer_epoch
+    topics = [AddPartitionsToTxnTopic("t", [0])]
+    added = answered(broker, ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest([], ID, *producer, topics), 3)
+    flush(broker, flushing)
+    assert added[0].results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+    offsets = answered(broker, ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest(ID, *producer, GROUP), 3)
+    flush(broker, flushing)
+    assert offsets[0].error_code == 0
+
+
+def test_a_disk_that_fails_takes_nothing_into_the_transaction(broker: Broker, flushing: Background) -> None:
+    pending = answered(broker, INIT_PRODUCER_ID, InitProducerIdRequest(ID, 60_000), 5)
+    flush(broker, flushing)
+    client = Client.__new__(Client)
+    client.broker, client.name, client._sequences = broker, ID, {}
+    client.producer = pending[0].producer_id, pending[0].producer_epoch
+    produced = answered(broker, PRODUCE, client.produce_request(b"a", 0, None), 12)
+    state = broker.transaction_log.partition(ID)
+    broker.replicas.take_offline(state, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "gone"))
+    assert produced[0].responses[0].partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert broker.replicas.find("t", 0).log.log_end_offset == 0
+
+
+# --- who may
+
+
+def test_records_of_a_transaction_need_its_id(broker: Broker) -> None:
+    batch = make_batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    assert produce(broker, batch).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_a_request_has_one_producer(broker: Broker) -> None:
+    first, second = Client(broker, "one"), Client(broker, "two")
+    request = first.produce_request(b"a", 0, None)
+    request.topic_data[0].partition_data += second.produce_request(b"b", 1, None).topic_data[0].partition_data
+    answer = ask(broker, PRODUCE, request, 12)
+    assert {p.error_code for p in answer.responses[0].partition_responses} == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+
+
+@pytest.mark.parametrize("is_checked", [True, False])
+def test_partitions_that_were_not_added(broker: Broker, is_checked: bool) -> None:
+    broker.set_configs(4, "", {"transaction.partition.verification.enable": str(is_checked).lower()})
+    client = Client(broker)
+    client.add(1)
+    assert client.produce(b"a", 1, version=11) == ErrorCode.NONE
+    said = client.produce(b"a", 0, version=11)
+    assert said == (ErrorCode.TRANSACTION_ABORTABLE if is_checked else ErrorCode.NONE)
+
+
+def test_several_transactions_are_added_to_and_asked_for_at_once(broker: Broker) -> None:
+    """As brokers do of each other."""
+    first, second = Client(broker, "one"), Client(broker, "two")
+    topics = [AddPartitionsToTxnTopic("t", [0, 1])]
+    added = AddPartitionsToTxnTransaction("one", *first.producer, False, topics)
+    asked = AddPartitionsToTxnTransaction("two", *second.producer, True, topics)
+    answer = ask(broker, ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest([added, asked]), 5)
+    codes = {
+        result.transactional_id: {p.partition_error_code for p in result.topic_results[0].results_by_partition}
+        for result in answer.results_by_transaction
+    }
+    assert codes == {"one": {0}, "two": {ErrorCode.TRANSACTION_ABORTABLE}}
+
+
+def test_a_broker_that_only_reads_has_no_producers(broker: Broker) -> None:
+    client = Client(broker)
+    client.produce(b"a")
+    client.end()
+    broker.close()
+    from core.broker.broker_config import BrokerConfig
+
+    reader = Broker(broker.directory, BrokerConfig(), clock=ManualClock(NOW), is_read_only=True)
+    assert state_of(reader) == "CompleteCommit"
+    asked = ask(reader, INIT_PRODUCER_ID, InitProducerIdRequest(ID, 60_000))
+    assert asked.error_code == ErrorCode.POLICY_VIOLATION
+    found = ask(reader, FIND_COORDINATOR, FindCoordinatorRequest(key_type=1, coordinator_keys=[ID]))
+    assert found.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    reader.close()
+
+
+# --- from time to time
+
+
+def test_a_broker_aborts_what_takes_too_long_and_forgets_what_nobody_uses(broker: Broker) -> None:
+    client = Client(broker)
+    client.produce(b"a")
+    clock = broker.clock
+    assert isinstance(clock, ManualClock)
+    clock.advance(59_000)
+    broker.housekeep()
+    assert state_of(broker) == "Ongoing"
+    clock.advance(10_000)
+    broker.housekeep()
+    assert state_of(broker) == "CompleteAbort"
+    assert stable(broker) == (2, 2)
+    clock.advance(604_800_000)
+    broker.housekeep()
+    assert state_of(broker) == ""
+
+
+# --- the feature
+
+
+def test_a_feature_goes_up_and_down(broker: Broker) -> None:
+    def change(level: int, upgrade_type: int, name: str = "transaction.version") -> ErrorCode:
+        request = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(name, level, upgrade_type=upgrade_type)])
+        return ErrorCode.of(ask(broker, UPDATE_FEATURES, request).error_code)
+
+    assert broker.image.features["transaction.version"] == 2
+    assert change(1, 1) == ErrorCode.INVALID_UPDATE_VERSION
+    assert change(1, 2) == ErrorCode.NONE
+    assert change(2, 3) == ErrorCode.INVALID_UPDATE_VERSION
+    assert change(29, 3, "metadata.version") == ErrorCode.INVALID_UPDATE_VERSION
+    assert broker.image.features["transaction.version"] == 1
+    assert reopened(broker).image.features["transaction.version"] == 1
+
+
+def test_an_old_client_may_lower_a_feature_where_it_says_so(broker: Broker) -> None:
+    update = FeatureUpdateKey("transaction.version", 0, allow_downgrade=True)
+    answer = ask(broker, UPDATE_FEATURES, UpdateFeaturesRequest(feature_updates=[update]), 0)
+    assert [result.error_code for result in answer.results] == [0]
+    assert "transaction.version" not in broker.image.features
