@@ -71,9 +71,16 @@ class TransactionKills:
         for life in range(kills):
             step = STEPS[life % len(STEPS)]
             server = self._server(step, 1 if step == "Empty" else self.random.randint(1, 4))
-            with contextlib.suppress(ConnectionFailedError):
+            try:
                 self._live(server, transactional_id)
-            self._bury(server, step)
+            except ConnectionFailedError:  # it is dying
+                pass
+            else:
+                step = "at any moment"
+                server.kill()
+            assert server.process is not None
+            server.process.wait(_WAIT_SECONDS)
+            self.kills[step] = self.kills.get(step, 0) + 1
             if self.random.random() < 0.2:
                 transactional_id = f"tx-{life + 1}"
                 self.left_to_time += 1
@@ -90,14 +97,6 @@ class TransactionKills:
         )
         server.start()
         return server
-
-    def _bury(self, server: Server, step: str) -> None:
-        assert server.process is not None
-        if server.process.poll() is None:
-            step = "at any moment"
-            server.kill()
-        server.process.wait(_WAIT_SECONDS)
-        self.kills[step] = self.kills.get(step, 0) + 1
 
     # --- a life
 

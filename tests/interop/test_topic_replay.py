@@ -165,10 +165,10 @@ def test_what_is_not_the_same_any_more(kafka: KafkaServer | Server, source: Path
 
 
 def test_a_task_that_is_killed_at_any_moment(kafka: KafkaServer | Server, source: Path, topic: str) -> None:
-    """Again and again, until it is through."""
+    """Again and again, a little later each time, until it is through."""
     replay = TopicReplay(kafka.address, topic)
     random = Random(topic)
-    kills, longest = 0, 1.2
+    kills = 0
     for turn in range(40):
         lanes = [lane for lane in replay.freeze(plan_of(source, topic, 500)) if lane.missing]
         if not lanes:
@@ -177,21 +177,22 @@ def test_a_task_that_is_killed_at_any_moment(kafka: KafkaServer | Server, source
             write_lane(lanes[0], kafka.address, topic)
             continue
         code = (
-            "import sys, pickle, pathlib; from core.spark.topic_replay import write_lane; "
+            "import sys, pickle, pathlib; from core.spark.topic_replay import write_lane; print(flush=True); "
             "write_lane(pickle.loads(bytes.fromhex(sys.argv[1])), sys.argv[2], sys.argv[3])"
         )
         task = subprocess.Popen(
             [sys.executable, "-c", code, pickle.dumps(lanes[0]).hex(), kafka.address, topic],
             cwd=Path(__file__).parents[2],
+            stdout=subprocess.PIPE,
         )
+        assert task.stdout is not None
+        task.stdout.readline()  # it begins
         with contextlib.suppress(subprocess.TimeoutExpired):
-            task.wait(random.uniform(longest / 2, longest))
+            task.wait(0.005 * 1.7**kills * random.uniform(0.5, 1))
         if task.poll() is None:
             os.kill(task.pid, signal.SIGKILL)
             kills += 1
-        else:  # it was faster than the killer
-            longest *= 0.7
-        task.wait()
+        task.communicate()
     assert kills > 2
     assert in_topic(kafka, topic) == wanted(source)
     with contextlib.closing(connect(kafka)) as client:
