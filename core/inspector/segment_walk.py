@@ -209,9 +209,14 @@ class SegmentWalk:
         magic = head[MAGIC_POSITION]
         if magic == CURRENT_MAGIC or not HEADER_SIZE <= size <= min(left, MAX_BATCH_BYTES):
             return self._examine_length(position, cause)
+        return self._flipped_magic(position, size) or self._examine_length(position, cause)
+
+    def _flipped_magic(self, position: int, size: int) -> Damage | None:
+        """The batch of which nothing but the magic is wrong; None where more is."""
         batch = RecordBatch(self._bytes(size, position), 0, position)
-        if batch.computed_crc() != batch.crc:
-            return self._examine_length(position, cause)
+        if size < HEADER_SIZE or batch.computed_crc() != batch.crc:
+            return None
+        magic = batch.buffer[batch.start + MAGIC_POSITION]
         message = f"magic {magic} where the rest is a sound batch of magic {CURRENT_MAGIC}"
         fix = ByteFix(position + MAGIC_POSITION, magic, CURRENT_MAGIC)
         return self._framed(Code.BAD_MAGIC, message, batch, fix)
@@ -228,6 +233,10 @@ class SegmentWalk:
 
     def _examine_checksum(self, batch: Batch) -> Damage:
         """A checksum that is not that of the bytes."""
+        if batch.magic != CURRENT_MAGIC:  # or was it one before a bit of its magic was flipped?
+            damage = self._flipped_magic(batch.position, batch.size_bytes)
+            if damage is not None:
+                return damage
         end = batch.position + batch.size_bytes
         leads_on = end == self.size_bytes or self._is_sound_at(end)
         computed = batch.computed_crc()
