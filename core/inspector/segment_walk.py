@@ -213,8 +213,10 @@ class SegmentWalk:
 
     def _flipped_magic(self, position: int, size: int) -> Damage | None:
         """The batch of which nothing but the magic is wrong; None where more is."""
+        if size < HEADER_SIZE:
+            return None
         batch = RecordBatch(self._bytes(size, position), 0, position)
-        if size < HEADER_SIZE or batch.computed_crc() != batch.crc:
+        if batch.computed_crc() != batch.crc:
             return None
         magic = batch.buffer[batch.start + MAGIC_POSITION]
         message = f"magic {magic} where the rest is a sound batch of magic {CURRENT_MAGIC}"
