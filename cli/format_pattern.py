@@ -1,0 +1,310 @@
+r"""`--format` patterns: the text of records, by the tokens of kcat and of rpk.
+
+    %s %v  value     %S %V  its length     %R  its length as 4 bytes, big-endian
+    %k     key       %K     its length     %H  how many headers
+    %t     topic     %p     partition      %o  offset            %e  leader epoch     %i  number of the record, from 0
+    %T %d  timestamp, ms                   %x  producer id       %y  producer epoch   %a  attributes of the batch
+    %h     headers: name=value, comma between; %h{..} says how: %h{%k: %v\n}, with %k %K %v %V and what follows them
+    %%     percent sign, %{ and %} braces; \n \t \r \0 \\ \xHH as usual
+
+What stands in braces behind a token says how it is written:
+
+    %s %v %k        {hex} {base64} {json} {unpack[FMT]}: numbers, as Python's struct reads them, a space between
+    numbers         {big64} {big32} {big16} {big8} {little64} ..: packed in so many bits; {hex64} .. {hex8}: digits
+    %T %d           {strftime[FMT]}, in UTC
+    %a              {compression} {timestamp-type} {transactional} {control}
+
+A batch's rows are made by columns, and joined at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cli.text_columns import binaries, each, join, json_strings, numbers, packed, repeat
+from core.common.errors import UsageError
+from core.common.topic_partition import TopicPartition
+from core.records.columns import RecordColumns
+
+Formatter = Callable[[TopicPartition, RecordColumns], memoryview]
+"""The text of all rows, each with its end."""
+
+Int64s = npt.NDArray[np.int64]
+_Texts = Callable[[Any], Any]  # pyarrow.BinaryArray -> pyarrow.BinaryArray
+_Digits = Callable[[Int64s], Any]  # -> pyarrow.BinaryArray
+
+_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "\\": b"\\", "0": b"\0"}
+_MODIFIER = re.compile(r"([a-z0-9-]+)(?:\[(.*)\])?", re.DOTALL)
+_PACKED = re.compile(r"(big|little)(64|32|16|8)")
+_HEX = re.compile(r"hex(64|32|16|8)?")
+
+
+class _Rows(NamedTuple):
+    """What a token is made of; `first` is the number of the first row."""
+
+    partition: TopicPartition
+    columns: RecordColumns
+    first: int
+
+
+_Token = Callable[[_Rows], Any]  # -> pyarrow.BinaryArray, or a scalar for all rows
+
+
+def pattern_formatter(pattern: str) -> Formatter:
+    """UsageError for a token, or a way to write it, that there is not."""
+    tokens = [_token(piece) if isinstance(piece, _Piece) else _constant(piece) for piece in _pieces(pattern)]
+    done = 0
+
+    def format_rows(partition: TopicPartition, columns: RecordColumns) -> memoryview:
+        nonlocal done
+        rows = _Rows(partition, columns, done)
+        done += len(columns)
+        return join(*(token(rows) for token in tokens), repeat(b"", len(columns)))
+
+    return format_rows
+
+
+# --- the pattern
+
+
+class _Piece(NamedTuple):
+    token: str
+    modifier: str | None
+
+
+def _pieces(pattern: str) -> list[_Piece | bytes]:
+    """Tokens, and the bytes between them."""
+    pieces: list[_Piece | bytes] = []
+    position = 0
+    while position < len(pattern):
+        character = pattern[position]
+        if character == "\\":
+            text, position = _escape(pattern, position + 1)
+            pieces.append(text)
+        elif character != "%":
+            end = min((i for i in (pattern.find(c, position) for c in "%\\") if i >= 0), default=len(pattern))
+            pieces.append(pattern[position:end].encode())
+            position = end
+        elif position + 1 == len(pattern):
+            raise UsageError("--format ends with a %", hint="%% is a percent sign")
+        elif pattern[position + 1] in "%{}":
+            pieces.append(pattern[position + 1].encode())
+            position += 2
+        else:
+            modifier, end = _modifier(pattern, position + 2)
+            pieces.append(_Piece(pattern[position + 1], modifier))
+            position = end
+    return pieces
+
+
+def _escape(pattern: str, position: int) -> tuple[bytes, int]:
+    """What stands behind a backslash, and where it ends."""
+    if hexadecimal := re.compile(r"x([0-9a-fA-F]{2})").match(pattern, position):
+        return bytes.fromhex(hexadecimal[1]), hexadecimal.end()
+    character = pattern[position : position + 1]
+    if character not in _ESCAPES:
+        raise UsageError(f"--format: no escape \\{character}")
+    return _ESCAPES[character], position + 1
+
+
+def _modifier(pattern: str, position: int) -> tuple[str | None, int]:
+    """What stands in braces, which may hold others, and where they end; None where there are none."""
+    if pattern[position : position + 1] != "{":
+        return None, position
+    depth = 0
+    for end in range(position, len(pattern)):
+        is_literal = pattern[end - 1] == "%" and pattern[end - 2] != "%"
+        depth += 0 if is_literal else {"{": 1, "}": -1}.get(pattern[end], 0)
+        if depth == 0:
+            return pattern[position + 1 : end], end + 1
+    raise UsageError(f"--format: {pattern[position:]} has no closing brace", hint="%{ is a brace by itself")
+
+
+def _constant(text: bytes) -> _Token:
+    scalar = pa.scalar(text, pa.binary())
+    return lambda _rows: scalar
+
+
+def _token(piece: _Piece) -> _Token:
+    name, modifier = piece
+    if name in _TEXTS:
+        column, write = _TEXTS[name], _texts(piece)
+        return lambda rows: write(column(rows))
+    if name in _TIMES and modifier is not None and modifier.startswith("strftime"):
+        return _strftime(piece)
+    if name == "a" and modifier in _ATTRIBUTES:
+        say = _ATTRIBUTES[modifier]
+        return lambda rows: _of_batches(rows.columns, [say(batch) for batch in rows.columns.batches])
+    if name in _NUMBERS:
+        count, digits = _NUMBERS[name], _digits(piece)
+        return lambda rows: digits(count(rows))
+    if name == "h":
+        return _headers(modifier)
+    if name not in _PLAIN:
+        known = [*_TEXTS, *_NUMBERS, "h", *_PLAIN]
+        raise UsageError(f"--format: no token %{name}", hint=f"tokens: {' '.join('%' + token for token in known)}")
+    if modifier is not None:
+        raise _no_such(piece)
+    return _PLAIN[name]
+
+
+def _no_such(piece: _Piece, *known: str) -> UsageError:
+    hint = f"there is {' '.join(f'{{{way}}}' for way in known)}" if known else None
+    return UsageError(f"--format: %{piece.token} can't be written {{{piece.modifier}}}", hint=hint)
+
+
+# --- texts
+
+
+_TEXTS: dict[str, _Token] = {
+    "s": lambda rows: rows.columns.values(),
+    "v": lambda rows: rows.columns.values(),
+    "k": lambda rows: rows.columns.keys(),
+}
+
+
+def _texts(piece: _Piece) -> _Texts:
+    if piece.modifier is None:
+        return lambda array: array
+    match = _MODIFIER.fullmatch(piece.modifier)
+    way, argument = (match[1], match[2]) if match else ("", None)
+    if way == "json" and argument is None:
+        return json_strings
+    if way in ("hex", "base64") and argument is None:
+        change = _TEXT_WAYS[way]
+        return lambda array: each(array, change)
+    if way == "unpack" and argument:
+        unpack = _unpack(argument)
+        return lambda array: each(array, unpack)
+    raise _no_such(piece, "hex", "base64", "json", "unpack[FMT]")
+
+
+_TEXT_WAYS: dict[str, Callable[[bytes], bytes]] = {"hex": lambda text: text.hex().encode(), "base64": base64.b64encode}
+
+
+def _unpack(format_: str) -> Callable[[bytes], bytes]:
+    try:
+        reader = struct.Struct(format_)
+    except struct.error as error:
+        raise UsageError(f"--format: unpack[{format_}]: {error}", hint="as of Python's struct: unpack[>qi]") from error
+
+    def unpack(data: bytes) -> bytes:
+        if len(data) != reader.size:
+            raise UsageError(f"--format: unpack[{format_}] reads {reader.size} bytes, a record has {len(data)}")
+        return b" ".join(v if isinstance(v, bytes) else str(v).encode() for v in reader.unpack(data))
+
+    return unpack
+
+
+# --- numbers
+
+
+def _of_batches(columns: RecordColumns, texts: Sequence[bytes]) -> Any:
+    return binaries(texts).take(pa.array(columns.batch_numbers))
+
+
+_TIMES = ("T", "d")
+_NUMBERS: dict[str, Callable[[_Rows], Int64s]] = {
+    "S": lambda rows: rows.columns.value_lengths,
+    "V": lambda rows: rows.columns.value_lengths,
+    "K": lambda rows: rows.columns.key_lengths,
+    "H": lambda rows: rows.columns.header_counts,
+    "p": lambda rows: np.full(len(rows.columns), rows.partition.partition, np.int64),
+    "o": lambda rows: rows.columns.offsets,
+    "e": lambda rows: rows.columns.of_batches(b.partition_leader_epoch for b in rows.columns.batches),
+    "i": lambda rows: np.arange(rows.first, rows.first + len(rows.columns), dtype=np.int64),
+    "T": lambda rows: rows.columns.timestamps,
+    "d": lambda rows: rows.columns.timestamps,
+    "x": lambda rows: rows.columns.of_batches(b.producer_id for b in rows.columns.batches),
+    "y": lambda rows: rows.columns.of_batches(b.producer_epoch for b in rows.columns.batches),
+    "a": lambda rows: rows.columns.of_batches(b.attributes for b in rows.columns.batches),
+}
+_ATTRIBUTES: dict[str, Callable[[Any], bytes]] = {
+    "compression": lambda batch: batch.compression.name.lower().encode(),
+    "timestamp-type": lambda batch: timestamp_type(batch).encode(),
+    "transactional": lambda batch: b"true" if getattr(batch, "is_transactional", False) else b"false",
+    "control": lambda batch: b"true" if getattr(batch, "is_control", False) else b"false",
+}
+
+
+def timestamp_type(batch: Any) -> str:  # a batch of any magic
+    if batch.magic == 0:
+        return "NoTimestampType"
+    return "LogAppendTime" if batch.is_log_append_time else "CreateTime"
+
+
+def _digits(piece: _Piece) -> _Digits:
+    if piece.modifier is None:
+        return numbers
+    if match := _PACKED.fullmatch(piece.modifier):
+        dtype = f"{'>' if match[1] == 'big' else '<'}i{int(match[2]) // 8}"
+        return lambda values: packed(values, dtype)
+    if match := _HEX.fullmatch(piece.modifier):
+        bits = int(match[1] or 64)
+        width, mask = bits // 4 if match[1] else 0, (1 << bits) - 1
+        return lambda values: binaries(b"%0*x" % (width, value & mask) for value in values.tolist())
+    ways = ["strftime[FMT]"] if piece.token in _TIMES else list(_ATTRIBUTES) if piece.token == "a" else []  # noqa: S105
+    raise _no_such(piece, "big64", "little32", "hex", "hex64", *ways)
+
+
+def _strftime(piece: _Piece) -> _Token:
+    match = _MODIFIER.fullmatch(piece.modifier or "")
+    if match is None or match[1] != "strftime" or not match[2]:
+        raise _no_such(piece, "strftime[%F %T]")
+    format_ = match[2]
+
+    def write(rows: _Rows) -> Any:
+        seconds = pa.array(rows.columns.timestamps // 1000, pa.timestamp("s"))
+        return pc.cast(pc.strftime(seconds, format=format_), pa.binary())
+
+    return write
+
+
+# --- headers, and the rest
+
+
+def _headers(pattern: str | None) -> _Token:
+    if pattern is None:
+        return lambda rows: binaries(
+            b",".join(name + b"=" + (value or b"") for name, value in rows.columns.headers(row))
+            for row in range(len(rows.columns))
+        )
+    pieces = [piece if isinstance(piece, bytes) else _of_header(piece) for piece in _pieces(pattern)]
+
+    def write(name: bytes, value: bytes | None) -> bytes:
+        return b"".join(piece if isinstance(piece, bytes) else piece(name, value) for piece in pieces)
+
+    return lambda rows: binaries(
+        b"".join(write(name, value) for name, value in rows.columns.headers(row)) for row in range(len(rows.columns))
+    )
+
+
+def _of_header(piece: _Piece) -> Callable[[bytes, bytes | None], bytes]:
+    if piece.token in ("k", "v"):
+        write = _texts(piece)
+        is_key = piece.token == "k"  # noqa: S105
+        return lambda name, value: write(pa.array([name if is_key else value], pa.binary()))[0].as_py() or b""
+    if piece.token in ("K", "V"):
+        digits = _digits(piece)
+        is_key = piece.token == "K"  # noqa: S105
+        return lambda name, value: digits(np.array([_length(name if is_key else value)], np.int64))[0].as_py() or b""
+    raise UsageError(f"--format: no token %{piece.token} in %h{{..}}", hint="tokens: %k %K %v %V")
+
+
+def _length(text: bytes | None) -> int:
+    return -1 if text is None else len(text)
+
+
+_PLAIN: dict[str, _Token] = {
+    "t": lambda rows: pa.scalar(rows.partition.topic.encode(), pa.binary()),
+    "R": lambda rows: packed(rows.columns.value_lengths, ">i4"),
+}

@@ -1,0 +1,73 @@
+"""Text of many records at once, as pyarrow's binary columns: numbers, JSON strings, and columns joined row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core.records.envelope import encode_bytes
+
+EMPTY = pa.scalar(b"", pa.binary())
+_QUOTE = pa.scalar(b'"', pa.binary())
+
+
+def join(*parts: Any) -> memoryview:
+    """One byte string of all rows, one behind the other; nulls are empty."""
+    joined = pc.binary_join_element_wise(*parts, EMPTY, null_handling="replace", null_replacement=b"")
+    if not len(joined):
+        return memoryview(b"")
+    offsets = np.frombuffer(joined.buffers()[1], np.int32, len(joined) + 1, joined.offset * 4)
+    return memoryview(joined.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
+
+
+def repeat(value: bytes, count: int) -> Any:
+    """A pyarrow.BinaryArray."""
+    return pa.array([value] * count, pa.binary())
+
+
+def numbers(values: Any) -> Any:
+    """An array of whole numbers -> pyarrow.BinaryArray of their digits."""
+    return pc.cast(pc.cast(pa.array(values), pa.string()), pa.binary())
+
+
+def packed(values: Any, dtype: str) -> Any:
+    """A NumPy array of whole numbers -> pyarrow.BinaryArray of so many bytes each."""
+    data = values.astype(dtype)
+    width = pa.binary(data.itemsize)
+    return pc.cast(pa.Array.from_buffers(width, len(data), [None, pa.py_buffer(data.tobytes())]), pa.binary())
+
+
+def each(array: Any, change: Callable[[bytes], bytes]) -> Any:
+    """What `change` makes of every element of a pyarrow.BinaryArray but nulls, as another."""
+    return binaries(None if element is None else change(element) for element in array.to_pylist())
+
+
+def binaries(values: Iterable[bytes | None]) -> Any:
+    """As a pyarrow.BinaryArray."""
+    return pa.array(list(values), pa.binary())
+
+
+def json_strings(array: Any) -> Any:
+    """`envelope.encode_bytes` of every element of a pyarrow.BinaryArray, as one.
+
+    By columns where the bytes are UTF-8 and hold no control characters but the common three; one by one else.
+    """
+    try:
+        text = pc.cast(array, pa.string())
+    except pa.ArrowInvalid:
+        return _json_strings_one_by_one(array)
+    for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
+        if pc.any(pc.match_substring(text, plain)).as_py():
+            text = pc.replace_substring(text, plain, escaped)
+    if pc.any(pc.match_substring_regex(text, r"[\x00-\x1f]")).as_py():
+        return _json_strings_one_by_one(array)
+    quoted = pc.binary_join_element_wise(_QUOTE, pc.cast(text, pa.binary()), _QUOTE, EMPTY)
+    return pc.fill_null(quoted, b"null") if quoted.null_count else quoted
+
+
+def _json_strings_one_by_one(array: Any) -> Any:
+    return pa.array([encode_bytes(element).encode() for element in array.to_pylist()], pa.binary())
