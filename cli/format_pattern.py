@@ -30,10 +30,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cli.text_columns import binaries, each, join, json_strings, numbers, packed, repeat
+from cli.text_columns import EMPTY, binaries, each, ends_of, join, join_rows, json_strings, numbers, packed, repeat
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
-from core.records.columns import RecordColumns
+from core.records.columns import HeaderColumns, RecordColumns
 
 Formatter = Callable[[TopicPartition, RecordColumns], memoryview]
 """The text of all rows, each with its end."""
@@ -57,6 +57,7 @@ class _Rows(NamedTuple):
 
 
 _Token = Callable[[_Rows], Any]  # -> pyarrow.BinaryArray, or a scalar for all rows
+_HeaderToken = Callable[[HeaderColumns], Any]  # likewise, for all headers
 
 
 def pattern_formatter(pattern: str) -> Formatter:
@@ -77,7 +78,9 @@ def pattern_formatter(pattern: str) -> Formatter:
 
 
 class _Piece(NamedTuple):
-    token: str
+    """A token by its letter, and what stands in braces behind it."""
+
+    name: str
     modifier: str | None
 
 
@@ -159,7 +162,7 @@ def _token(piece: _Piece) -> _Token:
 
 def _no_such(piece: _Piece, *known: str) -> UsageError:
     hint = f"there is {' '.join(f'{{{way}}}' for way in known)}" if known else None
-    return UsageError(f"--format: %{piece.token} can't be written {{{piece.modifier}}}", hint=hint)
+    return UsageError(f"--format: %{piece.name} can't be written {{{piece.modifier}}}", hint=hint)
 
 
 # --- texts
@@ -252,7 +255,7 @@ def _digits(piece: _Piece) -> _Digits:
         bits = int(match[1] or 64)
         width, mask = bits // 4 if match[1] else 0, (1 << bits) - 1
         return lambda values: binaries(b"%0*x" % (width, value & mask) for value in values.tolist())
-    ways = ["strftime[FMT]"] if piece.token in _TIMES else list(_ATTRIBUTES) if piece.token == "a" else []  # noqa: S105
+    ways = ["strftime[FMT]"] if piece.name in _TIMES else list(_ATTRIBUTES) if piece.name == "a" else []
     raise _no_such(piece, "big64", "little32", "hex", "hex64", *ways)
 
 
@@ -273,36 +276,53 @@ def _strftime(piece: _Piece) -> _Token:
 
 
 def _headers(pattern: str | None) -> _Token:
-    if pattern is None:
-        return lambda rows: binaries(
-            b",".join(name + b"=" + (value or b"") for name, value in rows.columns.headers(row))
-            for row in range(len(rows.columns))
-        )
-    pieces = [piece if isinstance(piece, bytes) else _of_header(piece) for piece in _pieces(pattern)]
+    """All headers' texts are made at once, and cut where the next record's begin."""
+    tokens = _HEADER_TEXT if pattern is None else [_header_token(piece) for piece in _pieces(pattern)]
 
-    def write(name: bytes, value: bytes | None) -> bytes:
-        return b"".join(piece if isinstance(piece, bytes) else piece(name, value) for piece in pieces)
+    def write(rows: _Rows) -> Any:
+        headers = rows.columns.header_columns()
+        total = len(headers.name_lengths)
+        if not total:
+            return pa.scalar(b"", pa.binary())
+        texts = join_rows(*(token(headers) for token in tokens), repeat(b"", total))
+        firsts = np.concatenate(([0], np.cumsum(headers.counts)))
+        offsets = pa.py_buffer(np.ascontiguousarray(ends_of(texts)[firsts]))
+        return pa.Array.from_buffers(pa.binary(), len(rows.columns), [None, offsets, texts.buffers()[2]])
 
-    return lambda rows: binaries(
-        b"".join(write(name, value) for name, value in rows.columns.headers(row)) for row in range(len(rows.columns))
-    )
+    return write
 
 
-def _of_header(piece: _Piece) -> Callable[[bytes, bytes | None], bytes]:
-    if piece.token in ("k", "v"):
+def _header_token(piece: _Piece | bytes) -> _HeaderToken:
+    if isinstance(piece, bytes):
+        scalar = pa.scalar(piece, pa.binary())
+        return lambda _headers: scalar
+    if piece.name in ("k", "v"):
         write = _texts(piece)
-        is_key = piece.token == "k"  # noqa: S105
-        return lambda name, value: write(pa.array([name if is_key else value], pa.binary()))[0].as_py() or b""
-    if piece.token in ("K", "V"):
+        return (
+            (lambda headers: write(headers.names())) if piece.name == "k" else lambda headers: write(headers.values())
+        )
+    if piece.name in ("K", "V"):
         digits = _digits(piece)
-        is_key = piece.token == "K"  # noqa: S105
-        return lambda name, value: digits(np.array([_length(name if is_key else value)], np.int64))[0].as_py() or b""
-    raise UsageError(f"--format: no token %{piece.token} in %h{{..}}", hint="tokens: %k %K %v %V")
+        if piece.name == "K":
+            return lambda headers: digits(headers.name_lengths)
+        return lambda headers: digits(headers.value_lengths)
+    raise UsageError(f"--format: no token %{piece.name} in %h{{..}}", hint="tokens: %k %K %v %V")
 
 
-def _length(text: bytes | None) -> int:
-    return -1 if text is None else len(text)
+def _commas(headers: HeaderColumns) -> Any:
+    """In front of each but a record's first."""
+    commas = np.ones(len(headers.name_lengths), bool)
+    counts = headers.counts[headers.counts > 0]
+    commas[np.cumsum(counts) - counts] = False
+    return pc.if_else(pa.array(commas), pa.scalar(b",", pa.binary()), EMPTY)
 
+
+_HEADER_TEXT: list[_HeaderToken] = [
+    _commas,
+    lambda headers: headers.names(),
+    lambda _headers: pa.scalar(b"=", pa.binary()),
+    lambda headers: headers.values(),
+]
 
 _PLAIN: dict[str, _Token] = {
     "t": lambda rows: pa.scalar(rows.partition.topic.encode(), pa.binary()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from core.client.producer import Producer, RecordRefusedError, RecordsToSend
 from core.client.transactional_producer import TRANSACTION_TIMEOUT_MS, TopicTransaction, TransactionalProducer
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
-from core.common.errors import AccessError, KafkaError, UsageError
+from core.common.errors import AccessError, ConnectionFailedError, KafkaError, UsageError
 from core.common.time_text import time_text
 from core.records.compression import CompressionType
 
@@ -120,41 +120,53 @@ class RowWriter:
     def _ending(self, thing: str) -> Iterator[None]:
         """Says at the end what was written, and ends the transaction where it is one."""
         try:
-            yield
-            self._flush()
-            written = self._written()
-            if self._transaction is not None:
-                self._transaction.commit()
+            with self._transacting():
+                yield
+                self._flush()
+                written = self._written()
         except RecordRefusedError as error:
             self._progress.done()
-            self._abort()
             beside = self._written_of_it(" beside it")
             raise KafkaError(
                 error.code, f"{thing} {error.row + 1}: {error.message}; {beside}", hint=error.hint
             ) from error
         except KeyboardInterrupt:
             self._progress.done()
-            self._abort()
             say(f"interrupted: {self._written_of_it()}")
             raise
-        except BaseException:
-            self._progress.done()
-            self._abort()
-            raise
-        else:
-            say(written if self._transaction is None else f"{written}, committed as one transaction")
-        finally:
-            if self._transaction is not None:
-                self._transaction.close()
+        say(written if self._transaction is None else f"{written}, committed as one transaction")
 
-    def _abort(self) -> None:
-        """Where it is a transaction; one that can't be reached any more is left to its timeout."""
-        if self._transaction is None:
+    @contextmanager
+    def _transacting(self) -> Iterator[None]:
+        """Commits at the end where it is a transaction; aborts it where the end is not reached."""
+        transaction = self._transaction
+        if transaction is None:
+            yield
             return
+        is_whole = False
+        with closing(transaction):
+            try:
+                yield
+                is_whole = True
+            finally:
+                if not is_whole:
+                    self._abort(transaction)
+            try:
+                transaction.commit()
+            except ConnectionFailedError as error:
+                name = transaction.identity.transactional_id
+                raise AccessError(
+                    f"{error.message}, while the transaction was committed: it may be, or not",
+                    where=error.where,
+                    hint=f"plog transaction describe {name}: CompleteCommit, or it is aborted in time",
+                ) from error
+
+    def _abort(self, transaction: TransactionalProducer) -> None:
+        """One that can't be reached any more is left to its timeout."""
         try:
-            self._transaction.abort()
+            transaction.abort()
         except (KafkaError, AccessError) as error:
-            say(f"warning: the transaction could not be aborted, its broker will do so in time: {error}")
+            say(f"warning: its broker will abort the transaction in time, it could not be told: {error}")
 
     def _flush(self) -> None:
         self._out.flush()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,13 +16,25 @@ EMPTY = pa.scalar(b"", pa.binary())
 _QUOTE = pa.scalar(b'"', pa.binary())
 
 
+def join_rows(*parts: Any) -> Any:
+    """The parts of each row one behind the other, as a pyarrow.BinaryArray; nulls are empty. One part at least is no
+    scalar.
+    """
+    return pc.binary_join_element_wise(*parts, EMPTY, null_handling="replace", null_replacement=b"")
+
+
 def join(*parts: Any) -> memoryview:
-    """One byte string of all rows, one behind the other; nulls are empty."""
-    joined = pc.binary_join_element_wise(*parts, EMPTY, null_handling="replace", null_replacement=b"")
+    """Likewise, and all rows one behind the other, as one byte string."""
+    joined = join_rows(*parts)
     if not len(joined):
         return memoryview(b"")
-    offsets = np.frombuffer(joined.buffers()[1], np.int32, len(joined) + 1, joined.offset * 4)
+    offsets = ends_of(joined)
     return memoryview(joined.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
+
+
+def ends_of(array: Any) -> npt.NDArray[np.int32]:
+    """Where in its bytes the first element of a pyarrow.BinaryArray begins, and where each ends."""
+    return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
 
 
 def repeat(value: bytes, count: int) -> Any:

@@ -28,7 +28,7 @@ COORDINATOR_IS_AWAY = frozenset(
 
 
 class Knows(Enum):
-    """What a client understands, by the version of its request."""
+    """What a client understands."""
 
     NOTHING_OF_IT = 0
     ABORTABLE_ERRORS = 1
@@ -36,6 +36,13 @@ class Knows(Enum):
 
     IMPLICIT_ADDING = 2
     """That partitions are added by the broker."""
+
+    @classmethod
+    def of(cls, version: int, first_with_abortable_errors: int, first_with_implicit_adding: int) -> Knows:
+        """By the version of a request."""
+        if version >= first_with_implicit_adding:
+            return cls.IMPLICIT_ADDING
+        return cls.ABORTABLE_ERRORS if version >= first_with_abortable_errors else cls.NOTHING_OF_IT
 
 
 def refusals(

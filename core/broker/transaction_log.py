@@ -1,7 +1,7 @@
 """__transaction_state: where transactional ids are kept, and the markers that end their transactions.
 
-It is read when the broker starts, for what was being ended then must be ended (`begin`). A broker that only reads has
-no transactions.
+It is read when the broker starts, for what was being ended when it stopped must be ended. A broker that only reads says
+what is there, and ends nothing.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ import pytest
 from cli.session import open_client
 from core.client.producer import RecordsToSend
 from core.client.transactional_producer import TransactionalProducer
+from core.common.errors import ConnectionFailedError
 from tests.cli.conftest import ok
 from tests.support.golden import GOLDEN
 from tests.support.server import PLOG, Server, call_plog
@@ -252,3 +253,18 @@ def test_kafkas_files_without_the_coordinators_show_it_hanging_and_it_can_be_end
     assert rows("find-hanging", "--all", where=where) == []
     aborted = ok("consume", "txn_open", "--isolation", "read_uncommitted", *where).splitlines()
     assert len(ok("consume", "txn_open", *where).splitlines()) < len(aborted)
+
+
+def test_a_connection_lost_while_it_is_committed_leaves_it_in_doubt(
+    topic: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(producer: TransactionalProducer) -> None:
+        raise ConnectionFailedError("lost the connection", where="somewhere")
+
+    monkeypatch.setattr(TransactionalProducer, "commit", lose)
+    done = call_plog("produce", "tx", "--transactional-id", "doubt", *topic, stdin=b"a\n")
+    assert done.returncode == 3
+    assert b"it may be, or not" in done.stderr
+    assert b"hint: plog transaction describe doubt" in done.stderr
+    assert rows("describe", "doubt", where=topic)[0]["state"] == "Ongoing", "it is not aborted: it might be committed"
+    ok("transaction", "abort", "doubt", *topic)

@@ -65,9 +65,12 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
         for data in topic_data.partition_data:
             if isinstance(data.records, memoryview):
                 data.records = memoryview(bytearray(data.records))  # the frame is gone by then
-    answer: Answer = after_flush(
-        broker, joining, lambda: _append(broker, request, context, refused), _timed_out(request)
-    )
+
+    def append() -> ProduceResponse | DelayedFlush | None:
+        """Asks again: the transaction may have been ended meanwhile, and no marker would follow what comes now."""
+        return _append(broker, request, context, _refused_transactions(broker, request, context) | refused)
+
+    answer: Answer = after_flush(broker, joining, append, _timed_out(request))
     return answer
 
 
@@ -137,9 +140,7 @@ def _refused_transactions(
     them by one record of its coordinator's.
     """
     version = context.api_version
-    client = Knows.IMPLICIT_ADDING if version >= _FIRST_VERSION_WITH_IMPLICIT_ADDING else Knows.NOTHING_OF_IT
-    if version == _FIRST_VERSION_WITH_ABORTABLE_ERRORS:
-        client = Knows.ABORTABLE_ERRORS
+    client = Knows.of(version, _FIRST_VERSION_WITH_ABORTABLE_ERRORS, _FIRST_VERSION_WITH_IMPLICIT_ADDING)
     written: dict[ProducerIdAndEpoch, list[Partition]] = {}
     refused = {}
     for topic_data in request.topic_data:

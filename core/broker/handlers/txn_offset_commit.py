@@ -101,9 +101,7 @@ def _join(broker: Broker, request: TxnOffsetCommitRequest, version: int) -> None
     except OSError as error:
         _log.error("__consumer_offsets could not be made: %s", error)
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
-    client = Knows.IMPLICIT_ADDING if version >= _FIRST_VERSION_WITH_IMPLICIT_ADDING else Knows.NOTHING_OF_IT
-    if version == _FIRST_VERSION_WITH_ABORTABLE_ERRORS:
-        client = Knows.ABORTABLE_ERRORS
+    client = Knows.of(version, _FIRST_VERSION_WITH_ABORTABLE_ERRORS, _FIRST_VERSION_WITH_IMPLICIT_ADDING)
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     kept = broker.group_log.partition(request.group_id)
     refused = refusals(broker, request.transactional_id, producer, [kept], client)
@@ -119,6 +117,7 @@ def _commit(
     answer: TxnOffsetCommitResponse,
     version: int,
 ) -> TxnOffsetCommitResponse | DelayedFlush:
+    """Asks again whether it may: the transaction may have been ended while it waited, and no marker would follow."""
     if any(response.error_code for response in responses.values()):
         return answer  # that it joins could not be kept
     commit = OffsetCommit(
@@ -131,6 +130,7 @@ def _commit(
     )
     refuse = partial(_refuse, responses)
     try:
+        _join(broker, request, version)
         for name, code in broker.groups.commit(commit).items():
             responses[name].error_code = code
     except KafkaError as error:

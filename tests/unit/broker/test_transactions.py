@@ -414,6 +414,33 @@ def test_each_step_waits_for_the_one_before_to_be_on_the_disk(broker: Broker, fl
     assert ended[0].error_code == 0
 
 
+@pytest.mark.parametrize("what", ["records", "offsets"])
+def test_what_waited_while_its_transaction_was_ended_begins_no_other(
+    broker: Broker, flushing: Background, what: str
+) -> None:
+    """Of clients of old, whose epoch stays: nobody would ever end it."""
+    pending = answered(broker, INIT_PRODUCER_ID, InitProducerIdRequest(ID, 60_000), 4)
+    flush(broker, flushing)
+    producer = pending[0].producer_id, pending[0].producer_epoch
+    topics = [AddPartitionsToTxnTopic("t", [0])]
+    answered(broker, ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest([], ID, *producer, topics), 3)
+    answered(broker, ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest(ID, *producer, GROUP), 3)  # both are not on the disk
+    client = Client.__new__(Client)
+    client.broker, client.name, client._sequences, client.producer = broker, ID, {}, producer
+    if what == "records":
+        late = answered(broker, PRODUCE, client.produce_request(b"a", 0, None), 11)
+    else:
+        late = answered(broker, TXN_OFFSET_COMMIT, client.offset_request(7), 3)
+    ended = answered(broker, END_TXN, EndTxnRequest(ID, *producer, False), 4)
+    while not (late and ended):
+        flush(broker, flushing)
+    assert ended[0].error_code == 0
+    code = late[0].responses[0].partition_responses[0] if what == "records" else late[0].topics[0].partitions[0]
+    assert code.error_code != 0
+    assert stable(broker)[0] == stable(broker)[1]
+    assert not broker.groups.is_unstable(GROUP, TopicPartition("t", 0))
+
+
 def test_clients_of_old_wait_for_the_disk_too(broker: Broker, flushing: Background) -> None:
     pending = answered(broker, INIT_PRODUCER_ID, InitProducerIdRequest(ID, 60_000), 4)
     flush(broker, flushing)
