@@ -45,6 +45,11 @@ class Knows(Enum):
         return cls.ABORTABLE_ERRORS if version >= first_with_abortable_errors else cls.NOTHING_OF_IT
 
 
+def code_for_client(code: ErrorCode, *, knows_fenced: bool) -> ErrorCode:
+    """What was said for PRODUCER_FENCED before there was one (KIP-588)."""
+    return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED and not knows_fenced else code
+
+
 def refusals(
     broker: Broker,
     transactional_id: str,

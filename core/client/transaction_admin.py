@@ -263,7 +263,7 @@ class TransactionAdmin:
                     ensure_success(answer.error_code, str(partition))
 
 
-_ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+_ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR})
 """Another broker has the id, or none has: there is no __transaction_state."""
 
 

@@ -81,10 +81,13 @@ def _ensure_sound_header(batch: RecordBatch) -> None:
             ErrorCode.INVALID_RECORD, f"{batch.count} records do not fit in a batch of {batch.size_bytes} bytes"
         )
     if batch.producer_id > NO_PRODUCER_ID:
-        if batch.base_sequence < 0 or batch.producer_epoch < 0:
+        if batch.base_sequence < 0:
             raise KafkaError(
-                ErrorCode.INVALID_RECORD,
-                f"producer {batch.producer_id} sent sequence {batch.base_sequence} in epoch {batch.producer_epoch}",
+                ErrorCode.INVALID_RECORD, f"producer {batch.producer_id} sent sequence {batch.base_sequence}"
+            )
+        if batch.producer_epoch < 0:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {batch.producer_id} sent epoch {batch.producer_epoch}"
             )
     elif batch.is_transactional:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a batch of a transaction has no producer id")

@@ -412,6 +412,7 @@ def sequences_without_transactions(asked: Asked) -> None:
     asked.produce(1, partition=1, is_transactional=False, transactional_id=None)
     asked.produce(0x7FFFFFFF, partition=1, is_transactional=False, transactional_id=None)
     asked.produce(-1, partition=1, is_transactional=False, transactional_id=None)
+    asked.produce(2, partition=1, epoch=-1, is_transactional=False, transactional_id=None)
     asked.init()
     asked.producers()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from core.broker.delayed_flush import DelayedFlush, when_flushed
 from core.broker.request_context import RequestContext
+from core.broker.transaction_guard import code_for_client
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.protocol.schema.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -30,10 +31,8 @@ def handle(
         offsets = broker.group_log.partition(request.group_id).log.partition
         broker.transactions.add_partitions(request.transactional_id, producer, frozenset([offsets]), 0)
     except KafkaError as error:
-        code = error.code
-        if code is ErrorCode.PRODUCER_FENCED and context.api_version < _FIRST_VERSION_WITH_PRODUCER_FENCED:
-            code = ErrorCode.INVALID_PRODUCER_EPOCH
-        return AddOffsetsToTxnResponse(error_code=code)
+        knows_fenced = context.api_version >= _FIRST_VERSION_WITH_PRODUCER_FENCED
+        return AddOffsetsToTxnResponse(error_code=code_for_client(error.code, knows_fenced=knows_fenced))
     except OSError as error:
         _log.error("__consumer_offsets could not be made: %s", error)
         return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)

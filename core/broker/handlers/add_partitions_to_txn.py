@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from core.broker.delayed_flush import DelayedFlush, Unflushed, when_flushed
 from core.broker.request_context import RequestContext
+from core.broker.transaction_guard import code_for_client
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
@@ -84,10 +85,8 @@ def _add(broker: Broker, transaction: AddPartitionsToTxnTransaction, version: in
     try:
         broker.transactions.add_partitions(transaction.transactional_id, producer, frozenset(names), client_version)
     except KafkaError as error:
-        code = error.code
-        if code is ErrorCode.PRODUCER_FENCED and version < _FIRST_VERSION_WITH_PRODUCER_FENCED:
-            code = ErrorCode.INVALID_PRODUCER_EPOCH
-        return dict.fromkeys(names, code)
+        knows_fenced = version >= _FIRST_VERSION_WITH_PRODUCER_FENCED
+        return dict.fromkeys(names, code_for_client(error.code, knows_fenced=knows_fenced))
     return dict.fromkeys(names, ErrorCode.NONE)
 
 

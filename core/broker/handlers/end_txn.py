@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.broker.request_context import RequestContext
+from core.broker.transaction_guard import code_for_client
 from core.common.deferred import Deferred
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -45,8 +46,6 @@ def handle(
 def _answer(outcome: Outcome, version: int) -> EndTxnResponse:
     if isinstance(outcome, ProducerIdAndEpoch):
         return EndTxnResponse(producer_id=outcome.producer_id, producer_epoch=outcome.epoch)
-    is_old = version < _FIRST_VERSION_WITH_PRODUCER_FENCED
-    code = outcome.code
     return EndTxnResponse(
-        error_code=ErrorCode.INVALID_PRODUCER_EPOCH if is_old and code is ErrorCode.PRODUCER_FENCED else code
+        error_code=code_for_client(outcome.code, knows_fenced=version >= _FIRST_VERSION_WITH_PRODUCER_FENCED)
     )

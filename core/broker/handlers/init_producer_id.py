@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from core.broker.delayed_flush import DelayedFlush, when_flushed
 from core.broker.request_context import RequestContext
+from core.broker.transaction_guard import code_for_client
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.protocol.schema.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -33,10 +34,8 @@ def handle(
             request.transactional_id, request.transaction_timeout_ms, expected
         )
     except KafkaError as error:
-        code = error.code
-        if code is ErrorCode.PRODUCER_FENCED and context.api_version < _FIRST_VERSION_WITH_PRODUCER_FENCED:
-            code = ErrorCode.INVALID_PRODUCER_EPOCH
-        return _refused(code)
+        knows_fenced = context.api_version >= _FIRST_VERSION_WITH_PRODUCER_FENCED
+        return _refused(code_for_client(error.code, knows_fenced=knows_fenced))
     answer = InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
     waiting = broker.transaction_log.unflushed(request.transactional_id, partial(_refuse, answer))
     waited: InitProducerIdResponse | DelayedFlush = when_flushed(broker, answer, waiting)

@@ -63,12 +63,17 @@ def test_a_wrong_crc() -> None:
         (57, ">i", 3, "holds 3 records, its last offset delta is 1"),
         (57, ">i", -5, "holds -5 records"),
         (23, ">i", 5, "holds 2 records, its last offset delta is 5"),
-        (43, ">q", 5, "producer 5 sent sequence -1 in epoch -1"),
+        (43, ">q", 5, "producer 5 sent sequence -1"),
         (21, ">h", 0x10, "a batch of a transaction has no producer id"),
     ],
 )
 def test_a_header_that_makes_no_sense(position: int, form: str, value: int, message: str) -> None:
     refused(changed(make_batch(b"a", b"b"), position, form, value), ErrorCode.INVALID_RECORD, message)
+
+
+def test_a_producer_without_an_epoch() -> None:
+    batch = changed(changed(make_batch(b"a"), 43, ">q", 5), 53, ">i", 0)
+    refused(batch, ErrorCode.INVALID_PRODUCER_EPOCH, "producer 5 sent epoch -1")
 
 
 def test_more_records_than_the_bytes_can_hold() -> None:
