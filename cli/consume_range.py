@@ -1,18 +1,16 @@
-"""Which records of a source `plog consume` prints: from where, until where, as columns."""
+"""Which records of a source `plog consume` prints: from where, until where."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from cli.options import say
 from core.client.record_source import Offsets, RecordSource
 from core.common.errors import UsageError
 from core.common.time_text import find_time
 from core.common.topic_partition import TopicPartition
-from core.records.batches import group_batches
-from core.records.columns import RecordColumns, decode_columns
 
 _FIRST_TIME = 100_000_000_000
 """Whole numbers from here on are epoch milliseconds (1973), below it they are offsets; with @ in front, always a
@@ -22,12 +20,41 @@ time.
 _LAST_N = re.compile(r"-(\d+)")
 
 
+_OF_PARTITION = re.compile(r"(\d+)=(.+)")
+
+
 def resolve(text: str, source: RecordSource, partitions: Sequence[TopicPartition], ends: Offsets) -> Offsets:
-    """The offset, in each partition, of OFFSET, -N, beginning, end or TIME; UsageError for other text."""
+    """The offset, in each partition, of OFFSET, -N, beginning, end or TIME; or of several with commas between, of
+    which `P=WHERE` is for partition P alone, and one may be for the others. UsageError for other text.
+    """
+    special: dict[int, str] = {}
+    for piece in text.split(","):
+        if match := _OF_PARTITION.fullmatch(piece):
+            special[int(match[1])] = match[2]
+    if not special:
+        return _resolve_all(text, source, partitions, ends)
+    general = [piece for piece in text.split(",") if not _OF_PARTITION.fullmatch(piece)]
+    if len(general) > 1:
+        raise UsageError(f"{text!r}: which of {' and '.join(general)} is for the other partitions?")
+    unknown = special.keys() - {tp.partition for tp in partitions}
+    if unknown:
+        raise UsageError(f"{text!r}: partition {min(unknown)} is not read")
+    rest = [tp for tp in partitions if tp.partition not in special]
+    if rest and not general:
+        raise UsageError(
+            f"{text!r} says nothing of partition {rest[0].partition}", hint=f"{text},beginning, or --partition"
+        )
+    found = dict(_resolve_all(general[0], source, rest, ends)) if rest else {}
+    for number, where in special.items():
+        found |= _resolve_all(where, source, [tp for tp in partitions if tp.partition == number], ends)
+    return {tp: found[tp] for tp in partitions}
+
+
+def _resolve_all(text: str, source: RecordSource, partitions: Sequence[TopicPartition], ends: Offsets) -> Offsets:
     if text in ("beginning", "earliest"):
         return source.starts(partitions)
     if text in ("end", "latest"):
-        return dict(ends)
+        return {tp: ends[tp] for tp in partitions}
     last = _LAST_N.fullmatch(text)
     if last:
         starts = source.starts(partitions)
@@ -57,19 +84,3 @@ def ensure_there(starts: Offsets, source: RecordSource, ends: Offsets) -> dict[T
                 f"starting at {moved[partition]}"
             )
     return moved
-
-
-def read_columns(
-    source: RecordSource, starts: Offsets, ends: Offsets | None
-) -> Iterator[tuple[TopicPartition, RecordColumns]]:
-    """The records of [start, end) of every partition; for ever without ends."""
-    for partition, batches in source.read(starts, ends):
-        for group in group_batches(batches):
-            columns = decode_columns(group)
-            inside = columns.offsets >= starts[partition]
-            if ends is not None:
-                inside &= columns.offsets < ends[partition]
-            if not inside.all():
-                columns = columns.select(inside)
-            if len(columns):
-                yield partition, columns

@@ -5,6 +5,7 @@ r"""`--format` patterns: the text of records, by the tokens of kcat and of rpk.
     %t     topic     %p     partition      %o  offset            %e  leader epoch     %i  number of the record, from 0
     %T %d  timestamp, ms                   %x  producer id       %y  producer epoch   %a  attributes of the batch
     %h     headers: name=value, comma between; %h{..} says how: %h{%k: %v\n}, with %k %K %v %V and what follows them
+    %[ %| %]  where the partition begins, its last stable offset, its high watermark
     %%     percent sign, %{ and %} braces; \n \t \r \0 \\ \xHH as usual
 
 What stands in braces behind a token says how it is written:
@@ -22,7 +23,7 @@ from __future__ import annotations
 import base64
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,15 +31,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cli.text_columns import EMPTY, binaries, each, ends_of, join, join_rows, json_strings, numbers, packed, repeat
+from cli.text_columns import EMPTY, binaries, each, ends_of, join_rows, json_strings, numbers, packed, repeat
+from core.client.consumer import Watermarks
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
 from core.records.columns import HeaderColumns, RecordColumns
 
-Formatter = Callable[[TopicPartition, RecordColumns], memoryview]
-"""The text of all rows, each with its end."""
-
 Int64s = npt.NDArray[np.int64]
+Formatter = Callable[[TopicPartition, RecordColumns, Int64s], Any]
+"""The text of each row with its end, as a pyarrow.BinaryArray; the numbers are those of the rows in what is printed."""
+
 _Texts = Callable[[Any], Any]  # pyarrow.BinaryArray -> pyarrow.BinaryArray
 _Digits = Callable[[Int64s], Any]  # -> pyarrow.BinaryArray
 
@@ -49,27 +51,28 @@ _HEX = re.compile(r"hex(64|32|16|8)?")
 
 
 class _Rows(NamedTuple):
-    """What a token is made of; `first` is the number of the first row."""
+    """What a token is made of."""
 
     partition: TopicPartition
     columns: RecordColumns
-    first: int
+    numbers: Int64s
+    watermarks: Mapping[TopicPartition, Watermarks]
 
 
 _Token = Callable[[_Rows], Any]  # -> pyarrow.BinaryArray, or a scalar for all rows
 _HeaderToken = Callable[[HeaderColumns], Any]  # likewise, for all headers
 
 
-def pattern_formatter(pattern: str) -> Formatter:
-    """UsageError for a token, or a way to write it, that there is not."""
-    tokens = [_token(piece) if isinstance(piece, _Piece) else _constant(piece) for piece in _pieces(pattern)]
-    done = 0
+def pattern_formatter(pattern: str, watermarks: Mapping[TopicPartition, Watermarks] | None = None) -> Formatter:
+    """`watermarks`: of the partitions that rows are of.
 
-    def format_rows(partition: TopicPartition, columns: RecordColumns) -> memoryview:
-        nonlocal done
-        rows = _Rows(partition, columns, done)
-        done += len(columns)
-        return join(*(token(rows) for token in tokens), repeat(b"", len(columns)))
+    UsageError for a token, or a way to write it, that there is not.
+    """
+    tokens = [_token(piece) if isinstance(piece, _Piece) else _constant(piece) for piece in _pieces(pattern)]
+
+    def format_rows(partition: TopicPartition, columns: RecordColumns, numbers: Int64s) -> Any:
+        rows = _Rows(partition, columns, numbers, watermarks or {})
+        return join_rows(*(token(rows) for token in tokens), repeat(b"", len(columns)))
 
     return format_rows
 
@@ -224,9 +227,12 @@ _NUMBERS: dict[str, Callable[[_Rows], Int64s]] = {
     "p": lambda rows: np.full(len(rows.columns), rows.partition.partition, np.int64),
     "o": lambda rows: rows.columns.offsets,
     "e": lambda rows: rows.columns.of_batches(b.partition_leader_epoch for b in rows.columns.batches),
-    "i": lambda rows: np.arange(rows.first, rows.first + len(rows.columns), dtype=np.int64),
+    "i": lambda rows: rows.numbers,
     "T": lambda rows: rows.columns.timestamps,
     "d": lambda rows: rows.columns.timestamps,
+    "[": lambda rows: np.full(len(rows.columns), rows.watermarks[rows.partition].log_start_offset, np.int64),
+    "|": lambda rows: np.full(len(rows.columns), rows.watermarks[rows.partition].last_stable_offset, np.int64),
+    "]": lambda rows: np.full(len(rows.columns), rows.watermarks[rows.partition].high_watermark, np.int64),
     "x": lambda rows: rows.columns.of_batches(b.producer_id for b in rows.columns.batches),
     "y": lambda rows: rows.columns.of_batches(b.producer_epoch for b in rows.columns.batches),
     "a": lambda rows: rows.columns.of_batches(b.attributes for b in rows.columns.batches),

@@ -23,13 +23,12 @@ def join_rows(*parts: Any) -> Any:
     return pc.binary_join_element_wise(*parts, EMPTY, null_handling="replace", null_replacement=b"")
 
 
-def join(*parts: Any) -> memoryview:
-    """Likewise, and all rows one behind the other, as one byte string."""
-    joined = join_rows(*parts)
-    if not len(joined):
+def whole(rows: Any) -> memoryview:
+    """All elements of a pyarrow.BinaryArray one behind the other; nulls are empty."""
+    if not len(rows):
         return memoryview(b"")
-    offsets = ends_of(joined)
-    return memoryview(joined.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
+    offsets = ends_of(rows)
+    return memoryview(rows.buffers()[2] or b"")[int(offsets[0]) : int(offsets[-1])]
 
 
 def ends_of(array: Any) -> npt.NDArray[np.int32]:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from cli.options import BootstrapServerOption, DataDirOption
-from cli.session import open_source
-from core.common.errors import UsageError
-
-if TYPE_CHECKING:
-    from core.client.record_source import RecordSource
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -23,19 +18,33 @@ class Isolation(StrEnum):
     read_uncommitted = "read_uncommitted"
 
 
+class Protocol(StrEnum):
+    consumer = "consumer"
+    classic = "classic"
+
+
+class CommitWhen(StrEnum):
+    after = "after"
+    before = "before"
+
+
 @app.command()
 def consume(
-    topic: Annotated[str, typer.Argument(help="Which topic.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Which; ^pattern is a regular expression.")],
+    regex: Annotated[
+        bool, typer.Option("--regex", "-r", help="Topics are regular expressions, of whole names.")
+    ] = False,
     partition: Annotated[
         list[int] | None, typer.Option("--partition", metavar="N", help="Only this one; may be repeated.")
     ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option("--group", metavar="GROUP", help="Read on where the group stopped, as a member of it; commit."),
-    ] = None,
     from_: Annotated[
         str,
-        typer.Option("--from", "--offset", metavar="WHERE", help="OFFSET, -N (the last N), beginning, end, or TIME."),
+        typer.Option(
+            "--from",
+            "--offset",
+            metavar="WHERE",
+            help="OFFSET, -N (the last N), beginning, end, TIME; 0=WHERE,1=WHERE.",
+        ),
     ] = "beginning",
     until: Annotated[
         str, typer.Option("--until", metavar="WHERE", help="OFFSET, end (as of the start), or TIME; not included.")
@@ -50,18 +59,59 @@ def consume(
     max_messages: Annotated[
         int | None, typer.Option("--max-messages", metavar="N", help="Stop after N records.", min=0)
     ] = None,
+    per_partition: Annotated[bool, typer.Option("--per-partition", help="N records of each partition.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
+    timeout_ms: Annotated[
+        int | None, typer.Option("--timeout-ms", metavar="MS", help="Stop when nothing came for so long.", min=0)
+    ] = None,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="All partitions in order of timestamps, each in its own order.")
+    ] = False,
+    filter_: Annotated[
+        list[str] | None,
+        typer.Option("--filter", metavar="EXPR", help="Only such: 'value.carrier == \"UA\" and offset > 99'."),
+    ] = None,
+    grep: Annotated[
+        str | None, typer.Option("--grep", metavar="REGEX", help="Only records whose value has this in it.")
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", metavar="GROUP", help="Read on where the group stopped, as a member of it; commit."),
+    ] = None,
+    commit: Annotated[
+        CommitWhen, typer.Option("--commit", help="After printing (at least once), or before (at most once).")
+    ] = CommitWhen.after,
+    group_protocol: Annotated[
+        Protocol, typer.Option("--group-protocol", help="consumer is KIP-848's; classic for older brokers.")
+    ] = Protocol.consumer,
+    group_instance_id: Annotated[
+        str | None,
+        typer.Option("--group-instance-id", metavar="ID", help="A static member: keeps its partitions over a restart."),
+    ] = None,
     isolation: Annotated[
         Isolation,
         typer.Option("--isolation", "--isolation-level", help="Whether open and aborted transactions are left out."),
     ] = Isolation.read_committed,
+    print_control_records: Annotated[
+        bool, typer.Option("--print-control-records", help="The ends of transactions too.")
+    ] = False,
+    exit_on_error: Annotated[
+        bool | None,
+        typer.Option(
+            "--exit-on-error/--no-exit-on-error",
+            help="End at the first error; or pass over damage. Else a lost broker alone is waited for.",
+            show_default=False,
+        ),
+    ] = None,
     format_: Annotated[
-        str, typer.Option("--format", metavar="FMT", help=r"value, envelope, or a pattern such as '%o %k %s\n'.")
+        str,
+        typer.Option("--format", metavar="FMT", help=r"value, envelope, arrow, parquet, or a pattern: '%o %k %s\n'."),
     ] = "value",
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Instead of stdout.")] = None,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Read records of a topic to stdout.
+    """Read records of topics to stdout.
 
     With --group, --from says where to begin with what the group has not read yet, and reading goes on until it is
     stopped; with no server, until the end.
@@ -73,59 +123,36 @@ def consume(
     Example:
       plog consume flights --from 2013-01-15T00:00:00Z --until 2013-01-16T00:00:00Z --format '%o %k %s\\n'
     """
-    from cli.consume_range import ensure_there, read_columns, resolve
-    from cli.records_out import make_formatter
-    from core.client.kafka_client import KafkaClient
-    from core.client.record_source import ClusterSource, DirectorySource
-    from core.common.topic_partition import TopicPartition
+    from cli.consume_request import Commit, ConsumeRequest
+    from cli.consume_request import consume as run
+    from cli.group_consume import GroupProtocol
 
-    formatter = make_formatter(format_)
-    if follow and until != "end":
-        raise UsageError("--follow has no --until")
-    if as_of is not None and until != "end":
-        raise UsageError("--as-of and --until: one of them")
-    is_latest = latest_per_key or as_of is not None
-    if is_latest and (follow or group is not None):
-        raise UsageError("--latest-per-key and --as-of read to an end: not with --follow or --group")
-    read_committed = isolation is Isolation.read_committed
-    if group is not None:
-        if partition or until != "end":
-            raise UsageError("--group has neither --partition nor --until: the group says what is read")
-        from cli.group_consume import consume_as_group
-
-        consume_as_group(
-            topic, group, from_, formatter, max_messages, bootstrap_server, data_dir, read_committed=read_committed
+    run(
+        ConsumeRequest(
+            topics,
+            regex,
+            partition or (),
+            from_,
+            until,
+            as_of,
+            latest_per_key or as_of is not None,
+            max_messages,
+            per_partition,
+            follow,
+            timeout_ms,
+            merge,
+            filter_ or (),
+            grep,
+            group,
+            GroupProtocol(group_protocol),
+            group_instance_id,
+            Commit(commit),
+            isolation is Isolation.read_committed,
+            print_control_records,
+            exit_on_error,
+            format_,
+            out,
+            bootstrap_server,
+            data_dir,
         )
-        return
-    with open_source(bootstrap_server, data_dir) as opened:
-        source: RecordSource = (
-            ClusterSource(opened, read_committed=read_committed)
-            if isinstance(opened, KafkaClient)
-            else DirectorySource(opened, read_committed=read_committed)
-        )
-        present = source.partitions(topic)
-        missing = sorted(set(partition or ()) - set(present))
-        if missing:
-            raise UsageError(f"topic {topic} has no partition {missing[0]}, only {present[0]} to {present[-1]}")
-        partitions = [TopicPartition(topic, number) for number in (sorted(set(partition)) if partition else present)]
-        ends = source.ends(partitions)
-        starts = ensure_there(resolve(from_, source, partitions, ends), source, ends)
-        bounds = None if follow else resolve(as_of or until, source, partitions, ends)
-        bounds = bounds and {tp: min(offset, ends[tp]) for tp, offset in bounds.items()}
-        left = max_messages
-        if left == 0:
-            return
-        if is_latest and bounds is not None:
-            from cli.latest_per_key import read_latest
-
-            found = read_latest(source, starts, bounds)
-        else:
-            found = read_columns(source, starts, bounds)
-        for where, columns in found:
-            rows = columns if left is None else columns.select(slice(0, left))
-            sys.stdout.buffer.write(formatter(where, rows))
-            sys.stdout.buffer.flush()
-            if left is not None:
-                left -= len(rows)
-                if left == 0:
-                    return
+    )

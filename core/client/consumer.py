@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from core.client.kafka_client import RETRIABLE, KafkaClient
 from core.common.error_code import ErrorCode
-from core.common.errors import CorruptRecordError, KafkaError
+from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.index.transaction_index import AbortedTransaction
 from core.log.aborted_filter import AbortedFilter
@@ -23,41 +26,74 @@ _SESSIONLESS_EPOCH = -1
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 
+_RETRY_SECONDS = 0.2
+_MOST_OFFSETS = 1 << 24  # that a damaged batch is believed to hold
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """What a reader puts up with; immutable."""
+
+    seconds: float = 0.0
+    """For how long a broker that can't be reached is tried again."""
+
+    skips_damage: bool = False
+    """Goes on behind bytes that are damaged."""
+
+    tell: Callable[[str], None] = lambda _: None
+    """What is made do with, in words."""
+
+
+class Watermarks(NamedTuple):
+    """Of a partition, as of when it was read last."""
+
+    log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+
 
 class Consumer:
     """Owned by one task."""
 
-    def __init__(self, client: KafkaClient, *, isolation_level: int = READ_COMMITTED, max_wait_ms: int = 500) -> None:
+    def __init__(
+        self,
+        client: KafkaClient,
+        *,
+        isolation_level: int = READ_COMMITTED,
+        max_wait_ms: int = 500,
+        with_control: bool = False,
+        patience: Patience | None = None,
+        watermarks: dict[TopicPartition, Watermarks] | None = None,
+    ) -> None:
+        """`with_control`: control batches are read too. `watermarks` is kept up to date."""
         self._client = client
         self._isolation_level = isolation_level
         self._max_wait_ms = max_wait_ms
+        self._with_control = with_control
+        self._patience = patience or Patience()
+        self._watermarks = watermarks
+        self._lost_s: float | None = None  # since when no broker answers
 
     def read(
-        self,
-        start_offsets: Mapping[TopicPartition, int],
-        end_offsets: Mapping[TopicPartition, int] | None = None,
+        self, start_offsets: Mapping[TopicPartition, int], end_offsets: Mapping[TopicPartition, int]
     ) -> Iterator[tuple[TopicPartition, list[Batch]]]:
-        """Batches as they come, until every partition has reached its end offset; for ever where there are none.
+        """Batches as they come, until every partition has reached its end offset.
 
-        The first batch may begin before the start offset, the last end behind the end offset. No control batches and,
-        for read_committed, none of aborted transactions. KafkaError with the broker's code; CorruptRecordError for a
-        batch whose checksum is wrong.
+        The first batch may begin before the start offset, the last end behind the end offset. No control batches, if
+        they are not asked for, and for read_committed none of aborted transactions. KafkaError with the broker's code;
+        CorruptRecordError for a batch whose checksum is wrong; ConnectionFailedError where patience is at an end.
         """
-        positions = {
-            partition: offset
-            for partition, offset in start_offsets.items()
-            if end_offsets is None or offset < end_offsets[partition]
-        }
+        positions = {tp: offset for tp, offset in start_offsets.items() if offset < end_offsets[tp]}
         while positions:
             got_nothing = True
             without_more = []
-            for partition, data in self._fetch(positions):
+            for partition, data in self._fetch_patiently(positions):
                 batches, next_offset = self._batches(partition, data, positions[partition])
-                got_nothing = got_nothing and not len(data.records or b"")
+                got_nothing = got_nothing and next_offset == positions[partition] and not len(data.records or b"")
                 positions[partition] = next_offset
-                if end_offsets is not None and next_offset >= end_offsets[partition]:
+                if next_offset >= end_offsets[partition]:
                     del positions[partition]
-                elif end_offsets is not None and self._end_offset(data) >= end_offsets[partition]:
+                elif self._end_offset(data) >= end_offsets[partition]:
                     without_more.append(partition)
                 if batches:
                     yield partition, batches
@@ -65,16 +101,58 @@ class Consumer:
                 for partition in without_more:
                     del positions[partition]
 
+    def follow(
+        self,
+        start_offsets: Mapping[TopicPartition, int],
+        find_more: Callable[[], Mapping[TopicPartition, int]] = dict,
+    ) -> Iterator[tuple[TopicPartition, list[Batch]] | None]:
+        """Likewise, for ever; None after a round that brought nothing. What `find_more` gives, asked after each round,
+        is read too from then on, from those offsets.
+        """
+        positions = dict(start_offsets)
+        while True:
+            before = dict(positions)
+            for partition, _, batches in self.poll(positions):
+                yield partition, batches
+            if positions == before:
+                yield None
+            if not positions:
+                time.sleep(_RETRY_SECONDS)
+            positions = {**find_more(), **positions}
+
     def poll(self, positions: dict[TopicPartition, int]) -> Iterator[tuple[TopicPartition, int, list[Batch]]]:
         """One round: what there is from the positions on, with the offset from which on it is wanted; moves them on.
 
         All answers are there before the first is given: the connections may be used for other requests meanwhile.
         """
-        for partition, data in list(self._fetch(positions)) if positions else ():
+        for partition, data in list(self._fetch_patiently(positions)) if positions else ():
             start = positions[partition]
             batches, positions[partition] = self._batches(partition, data, start)
             if batches:
                 yield partition, start, batches
+
+    def _fetch_patiently(
+        self, positions: Mapping[TopicPartition, int]
+    ) -> Iterator[tuple[TopicPartition, PartitionData]]:
+        """As `_fetch`; what came, and no more, where a connection breaks."""
+        try:
+            yield from self._fetch(positions)
+            self._lost_s = None
+        except ConnectionFailedError as error:
+            self.reconnect(error)
+            for topic in {partition.topic for partition in positions}:
+                self._client.forget_topic(topic)
+
+    def reconnect(self, error: ConnectionFailedError) -> None:
+        """The next request makes connections anew, a little later; raises `error` where patience is at an end."""
+        now = time.monotonic()
+        if self._lost_s is None and self._patience.seconds:
+            self._lost_s = now
+            self._patience.tell(f"{error.message}; it is tried again")
+        if self._lost_s is None or now - self._lost_s >= self._patience.seconds:
+            raise error
+        self._client.forget_connections()
+        time.sleep(_RETRY_SECONDS)
 
     def _fetch(self, positions: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, PartitionData]]:
         """One round: a request to each leader, all sent before the first answer is read."""
@@ -95,7 +173,7 @@ class Consumer:
                 name = names[topic.topic_id] if uses_ids else topic.topic
                 for data in topic.partitions:
                     partition = TopicPartition(name, data.partition_index)
-                    if self._is_sound(partition, data):
+                    if self._is_usable(partition, data):
                         yield partition, data
 
     def _request(self, topics: dict[str, list[FetchPartition]]) -> FetchRequest:
@@ -110,9 +188,9 @@ class Consumer:
             topics=wanted,
         )
 
-    def _is_sound(self, partition: TopicPartition, data: PartitionData) -> bool:
+    def _is_usable(self, partition: TopicPartition, data: PartitionData) -> bool:
         """False where it must be asked again; KafkaError where that would not help."""
-        if not data.error_code:
+        if not data.error_code or (data.error_code == ErrorCode.CORRUPT_MESSAGE and self._patience.skips_damage):
             return True
         code = ErrorCode.of(data.error_code)
         if code in RETRIABLE:
@@ -126,19 +204,31 @@ class Consumer:
 
     def _batches(self, partition: TopicPartition, data: PartitionData, position: int) -> tuple[list[Batch], int]:
         """The batches that a reader gets, and the offset to go on from."""
+        if self._watermarks is not None:
+            self._watermarks[partition] = Watermarks(
+                data.log_start_offset, data.last_stable_offset, data.high_watermark
+            )
+        if data.error_code:
+            self._patience.tell(f"{partition}: offset {position} is damaged, and passed over")
+            return [], position + 1
         aborted = [AbortedTransaction(a.producer_id, a.first_offset, -1, -1) for a in data.aborted_transactions or ()]
         hidden = AbortedFilter(sorted(aborted, key=lambda a: a.first_offset))
         records = data.records
         assert records is None or isinstance(records, memoryview)
-        batches = []
+        batches: list[Batch] = []
         for batch in iter_whole_batches(records or memoryview(b"")):
             if batch.last_offset < position:
                 continue
             try:
                 batch.ensure_valid()
             except CorruptRecordError as error:
-                raise CorruptRecordError(f"{error.cause} of {partition}", offset=error.offset) from None
+                if not self._patience.skips_damage:
+                    raise CorruptRecordError(f"{error.cause} of {partition}", offset=error.offset) from None
+                is_plausible = position < batch.next_offset <= position + _MOST_OFFSETS
+                following = batch.next_offset if is_plausible else position + 1
+                self._patience.tell(f"{partition}: offsets {position} to {following - 1} passed over: {error.cause}")
+                return batches, following
             position = batch.next_offset
-            if not hidden.hides(batch):
+            if not hidden.hides(batch) or (self._with_control and batch.is_control):
                 batches.append(batch)
         return batches, position

@@ -202,6 +202,7 @@ class GroupAdmin:
         *,
         member_id: str = "",
         epoch: int = -1,
+        group_instance_id: str | None = None,
         metadata: str = "",
     ) -> None:
         """A member's, or from outside: only while the group has no members."""
@@ -213,6 +214,7 @@ class GroupAdmin:
             group_id,
             epoch,
             member_id,
+            group_instance_id,
             topics=[OffsetCommitRequestTopic(name, partitions=found) for name, found in topics.items()],
         )
 

@@ -1,151 +1,69 @@
 """Reads topics as a member of a group: what the group's coordinator assigns, from where the group stopped.
 
-`GroupMember` speaks the consumer protocol (KIP-848); `SoleMember` stands for one where nobody else can be. What was
-made use of is committed every few seconds, before a partition is given up, and at the end.
+What was made use of is committed every few seconds, before a partition is given up, and at the end; or, at most once,
+before it is made use of.
 """
 
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple
 
-from core.client.client_connection import ClientConnection
-from core.client.consumer import Consumer
+from core.client.consumer import Consumer, Patience, Watermarks
 from core.client.group_admin import GroupAdmin
 from core.client.kafka_client import RETRIABLE, KafkaClient
+from core.client.membership import FENCED, OUTSIDE_EPOCH, Membership
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError
+from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
-from core.protocol.api import CONSUMER_GROUP_HEARTBEAT
-from core.protocol.schema.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
-)
 from core.records.batches import Batch
 
-Partitions = frozenset[TopicPartition]
 Reset = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
 """Where to begin with partitions of which the group committed nothing."""
 
 _COMMIT_SECONDS = 5.0
 _PAUSE_SECONDS = 0.1
-_REBALANCE_TIMEOUT_MS = 300_000
-_JOIN_EPOCH, _LEAVE_EPOCH = 0, -1
-_OUTSIDE_EPOCH = -1
-_FENCED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
+_TRY_AGAIN = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.REBALANCE_IN_PROGRESS, *RETRIABLE})
 
 
-class Membership(Protocol):
-    member_id: str
-    epoch: int
+class Fetched(NamedTuple):
+    """Batches of a partition, of which the records from `start_offset` on are wanted; who has made use of them has made
+    use of all below `next_offset`.
+    """
 
-    def assignment(self, owned: Partitions) -> Partitions:
-        """What is to be read now, by one who reads `owned`."""
-
-    def leave(self) -> None: ...
-
-
-class SoleMember:
-    """Where nobody else can be in the group: it commits from outside."""
-
-    member_id = ""
-    epoch = _OUTSIDE_EPOCH
-
-    def __init__(self, partitions: Partitions) -> None:
-        self._partitions = partitions
-
-    def assignment(self, owned: Partitions) -> Partitions:  # noqa: ARG002 - it is what it is
-        return self._partitions
-
-    def leave(self) -> None:
-        """It was never in."""
-
-
-class GroupMember:
-    """A member of the consumer protocol; owned by one task."""
-
-    def __init__(self, client: KafkaClient, group_id: str, topics: Sequence[str]) -> None:
-        """KafkaError(UNSUPPORTED_VERSION) where the cluster does not speak the protocol."""
-        self._client = client
-        self._admin = GroupAdmin(client)
-        self._group_id = group_id
-        self._topics = list(topics)
-        if not client.any_connection().speaks(CONSUMER_GROUP_HEARTBEAT):
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION, "the broker does not serve groups of the consumer protocol (KIP-848)"
-            )
-        self.member_id = str(uuid.uuid4())
-        self.epoch = _JOIN_EPOCH
-        self._assigned: Partitions = frozenset()
-        self._told: Partitions = frozenset()
-        self._next_s = 0.0
-
-    def assignment(self, owned: Partitions) -> Partitions:
-        """Speaks when it is time to, or when it has something to say."""
-        if self.epoch == _JOIN_EPOCH or owned != self._told or time.monotonic() >= self._next_s:
-            self._heartbeat(owned)
-        return self._assigned
-
-    def _heartbeat(self, owned: Partitions) -> None:
-        request = ConsumerGroupHeartbeatRequest(self._group_id, self.member_id, self.epoch)
-        if self.epoch == _JOIN_EPOCH:
-            owned = frozenset()
-            request.subscribed_topic_names = self._topics
-            request.rebalance_timeout_ms = _REBALANCE_TIMEOUT_MS
-        if self.epoch == _JOIN_EPOCH or owned != self._told:
-            request.topic_partitions = self._by_id(owned)
-        try:
-            response = self._ask(request)
-        except KafkaError as error:
-            if error.code not in _FENCED:
-                raise
-            self.epoch, self._assigned, self._told = _JOIN_EPOCH, frozenset(), frozenset()
-            return
-        self.epoch = response.member_epoch
-        self._told = owned
-        self._next_s = time.monotonic() + response.heartbeat_interval_ms / 1000
-        if response.assignment is not None:
-            names = {self._client.topic(name).topic_id: name for name in self._topics}
-            self._assigned = frozenset(
-                TopicPartition(names[topic.topic_id], number)
-                for topic in response.assignment.topic_partitions
-                if topic.topic_id in names
-                for number in topic.partitions
-            )
-
-    def _ask(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-        def ask(connection: ClientConnection) -> ConsumerGroupHeartbeatResponse:
-            response = connection.call(CONSUMER_GROUP_HEARTBEAT, request)
-            if response.error_code:
-                code = ErrorCode.of(response.error_code)
-                raise KafkaError(code, response.error_message or f"group {self._group_id}: {code.text}")
-            return response
-
-        return self._admin.at_coordinator(self._group_id, ask)
-
-    def _by_id(self, partitions: Partitions) -> list[TopicPartitions]:
-        numbers: dict[str, list[int]] = {}
-        for partition in sorted(partitions):
-            numbers.setdefault(partition.topic, []).append(partition.partition)
-        return [TopicPartitions(self._client.topic(name).topic_id, found) for name, found in numbers.items()]
-
-    def leave(self) -> None:
-        if self.epoch != _JOIN_EPOCH:
-            self._ask(ConsumerGroupHeartbeatRequest(self._group_id, self.member_id, _LEAVE_EPOCH))
-            self.epoch = _JOIN_EPOCH
+    partition: TopicPartition
+    start_offset: int
+    batches: list[Batch]
+    next_offset: int
 
 
 class GroupConsumer:
     """Owned by one task."""
 
     def __init__(
-        self, client: KafkaClient, group_id: str, membership: Membership, reset: Reset, *, isolation_level: int
+        self,
+        client: KafkaClient,
+        group_id: str,
+        membership: Membership,
+        reset: Reset,
+        *,
+        isolation_level: int,
+        with_control: bool = False,
+        patience: Patience | None = None,
+        commits_first: bool = False,
+        watermarks: dict[TopicPartition, Watermarks] | None = None,
     ) -> None:
+        """`commits_first`: at most once, instead of at least once."""
         self._admin = GroupAdmin(client)
-        self._consumer = Consumer(client, isolation_level=isolation_level)
+        self._consumer = Consumer(
+            client,
+            isolation_level=isolation_level,
+            with_control=with_control,
+            patience=patience,
+            watermarks=watermarks,
+        )
+        self._commits_first = commits_first
         self._group_id = group_id
         self._membership = membership
         self._reset = reset
@@ -153,31 +71,37 @@ class GroupConsumer:
         self._done: dict[TopicPartition, int] = {}  # what is not committed yet
         self._next_commit_s = time.monotonic() + _COMMIT_SECONDS
 
-    def read(self) -> Iterator[tuple[TopicPartition, int, list[Batch]] | None]:
-        """For ever: a partition, the offset from which on its records are wanted, and batches of it; None after a round
-        that brought nothing. Whoever asks for the next ones has made use of these.
+    def read(self) -> Iterator[Fetched | None]:
+        """For ever; None after a round that brought nothing. What was made use of is said by `done`.
 
         KafkaError as of `Consumer.read`, and where the coordinator refuses.
         """
         while True:
-            self._follow_assignment()
-            if time.monotonic() >= self._next_commit_s:
-                self.commit()
-            started, before, got_nothing = time.monotonic(), dict(self._positions), True
-            for partition, start, batches in self._consumer.poll(self._positions):
-                got_nothing = False
-                yield partition, start, batches
-                self._done[partition] = self._positions[partition]
+            try:
+                self._follow_assignment()
+                if time.monotonic() >= self._next_commit_s:
+                    self.commit()
+            except ConnectionFailedError as error:
+                self._consumer.reconnect(error)
+                continue
+            started, before = time.monotonic(), dict(self._positions)
+            found = [Fetched(*polled, self._positions[polled[0]]) for polled in self._consumer.poll(self._positions)]
+            if found and self._commits_first and not self._is_committed_first():
+                self._positions = before
+                continue
+            self._done |= {fetched.partition: fetched.start_offset for fetched in found}  # until they are made use of
+            yield from found
+            with_records = {fetched.partition for fetched in found}
             for partition, offset in self._positions.items():
-                if offset != before[partition]:  # also where there were only ends of transactions
-                    self._done[partition] = offset
-            if got_nothing:
+                if partition not in with_records and offset != before[partition]:  # only ends of transactions
+                    self.done(partition, offset)
+            if not found:
                 yield None
                 if time.monotonic() - started < _PAUSE_SECONDS:
                     time.sleep(_PAUSE_SECONDS)
 
     def done(self, partition: TopicPartition, next_offset: int) -> None:
-        """Of what was given last, this partition's records below the offset were made use of."""
+        """This partition's records below the offset were made use of."""
         self._done[partition] = next_offset
 
     @property
@@ -199,21 +123,36 @@ class GroupConsumer:
             self._positions |= {tp: committed[tp].offset for tp in added if tp in committed}
             self._positions |= self._reset(new) if new else {}
 
+    def _is_committed_first(self) -> bool:
+        try:
+            return self._try_to_commit(self._positions) is ErrorCode.NONE
+        except ConnectionFailedError as error:
+            self._consumer.reconnect(error)
+            return False
+
     def commit(self) -> None:
         """What is done. A member that was fenced meanwhile has nothing to commit: others read it again."""
         self._next_commit_s = time.monotonic() + _COMMIT_SECONDS
-        if not self._done:
-            return
+        if self._done and self._try_to_commit(self._done) not in _TRY_AGAIN:
+            self._done = {}
+
+    def _try_to_commit(self, offsets: Mapping[TopicPartition, int]) -> ErrorCode:
+        """KafkaError but where others have the partitions by now, or it may be tried again."""
         member = self._membership
         try:
-            self._admin.commit(self._group_id, self._done, member_id=member.member_id, epoch=member.epoch)
+            self._admin.commit(
+                self._group_id,
+                offsets,
+                member_id=member.member_id,
+                epoch=member.epoch,
+                group_instance_id=member.group_instance_id,
+            )
         except KafkaError as error:
-            is_fenced = member.epoch != _OUTSIDE_EPOCH and error.code in _FENCED
-            if not is_fenced and error.code not in (ErrorCode.STALE_MEMBER_EPOCH, *RETRIABLE):
+            is_fenced = member.epoch != OUTSIDE_EPOCH and error.code in FENCED
+            if not is_fenced and error.code not in _TRY_AGAIN:
                 raise
-            if not is_fenced:
-                return  # it is tried again
-        self._done = {}
+            return error.code
+        return ErrorCode.NONE
 
     def close(self) -> None:
         """Commits and leaves."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from core.client.client_connection import ClientConnection, Connect, SocketTransport
 from core.common.error_code import ErrorCode
@@ -70,9 +71,12 @@ class KafkaClient:
         self.cluster_id: str | None = None
         self.any_connection()
 
-    def another(self) -> KafkaClient:
-        """A client of the same cluster, with connections of its own."""
-        return KafkaClient(self._bootstrap, self._connect)
+    def another(self, *, timeout_s: float | None = None) -> KafkaClient:
+        """A client of the same cluster, with connections of its own, on which an answer may take so long."""
+        connect = self._connect
+        if timeout_s is not None and connect is SocketTransport:
+            connect = partial(SocketTransport, timeout_s=timeout_s)
+        return KafkaClient(self._bootstrap, connect)
 
     # --- connections
 

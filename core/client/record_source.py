@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from core.client.admin import EARLIEST, LATEST, Admin
-from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
+from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer, Patience, Watermarks
 from core.client.kafka_client import KafkaClient
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, CorruptRecordError, KafkaError, UsageError
 from core.common.topic_partition import TopicPartition
+from core.log.damage import DamagedRange
 from core.log.directory_reader import DirectoryReader
 from core.log.partition_reader import PartitionReader
 from core.records.batches import Batch
 
 Offsets = Mapping[TopicPartition, int]
+FindMore = Callable[[], Offsets]
 
 _GROUP_BATCHES = 256
 _FOLLOW_SECONDS = 0.2
@@ -37,17 +40,38 @@ class RecordSource(Protocol):
     def offsets_at(self, partitions: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
         """The first offset whose record is as new as that or newer; the end where there is none."""
 
-    def read(self, starts: Offsets, ends: Offsets | None) -> Iterator[tuple[TopicPartition, list[Batch]]]:
+    def read(self, starts: Offsets, ends: Offsets) -> Iterator[tuple[TopicPartition, list[Batch]]]:
         """As `Consumer.read`."""
+
+    def follow(
+        self, starts: Offsets, find_more: FindMore = dict
+    ) -> Iterator[tuple[TopicPartition, list[Batch]] | None]:
+        """As `Consumer.follow`."""
 
 
 class ClusterSource:
     """Over the wire; owned by one task."""
 
-    def __init__(self, client: KafkaClient, *, read_committed: bool) -> None:
+    def __init__(
+        self,
+        client: KafkaClient,
+        *,
+        read_committed: bool,
+        with_control: bool = False,
+        patience: Patience | None = None,
+        watermarks: dict[TopicPartition, Watermarks] | None = None,
+    ) -> None:
+        """As `Consumer`."""
         self._client = client
         self._admin = Admin(client)
         self._isolation_level = READ_COMMITTED if read_committed else READ_UNCOMMITTED
+        self._consumer = Consumer(
+            client,
+            isolation_level=self._isolation_level,
+            with_control=with_control,
+            patience=patience,
+            watermarks=watermarks,
+        )
 
     def topics(self) -> list[str]:
         return sorted(self._client.refresh())
@@ -67,16 +91,31 @@ class ClusterSource:
         missing = [partition for partition, offset in found.items() if offset < 0]
         return found | (self.ends(missing) if missing else {})
 
-    def read(self, starts: Offsets, ends: Offsets | None) -> Iterator[tuple[TopicPartition, list[Batch]]]:
-        return Consumer(self._client, isolation_level=self._isolation_level).read(starts, ends)
+    def read(self, starts: Offsets, ends: Offsets) -> Iterator[tuple[TopicPartition, list[Batch]]]:
+        return self._consumer.read(starts, ends)
+
+    def follow(
+        self, starts: Offsets, find_more: FindMore = dict
+    ) -> Iterator[tuple[TopicPartition, list[Batch]] | None]:
+        return self._consumer.follow(starts, find_more)
 
 
 class DirectorySource:
     """From the files of one data directory, or of several (a broker's log.dirs), without a lock; owned by one task."""
 
-    def __init__(self, *readers: DirectoryReader, read_committed: bool) -> None:
-        """UsageError where a partition is in two of them."""
+    def __init__(
+        self,
+        *readers: DirectoryReader,
+        read_committed: bool,
+        with_control: bool = False,
+        patience: Patience | None = None,
+        watermarks: dict[TopicPartition, Watermarks] | None = None,
+    ) -> None:
+        """As `Consumer`. UsageError where a partition is in two of them."""
         self._read_committed = read_committed
+        self._with_control = with_control
+        self._patience = patience or Patience()
+        self._watermarks = watermarks
         self._open: dict[TopicPartition, PartitionReader] = {}
         self._where = ", ".join(str(reader.directory) for reader in readers)
         self._readers: dict[TopicPartition, DirectoryReader] = {}
@@ -129,27 +168,45 @@ class DirectorySource:
             offsets[partition] = self._end(self.log(partition)) if found is None else found
         return offsets
 
-    def read(self, starts: Offsets, ends: Offsets | None) -> Iterator[tuple[TopicPartition, list[Batch]]]:
+    def read(self, starts: Offsets, ends: Offsets) -> Iterator[tuple[TopicPartition, list[Batch]]]:
+        for partition, start in starts.items():
+            yield from self._read_partition(partition, self.log(partition), start, ends[partition])
+
+    def follow(
+        self, starts: Offsets, find_more: FindMore = dict
+    ) -> Iterator[tuple[TopicPartition, list[Batch]] | None]:
         positions = dict(starts)
         while True:
+            got_nothing = True
             for partition, start in positions.items():
                 log = self.log(partition)
-                end = self._end(log) if ends is None else ends[partition]
-                yield from self._read_partition(partition, log, start, end)
+                end = self._end(log)
+                for found in self._read_partition(partition, log, start, end):
+                    got_nothing = False
+                    yield found
                 positions[partition] = max(start, end)
-            if ends is not None:
-                return
-            time.sleep(_FOLLOW_SECONDS)
+            if got_nothing:
+                yield None
+                time.sleep(_FOLLOW_SECONDS)
             for log in self._open.values():
                 log.refresh()
+            positions = {**find_more(), **positions}
 
     def _read_partition(
         self, partition: TopicPartition, log: PartitionReader, start: int, end: int
     ) -> Iterator[tuple[TopicPartition, list[Batch]]]:
         """What lies before damage is read, and then the error raised."""
+        if self._watermarks is not None:
+            self._watermarks[partition] = Watermarks(log.start_offset, log.last_stable_offset, log.end_offset)
         group: list[Batch] = []
         try:
-            for batch in log.read(start, end, read_committed=self._read_committed):
+            for batch in log.read(
+                start,
+                end,
+                read_committed=self._read_committed,
+                with_control=self._with_control,
+                on_damage=partial(self._pass_over, partition) if self._patience.skips_damage else None,
+            ):
                 group.append(batch)
                 if len(group) == _GROUP_BATCHES:
                     yield partition, group
@@ -160,3 +217,6 @@ class DirectorySource:
             raise
         if group:
             yield partition, group
+
+    def _pass_over(self, partition: TopicPartition, damage: DamagedRange, error: CorruptRecordError) -> None:
+        self._patience.tell(f"{partition}: offsets {damage} passed over: {error}")

@@ -21,10 +21,11 @@ from typing import TypeVar
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem, access_error
-from core.index.offset_index import OffsetIndex
+from core.index.offset_index import OffsetIndex, OffsetPosition
 from core.index.time_index import TimeIndex
 from core.index.transaction_index import AbortedTransaction, parse_transaction_index
 from core.log.aborted_filter import AbortedFilter
+from core.log.damage import DamagedRange, measure_gap
 from core.log.file_names import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
@@ -228,11 +229,20 @@ class PartitionReader:
 
     # --- reading
 
-    def read(self, start_offset: int, end_offset: int, *, read_committed: bool = True) -> Iterator[Batch]:
-        """Whole batches, checked, that hold offsets of [start_offset, end_offset): no control batches and, with
-        `read_committed`, none of aborted or open transactions.
+    def read(
+        self,
+        start_offset: int,
+        end_offset: int,
+        *,
+        read_committed: bool = True,
+        with_control: bool = False,
+        on_damage: Callable[[DamagedRange, CorruptRecordError], None] | None = None,
+    ) -> Iterator[Batch]:
+        """Whole batches, checked, that hold offsets of [start_offset, end_offset): no control batches, if they are not
+        asked for, and with `read_committed` none of aborted or open transactions.
 
-        CorruptRecordError at the first batch whose bytes are damaged.
+        CorruptRecordError at the first batch whose bytes are damaged; or `on_damage` is told, and what is sound behind
+        it comes next.
         """
         end_offset = min(end_offset, self.last_stable_offset if read_committed else self.end_offset)
         first = bisect_right([s.base_offset for s in self.segments], start_offset) - 1
@@ -242,15 +252,38 @@ class PartitionReader:
         for segment in segments:
             if segment.base_offset >= end_offset:
                 return
-            position = segment.position_before(start_offset)
-            for batch in segment.records.iter_batches(position, self.end_position(segment)):
-                if batch.last_offset < start_offset:
-                    continue
+            for batch in self._sound_batches(segment, start_offset, on_damage):
                 if batch.last_offset >= end_offset and batch.base_offset >= end_offset:
                     return
-                _ensure_valid(batch, segment.path)
-                if not hidden.hides(batch):
+                if not hidden.hides(batch) or (with_control and batch.is_control):
                     yield batch
+
+    def _sound_batches(
+        self,
+        segment: SegmentReader,
+        start_offset: int,
+        on_damage: Callable[[DamagedRange, CorruptRecordError], None] | None,
+    ) -> Iterator[Batch]:
+        """Of one segment, those that hold offsets from the start offset on."""
+        position, end_position = segment.position_before(start_offset), self.end_position(segment)
+        next_offset = max(start_offset, segment.base_offset)
+        while True:
+            try:
+                for batch in segment.records.iter_batches(position, end_position):
+                    if batch.last_offset >= start_offset:
+                        _ensure_valid(batch, segment.path)
+                        yield batch
+                        next_offset = batch.next_offset
+                    position = batch.position + batch.size_bytes
+                return
+            except CorruptRecordError as error:
+                if on_damage is None:
+                    raise
+                following = self._following_base(segment)
+                end = OffsetPosition(self.end_offset if following is None else following, end_position)
+                damage = measure_gap(segment.records, segment.base_offset, position, next_offset, end)
+                on_damage(damage, error)
+                position, next_offset = damage.end_position, damage.end_offset
 
     # --- transactions
 

@@ -14,7 +14,7 @@ each other. Messages of magic 0 and 1 are brought into the same shape first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -127,6 +127,24 @@ class RecordColumns:
             self.header_counts[rows],
             self.header_positions[rows],
         )
+
+    def with_values(self, values: Any) -> RecordColumns:
+        """The same records with other values, a pyarrow.BinaryArray."""
+        buffer, positions, lengths = self._append(values)
+        return replace(self, buffer=buffer, value_positions=positions, value_lengths=lengths)
+
+    def with_keys(self, keys: Any) -> RecordColumns:
+        """Likewise with other keys."""
+        buffer, positions, lengths = self._append(keys)
+        return replace(self, buffer=buffer, key_positions=positions, key_lengths=lengths)
+
+    def _append(self, texts: Any) -> tuple[bytes, Int64s, Int64s]:
+        """The buffer with the bytes of a pyarrow.BinaryArray behind it, and where they lie."""
+        offsets = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, texts.offset * 4).astype(np.int64)
+        data = memoryview(texts.buffers()[2] or b"")[int(offsets[0]) : int(offsets[-1])]
+        buffer = b"".join((self.buffer, data))
+        lengths = np.where(np.asarray(texts.is_valid()), np.diff(offsets), -1)
+        return buffer, offsets[:-1] - offsets[0] + len(self.buffer), lengths
 
     def of_batches(self, values: Iterable[int], dtype: type = np.int64) -> npt.NDArray[Any]:
         """A column from one value a batch: `of_batches(b.producer_id for b in columns.batches)`."""

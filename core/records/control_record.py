@@ -81,3 +81,11 @@ def end_transaction_batch(
         is_transactional=True,
         is_control=True,
     )
+
+
+def control_record_text(key: bytes | None, value: bytes | None) -> str:
+    """Its type's name, and of a transaction marker the coordinator's epoch."""
+    type_ = control_type(key)
+    if type_ in (ControlRecordType.ABORT, ControlRecordType.COMMIT) and value and len(value) >= _END_TXN_MARKER.size:
+        return f"{type_.name} coordinatorEpoch: {_END_TXN_MARKER.unpack_from(value)[1]}"
+    return "UNKNOWN" if type_ is None else type_.name

@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -59,19 +59,19 @@ def test_where_a_new_group_begins(server: Server) -> None:
 class Member:
     """A `plog consume` that goes on."""
 
-    def __init__(self, server: Server, out: Path) -> None:
+    def __init__(self, server: Server, out: Path, *options: str, topics: Sequence[str] = ("t",)) -> None:
         self.out = out
-        command = [PLOG, "consume", "t", "--group", "g", "--bootstrap-server", server.address]
+        command = [PLOG, "consume", *topics, "--group", "g", "--bootstrap-server", server.address, *options]
         with out.open("wb") as stdout:
             self._process = subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE)
 
     def lines(self) -> list[bytes]:
         return self.out.read_bytes().splitlines()
 
-    def stop(self) -> int:
+    def stop(self, *, may_talk: bool = False) -> int:
         self._process.send_signal(signal.SIGINT)
         _, errors = self._process.communicate(timeout=30)
-        assert errors == b"", errors
+        assert errors == b"" or may_talk, errors
         return self._process.returncode
 
     def kill(self) -> None:
@@ -92,14 +92,16 @@ def wait_until(server: Server, sizes: list[int]) -> None:
         time.sleep(0.1)
 
 
-def test_members_share_and_take_over(server: Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_members_share_and_take_over(server: Server, tmp_path: Path, protocol: str) -> None:
     where = ["--bootstrap-server", server.address]
-    first = Member(server, tmp_path / "first")
+    options = ["--group-protocol", protocol]
+    first = Member(server, tmp_path / "first", *options)
     deadline = time.monotonic() + 30
     while len(first.lines()) < len(LINES):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    second = Member(server, tmp_path / "second")
+    second = Member(server, tmp_path / "second", *options)
     wait_until(server, [2, 2])
     produce(where, [b"shared %d" % n for n in range(100)])
     while len(first.lines()) + len(second.lines()) < len(LINES) + 100:
@@ -116,6 +118,80 @@ def test_members_share_and_take_over(server: Server, tmp_path: Path) -> None:
     assert lag(where) == 0
     read = first.lines() + second.lines()
     assert len(read) == len(set(read)) == len(LINES) + 200, "each once"
+
+
+def wait_for(text: str, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 40
+    while not condition():
+        assert time.monotonic() < deadline, text
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_a_member_outlives_its_broker(server: Server, tmp_path: Path, protocol: str) -> None:
+    server.pin(server.address)
+    member = Member(server, tmp_path / "out", "--group-protocol", protocol)
+    wait_for("the first lines", lambda: len(member.lines()) == len(LINES))
+    server.kill()
+    server.start()
+    produce(["--bootstrap-server", server.address], [b"new %d" % n for n in range(8)])
+    wait_for("the new lines", lambda: len(set(member.lines())) == len(LINES) + 8)
+    assert member.stop(may_talk=True) == 130
+    assert lag(["--bootstrap-server", server.address]) == 0
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_static_members_keep_their_partitions(server: Server, tmp_path: Path, protocol: str) -> None:
+    options = ["--group-protocol", protocol, "--group-instance-id"]
+    members = [Member(server, tmp_path / name, *options, name) for name in "ab"]
+    wait_until(server, [2, 2])
+    before = sorted(members_of(server))
+    assert members[1].stop() == 130
+    again = Member(server, tmp_path / "again", *options, "b")
+    wait_for("two members", lambda: sorted(members_of(server)) == before)
+    produce(["--bootstrap-server", server.address], [b"new"] * 8)
+    wait_for("its share", lambda: again.lines().count(b"new") == 4)
+    for member in (members[0], again):
+        assert member.stop() == 130
+
+
+def test_at_most_once(server: Server, tmp_path: Path) -> None:
+    """What was committed before it was printed is not printed again, though its reader was killed meanwhile."""
+    where = ["--bootstrap-server", server.address]
+    command = [PLOG, "consume", "t", "--group", "g", "--commit", "before", *where]
+    big = [b"%05d" % n + b"x" * 2000 for n in range(400)]  # more than a pipe holds
+    produce(where, big)
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
+        assert reader.stdout is not None
+        wait_for("a commit", lambda: {row["lag"] for row in json.loads(describe(where))} == {0})
+        reader.kill()
+        reader.stdout.close()
+    more = call_plog("consume", "t", "--group", "g", "--timeout-ms", "500", *where)
+    assert (more.returncode, more.stdout) == (0, b"")
+
+
+def test_at_most_once_stops_exactly(server: Server) -> None:
+    where = ["--bootstrap-server", server.address]
+    first, second = (
+        call_plog("consume", "t", "--group", "g", "--commit", "before", "--max-messages", "100", *where).stdout
+        for _ in range(2)
+    )
+    assert sorted((first + second).splitlines()) == sorted(LINES)
+
+
+def describe(where: list[str]) -> bytes:
+    return call_plog("group", "describe", "g", "--output", "json", *where).stdout or b"[]"
+
+
+def test_topics_by_pattern_and_those_that_come_later(server: Server, tmp_path: Path) -> None:
+    member = Member(server, tmp_path / "out", "--regex", "t.*", topics=[])
+    wait_for("the first lines", lambda: len(member.lines()) == len(LINES))
+    where = ["--bootstrap-server", server.address]
+    call_plog("produce", "u", *where, stdin=b"not wanted\n")
+    call_plog("produce", "t2", *where, stdin=b"wanted\n")
+    wait_for("the new topic", lambda: b"wanted" in member.lines())
+    assert member.stop() == 130
+    assert b"not wanted" not in member.lines()
 
 
 def test_after_a_kill_of_the_broker_it_reads_on(server: Server) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "kafka"
+SAMPLE_DATA = GOLDEN.parents[2] / "sample-data"
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ disk with the next look at retention.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from core.broker.request_context import RequestContext
@@ -18,6 +19,8 @@ from core.protocol.schema.delete_records import (
 
 if TYPE_CHECKING:
     from core.broker.broker import Broker
+
+_log = logging.getLogger("plog.log")
 
 _HIGH_WATERMARK = -1
 _UNKNOWN = -1
@@ -34,7 +37,12 @@ def handle(broker: Broker, request: DeleteRecordsRequest, context: RequestContex
             except KafkaError as error:
                 partitions.append(DeleteRecordsPartitionResult(wanted.partition_index, _UNKNOWN, error.code))
         topics.append(DeleteRecordsTopicResult(topic.name, partitions))
-    broker.checkpoint_log_starts()
+    try:
+        broker.log_manager.checkpoint_log_starts()  # at once: what is deleted stays so
+    except OSError as error:
+        _log.error("log starts could not be written: %s", error)
+        for partition in (p for topic in topics for p in topic.partitions):
+            partition.error_code = partition.error_code or ErrorCode.KAFKA_STORAGE_ERROR
     return DeleteRecordsResponse(topics=topics)
 
 

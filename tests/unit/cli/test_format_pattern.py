@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import base64
+import io
 import struct
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+import numpy as np
 import pytest
 
 from cli.format_pattern import pattern_formatter
+from cli.records_out import PartitionRows, TextSink
+from cli.text_columns import whole
+from core.client.consumer import Watermarks
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
 from core.records.columns import decode_columns
@@ -41,7 +46,7 @@ ROWS = [r._replace(offset=40 + n) for n, r in enumerate(RECORDS)]
 
 def printed(pattern: str) -> list[bytes]:
     """A record's text each; the end of one is told by what no record holds."""
-    text = bytes(pattern_formatter(pattern + r"\x1e")(T3, decode_columns([BATCH])))
+    text = bytes(whole(pattern_formatter(pattern + r"\x1e")(T3, decode_columns([BATCH]), np.arange(4))))
     assert text.endswith(b"\x1e")
     return text[:-1].split(b"\x1e")
 
@@ -98,15 +103,24 @@ def test_json_tells_null_from_empty() -> None:
 
 def test_unpack() -> None:
     batch = RecordBatch(memoryview(bytearray(batch_of([Record(0, NOW, None, struct.pack(">qi", -5, 6))]))))
-    assert bytes(pattern_formatter("%s{unpack[>qi]}\n")(T3, decode_columns([batch]))) == b"-5 6\n"
+    columns, one = decode_columns([batch]), np.arange(1)
+    assert bytes(whole(pattern_formatter("%s{unpack[>qi]}\n")(T3, columns, one))) == b"-5 6\n"
     with pytest.raises(UsageError, match="reads 8 bytes, a record has 12"):
-        pattern_formatter("%s{unpack[>q]}")(T3, decode_columns([batch]))
+        pattern_formatter("%s{unpack[>q]}")(T3, columns, one)
 
 
-def test_records_are_numbered_over_batches() -> None:
-    formatter = pattern_formatter(r"%i\n")
-    columns = decode_columns([BATCH])
-    assert bytes(formatter(T3, columns)) + bytes(formatter(T3, columns)) == b"".join(b"%d\n" % n for n in range(8))
+def test_records_are_numbered_as_they_are_printed() -> None:
+    out = io.BytesIO()
+    sink = TextSink(out, pattern_formatter(r"%i %o\n"))
+    page = [PartitionRows(T3, decode_columns([BATCH]))]
+    sink.write(page)
+    sink.write(page, np.array([3, 1, 0, 2]))
+    assert out.getvalue().split() == b"0 40 1 41 2 42 3 43 4 43 5 41 6 40 7 42".split()
+
+
+def test_where_the_partition_begins_and_ends() -> None:
+    formatter = pattern_formatter("%[ %| %]{hex}\n", {T3: Watermarks(1, 20, 30)})
+    assert bytes(whole(formatter(T3, decode_columns([BATCH]), np.arange(4)))) == b"1 20 1e\n" * 4
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,370 @@
+"""What `plog consume` is asked, and how it goes about it: where from, which records, until when, and how written."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+
+from cli.consume_range import ensure_there, resolve
+from cli.group_consume import GroupProtocol, open_group
+from cli.options import say
+from cli.record_stream import (
+    Chunk,
+    Chunks,
+    Step,
+    filtering,
+    merge_by_time,
+    read_bounded,
+    read_following,
+    read_group,
+    read_latest,
+    through,
+)
+from cli.records_out import PARQUET, PartitionRows, Sink, open_sink
+from cli.session import find_server, open_client, open_source
+from core.client.consumer import Patience, Watermarks
+from core.client.kafka_client import KafkaClient
+from core.client.record_source import ClusterSource, DirectorySource, FindMore, Offsets, RecordSource
+from core.client.subscription import Subscription
+from core.common.errors import UsageError
+from core.common.topic_partition import TopicPartition
+from core.log.directory_reader import DirectoryReader
+from core.records.record_filter import RecordFilter, both, grep, parse_filter
+
+_PATIENCE_SECONDS = 30.0
+_REGEX_SIGN = "^"
+
+
+class Commit(StrEnum):
+    after = "after"
+    before = "before"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeRequest:
+    """The options of `plog consume`."""
+
+    topics: Sequence[str]
+    is_regex: bool
+    partitions: Sequence[int]
+    from_: str
+    until: str
+    as_of: str | None
+    is_latest: bool
+    max_messages: int | None
+    is_per_partition: bool
+    follow: bool
+    idle_timeout_ms: int | None
+    merge: bool
+    filters: Sequence[str]
+    grep: str | None
+    group: str | None
+    group_protocol: GroupProtocol
+    group_instance_id: str | None
+    commit: Commit
+    read_committed: bool
+    with_control: bool
+    exits_on_error: bool | None
+    format: str
+    out: Path | None
+    bootstrap_server: str | None
+    data_dir: Path | None
+    watermarks: dict[TopicPartition, Watermarks] = field(default_factory=dict)
+    """Those of what is read, while it is read."""
+
+    def ensure_consistent(self) -> None:
+        """UsageError for options that do not go together."""
+        for is_wrong, problem in (
+            (self.follow and self.until != "end", "--follow has no --until"),
+            (self.as_of is not None and self.until != "end", "--as-of and --until: one of them"),
+            (
+                self.is_latest and (self.follow or self.group is not None),
+                "--latest-per-key and --as-of read to an end: not with --follow or --group",
+            ),
+            (
+                self.merge and (self.follow or self.group is not None),
+                "--merge puts what is there in order: not with --follow or --group",
+            ),
+            (
+                self.group is not None and (self.partitions or self.until != "end"),
+                "--group has neither --partition nor --until: the group says what is read",
+            ),
+            (
+                self.group is None and self.group_instance_id is not None,
+                "--group-instance-id goes with --group",
+            ),
+            (self.is_per_partition and self.max_messages is None, "--per-partition goes with --max-messages"),
+            (
+                self.is_per_partition and (self.merge or self.group is not None),
+                "--per-partition does not go with --merge or --group",
+            ),
+            (
+                self.idle_timeout_ms is not None and not self.follow and self.group is None,
+                "--timeout-ms goes with --follow or --group: without them it stops at the end",
+            ),
+            (
+                self.group is not None and self.format == PARQUET,
+                "--format parquet does not go with --group: what is committed would not be written yet",
+            ),
+        ):
+            if is_wrong:
+                raise UsageError(problem)
+
+    @property
+    def wanted(self) -> RecordFilter | None:
+        """All the filters at once."""
+        now_ms = time.time_ns() // 1_000_000
+        found: RecordFilter | None = grep(self.grep) if self.grep is not None else None
+        for text in self.filters:
+            parsed = parse_filter(text, now_ms)
+            found = parsed if found is None else both(found, parsed)
+        return found
+
+    def patience(self) -> Patience:
+        """To the end of time with what has none, unless errors are to end it."""
+        is_endless = self.follow or self.group is not None
+        if self.exits_on_error:
+            return Patience()
+        seconds = float("inf") if is_endless else _PATIENCE_SECONDS
+        return Patience(seconds, self.exits_on_error is False, lambda problem: say(f"warning: {problem}"))
+
+
+def consume(request: ConsumeRequest) -> None:
+    """Until the end of what is asked for."""
+    request.ensure_consistent()
+    wanted = request.wanted
+    steps = [filtering(wanted)] if wanted is not None else []
+    if request.max_messages == 0:
+        return
+    with _sink(request) as sink:
+        if request.group is not None:
+            _consume_group(request, steps, sink)
+        else:
+            _consume_partitions(request, steps, sink)
+
+
+@contextlib.contextmanager
+def _sink(request: ConsumeRequest) -> Iterator[Sink]:
+    """Whole as well where somebody stops what has no end."""
+    sink = open_sink(request.format, request.out, request.watermarks)
+    is_whole = False
+    try:
+        yield sink
+        is_whole = True
+    except KeyboardInterrupt:
+        is_whole = request.follow or request.group is not None
+        raise
+    finally:
+        sink.close(is_whole=is_whole)
+
+
+# --- as a member of a group
+
+
+def _consume_group(request: ConsumeRequest, steps: list[Step], sink: Sink) -> None:
+    assert request.group is not None
+    with open_client(request.bootstrap_server, request.data_dir) as client:
+        subscription = _subscription(request, client)
+        source = ClusterSource(client, read_committed=request.read_committed)
+        has_server = find_server(request.bootstrap_server, request.data_dir) is not None
+        ends = {} if has_server else source.ends(subscription.topic_partitions())
+
+        def begin(wanted: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+            there = source.ends(wanted)
+            return ensure_there(resolve(request.from_, source, wanted, there), source, there)
+
+        with open_group(
+            client,
+            request.group,
+            subscription,
+            begin,
+            protocol=request.group_protocol,
+            group_instance_id=request.group_instance_id,
+            is_alone=not has_server,
+            read_committed=request.read_committed,
+            with_control=request.with_control,
+            commits_first=request.commit is Commit.before,
+            patience=request.patience(),
+            watermarks=request.watermarks,
+        ) as consumer:
+            limit = _Limit(request)
+            for chunk in through(read_group(consumer), steps):
+                if _print(chunk, sink, limit, consumer.done):
+                    return
+                if chunk is None and ends and all(consumer.positions.get(tp, 0) >= end for tp, end in ends.items()):
+                    return
+
+
+def _subscription(request: ConsumeRequest, client: KafkaClient) -> Subscription:
+    pattern = _pattern(request)
+    subscription = Subscription(client, [] if pattern else list(dict.fromkeys(request.topics)), pattern)
+    if pattern is not None and not subscription.partitions() and not (request.follow or request.group):
+        raise UsageError(f"no topic matches {pattern.pattern}", hint="plog topic list")
+    return subscription
+
+
+def _pattern(request: ConsumeRequest) -> re.Pattern[str] | None:
+    """Of --regex, or of topics that begin as kcat's patterns do."""
+    if not request.is_regex and not all(topic.startswith(_REGEX_SIGN) for topic in request.topics):
+        return None
+    try:
+        return re.compile("|".join(f"(?:{topic})" for topic in request.topics))
+    except re.error as error:
+        raise UsageError(f"{' '.join(request.topics)}: no regular expression: {error}") from error
+
+
+# --- by itself
+
+
+def _consume_partitions(request: ConsumeRequest, steps: list[Step], sink: Sink) -> None:
+    with open_source(request.bootstrap_server, request.data_dir) as opened:
+        if isinstance(opened, KafkaClient):
+            source, find_partitions = _cluster(request, opened)
+        else:
+            source, find_partitions = _directory(request, opened)
+        partitions = _ensure_partitions(request, find_partitions())
+        ends = source.ends(partitions)
+        starts = ensure_there(resolve(request.from_, source, partitions, ends), source, ends)
+        if request.follow:
+            find_more = _finder(request, source, find_partitions, set(starts))
+            _print_all(through(read_following(source, starts, find_more), steps), request, sink)
+            return
+        bounds = resolve(request.as_of or request.until, source, partitions, ends)
+        bounds = {tp: min(offset, ends[tp]) for tp, offset in bounds.items()}
+
+        def read(some: Offsets) -> Chunks:
+            if request.is_latest:
+                return through(read_latest(source, some, bounds, say), steps)
+            return through(read_bounded(source, some, bounds), steps)
+
+        if request.merge:
+            _print_merged({tp: read({tp: start}) for tp, start in starts.items()}, request, sink)
+        elif request.is_per_partition:
+            for tp, start in starts.items():
+                _print_all(read({tp: start}), request, sink)
+        else:
+            _print_all(read(starts), request, sink)
+
+
+FindPartitions = Callable[[], list[TopicPartition]]
+
+
+def _cluster(request: ConsumeRequest, client: KafkaClient) -> tuple[RecordSource, FindPartitions]:
+    subscription = _subscription(request, client)
+    source = ClusterSource(
+        client,
+        read_committed=request.read_committed,
+        with_control=request.with_control,
+        patience=request.patience(),
+        watermarks=request.watermarks,
+    )
+    return source, subscription.topic_partitions
+
+
+def _directory(request: ConsumeRequest, reader: DirectoryReader) -> tuple[RecordSource, FindPartitions]:
+    source = DirectorySource(
+        reader,
+        read_committed=request.read_committed,
+        with_control=request.with_control,
+        patience=request.patience(),
+        watermarks=request.watermarks,
+    )
+    pattern = _pattern(request)
+    topics = list(dict.fromkeys(request.topics))
+    if pattern is not None:
+        topics = [topic for topic in source.topics() if not topic.startswith("__") and pattern.fullmatch(topic)]
+        if not topics:
+            raise UsageError(f"no topic matches {pattern.pattern}", hint="plog topic list")
+    found = [TopicPartition(topic, number) for topic in topics for number in source.partitions(topic)]
+    return source, lambda: found
+
+
+def _ensure_partitions(request: ConsumeRequest, present: list[TopicPartition]) -> list[TopicPartition]:
+    """Those that are wanted; UsageError where a topic has not got one."""
+    if not request.partitions:
+        return present
+    for topic in dict.fromkeys(tp.topic for tp in present):
+        numbers = [tp.partition for tp in present if tp.topic == topic]
+        missing = sorted(set(request.partitions) - set(numbers))
+        if missing:
+            raise UsageError(f"topic {topic} has no partition {missing[0]}, only {numbers[0]} to {numbers[-1]}")
+    return [tp for tp in present if tp.partition in request.partitions]
+
+
+def _finder(
+    request: ConsumeRequest, source: RecordSource, find_partitions: FindPartitions, known: set[TopicPartition]
+) -> FindMore:
+    """Partitions that were not there before, from their beginnings: whatever is in them has come since."""
+
+    def find_more() -> Offsets:
+        new = [tp for tp in find_partitions() if tp not in known]
+        if request.partitions:
+            new = [tp for tp in new if tp.partition in request.partitions]
+        known.update(new)
+        return source.starts(new) if new else {}
+
+    return find_more
+
+
+# --- printing
+
+
+class _Limit:
+    """How many more, and for how long; owned by one task."""
+
+    def __init__(self, request: ConsumeRequest) -> None:
+        self.left = request.max_messages
+        self._idle_seconds = None if request.idle_timeout_ms is None else request.idle_timeout_ms / 1000
+        self._last_s = time.monotonic()
+
+    def cut(self, chunk: Chunk) -> Chunk:
+        """As many of it as may be printed; the next offset is then behind the last of those."""
+        if self.left is None or len(chunk.columns) <= self.left:
+            return chunk
+        columns = chunk.columns.select(slice(0, self.left))
+        return Chunk(chunk.partition, columns, int(columns.offsets[-1]) + 1)
+
+    def count(self, printed: int) -> bool:
+        """Whether that was the last."""
+        if printed:
+            self._last_s = time.monotonic()
+        if self.left is not None:
+            self.left -= printed
+        return self.left == 0
+
+    def is_idle_for_too_long(self) -> bool:
+        return self._idle_seconds is not None and time.monotonic() - self._last_s >= self._idle_seconds
+
+
+def _print(chunk: Chunk | None, sink: Sink, limit: _Limit, done: Callable[[TopicPartition, int], None]) -> bool:
+    """Whether it is over."""
+    if chunk is None:
+        return limit.is_idle_for_too_long()
+    chunk = limit.cut(chunk)
+    if len(chunk.columns):
+        sink.write([PartitionRows(chunk.partition, chunk.columns)])
+    done(chunk.partition, chunk.next_offset)
+    return limit.count(len(chunk.columns))
+
+
+def _print_all(chunks: Chunks, request: ConsumeRequest, sink: Sink) -> None:
+    limit = _Limit(request)
+    for chunk in chunks:
+        if _print(chunk, sink, limit, lambda _partition, _offset: None):
+            return
+
+
+def _print_merged(of_partitions: Mapping[TopicPartition, Chunks], request: ConsumeRequest, sink: Sink) -> None:
+    limit = _Limit(request)
+    for page, order in merge_by_time(of_partitions):
+        rows = order if limit.left is None else order[: limit.left]
+        sink.write(page, np.asarray(rows, np.int64))
+        if limit.count(len(rows)):
+            return

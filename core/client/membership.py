@@ -1,0 +1,154 @@
+"""Members of a consumer group: what the group's coordinator says that each reads.
+
+`ConsumerMember` speaks the consumer protocol (KIP-848), `ClassicMember` (classic_member.py) the one before;
+`SoleMember` stands for one where nobody else can be. A static member (KIP-345), one with a `group_instance_id`, keeps
+its partitions over a restart: it goes without leaving for good.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Protocol
+
+from core.client.client_connection import ClientConnection
+from core.client.group_admin import GroupAdmin
+from core.client.kafka_client import KafkaClient
+from core.client.subscription import Subscription
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.topic_partition import TopicPartition
+from core.protocol.api import CONSUMER_GROUP_HEARTBEAT
+from core.protocol.schema.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+Partitions = frozenset[TopicPartition]
+
+_REBALANCE_TIMEOUT_MS = 300_000
+_JOIN_EPOCH, _LEAVE_EPOCH, _LEAVE_STATIC_EPOCH = 0, -1, -2
+OUTSIDE_EPOCH = -1
+"""Of who commits without being a member."""
+
+FENCED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION})
+"""Others have what this member had; it may join again."""
+
+
+class Membership(Protocol):
+    member_id: str
+    epoch: int
+    group_instance_id: str | None
+
+    def assignment(self, owned: Partitions) -> Partitions:
+        """What is to be read now, by one who reads `owned`."""
+
+    def leave(self) -> None: ...
+
+
+class SoleMember:
+    """Where nobody else can be in the group: it commits from outside."""
+
+    member_id = ""
+    epoch = OUTSIDE_EPOCH
+    group_instance_id: str | None = None
+
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
+
+    def assignment(self, owned: Partitions) -> Partitions:  # noqa: ARG002 - it is what it is
+        return self._partitions
+
+    def leave(self) -> None:
+        """It was never in."""
+
+
+class ConsumerMember:
+    """A member of the consumer protocol; owned by one task."""
+
+    def __init__(
+        self, client: KafkaClient, group_id: str, subscription: Subscription, group_instance_id: str | None = None
+    ) -> None:
+        """KafkaError(UNSUPPORTED_VERSION) where the cluster does not speak the protocol."""
+        self._client = client
+        self._admin = GroupAdmin(client)
+        self._group_id = group_id
+        self._subscription = subscription
+        self._topics: list[str] = []
+        if not client.any_connection().speaks(CONSUMER_GROUP_HEARTBEAT):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "the broker does not serve groups of the consumer protocol (KIP-848)",
+                hint="--group-protocol classic",
+            )
+        self.member_id = str(uuid.uuid4())
+        self.epoch = _JOIN_EPOCH
+        self.group_instance_id = group_instance_id
+        self._assigned: Partitions = frozenset()
+        self._told: Partitions = frozenset()
+        self._next_s = 0.0
+
+    def assignment(self, owned: Partitions) -> Partitions:
+        """Speaks when it is time to, or when it has something to say."""
+        topics = list(self._subscription.partitions())
+        if (
+            self.epoch == _JOIN_EPOCH
+            or owned != self._told
+            or topics != self._topics
+            or time.monotonic() >= self._next_s
+        ):
+            self._heartbeat(owned, topics)
+        return self._assigned
+
+    def _heartbeat(self, owned: Partitions, topics: list[str]) -> None:
+        request = self._request(self.epoch)
+        if self.epoch == _JOIN_EPOCH:
+            owned = frozenset()
+            request.rebalance_timeout_ms = _REBALANCE_TIMEOUT_MS
+        if self.epoch == _JOIN_EPOCH or topics != self._topics:
+            request.subscribed_topic_names = topics
+        if self.epoch == _JOIN_EPOCH or owned != self._told:
+            request.topic_partitions = self._by_id(owned)
+        try:
+            response = self._ask(request)
+        except KafkaError as error:
+            if error.code not in FENCED:
+                raise
+            self.epoch, self._assigned, self._told = _JOIN_EPOCH, frozenset(), frozenset()
+            return
+        self.epoch = response.member_epoch
+        self._told, self._topics = owned, topics
+        self._next_s = time.monotonic() + response.heartbeat_interval_ms / 1000
+        if response.assignment is not None:
+            names = {self._client.topic(name).topic_id: name for name in topics}
+            self._assigned = frozenset(
+                TopicPartition(names[topic.topic_id], number)
+                for topic in response.assignment.topic_partitions
+                if topic.topic_id in names
+                for number in topic.partitions
+            )
+
+    def _request(self, epoch: int) -> ConsumerGroupHeartbeatRequest:
+        return ConsumerGroupHeartbeatRequest(self._group_id, self.member_id, epoch, self.group_instance_id)
+
+    def _ask(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+        def ask(connection: ClientConnection) -> ConsumerGroupHeartbeatResponse:
+            response = connection.call(CONSUMER_GROUP_HEARTBEAT, request)
+            if response.error_code:
+                code = ErrorCode.of(response.error_code)
+                raise KafkaError(code, response.error_message or f"group {self._group_id}: {code.text}")
+            return response
+
+        return self._admin.at_coordinator(self._group_id, ask)
+
+    def _by_id(self, partitions: Partitions) -> list[TopicPartitions]:
+        numbers: dict[str, list[int]] = {}
+        for partition in sorted(partitions):
+            numbers.setdefault(partition.topic, []).append(partition.partition)
+        return [TopicPartitions(self._client.topic(name).topic_id, found) for name, found in numbers.items()]
+
+    def leave(self) -> None:
+        if self.epoch != _JOIN_EPOCH:
+            self._ask(self._request(_LEAVE_EPOCH if self.group_instance_id is None else _LEAVE_STATIC_EPOCH))
+            self.epoch = _JOIN_EPOCH

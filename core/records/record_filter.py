@@ -1,0 +1,480 @@
+"""`--filter` expressions: which records of some columns are wanted.
+
+    value.carrier == "UA" and not (key is null or offset < 100)
+
+Fields: `topic partition offset timestamp leader_epoch producer_id producer_epoch`; `key` and `value`, bytes;
+`header.NAME` or `header["NAME"]`, true where any header of that name makes it so; `value.a.b[0]` or `.a.b[0]`, and
+`key.a`, what JSON holds there. Operators: `== != < <= > >=`, `~` and `!~` (a regular expression, RE2, is found in it),
+`contains`, `is null`, `is not null`; `and`, `or`, `not`, parentheses. Literals: "text" and 'text', numbers, `true`,
+`false`, `null`, and x"00ff", bytes. A timestamp is compared with epoch milliseconds or with "2013-01-15T00:00:00Z".
+
+Whole columns are asked, no record is made text: numbers as NumPy, bytes as Arrow. JSON is opened only for the rows that
+are still in question, and for `==` with a text only where that text's bytes stand in the row. What is not JSON, or has
+nothing at the path, is null there; null equals null only, and is not smaller or larger than anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core.common.errors import UsageError
+from core.common.time_text import find_time
+from core.common.topic_partition import TopicPartition
+from core.records.columns import RecordColumns
+
+Mask = npt.NDArray[np.bool_]
+Literal = str | bytes | int | float | bool | None
+
+
+class Rows(NamedTuple):
+    """Records of one partition."""
+
+    partition: TopicPartition
+    columns: RecordColumns
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def select(self, mask: Mask) -> Rows:
+        return Rows(self.partition, self.columns.select(mask))
+
+
+RecordFilter = Callable[[Rows], Mask]
+"""True for each row that is wanted."""
+
+
+def parse_filter(text: str, now_ms: int) -> RecordFilter:
+    """UsageError, with the place, for text that is no expression."""
+    return _Parser(text, now_ms).parse()
+
+
+def grep(pattern: str) -> RecordFilter:
+    """Records whose value the regular expression is found in."""
+    ensure_pattern(pattern, "--grep")
+    return lambda rows: _truth(_search(rows.columns.values(), pattern))
+
+
+def both(first: RecordFilter, second: RecordFilter) -> RecordFilter:
+    """The second is asked of what the first lets through."""
+
+    def mask(rows: Rows) -> Mask:
+        found = first(rows)
+        if found.any():
+            found[found] = second(rows if found.all() else rows.select(found))
+        return found
+
+    return mask
+
+
+def either(first: RecordFilter, second: RecordFilter) -> RecordFilter:
+    """The second is asked of what the first does not let through."""
+
+    def mask(rows: Rows) -> Mask:
+        found = first(rows)
+        if not found.all():
+            found[~found] = second(rows.select(~found))
+        return found
+
+    return mask
+
+
+def ensure_pattern(pattern: str, what: str) -> None:
+    """UsageError for a text that is no regular expression (RE2)."""
+    try:
+        pc.match_substring_regex(pa.array([""]), pattern=pattern)
+    except pa.ArrowInvalid as error:
+        message = str(error).removeprefix("Invalid regular expression: ")
+        raise UsageError(f"{what}: {pattern!r} is no regular expression: {message}") from error
+
+
+# --- fields
+
+
+@dataclass(frozen=True, slots=True)
+class _NumberField:
+    read: Callable[[Rows], Any]  # -> an array of whole numbers
+    is_time: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _TextField:
+    """Bytes: `read` gives a pyarrow.BinaryArray and, where a row has any number of them, how many each has."""
+
+    read: Callable[[Rows], tuple[Any, npt.NDArray[np.int64] | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _JsonField:
+    read: Callable[[RecordColumns], Any]  # -> pyarrow.BinaryArray
+    path: tuple[str | int, ...]
+
+
+_Field = _NumberField | _TextField | _JsonField
+
+_NUMBERS = {
+    "partition": _NumberField(lambda rows: np.full(len(rows), rows.partition.partition)),
+    "offset": _NumberField(lambda rows: rows.columns.offsets),
+    "timestamp": _NumberField(lambda rows: rows.columns.timestamps, is_time=True),
+    "leader_epoch": _NumberField(
+        lambda rows: rows.columns.of_batches(b.partition_leader_epoch for b in rows.columns.batches)
+    ),
+    "producer_id": _NumberField(lambda rows: rows.columns.of_batches(b.producer_id for b in rows.columns.batches)),
+    "producer_epoch": _NumberField(
+        lambda rows: rows.columns.of_batches(b.producer_epoch for b in rows.columns.batches)
+    ),
+}
+_TEXTS = {
+    "topic": _TextField(lambda rows: (pa.array([rows.partition.topic.encode()] * len(rows), pa.binary()), None)),
+    "key": _TextField(lambda rows: (rows.columns.keys(), None)),
+    "value": _TextField(lambda rows: (rows.columns.values(), None)),
+}
+
+
+def _header_field(name: str) -> _TextField:
+    wanted = pa.scalar(name.encode(), pa.binary())
+
+    def read(rows: Rows) -> tuple[Any, npt.NDArray[np.int64]]:
+        headers = rows.columns.header_columns()
+        if not len(headers.name_lengths):
+            return pa.array([], pa.binary()), headers.counts
+        is_it = _truth(pc.equal(headers.names(), wanted))
+        of_rows = np.repeat(np.arange(len(headers.counts)), headers.counts)
+        return headers.values().filter(pa.array(is_it)), np.bincount(of_rows[is_it], minlength=len(headers.counts))
+
+    return _TextField(read)
+
+
+# --- comparisons
+
+
+def _truth(array: Any) -> Mask:  # pyarrow.BooleanArray; null is false
+    mask: Mask = np.array(pc.fill_null(array, False))
+    return mask
+
+
+def _search(array: Any, pattern: str) -> Any:
+    """By characters where all is UTF-8, else by bytes."""
+    with contextlib.suppress(pa.ArrowInvalid):
+        array = pc.cast(array, pa.string())
+    return pc.match_substring_regex(array, pattern=pattern)
+
+
+_ORDER: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+}
+_ARROW_ORDER = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal, "==": pc.equal}
+
+
+def _compare_numbers(field: _NumberField, sign: str, number: float) -> RecordFilter:
+    compare = _ORDER[sign]
+    return lambda rows: np.array(compare(field.read(rows), number), np.bool_)
+
+
+def _compare_texts(field: _TextField, test: Callable[[Any], Any]) -> RecordFilter:
+    """`test`: pyarrow.BinaryArray -> pyarrow.BooleanArray."""
+
+    def mask(rows: Rows) -> Mask:
+        array, counts = field.read(rows)
+        found = _truth(test(array))
+        if counts is None:
+            return found
+        of_rows = np.repeat(np.arange(len(counts)), counts)
+        any_of_row: Mask = np.bincount(of_rows[found], minlength=len(counts)) > 0
+        return any_of_row
+
+    return mask
+
+
+def _compare_json(field: _JsonField, test: Callable[[Any], bool], hint: bytes | None) -> RecordFilter:
+    """`hint`: bytes that stand in every row that passes, unless JSON's escapes hide them."""
+
+    def mask(rows: Rows) -> Mask:
+        texts = field.read(rows.columns)
+        candidates = np.ones(len(rows), np.bool_)
+        if hint is not None:
+            candidates = _truth(
+                pc.or_(pc.match_substring(texts, pattern=hint), pc.match_substring(texts, pattern=b"\\"))
+            )
+        found = np.zeros(len(rows), np.bool_)
+        numbers = np.flatnonzero(candidates)
+        cells = texts.take(pa.array(numbers)).to_pylist()
+        found[numbers] = [test(_at_path(cell, field.path)) for cell in cells]
+        return found
+
+    return mask
+
+
+def _at_path(text: bytes | None, path: tuple[str | int, ...]) -> Any:  # what JSON may hold; None where there is nothing
+    import msgspec
+
+    try:
+        value = msgspec.json.decode(text) if text is not None else None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    for step in path:
+        if isinstance(step, str):
+            value = value.get(step) if isinstance(value, dict) else None
+        else:
+            value = value[step] if isinstance(value, list) and -len(value) <= step < len(value) else None
+    return value
+
+
+def _json_test(sign: str, literal: Literal) -> Callable[[Any], bool]:
+    if sign == "==":
+        return lambda value: _is_same_kind(value, literal) and value == literal
+    compare = _ORDER[sign]
+    return lambda value: value is not None and _is_same_kind(value, literal) and bool(compare(value, literal))
+
+
+def _is_same_kind(value: Any, literal: Literal) -> bool:
+    if isinstance(value, bool) or isinstance(literal, bool):
+        return isinstance(value, bool) and isinstance(literal, bool)
+    numbers = int | float
+    return (isinstance(value, numbers) and isinstance(literal, numbers)) or isinstance(value, type(literal))
+
+
+# --- the expression
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+        (?P<hex>x"[0-9a-fA-F]*"|x'[0-9a-fA-F]*')
+      | (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
+      | (?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
+      | (?P<sign>==|!=|<=|>=|<|>|!~|~|\(|\)|\[|\]|\.)
+      | (?P<word>[A-Za-z_@$][\w@$-]*)
+    )""",
+    re.VERBOSE,
+)
+_WORDS: dict[str, Literal] = {"true": True, "false": False, "null": None}
+_SIGNS = ("==", "!=", "<", "<=", ">", ">=", "~", "!~", "contains", "is")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    position: int
+
+
+class _Parser:
+    """By recursive descent."""
+
+    def __init__(self, text: str, now_ms: int) -> None:
+        self._text = text
+        self._now_ms = now_ms
+        self._tokens = list(self._split())
+        self._next = 0
+
+    def _split(self) -> Iterator[_Token]:
+        position = 0
+        while position < len(self._text.rstrip()):
+            match = _TOKEN.match(self._text, position)
+            if match is None or match.lastgroup is None:
+                raise self._wrong("nothing that an expression is made of", position)
+            yield _Token(match.lastgroup, match[match.lastgroup], match.start(match.lastgroup))
+            position = match.end()
+        yield _Token("end", "", len(self._text))
+
+    def _wrong(self, problem: str, position: int) -> UsageError:
+        rest = self._text[position:].strip()
+        where = f"at {rest!r}" if rest else "at its end"
+        return UsageError(
+            f"--filter {self._text!r}, {where}: {problem}",
+            hint="""for example value.carrier == "UA" and offset >= 100; plog help filter has the rest""",
+        )
+
+    def _peek(self) -> _Token:
+        return self._tokens[self._next]
+
+    def _take(self) -> _Token:
+        token = self._tokens[self._next]
+        self._next += token.kind != "end"
+        return token
+
+    def _takes(self, *texts: str) -> bool:
+        """Whether the next one is one of these, which is taken then."""
+        token = self._peek()
+        is_it = token.kind in ("sign", "word") and token.text in texts
+        self._next += is_it
+        return is_it
+
+    def _expect(self, text: str) -> None:
+        if not self._takes(text):
+            raise self._wrong(f"expected {text}", self._peek().position)
+
+    def parse(self) -> RecordFilter:
+        found = self._either()
+        if self._peek().kind != "end":
+            raise self._wrong("expected and, or, or nothing more", self._peek().position)
+        return found
+
+    def _either(self) -> RecordFilter:
+        found = self._both()
+        while self._takes("or"):
+            found = either(found, self._both())
+        return found
+
+    def _both(self) -> RecordFilter:
+        found = self._negation()
+        while self._takes("and"):
+            found = both(found, self._negation())
+        return found
+
+    def _negation(self) -> RecordFilter:
+        if self._takes("not"):
+            return _negated(self._negation())
+        if self._takes("("):
+            found = self._either()
+            self._expect(")")
+            return found
+        return self._comparison()
+
+    def _comparison(self) -> RecordFilter:
+        start = self._peek().position
+        field = self._field()
+        sign = self._peek()
+        if not self._takes(*_SIGNS):
+            raise self._wrong(f"expected one of {' '.join(_SIGNS)}", sign.position)
+        if sign.text == "is":
+            is_negated = self._takes("not")
+            self._expect("null")
+            found = _is_null(field)
+            return _negated(found) if is_negated else found
+        place = self._peek().position
+        literal = self._literal()
+        if sign.text in ("!=", "!~"):
+            return _negated(self._compare(field, "==" if sign.text == "!=" else "~", literal, start, place))
+        return self._compare(field, sign.text, literal, start, place)
+
+    # --- what stands to the left, and to the right
+
+    def _field(self) -> _Field:
+        token = self._peek()
+        if token.text == "." and token.kind == "sign":
+            return _JsonField(RecordColumns.values, self._path())
+        if token.kind != "word":
+            raise self._wrong("expected a field, such as value, key, offset, header.NAME or .json.path", token.position)
+        name = self._take().text
+        if name == "header":
+            return self._header()
+        if name in ("key", "value") and self._peek().text in (".", "["):
+            return _JsonField(RecordColumns.keys if name == "key" else RecordColumns.values, self._path())
+        known: dict[str, _Field] = {**_NUMBERS, **_TEXTS}
+        if name not in known:
+            raise self._wrong(
+                f"no field {name}: expected {', '.join(known)}, header.NAME or .json.path", token.position
+            )
+        return known[name]
+
+    def _header(self) -> _TextField:
+        (name, *rest) = self._path() or (0,)
+        if not isinstance(name, str) or rest:
+            raise self._wrong('expected header.NAME or header["NAME"]', self._peek().position)
+        return _header_field(name)
+
+    def _path(self) -> tuple[str | int, ...]:
+        steps: list[str | int] = []
+        while True:
+            if self._takes("."):
+                token = self._take()
+                if token.kind != "word":
+                    raise self._wrong("expected a name behind the dot", token.position)
+                steps.append(token.text)
+            elif self._takes("["):
+                token = self._peek()
+                step = self._literal()
+                if not isinstance(step, str | int):
+                    raise self._wrong('expected a number or a "name" in brackets', token.position)
+                steps.append(step)
+                self._expect("]")
+            else:
+                return tuple(steps)
+
+    def _literal(self) -> Literal:
+        kind, text, position = self._take()
+        if kind == "text":
+            return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), text[1:-1])
+        if kind == "hex":
+            if len(text) % 2 == 0:
+                raise self._wrong("bytes have two digits each", position)
+            return bytes.fromhex(text[2:-1])
+        if kind == "number":
+            return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
+        if kind == "word" and text in _WORDS:
+            return _WORDS[text]
+        raise self._wrong('expected a "text", a number, true, false or null', position)
+
+    def _compare(self, field: _Field, sign: str, literal: Literal, start: int, place: int) -> RecordFilter:
+        if literal is None:
+            if sign != "==":
+                raise self._wrong("null is only equal to null, or not", start)
+            return _is_null(field)
+        if isinstance(field, _NumberField):
+            return self._compare_numbers(field, sign, literal, place)
+        if sign in ("~", "contains") and not isinstance(literal, str | bytes):
+            raise self._wrong(f"expected a text behind {sign}", place)
+        if sign == "~":
+            if not isinstance(literal, str):
+                raise self._wrong("expected a regular expression as text", place)
+            ensure_pattern(literal, "--filter")
+        if isinstance(field, _JsonField):
+            return self._compare_json(field, sign, literal, place)
+        if not isinstance(literal, str | bytes):
+            problem = f"expected a text: keys, values and headers are bytes ({self._text[start:place].strip()} ...)"
+            raise self._wrong(f"{problem}; .field is what JSON holds", place)
+        data = literal.encode() if isinstance(literal, str) else literal
+        if sign == "~":
+            return _compare_texts(field, lambda array: _search(array, str(literal)))
+        if sign == "contains":
+            return _compare_texts(field, lambda array: pc.match_substring(array, pattern=data))
+        scalar, compare = pa.scalar(data, pa.binary()), _ARROW_ORDER[sign]
+        return _compare_texts(field, lambda array: compare(array, scalar))
+
+    def _compare_numbers(self, field: _NumberField, sign: str, literal: Literal, place: int) -> RecordFilter:
+        if field.is_time and isinstance(literal, str):
+            literal = find_time(literal, self._now_ms)
+        if sign not in _ORDER or isinstance(literal, str | bytes | bool) or literal is None:
+            raise self._wrong("expected a number" + (" or a time" if field.is_time else ""), place)
+        return _compare_numbers(field, sign, literal)
+
+    def _compare_json(self, field: _JsonField, sign: str, literal: Literal, place: int) -> RecordFilter:
+        if isinstance(literal, bytes):
+            raise self._wrong("JSON holds no bytes, expected a text", place)
+        if sign == "~":
+            pattern = str(literal)
+            return _compare_json(field, lambda v: isinstance(v, str) and _finds(pattern, v), None)
+        hint = literal.encode() if isinstance(literal, str) and sign in ("==", "contains") else None
+        if sign == "contains":
+            return _compare_json(field, lambda value: isinstance(value, str | list) and literal in value, hint)
+        return _compare_json(field, _json_test(sign, literal), hint)
+
+
+def _finds(pattern: str, text: str) -> bool:
+    found: bool = pc.match_substring_regex(pa.scalar(text), pattern=pattern).as_py()
+    return found
+
+
+def _negated(filter_: RecordFilter) -> RecordFilter:
+    return lambda rows: ~filter_(rows)
+
+
+def _is_null(field: _Field) -> RecordFilter:
+    if isinstance(field, _NumberField):
+        return lambda rows: np.zeros(len(rows), np.bool_)
+    if isinstance(field, _JsonField):
+        return _compare_json(field, lambda value: value is None, None)
+    return _negated(_compare_texts(field, pc.is_valid))

@@ -1,0 +1,156 @@
+"""Filters: each expression held against the same question asked of every record by itself, in plain Python."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.common.errors import UsageError
+from core.common.time_text import parse_iso_time
+from core.common.topic_partition import TopicPartition
+from core.records.columns import decode_columns
+from core.records.record import Record
+from core.records.record_batch import RecordBatch
+from core.records.record_batch_builder import batch_of
+from core.records.record_filter import Rows, grep, parse_filter
+
+T1 = TopicPartition("flights", 1)
+START = parse_iso_time("2013-01-01")
+VALUES = [
+    b'{"carrier": "UA", "delay": 5, "legs": [{"to": "IAH"}, {"to": "SFO"}], "late": true}',
+    b'{"carrier": "U\\u0041", "delay": 5.0, "legs": [], "late": false}',
+    b'{"carrier": "AA", "delay": -3, "note": "UA", "odd name": 1}',
+    b'{"carrier": null, "delay": "5"}',
+    b'["UA"]',
+    b"UA, but no JSON",
+    b"\xff\xfe\x00",
+    b"",
+    None,
+    b'{"caf\xc3\xa9": "\xc3\xa9", "carrier": "caf\xc3\xa9"}',
+]
+KEYS = [b"k1", None, b"", b"k2", b"\xff", b"k10", b'{"id": 7}', b"k1", b"K1", b"x"]
+HEADERS: list[tuple[tuple[bytes, bytes | None], ...]] = [
+    ((b"trace", b"abc"), (b"trace", b"xyz")), (), ((b"trace", None),), ((b"odd name", b"1"),), ((b"trace", b"xyz"),),
+    (), (), ((b"other", b"abc"), (b"trace", b"")), (), (),
+]  # fmt: skip
+RECORDS = [
+    Record(number, START + number * 3_600_000, key, value, headers)
+    for number, (key, value, headers) in enumerate(zip(KEYS, VALUES, HEADERS, strict=True))
+]
+BATCHES = [
+    RecordBatch(memoryview(bytearray(batch_of(records, base_offset=base, partition_leader_epoch=base))))
+    for base, records in ((0, RECORDS[:4]), (4, [r._replace(offset=r.offset - 4) for r in RECORDS[4:]]))
+]
+
+
+def parsed(text: bytes | None) -> Any:
+    try:
+        return json.loads(text or b"")
+    except ValueError:
+        return None
+
+
+def field(record: Record, name: str) -> Any:
+    value = parsed(record.value)
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def headers(record: Record, name: bytes) -> list[bytes | None]:
+    return [value for key, value in record.headers if key == name]
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+CASES: dict[str, Callable[[Record], bool]] = {
+    "offset >= 3 and offset < 6": lambda r: 3 <= r.offset < 6,
+    "offset != 4": lambda r: r.offset != 4,
+    "partition == 1": lambda r: True,
+    "partition == 2 or topic == 'flights'": lambda r: True,
+    'topic ~ "^fl.*s$" and leader_epoch == 4': lambda r: r.offset >= 4,
+    "producer_id == -1 and producer_epoch <= -1": lambda r: True,
+    'timestamp > "2013-01-01T04:00:00Z"': lambda r: r.timestamp > START + 4 * 3_600_000,
+    f"timestamp <= {START}": lambda r: r.timestamp <= START,
+    'key == "k1"': lambda r: r.key == b"k1",
+    'key != "k1"': lambda r: r.key != b"k1",
+    'key == x"ff"': lambda r: r.key == b"\xff",
+    'key == ""': lambda r: r.key == b"",
+    "key is null": lambda r: r.key is None,
+    "key is not null and value is null": lambda r: r.key is not None and r.value is None,
+    "key == null": lambda r: r.key is None,
+    'key < "k2" and key >= "k"': lambda r: r.key is not None and b"k" <= r.key < b"k2",
+    'key ~ "^k[0-9]$"': lambda r: bool(re.search(b"^k[0-9]$", r.key or b"")),
+    'key !~ "(?i)^k"': lambda r: not re.search(b"(?i)^k", r.key or b""),
+    'value contains "UA"': lambda r: b"UA" in (r.value or b""),
+    'value contains x"fe00"': lambda r: b"\xfe\x00" in (r.value or b""),
+    'header.trace == "xyz"': lambda r: b"xyz" in headers(r, b"trace"),
+    'header.trace != "xyz"': lambda r: b"xyz" not in headers(r, b"trace"),
+    "header.trace is null": lambda r: not any(v is not None for v in headers(r, b"trace")),
+    'header["odd name"] == "1"': lambda r: b"1" in headers(r, b"odd name"),
+    'header.trace ~ "b|z"': lambda r: any(re.search(b"b|z", v or b"") for v in headers(r, b"trace")),
+    'value.carrier == "UA"': lambda r: field(r, "carrier") == "UA",
+    '.carrier == "UA"': lambda r: field(r, "carrier") == "UA",
+    '.carrier != "UA"': lambda r: field(r, "carrier") != "UA",
+    '.carrier ~ "^.A$"': lambda r: bool(re.search("^.A$", str(field(r, "carrier")))),
+    '.carrier contains "A"': lambda r: "A" in (field(r, "carrier") or ""),
+    '.carrier == "café"': lambda r: field(r, "carrier") == "café",
+    '.carrier < "V"': lambda r: (field(r, "carrier") or "z") < "V",
+    ".carrier is null": lambda r: field(r, "carrier") is None,
+    ".delay == 5": lambda r: is_number(field(r, "delay")) and field(r, "delay") == 5,
+    ".delay >= -3.5": lambda r: is_number(field(r, "delay")) and field(r, "delay") >= -3.5,
+    ".late == true": lambda r: field(r, "late") is True,
+    ".late != true": lambda r: field(r, "late") is not True,
+    '.legs[1].to == "SFO" or .legs[-1].to == "IAH"': lambda r: r.offset == 0,
+    'value["odd name"] == 1': lambda r: field(r, "odd name") == 1,
+    'value[0] == "UA"': lambda r: parsed(r.value) == ["UA"],
+    "key.id == 7": lambda r: isinstance(parsed(r.key), dict) and parsed(r.key).get("id") == 7,
+    'not (key == "k1" or offset > 5) and not value is null': lambda r: r.key != b"k1" and r.offset <= 5,
+    'offset > 5 and key == "k1" or offset == 0': lambda r: (r.offset > 5 and r.key == b"k1") or r.offset == 0,
+}
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_what_is_let_through(text: str) -> None:
+    rows = Rows(T1, decode_columns(BATCHES))
+    assert parse_filter(text, 0)(rows).tolist() == [CASES[text](record) for record in RECORDS]
+
+
+def test_grep() -> None:
+    rows = Rows(T1, decode_columns(BATCHES))
+    assert np.flatnonzero(grep("UA|JSON|é")(rows)).tolist() == [0, 2, 4, 5, 9]
+    with pytest.raises(UsageError, match="no regular expression: missing"):
+        grep("(")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "expected a field"),
+        ("key", "expected one of =="),
+        ("key ==", "at its end: expected a"),
+        ("nosuch == 1", "no field nosuch: expected partition, offset"),
+        ("key == 5", "keys, values and headers are bytes"),
+        ('offset == "x"', "expected a number"),
+        ('timestamp > "nonsense"', "expected a number or a time"),
+        ("offset > null", "null is only equal"),
+        ('key ~ "("', "no regular expression"),
+        ("key ~ 5", "expected a text behind ~"),
+        ('key == x"abc"', "bytes have two digits each"),
+        ('.a == x"00"', "JSON holds no bytes"),
+        ("(offset > 1", "expected )"),
+        ("offset > 1 offset", "at 'offset': expected and, or"),
+        ("header == 1", "expected header.NAME"),
+        ("offset > 1 and #", "at '#': nothing that an expression is made of"),
+        ("key is nothing", "expected null"),
+    ],
+)
+def test_what_is_no_expression(text: str, problem: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_filter(text, 0)
+    assert problem in caught.value.message
