@@ -14,6 +14,7 @@ import numpy as np
 
 from cli.consume_range import ensure_there, resolve
 from cli.group_consume import GroupProtocol, open_group
+from cli.large_values import ClaimCheckRoom, Joiner
 from cli.options import say
 from cli.record_stream import (
     Chunk,
@@ -71,6 +72,8 @@ class ConsumeRequest:
     commit: Commit
     read_committed: bool
     with_control: bool
+    claim_check: Path | None
+    join: bool
     exits_on_error: bool | None
     format: str
     out: Path | None
@@ -139,8 +142,8 @@ class ConsumeRequest:
 def consume(request: ConsumeRequest) -> None:
     """Until the end of what is asked for."""
     request.ensure_consistent()
-    wanted = request.wanted
-    steps = [filtering(wanted)] if wanted is not None else []
+    joiner = Joiner() if request.join else None
+    steps = _steps(request, joiner)
     if request.max_messages == 0:
         return
     with _sink(request) as sink:
@@ -148,6 +151,21 @@ def consume(request: ConsumeRequest) -> None:
             _consume_group(request, steps, sink)
         else:
             _consume_partitions(request, steps, sink)
+    for partition, offset in joiner.incomplete() if joiner is not None else ():
+        say(f"warning: {partition}: a value that begins at offset {offset} is not printed: slices of it were not read")
+
+
+def _steps(request: ConsumeRequest, joiner: Joiner | None) -> list[Step]:
+    """What is made of records before they are printed, one after the other."""
+    steps: list[Step] = []
+    if joiner is not None:
+        steps.append(joiner.join)
+    if request.claim_check is not None:
+        steps.append(ClaimCheckRoom(request.claim_check).redeem)
+    wanted = request.wanted
+    if wanted is not None:
+        steps.append(filtering(wanted))
+    return steps
 
 
 @contextlib.contextmanager

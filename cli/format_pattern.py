@@ -68,7 +68,9 @@ def pattern_formatter(pattern: str, watermarks: Mapping[TopicPartition, Watermar
 
     UsageError for a token, or a way to write it, that there is not.
     """
-    tokens = [_token(piece) if isinstance(piece, _Piece) else _constant(piece) for piece in _pieces(pattern)]
+    tokens = [
+        _token(piece) if isinstance(piece, PatternPiece) else _constant(piece) for piece in split_pattern(pattern)
+    ]
 
     def format_rows(partition: TopicPartition, columns: RecordColumns, numbers: Int64s) -> Any:
         rows = _Rows(partition, columns, numbers, watermarks or {})
@@ -80,49 +82,49 @@ def pattern_formatter(pattern: str, watermarks: Mapping[TopicPartition, Watermar
 # --- the pattern
 
 
-class _Piece(NamedTuple):
+class PatternPiece(NamedTuple):
     """A token by its letter, and what stands in braces behind it."""
 
     name: str
     modifier: str | None
 
 
-def _pieces(pattern: str) -> list[_Piece | bytes]:
-    """Tokens, and the bytes between them."""
-    pieces: list[_Piece | bytes] = []
+def split_pattern(pattern: str, option: str = "--format") -> list[PatternPiece | bytes]:
+    """Tokens, and the bytes between them; UsageError, which names the option, where they do not add up."""
+    pieces: list[PatternPiece | bytes] = []
     position = 0
     while position < len(pattern):
         character = pattern[position]
         if character == "\\":
-            text, position = _escape(pattern, position + 1)
+            text, position = _escape(pattern, position + 1, option)
             pieces.append(text)
         elif character != "%":
             end = min((i for i in (pattern.find(c, position) for c in "%\\") if i >= 0), default=len(pattern))
             pieces.append(pattern[position:end].encode())
             position = end
         elif position + 1 == len(pattern):
-            raise UsageError("--format ends with a %", hint="%% is a percent sign")
+            raise UsageError(f"{option} ends with a %", hint="%% is a percent sign")
         elif pattern[position + 1] in "%{}":
             pieces.append(pattern[position + 1].encode())
             position += 2
         else:
-            modifier, end = _modifier(pattern, position + 2)
-            pieces.append(_Piece(pattern[position + 1], modifier))
+            modifier, end = _modifier(pattern, position + 2, option)
+            pieces.append(PatternPiece(pattern[position + 1], modifier))
             position = end
     return pieces
 
 
-def _escape(pattern: str, position: int) -> tuple[bytes, int]:
+def _escape(pattern: str, position: int, option: str) -> tuple[bytes, int]:
     """What stands behind a backslash, and where it ends."""
     if hexadecimal := re.compile(r"x([0-9a-fA-F]{2})").match(pattern, position):
         return bytes.fromhex(hexadecimal[1]), hexadecimal.end()
     character = pattern[position : position + 1]
     if character not in _ESCAPES:
-        raise UsageError(f"--format: no escape \\{character}")
+        raise UsageError(f"{option}: no escape \\{character}")
     return _ESCAPES[character], position + 1
 
 
-def _modifier(pattern: str, position: int) -> tuple[str | None, int]:
+def _modifier(pattern: str, position: int, option: str) -> tuple[str | None, int]:
     """What stands in braces, which may hold others, and where they end; None where there are none."""
     if pattern[position : position + 1] != "{":
         return None, position
@@ -132,7 +134,7 @@ def _modifier(pattern: str, position: int) -> tuple[str | None, int]:
         depth += 0 if is_literal else {"{": 1, "}": -1}.get(pattern[end], 0)
         if depth == 0:
             return pattern[position + 1 : end], end + 1
-    raise UsageError(f"--format: {pattern[position:]} has no closing brace", hint="%{ is a brace by itself")
+    raise UsageError(f"{option}: {pattern[position:]} has no closing brace", hint="%{ is a brace by itself")
 
 
 def _constant(text: bytes) -> _Token:
@@ -140,7 +142,7 @@ def _constant(text: bytes) -> _Token:
     return lambda _rows: scalar
 
 
-def _token(piece: _Piece) -> _Token:
+def _token(piece: PatternPiece) -> _Token:
     name, modifier = piece
     if name in _TEXTS:
         column, write = _TEXTS[name], _texts(piece)
@@ -163,7 +165,7 @@ def _token(piece: _Piece) -> _Token:
     return _PLAIN[name]
 
 
-def _no_such(piece: _Piece, *known: str) -> UsageError:
+def _no_such(piece: PatternPiece, *known: str) -> UsageError:
     hint = f"there is {' '.join(f'{{{way}}}' for way in known)}" if known else None
     return UsageError(f"--format: %{piece.name} can't be written {{{piece.modifier}}}", hint=hint)
 
@@ -178,7 +180,7 @@ _TEXTS: dict[str, _Token] = {
 }
 
 
-def _texts(piece: _Piece) -> _Texts:
+def _texts(piece: PatternPiece) -> _Texts:
     if piece.modifier is None:
         return lambda array: array
     match = _MODIFIER.fullmatch(piece.modifier)
@@ -251,7 +253,7 @@ def timestamp_type(batch: Any) -> str:  # a batch of any magic
     return "LogAppendTime" if batch.is_log_append_time else "CreateTime"
 
 
-def _digits(piece: _Piece) -> _Digits:
+def _digits(piece: PatternPiece) -> _Digits:
     if piece.modifier is None:
         return numbers
     if match := _PACKED.fullmatch(piece.modifier):
@@ -265,7 +267,7 @@ def _digits(piece: _Piece) -> _Digits:
     raise _no_such(piece, "big64", "little32", "hex", "hex64", *ways)
 
 
-def _strftime(piece: _Piece) -> _Token:
+def _strftime(piece: PatternPiece) -> _Token:
     match = _MODIFIER.fullmatch(piece.modifier or "")
     if match is None or match[1] != "strftime" or not match[2]:
         raise _no_such(piece, "strftime[%F %T]")
@@ -283,7 +285,7 @@ def _strftime(piece: _Piece) -> _Token:
 
 def _headers(pattern: str | None) -> _Token:
     """All headers' texts are made at once, and cut where the next record's begin."""
-    tokens = _HEADER_TEXT if pattern is None else [_header_token(piece) for piece in _pieces(pattern)]
+    tokens = _HEADER_TEXT if pattern is None else [_header_token(piece) for piece in split_pattern(pattern)]
 
     def write(rows: _Rows) -> Any:
         headers = rows.columns.header_columns()
@@ -298,7 +300,7 @@ def _headers(pattern: str | None) -> _Token:
     return write
 
 
-def _header_token(piece: _Piece | bytes) -> _HeaderToken:
+def _header_token(piece: PatternPiece | bytes) -> _HeaderToken:
     if isinstance(piece, bytes):
         scalar = pa.scalar(piece, pa.binary())
         return lambda _headers: scalar

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -48,6 +49,20 @@ def parse_settings(settings: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"--set {setting}: expected KEY=VALUE")
         parsed[key.strip()] = value.strip()
     return parsed
+
+
+def load_function(name: str, option: str) -> Callable[..., Any]:
+    """`module:function`, also of the folder that the user is in. UsageError where there is none."""
+    module, _, function = name.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"{option} {name}: {error}") from error
+    if not callable(found):
+        raise UsageError(f"{option} {name} is no function")
+    return found  # type: ignore[no-any-return]
 
 
 def say(text: str) -> None:

@@ -1,26 +1,30 @@
-"""Records from text: stdin or files, split into lines by the megabyte, and made into columns for the producer."""
+"""Records from stdin or files, read by the megabyte, split into lines or by their lengths, and made into columns."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import re
+import select
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cli.input_template import Template, TemplateError, TemplateRecord
 from core.common.errors import PlogError, UsageError
 from core.common.filesystem import access_error
 from core.common.time_text import parse_iso_time
 from core.records.columns import gather
-from core.records.envelope import decode_envelope
+from core.records.envelope import EnvelopeRecord, decode_envelope
 from core.records.record import encode_headers
 
 _CHUNK_BYTES = 1024 * 1024
@@ -29,11 +33,11 @@ _CHUNK_BYTES = 1024 * 1024
 class BadLineError(PlogError):
     """A line that can't be made into a record; `row` counts lines over all inputs, from 0."""
 
-    def __init__(self, row: int, problem: str, *, source: str = "") -> None:
-        where = f" of {source}" if source else ""
-        super().__init__(f"line {row + 1}{where}: {problem}")
+    def __init__(self, row: int, problem: str, *, thing: str = "line") -> None:
+        super().__init__(f"{thing} {row + 1}: {problem}")
         self.row = row
         self.problem = problem
+        self.thing = thing
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,7 @@ class Lines:
     lengths: npt.NDArray[np.int64]
     first_row: int
     is_idle: bool
+    delimiter: bytes = b"\n"
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -54,38 +59,65 @@ class Lines:
             yield self.buffer[start : start + length]
 
     def head(self, count: int) -> Lines:
-        return Lines(self.buffer, self.starts[:count], self.lengths[:count], self.first_row, self.is_idle)
+        return replace(self, starts=self.starts[:count], lengths=self.lengths[:count])
+
+    @property
+    def text(self) -> memoryview:
+        """As it was read, ends and all."""
+        if not len(self):
+            return memoryview(b"")
+        end = int(self.starts[-1] + self.lengths[-1]) + len(self.delimiter)
+        return memoryview(self.buffer)[int(self.starts[0]) : end]
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Records as columns (pyarrow.BinaryArrays); None where every row leaves it open. `first_row` as of `Lines`."""
+    """Records as columns (pyarrow.BinaryArrays), headers as sections; None where every row leaves it open. `numbers`:
+    those of the lines, over all inputs, from 0.
+    """
 
     values: Any
     keys: Any
     timestamps: npt.NDArray[np.int64] | None
     headers: Any
     partitions: npt.NDArray[np.int64] | None
-    first_row: int
+    numbers: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.values)
 
     def slice(self, start: int, end: int) -> Rows:
         """Rows `start` to `end`, the latter out."""
-        count = end - start
+        return self.take(np.arange(start, end))
+
+    def take(self, chosen: npt.NDArray[np.int64]) -> Rows:
+        """The rows of these numbers, counted from 0; they keep their numbers in the input."""
+        indices = pa.array(chosen)
         return Rows(
-            self.values.slice(start, count),
-            None if self.keys is None else self.keys.slice(start, count),
-            None if self.timestamps is None else self.timestamps[start:end],
-            None if self.headers is None else self.headers.slice(start, count),
-            None if self.partitions is None else self.partitions[start:end],
-            self.first_row + start,
+            self.values.take(indices),
+            None if self.keys is None else self.keys.take(indices),
+            None if self.timestamps is None else self.timestamps[chosen],
+            None if self.headers is None else self.headers.take(indices),
+            None if self.partitions is None else self.partitions[chosen],
+            self.numbers[chosen],
         )
+
+    def with_columns(self, **columns: Any) -> Rows:
+        """Some of the columns replaced."""
+        return replace(self, **columns)
 
 
 Parser = Callable[[Lines], Rows]
 """BadLineError for the first line that is no record."""
+
+
+class Batch(NamedTuple):
+    """Rows that were read together, and what was wrong behind them, if anything was; `text` is what they were."""
+
+    rows: Rows
+    bad: BadLineError | None
+    is_idle: bool
+    text: memoryview
 
 
 def open_inputs(paths: Sequence[Path]) -> Iterator[tuple[str, BinaryIO]]:
@@ -102,37 +134,90 @@ def open_inputs(paths: Sequence[Path]) -> Iterator[tuple[str, BinaryIO]]:
             yield str(path), io.BufferedReader(stream)
 
 
-def read_lines(paths: Sequence[Path]) -> Iterator[Lines]:
-    """The lines of all inputs, a megabyte at a time, or fewer where the input is slow. Newlines are not part of a line;
-    the last line of an input need not have one."""
-    row = 0
+def read_chunks(paths: Sequence[Path], linger_s: float = 0.0) -> Iterator[tuple[bytes, bool, bool]]:
+    """What all inputs hold, a megabyte at a time, or less where the input is slow, and nothing more has come for
+    `linger_s`; whether the input has no more just now, and whether this is the end of it. AccessError where it can't
+    be read.
+    """
     for name, stream in open_inputs(paths):
-        rest = b""
         while True:
             try:
-                chunk = stream.read1(_CHUNK_BYTES)  # type: ignore[attr-defined]  # every buffered reader has it
+                chunk = _read_chunk(stream, linger_s)
             except OSError as error:
                 raise access_error(error, name, "read") from error
             if not chunk:
                 break
-            if b"\n" not in chunk:
-                rest += chunk
+            yield chunk, len(chunk) < _CHUNK_BYTES, False
+        yield b"", False, True
+
+
+def _read_chunk(stream: BinaryIO, linger_s: float) -> bytes:
+    chunk: bytes = stream.read1(_CHUNK_BYTES)  # type: ignore[attr-defined]  # every buffered reader has it
+    if not linger_s or not chunk:
+        return chunk
+    parts, size = [chunk], len(chunk)
+    deadline = time.monotonic() + linger_s
+    while (
+        size < _CHUNK_BYTES and (left := deadline - time.monotonic()) > 0 and select.select([stream], [], [], left)[0]
+    ):
+        more: bytes = stream.read1(_CHUNK_BYTES - size)  # type: ignore[attr-defined]
+        if not more:
+            break
+        parts.append(more)
+        size += len(more)
+    return b"".join(parts)
+
+
+def read_lines(paths: Sequence[Path], delimiter: bytes = b"\n", linger_s: float = 0.0) -> Iterator[Lines]:
+    """The lines of all inputs, chunk by chunk. Delimiters are not part of a line; the last line of an input need not
+    have one."""
+    row = 0
+    rest = b""
+    for chunk, is_idle, is_end in read_chunks(paths, linger_s):
+        rest += chunk
+        if is_end:
+            whole, rest = (rest + delimiter if rest else b""), b""
+        else:
+            end = rest.rfind(delimiter, max(len(rest) - len(chunk) - len(delimiter), 0)) + len(delimiter)
+            if end < len(delimiter):
                 continue
-            end = chunk.rindex(b"\n") + 1
-            lines = _split(rest + chunk[:end], row, is_idle=len(chunk) < _CHUNK_BYTES)
-            rest = chunk[end:]
+            whole, rest = rest[:end], rest[end:]
+        if whole:
+            lines = _split(whole, row, is_idle=is_idle, delimiter=delimiter)
             row += len(lines)
             yield lines
-        if rest:
-            yield _split(rest + b"\n", row, is_idle=False)
-            row += 1
 
 
-def _split(buffer: bytes, first_row: int, *, is_idle: bool) -> Lines:
-    """`buffer` ends with a newline."""
-    ends = np.flatnonzero(np.frombuffer(buffer, np.uint8) == ord("\n")).astype(np.int64)
-    starts = np.concatenate((np.zeros(1, np.int64), ends[:-1] + 1))
-    return Lines(buffer, starts, ends - starts, first_row, is_idle)
+def _split(buffer: bytes, first_row: int, *, is_idle: bool, delimiter: bytes = b"\n") -> Lines:
+    """`buffer` ends with the delimiter."""
+    if len(delimiter) == 1:
+        ends = np.flatnonzero(np.frombuffer(buffer, np.uint8) == delimiter[0]).astype(np.int64)
+    else:
+        ends = np.array([match.start() for match in re.finditer(re.escape(delimiter), buffer)], np.int64)
+    starts = np.concatenate((np.zeros(1, np.int64), ends[:-1] + len(delimiter)))
+    return Lines(buffer, starts, ends - starts, first_row, is_idle, delimiter)
+
+
+def read_by_lengths(paths: Sequence[Path], template: Template, linger_s: float = 0.0) -> Iterator[Batch]:
+    """Records that say how long they are."""
+    rest = b""
+    row = 0
+    for chunk, is_idle, is_end in read_chunks(paths, linger_s):
+        rest += chunk
+        records: list[TemplateRecord] = []
+        position = 0
+        bad: BadLineError | None = None
+        try:
+            while position < len(rest) and (found := template.read_one(rest, position)) is not None:
+                records.append(found[0])
+                position = found[1]
+        except TemplateError as error:
+            bad = BadLineError(row + len(records), str(error), thing="record")
+        if is_end and position < len(rest) and bad is None:
+            bad = BadLineError(row + len(records), "the input ends in the middle of it", thing="record")
+        yield Batch(rows_of(records, row), bad, is_idle, memoryview(rest)[:position])
+        row += len(records)
+        rest = rest[position:]
 
 
 # --- parsers
@@ -227,27 +312,79 @@ def envelope_parser() -> Parser:
                 records.append(decode_envelope(line))
             except ValueError as error:
                 raise BadLineError(row, _json_problem(error)) from error
-        has_headers = any(r.headers for r in records)
-        has_partitions = any(r.partition is not None for r in records)
-        has_timestamps = any(r.timestamp is not None for r in records)
-        return _rows(
-            lines,
-            pa.array([r.value for r in records], pa.binary()),
-            keys=pa.array([r.key for r in records], pa.binary()),
-            timestamps=(
-                np.array([OPEN if r.timestamp is None else r.timestamp for r in records], np.int64)
-                if has_timestamps
-                else None
-            ),
-            headers=pa.array([encode_headers(r.headers) for r in records], pa.binary()) if has_headers else None,
-            partitions=(
-                np.array([OPEN if r.partition is None else r.partition for r in records], np.int64)
-                if has_partitions
-                else None
-            ),
-        )
+        return rows_of(records, lines.first_row)
 
     return parse
+
+
+def template_parser(template: Template) -> Parser:
+    """A line is as the template says; by columns where its fields are no more than their bytes."""
+    plain = template.plain_parts
+    if plain is not None:
+        return _plain_parser(plain)
+
+    def parse(lines: Lines) -> Rows:
+        records = []
+        for row, line in enumerate(lines, lines.first_row):
+            try:
+                records.append(template.read_line(line))
+            except TemplateError as error:
+                raise BadLineError(row, str(error)) from error
+        return rows_of(records, lines.first_row)
+
+    return parse
+
+
+def _plain_parser(parts: list[str | bytes]) -> Parser:
+    def parse(lines: Lines) -> Rows:
+        starts, lengths = lines.starts, lines.lengths
+        found: dict[str, Any] = {}
+        for number, part in enumerate(parts):
+            if isinstance(part, bytes):
+                if number == 0:
+                    _ensure(
+                        pc.starts_with(gather(lines.buffer, starts, lengths), part), lines, f"expected {part!r} first"
+                    )
+                starts, lengths = starts + len(part), lengths - len(part)
+                continue
+            size = lengths
+            if number + 1 < len(parts):
+                following = parts[number + 1]
+                size = np.asarray(pc.find_substring(gather(lines.buffer, starts, lengths), following)).astype(np.int64)
+                _ensure(size >= 0, lines, f"no {following!r}")
+            found[part] = gather(lines.buffer, starts, size)
+            starts, lengths = starts + size, lengths - size
+        _ensure(lengths == 0, lines, "more stands behind the last field")
+        values = found.get("s", pa.nulls(len(lines), pa.binary()))
+        return _rows(lines, values, keys=found.get("k"))
+
+    return parse
+
+
+def _ensure(good: Any, lines: Lines, problem: str) -> None:
+    mask = np.asarray(good)
+    if len(mask) and not mask.all():
+        raise BadLineError(lines.first_row + int(np.argmin(mask)), problem)
+
+
+def rows_of(records: Sequence[EnvelopeRecord | TemplateRecord], first_row: int) -> Rows:
+    """As columns; those of which no record says anything are left out."""
+    return Rows(
+        pa.array([r.value for r in records], pa.binary()),
+        pa.array([r.key for r in records], pa.binary()),
+        _or_open([r.timestamp for r in records]),
+        pa.array([encode_headers(r.headers) for r in records], pa.binary())
+        if any(r.headers for r in records)
+        else None,
+        _or_open([r.partition for r in records]),
+        _numbered(first_row, len(records)),
+    )
+
+
+def _or_open(numbers: list[int | None]) -> npt.NDArray[np.int64] | None:
+    if all(number is None for number in numbers):
+        return None
+    return np.array([OPEN if number is None else number for number in numbers], np.int64)
 
 
 OPEN = -(1 << 62)
@@ -270,7 +407,7 @@ def csv_parser(key_field: str | None, timestamp_field: str | None) -> Parser:
                 raise BadLineError(row, f"{len(cells)} cells, the first line names {len(header)} columns")
             objects.append(json.dumps(dict(zip(header, cells, strict=True)), ensure_ascii=False).encode())
         if not objects:
-            return Rows(pa.array([], pa.binary()), None, None, None, None, lines.first_row)
+            return rows_of([], lines.first_row)
         buffer = b"\n".join(objects) + b"\n"
         return as_json(_split(buffer, lines.first_row + len(lines) - len(objects), is_idle=lines.is_idle))
 
@@ -284,14 +421,15 @@ def _csv_cells(row: int, line: bytes) -> list[str]:
         raise BadLineError(row, f"not CSV: {error}") from error
 
 
-def read_raw(paths: Sequence[Path]) -> Iterator[Rows]:
+def read_raw(paths: Sequence[Path]) -> Iterator[Batch]:
     """Each input is one record, whole."""
     for row, (name, stream) in enumerate(open_inputs(paths)):
         try:
             value = stream.read()
         except OSError as error:
             raise access_error(error, name, "read") from error
-        yield Rows(pa.array([value], pa.binary()), None, None, None, None, row)
+        rows = Rows(pa.array([value], pa.binary()), None, None, None, None, _numbered(row, 1))
+        yield Batch(rows, None, is_idle=False, text=memoryview(value))
 
 
 def _rows(
@@ -303,16 +441,22 @@ def _rows(
     headers: Any = None,
     partitions: npt.NDArray[np.int64] | None = None,
 ) -> Rows:
-    return Rows(values, keys, timestamps, headers, partitions, lines.first_row)
+    return Rows(values, keys, timestamps, headers, partitions, _numbered(lines.first_row, len(lines)))
 
 
-def parse_until_bad(parser: Parser, lines: Lines) -> tuple[Rows | None, BadLineError | None]:
-    """The rows before the first bad line, and what is wrong with it; None for what there is not."""
-    try:
-        return parser(lines), None
-    except BadLineError as error:
-        good = lines.head(error.row - lines.first_row)
-        return (parser(good) if len(good) else None), error
+def _numbered(first_row: int, count: int) -> npt.NDArray[np.int64]:
+    return np.arange(first_row, first_row + count, dtype=np.int64)
+
+
+def parse_lines(input_: Iterable[Lines], parser: Parser) -> Iterator[Batch]:
+    """The rows of each chunk up to its first bad line."""
+    for lines in input_:
+        try:
+            yield Batch(parser(lines), None, lines.is_idle, lines.text)
+        except BadLineError as error:
+            good = lines.head(error.row - lines.first_row)
+            rows = parser(good) if len(good) else rows_of([], lines.first_row)
+            yield Batch(rows, error, lines.is_idle, good.text)
 
 
 def parse_headers(options: Sequence[str]) -> bytes | None:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from cli.large_values import slice_values
 from cli.options import say
 from cli.progress import Progress
-from cli.records_in import OPEN, BadLineError, Lines, Parser, Rows, parse_until_bad
+from cli.records_in import OPEN, BadLineError, Batch, Rows
 from core.client.admin import Admin
 from core.client.kafka_client import KafkaClient
-from core.client.partitioner import StickyPartitions, partitions_of_keys
+from core.client.partitioner import Partitioner
 from core.client.producer import Producer, RecordRefusedError, RecordsToSend
-from core.client.transactional_producer import TRANSACTION_TIMEOUT_MS, TopicTransaction, TransactionalProducer
+from core.client.transactional_producer import TopicTransaction, TransactionalProducer
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, ConnectionFailedError, KafkaError, UsageError
@@ -27,97 +27,177 @@ from core.common.time_text import time_text
 from core.records.compression import CompressionType
 
 _PACE_SECONDS = 0.1
+_MOST_RANGES = 8
 
 Int64s = npt.NDArray[np.int64]
+FindPartitioner = Callable[[str, int, int], Partitioner]
+"""(name, number of partitions, bytes of a batch)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterOptions:
+    """How records are written; immutable."""
+
+    partition: int | None
+    partitioner: str
+    acks: int
+    compression: CompressionType
+    batch_bytes: int
+    chunk_bytes: int | None
+    rate: float | None
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    is_dry_run: bool
+
+
+class PartitionReport:
+    """What a partition got: how many records, and from which offset to which; -1 where that is not known."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.first_offset = self.last_offset = -1
+
+    def add(self, base_offset: int, count: int) -> None:
+        self.records += count
+        if base_offset < 0:
+            return
+        self.first_offset = base_offset if self.first_offset < 0 else min(self.first_offset, base_offset)
+        self.last_offset = max(self.last_offset, base_offset + count - 1)
+
+
+class _Out(Protocol):
+    """As `Producer`."""
+
+    def send(self, records: RecordsToSend) -> None: ...
+
+    def flush(self) -> None: ...
+
+    @property
+    def acknowledged(self) -> int: ...
+
+
+class _DryRun:
+    """Counts what would be sent."""
+
+    def __init__(self, on_acknowledged: Callable[[int, int, int], None]) -> None:
+        self.acknowledged = 0
+        self._on_acknowledged = on_acknowledged
+
+    def send(self, records: RecordsToSend) -> None:
+        self.acknowledged += len(records.rows)
+        self._on_acknowledged(records.partition, -1, len(records.rows))
+
+    def flush(self) -> None:
+        """Nothing is under way."""
 
 
 class RowWriter:
-    """Owned by one task. `write_lines` and `write_all` return when everything is acknowledged."""
+    """Owned by one task. `write` returns when everything is acknowledged."""
 
     def __init__(
         self,
         client: KafkaClient,
         topic: str,
-        *,
-        partition: int | None,
-        acks: int,
-        compression: CompressionType,
-        batch_bytes: int,
-        header_section: bytes | None,
-        rate: float | None,
-        transactional_id: str | None = None,
-        transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
+        options: WriterOptions,
+        preparations: list[Callable[[Rows], Rows]],
+        find_partitioner: FindPartitioner,
     ) -> None:
-        """`transactional_id`: all that is written is one transaction of that id, committed at its end; aborted where
+        """With a transactional id all that is written is one transaction of it, committed at its end; aborted where
         that is not reached. UsageError for a partition that the topic does not have.
         """
         self._topic = topic
-        self._partitions = len(client.topic(topic, may_create=True).partitions)
-        self._ensure_partition(partition)
-        self._partition = partition
-        self._sticky = StickyPartitions(self._partitions, batch_bytes)
-        self._header_section = header_section
-        self._rate = rate
+        self._options = options
+        self._preparations = preparations
+        self._partitions = len(client.topic(topic, may_create=not options.is_dry_run).partitions)
+        self._ensure_partition(options.partition)
+        self._partitioner = find_partitioner(options.partitioner, self._partitions, options.batch_bytes)
         self._started_s = time.monotonic()
         self._sent = 0
+        self._unsent = np.empty(0, np.int64)  # of the rows that are sent just now
         self._retention_ms = _retention_ms(client, topic)
         self._progress = Progress("acknowledged", "records")
-        options: dict[str, Any] = {
-            "acks": acks,
-            "compression": compression,
-            "batch_bytes": batch_bytes,
-            "on_acknowledged": self._progress.add,
-        }
+        self.report: dict[int, PartitionReport] = {}
         self._transaction: TransactionalProducer | None = None
-        if transactional_id is not None:
-            self._transaction = TransactionalProducer(
-                client.another, transactional_id, timeout_ms=transaction_timeout_ms, **options
-            )
-            self._out: Producer | TopicTransaction = self._transaction.to(topic)
-        else:
-            self._out = Producer(client, topic, **options)
+        self._out = self._open(client)
+
+    def _open(self, client: KafkaClient) -> _Out:
+        options = self._options
+        if options.is_dry_run:
+            return _DryRun(self._acknowledged)
+        how: dict[str, Any] = {
+            "acks": options.acks,
+            "compression": options.compression,
+            "batch_bytes": options.batch_bytes,
+            "on_acknowledged": self._acknowledged,
+        }
+        if options.transactional_id is None:
+            return Producer(client, self._topic, **how)
+        self._transaction = TransactionalProducer(
+            client.another, options.transactional_id, timeout_ms=options.transaction_timeout_ms, **how
+        )
+        out: TopicTransaction = self._transaction.to(self._topic)
+        return out
+
+    def _acknowledged(self, partition: int, base_offset: int, count: int) -> None:
+        self.report.setdefault(partition, PartitionReport()).add(base_offset, count)
+        self._progress.add(count)
 
     def _ensure_partition(self, partition: int | None) -> None:
         if partition is not None and not 0 <= partition < self._partitions:
             raise UsageError(f"topic {self._topic} has partitions 0 to {self._partitions - 1}, not {partition}")
 
-    def write_lines(self, input_: Iterable[Lines], parser: Parser) -> None:
-        """BadLineError at the first line that is no record, KafkaError naming the line that the broker refused: what
-        came before is written then, and said."""
-
-        def parse(lines: Lines) -> Rows:
-            rows = parser(lines)
-            self._ensure_partitions(rows)
-            return rows
-
-        with self._ending("line"):
-            for lines in input_:
-                rows, bad = parse_until_bad(parse, lines)
-                if rows is not None:
+    def write(self, batches: Iterable[Batch], tee: Callable[[memoryview], None] | None = None) -> None:
+        """BadLineError at the first line that is no record, KafkaError naming the lines that the broker did not take:
+        what came before is written then, and said. `tee` gets the input, as it was, once it is acknowledged.
+        """
+        with self._ending():
+            for batch in batches:
+                rows, bad = self._prepare(batch)
+                if len(rows):
                     self._write(rows)
                 if bad is not None:
                     self._flush()
-                    raise BadLineError(bad.row, f"{bad.problem}; {self._written_of_it(' before it, none after')}")
-                if lines.is_idle:
+                    before = self._written_of_it(" before it, none after")
+                    raise BadLineError(bad.row, f"{bad.problem}; {before}", thing=bad.thing)
+                if batch.is_idle or tee is not None:
                     self._out.flush()
+                if tee is not None:
+                    tee(batch.text)
 
-    def _ensure_partitions(self, rows: Rows) -> None:
-        if rows.partitions is None or self._partition is not None:
-            return
-        for row in np.flatnonzero((rows.partitions != OPEN) & (rows.partitions >= self._partitions)).tolist():
+    def _prepare(self, batch: Batch) -> tuple[Rows, BadLineError | None]:
+        """The rows as they are sent, up to the first that can't be."""
+        rows, bad = batch.rows, batch.bad
+        while True:
+            try:
+                return self._prepared(rows), bad
+            except BadLineError as error:
+                rows, bad = rows.slice(0, int(np.searchsorted(rows.numbers, error.row))), error
+
+    def _prepared(self, rows: Rows) -> Rows:
+        for prepare in self._preparations:
+            rows = prepare(rows)
+        if not len(rows):
+            return rows
+        rows = rows.with_columns(partitions=self._assign(rows))
+        return rows if self._options.chunk_bytes is None else slice_values(rows, self._options.chunk_bytes)
+
+    def _assign(self, rows: Rows) -> Int64s:
+        if self._options.partition is not None:
+            return np.full(len(rows), self._options.partition, np.int64)
+        assigned = self._partitioner.assign(rows.keys, rows.values)
+        if rows.partitions is not None:
+            assigned = np.where(rows.partitions == OPEN, assigned, rows.partitions)
+        for row in np.flatnonzero((assigned < 0) | (assigned >= self._partitions)).tolist():
             raise BadLineError(
-                rows.first_row + row,
-                f"partition {rows.partitions[row]}, topic {self._topic} has partitions 0 to {self._partitions - 1}",
+                int(rows.numbers[row]),
+                f"partition {assigned[row]}, topic {self._topic} has partitions 0 to {self._partitions - 1}",
             )
+        return assigned
 
-    def write_all(self, rows: Iterable[Rows]) -> None:
-        """As `write_lines`, for records that are not lines."""
-        with self._ending("record"):
-            for some in rows:
-                self._write(some)
+    # --- the last word
 
     @contextmanager
-    def _ending(self, thing: str) -> Iterator[None]:
+    def _ending(self) -> Iterator[None]:
         """Says at the end what was written, and ends the transaction where it is one."""
         try:
             with self._transacting():
@@ -126,15 +206,26 @@ class RowWriter:
                 written = self._written()
         except RecordRefusedError as error:
             self._progress.done()
-            beside = self._written_of_it(" beside it")
             raise KafkaError(
-                error.code, f"{thing} {error.row + 1}: {error.message}; {beside}", hint=error.hint
+                error.code, f"line {error.row + 1}: {error.message}; {self._beside()}", hint=error.hint
             ) from error
+        except ConnectionFailedError as error:
+            self._progress.done()
+            if isinstance(self._out, Producer):
+                say(f"{self._beside()}; of those some may be")
+            raise error
         except KeyboardInterrupt:
             self._progress.done()
             say(f"interrupted: {self._written_of_it()}")
             raise
         say(written if self._transaction is None else f"{written}, committed as one transaction")
+
+    def _beside(self) -> str:
+        """Where not all was written: what was, and what was not."""
+        if not isinstance(self._out, Producer):
+            return self._written_of_it(" beside it")
+        missing = np.concatenate([self._unsent, self._out.unacknowledged_rows()])
+        return f"{self._written_of_it(' beside it')}, not {ranges_text(missing)}, nor any after"
 
     @contextmanager
     def _transacting(self) -> Iterator[None]:
@@ -174,7 +265,8 @@ class RowWriter:
 
     def _written(self) -> str:
         count = self._out.acknowledged
-        return f"{count:,} record{'' if count == 1 else 's'} written to {self._topic}"
+        done = "would be written" if self._options.is_dry_run else "written"
+        return f"{count:,} record{'' if count == 1 else 's'} {done} to {self._topic}"
 
     def _written_of_it(self, where: str = "") -> str:
         """Likewise, where not all of it was."""
@@ -185,37 +277,29 @@ class RowWriter:
     # --- rows to records
 
     def _write(self, rows: Rows) -> None:
-        if self._rate is None:
+        rate = self._options.rate
+        if rate is None:
             self._send(rows)
             return
-        step = max(1, int(self._rate * _PACE_SECONDS))
-        for start in range(0, len(rows), step):
-            self._send(rows.slice(start, min(start + step, len(rows))))
-            self._sent += min(step, len(rows) - start)
-            ahead_s = self._sent / self._rate - (time.monotonic() - self._started_s)
+        pace = max(int(rate * _PACE_SECONDS), 1)
+        for start in range(0, len(rows), pace):
+            some = rows.slice(start, min(start + pace, len(rows)))
+            self._send(some)
+            self._sent += len(some)
+            ahead_s = self._sent / rate - (time.monotonic() - self._started_s)
             if ahead_s > 0:
                 self._out.flush()
                 time.sleep(ahead_s)
 
     def _send(self, rows: Rows) -> None:
-        if not len(rows):
-            return
         timestamps = self._timestamps(rows)
-        headers = self._headers(rows)
-        partitions = self._assign(rows)
-        numbers = np.arange(rows.first_row, rows.first_row + len(rows), dtype=np.int64)
-        for partition in np.unique(partitions).tolist():
-            chosen = np.flatnonzero(partitions == partition)
-            is_all = len(chosen) == len(rows)
+        assert rows.partitions is not None
+        for partition in np.unique(rows.partitions).tolist():
+            self._unsent = rows.numbers[rows.partitions > partition]
+            chosen = np.flatnonzero(rows.partitions == partition)
+            some = rows if len(chosen) == len(rows) else rows.take(chosen)
             self._out.send(
-                RecordsToSend(
-                    partition,
-                    timestamps if is_all else timestamps[chosen],
-                    rows.keys if is_all or rows.keys is None else rows.keys.take(pa.array(chosen)),
-                    rows.values if is_all else rows.values.take(pa.array(chosen)),
-                    headers if is_all or headers is None else headers.take(pa.array(chosen)),
-                    numbers if is_all else numbers[chosen],
-                )
+                RecordsToSend(partition, timestamps[chosen], some.keys, some.values, some.headers, some.numbers)
             )
 
     def _timestamps(self, rows: Rows) -> Int64s:
@@ -226,30 +310,30 @@ class RowWriter:
         if self._retention_ms is not None and int(timestamps.min()) < now_ms - self._retention_ms:
             row = int(np.argmax(timestamps < now_ms - self._retention_ms))
             say(
-                f"warning: line {rows.first_row + row + 1} is of {time_text(int(timestamps[row]))}, already older than "
+                f"warning: line {rows.numbers[row] + 1} is of {time_text(int(timestamps[row]))}, already older than "
                 f"the retention.ms={self._retention_ms} of {self._topic}: the broker may delete it at any time\n"
                 f"hint: plog topic alter {self._topic} --set retention.ms=-1"
             )
             self._retention_ms = None
         return timestamps
 
-    def _headers(self, rows: Rows) -> Any:  # pyarrow.BinaryArray of headers sections, or None
-        if self._header_section is None:
-            return rows.headers
-        if rows.headers is not None:
-            raise UsageError("--header does not go with --format envelope, whose records have headers of their own")
-        return pa.array([self._header_section] * len(rows), pa.binary())
 
-    def _assign(self, rows: Rows) -> Int64s:
-        if self._partition is not None:
-            return np.full(len(rows), self._partition, np.int64)
-        sizes = np.asarray(pc.fill_null(pc.binary_length(rows.values), 0)).astype(np.int64)
-        assigned = self._sticky.assign(sizes)
-        if rows.keys is not None:
-            assigned = partitions_of_keys(rows.keys, self._partitions, assigned)
-        if rows.partitions is None:
-            return assigned
-        return np.where(rows.partitions == OPEN, assigned, rows.partitions)
+def ranges_text(rows: Int64s) -> str:
+    """Numbers of rows, from 0 and in order, as those of lines: `lines 3-10, 12 and 15-20`."""
+    lines = np.unique(rows) + 1
+    if not len(lines):
+        return "any other line"
+    starts = np.flatnonzero(np.diff(lines, prepend=lines[0] - 2) != 1)
+    ends = np.append(starts[1:], len(lines)) - 1
+    texts = [
+        f"{lines[start]}" if start == end else f"{lines[start]}-{lines[end]}"
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+    ]
+    if len(texts) > _MOST_RANGES:
+        rest = len(lines) - int(starts[_MOST_RANGES])
+        texts = [*texts[:_MOST_RANGES], f"{rest:,} more"]
+    named = f"{', '.join(texts[:-1])} and {texts[-1]}" if len(texts) > 1 else texts[0]
+    return f"line{'' if len(lines) == 1 else 's'} {named}"
 
 
 def _retention_ms(client: KafkaClient, topic: str) -> int | None:

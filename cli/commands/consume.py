@@ -95,6 +95,10 @@ def consume(
     print_control_records: Annotated[
         bool, typer.Option("--print-control-records", help="The ends of transactions too.")
     ] = False,
+    claim_check: Annotated[
+        Path | None, typer.Option("--claim-check", metavar="DIR", help="Put values in the places of their references.")
+    ] = None,
+    join: Annotated[bool, typer.Option("--join", help="Put the slices of produce --chunk together again.")] = False,
     exit_on_error: Annotated[
         bool | None,
         typer.Option(
@@ -149,6 +153,8 @@ def consume(
             Commit(commit),
             isolation is Isolation.read_committed,
             print_control_records,
+            claim_check,
+            join,
             exit_on_error,
             format_,
             out,

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from cli.options import BootstrapServerOption, DataDirOption, LockTimeoutOption
+from cli.output import OutputFormat, write_rows
 from cli.session import open_client
 from core.common.errors import UsageError
-
-if TYPE_CHECKING:
-    from cli.records_in import Parser
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-class InputFormat(StrEnum):
+class Format(StrEnum):
     lines = "lines"
     envelope = "envelope"
     raw = "raw"
     csv = "csv"
+    length_prefixed = "length-prefixed"
 
 
 class Acks(StrEnum):
@@ -43,9 +42,16 @@ class Codec(StrEnum):
 def produce(
     topic: Annotated[str, typer.Argument(help="Where to.")],
     files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="Instead of stdin.")] = None,
-    format_: Annotated[InputFormat, typer.Option("--format", help="What the input is.")] = InputFormat.lines,
+    format_: Annotated[Format, typer.Option("--format", help="What the input is.")] = Format.lines,
+    template: Annotated[
+        str | None,
+        typer.Option("--template", metavar="PATTERN", help=r"What a record looks like, as of consume: '%k\t%h\t%s\n'."),
+    ] = None,
+    delimiter: Annotated[
+        str | None, typer.Option("--delimiter", "-D", metavar="S", help=r"What ends a line; \0 is a zero byte.")
+    ] = None,
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", metavar="S", help="A line is a key, this, and a value.")
+        str | None, typer.Option("--key-separator", "-K", metavar="S", help="A line is a key, this, and a value.")
     ] = None,
     key_field: Annotated[
         str | None, typer.Option("--key-field", metavar="F", help="Lines are JSON; this field is the key.")
@@ -53,11 +59,24 @@ def produce(
     timestamp_field: Annotated[
         str | None, typer.Option("--timestamp-field", metavar="F", help="Lines are JSON; this field is the timestamp.")
     ] = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", metavar="N", help="All to this one; else by the key's hash.")
+    null_value: Annotated[
+        str | None, typer.Option("--null-value", metavar="X", help="A value that is this is null: a tombstone.")
     ] = None,
+    null_key: Annotated[str | None, typer.Option("--null-key", metavar="X", help="A key that is this is null.")] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", metavar="N", help="All to this one; else as --partitioner says.")
+    ] = None,
+    partitioner: Annotated[
+        str,
+        typer.Option(
+            "--partitioner",
+            metavar="NAME",
+            help="murmur2 (Java's), consistent_random (librdkafka's), crc32, murmur2_random, fnv1a_random, random, "
+            "round_robin, sticky, or module:function.",
+        ),
+    ] = "murmur2",
     headers: Annotated[
-        list[str] | None, typer.Option("--header", metavar="K=V", help="On every record; may be repeated.")
+        list[str] | None, typer.Option("--header", "-H", metavar="K=V", help="On every record; may be repeated.")
     ] = None,
     compression: Annotated[
         Codec, typer.Option("--compression", "--compression-codec", help="Of the batches.")
@@ -76,7 +95,25 @@ def produce(
         int,
         typer.Option("--transaction-timeout-ms", metavar="MS", help="How long it may be open.", min=1),
     ] = 900_000,
+    linger: Annotated[
+        float, typer.Option("--linger", metavar="MS", help="How long slow input may wait for more.", min=0)
+    ] = 0,
     rate: Annotated[float | None, typer.Option("--rate", metavar="N", help="At most N records a second.")] = None,
+    tee: Annotated[bool, typer.Option("--tee", "-T", help="Print the input, once it is acknowledged.")] = False,
+    claim_check: Annotated[
+        Path | None, typer.Option("--claim-check", metavar="DIR", help="Leave values there, send references.")
+    ] = None,
+    claim_check_above: Annotated[
+        int, typer.Option("--claim-check-above", metavar="BYTES", help="Only values that are larger.")
+    ] = 0,
+    chunk: Annotated[
+        int | None, typer.Option("--chunk", metavar="BYTES", help="Send larger values as slices of so many.", min=1)
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check everything, send nothing.")] = False,
+    report: Annotated[
+        OutputFormat | None,
+        typer.Option("--report", help="Print what each partition got: records, first and last offset.", metavar="FMT"),
+    ] = None,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
     lock_timeout: LockTimeoutOption = 10.0,
@@ -90,51 +127,52 @@ def produce(
     Example:
       zcat sample-data/flights-2013-01.ndjson.gz | plog produce flights --key-field tailnum --timestamp-field time
     """
-    from cli.records_in import parse_headers, read_lines, read_raw
-    from cli.row_writer import RowWriter
+    from cli.produce_request import InputFormat, InputOptions
+    from cli.produce_request import produce as run
+    from cli.row_writer import WriterOptions
     from core.records.compression import CompressionType
 
-    uses_fields = key_field is not None or timestamp_field is not None
-    if uses_fields and (key_separator is not None or format_ in (InputFormat.envelope, InputFormat.raw)):
-        raise UsageError("--key-field and --timestamp-field go with lines of JSON, or with --format csv")
-    if key_separator is not None and format_ is not InputFormat.lines:
-        raise UsageError("--key-separator goes with --format lines")
-    if key_separator == "":
-        raise UsageError("--key-separator is empty")
+    if dry_run:
+        claim_check = None
+    input_ = InputOptions(
+        files or (),
+        InputFormat(format_),
+        template,
+        delimiter,
+        key_separator,
+        key_field,
+        timestamp_field,
+        null_value,
+        null_key,
+        headers or (),
+        claim_check,
+        claim_check_above,
+        linger,
+    )
+    input_.ensure_consistent()
     if transactional_id == "":
         raise UsageError("--transactional-id is empty")
     if transactional_id is not None and acks is not Acks.all:
         raise UsageError("--transactional-id goes with --acks all")
-    header_section = parse_headers(headers or [])
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
-        writer = RowWriter(
-            client,
-            topic,
-            partition=partition,
-            acks={Acks.none: 0, Acks.one: 1, Acks.all: -1}[acks],
-            compression=CompressionType.parse(compression),
-            batch_bytes=batch_size,
-            header_section=header_section,
-            rate=rate,
-            transactional_id=transactional_id,
-            transaction_timeout_ms=transaction_timeout_ms,
-        )
-        if format_ is InputFormat.raw:
-            writer.write_all(read_raw(files or []))
-        else:
-            parser = _parser(format_, key_separator, key_field, timestamp_field)
-            writer.write_lines(read_lines(files or []), parser)
-
-
-def _parser(
-    format_: InputFormat, key_separator: str | None, key_field: str | None, timestamp_field: str | None
-) -> Parser:
-    from cli.records_in import csv_parser, envelope_parser, json_parser, lines_parser
-
-    if format_ is InputFormat.envelope:
-        return envelope_parser()
-    if format_ is InputFormat.csv:
-        return csv_parser(key_field, timestamp_field)
-    if key_field is not None or timestamp_field is not None:
-        return json_parser(key_field, timestamp_field)
-    return lines_parser(None if key_separator is None else key_separator.encode())
+    if tee and report is not None:
+        raise UsageError("--tee and --report both print to stdout: one of them")
+    options = WriterOptions(
+        partition,
+        partitioner,
+        {Acks.none: 0, Acks.one: 1, Acks.all: -1}[acks],
+        CompressionType.parse(compression),
+        batch_size,
+        chunk,
+        rate,
+        transactional_id,
+        transaction_timeout_ms,
+        dry_run,
+    )
+    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout, is_read_only=dry_run) as client:
+        writer = run(client, topic, input_, options, tee=tee)
+    if report is not None:
+        rows = [
+            {"partition": number, "records": r.records, "first_offset": r.first_offset, "last_offset": r.last_offset}
+            for number, r in sorted(writer.report.items())
+        ]
+        write_rows(rows, ["partition", "records", "first_offset", "last_offset"], report)

@@ -1,20 +1,50 @@
-"""Which partition a record goes to: by its key as Java's producer does it, so that equal keys meet whoever sends them.
+"""Which partition a record goes to: by its key as other producers do it, so that equal keys meet whoever sends them.
 
-partition = murmur2(key) with its sign bit cleared, modulo the number of partitions; records without a key go
-together to one partition, batch after batch to the next
-(org.apache.kafka.clients.producer.internals.BuiltInPartitioner).
+| name | a key's hash | without a key | whose default |
+|---|---|---|---|
+| murmur2 | murmur2, its sign bit cleared | sticky | Java's producer |
+| murmur2_random | the same | at random | librdkafka's murmur2_random |
+| consistent_random | CRC32; an empty key is none | at random | librdkafka, and all that stand on it |
+| crc32 (consistent) | CRC32 | as an empty key | librdkafka's consistent |
+| fnv1a_random | FNV-1a, as a number without its sign | at random | librdkafka's fnv1a_random, Sarama |
+| random, round_robin, sticky | | keys do not count | |
+
+Sticky: one partition for about a batch, then the next (org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
+rdkafka_partitioner.c).
 """
 
 from __future__ import annotations
 
-from typing import Any
+import zlib
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+
+Int64s = npt.NDArray[np.int64]
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
+_FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
+_POSITIVE = np.uint32(0x7FFFFFFF)
+
+
+class Partitioner(Protocol):
+    """Owned by one task."""
+
+    def assign(self, keys: Any, values: Any) -> Int64s:
+        """Of the records that come next; keys and values are pyarrow.BinaryArrays, keys None where there are none."""
+
+
+def make_partitioner(name: str, partitions: int, batch_bytes: int) -> Partitioner:
+    """KeyError for a name that there is not."""
+    return PARTITIONERS[name](partitions, batch_bytes)
+
+
+# --- hashes
 
 
 def murmur2(key: bytes) -> int:
@@ -33,24 +63,40 @@ def murmur2(key: bytes) -> int:
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
+    """Java's."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def murmur2_columns(keys: Any) -> npt.NDArray[np.uint32]:  # keys: pyarrow.BinaryArray without nulls
-    """`murmur2` of every key, all keys of one length at a time."""
+    """`murmur2` of every key."""
+    return _by_length(keys, _murmur2_matrix)
+
+
+def fnv1a_columns(keys: Any) -> npt.NDArray[np.uint32]:
+    """The 32-bit FNV-1a hash of every key."""
+    return _by_length(keys, _fnv1a_matrix)
+
+
+def crc32_columns(keys: Any) -> npt.NDArray[np.uint32]:
+    return np.fromiter(map(zlib.crc32, keys.to_pylist()), np.uint32, len(keys))
+
+
+def _by_length(
+    keys: Any, hash_matrix: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.uint32]]
+) -> npt.NDArray[np.uint32]:
+    """All keys of one length at a time, one a row."""
     offsets = np.frombuffer(keys.buffers()[1], np.int32, len(keys) + 1, keys.offset * 4)
     data = np.frombuffer(keys.buffers()[2] or b"", np.uint8)
     lengths = np.diff(offsets)
     hashes = np.empty(len(keys), np.uint32)
     for length in np.unique(lengths).tolist():
         rows = np.flatnonzero(lengths == length)
-        matrix = data[offsets[rows][:, None] + np.arange(length)]
-        hashes[rows] = _murmur2_matrix(matrix)
+        hashes[rows] = hash_matrix(data[offsets[rows][:, None] + np.arange(length)])
     return hashes
 
 
 def _murmur2_matrix(keys: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
-    """Of keys of equal length, one a row. Arithmetic is modulo 2**32 by the type."""
+    """Arithmetic is modulo 2**32 by the type."""
     count, length = keys.shape
     m = np.uint32(_M)
     h = np.full(count, (_SEED ^ length) & _MASK, np.uint32)
@@ -68,33 +114,139 @@ def _murmur2_matrix(keys: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
     return h ^ h >> np.uint32(15)
 
 
-def partitions_of_keys(
-    keys: Any, partitions: int, keyless: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:  # keys: pyarrow.BinaryArray
-    """The partition of every row; that of `keyless` for a row whose key is null."""
-    if keys.null_count == 0:
-        return _of_hashes(murmur2_columns(keys), partitions)
-    valid = np.asarray(keys.is_valid())
-    result = keyless.copy()
-    result[valid] = _of_hashes(murmur2_columns(keys.drop_null()), partitions)
-    return result
+def _fnv1a_matrix(keys: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+    h = np.full(len(keys), _FNV_OFFSET, np.uint32)
+    for column in keys.T:
+        h = (h ^ column) * np.uint32(_FNV_PRIME)
+    return h
 
 
-def _of_hashes(hashes: npt.NDArray[np.uint32], partitions: int) -> npt.NDArray[np.int64]:
-    return (hashes & np.uint32(0x7FFFFFFF)).astype(np.int64) % partitions
+def _without_sign(hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """As a signed number, made positive."""
+    return np.abs(hashes.astype(np.int32).astype(np.int64)).astype(np.uint32)
+
+
+_Hash = Callable[[Any], npt.NDArray[np.uint32]]
+
+
+# --- without keys
 
 
 class StickyPartitions:
-    """Partitions for records without a key: one for about `batch_bytes`, then the next; owned by one task."""
+    """One for about `batch_bytes`, then the next; owned by one task."""
 
     def __init__(self, partitions: int, batch_bytes: int) -> None:
         self._partitions = partitions
         self._batch_bytes = batch_bytes
         self._sent_bytes = 0
 
-    def assign(self, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """For rows of these sizes in bytes, which come next."""
+    def assign(self, keys: Any, values: Any) -> Int64s:  # noqa: ARG002 - keys do not count
+        sizes = sizes_of(values)
         ends = np.cumsum(sizes) + self._sent_bytes
         if len(ends):
             self._sent_bytes = int(ends[-1])
         return (ends - sizes) // self._batch_bytes % self._partitions
+
+
+def sizes_of(values: Any) -> Int64s:
+    """Bytes of each element of a pyarrow.BinaryArray."""
+    import pyarrow.compute as pc
+
+    return np.asarray(pc.fill_null(pc.binary_length(values), 0)).astype(np.int64)
+
+
+class RoundRobinPartitions:
+    """One record each; owned by one task."""
+
+    def __init__(self, partitions: int, batch_bytes: int) -> None:  # noqa: ARG002
+        self._partitions = partitions
+        self._next = 0
+
+    def assign(self, keys: Any, values: Any) -> Int64s:  # noqa: ARG002
+        assigned = (self._next + np.arange(len(values), dtype=np.int64)) % self._partitions
+        self._next = (self._next + len(values)) % self._partitions
+        return assigned
+
+
+class RandomPartitions:
+    def __init__(self, partitions: int, batch_bytes: int) -> None:  # noqa: ARG002
+        self._partitions = partitions
+        self._random = np.random.default_rng()
+
+    def assign(self, keys: Any, values: Any) -> Int64s:  # noqa: ARG002
+        return self._random.integers(self._partitions, size=len(values))
+
+
+# --- with keys
+
+
+class KeyPartitions:
+    """By the hash of the key, and as another says where there is none; owned by one task."""
+
+    def __init__(self, partitions: int, hash_: _Hash, keyless: Partitioner | None, *, empty_is_none: bool) -> None:
+        """`keyless` None: a null key is hashed as an empty one."""
+        self._partitions = partitions
+        self._hash = hash_
+        self._keyless = keyless
+        self._empty_is_none = empty_is_none
+
+    def assign(self, keys: Any, values: Any) -> Int64s:
+        if keys is None:
+            keys = pa.nulls(len(values), pa.binary())
+        if self._keyless is None:
+            return self._of(keys.fill_null(b""))
+        has_key = np.array(keys.is_valid())
+        if self._empty_is_none:
+            has_key &= sizes_of(keys) > 0
+        if has_key.all():
+            return self._of(keys)
+        assigned = self._keyless.assign(None, values)
+        assigned[has_key] = self._of(keys.filter(pa.array(has_key)))
+        return assigned
+
+    def _of(self, keys: Any) -> Int64s:
+        return self._hash(keys).astype(np.int64) % self._partitions
+
+
+def _by_key(hash_: _Hash, keyless: type | None, *, empty_is_none: bool = False) -> Callable[[int, int], Partitioner]:
+    def make(partitions: int, batch_bytes: int) -> Partitioner:
+        other = None if keyless is None else keyless(partitions, batch_bytes)
+        return KeyPartitions(partitions, hash_, other, empty_is_none=empty_is_none)
+
+    return make
+
+
+def _positive_murmur2(keys: Any) -> npt.NDArray[np.uint32]:
+    return murmur2_columns(keys) & _POSITIVE
+
+
+def _positive_fnv1a(keys: Any) -> npt.NDArray[np.uint32]:
+    return _without_sign(fnv1a_columns(keys))
+
+
+PARTITIONERS: dict[str, Callable[[int, int], Partitioner]] = {
+    "murmur2": _by_key(_positive_murmur2, StickyPartitions),
+    "murmur2_random": _by_key(_positive_murmur2, RandomPartitions),
+    "consistent_random": _by_key(crc32_columns, RandomPartitions, empty_is_none=True),
+    "crc32": _by_key(crc32_columns, None),
+    "consistent": _by_key(crc32_columns, None),
+    "fnv1a_random": _by_key(_positive_fnv1a, RandomPartitions),
+    "random": RandomPartitions,
+    "round_robin": RoundRobinPartitions,
+    "sticky": StickyPartitions,
+}
+
+
+class FunctionPartitions:
+    """The user's own: (key, value, number of partitions) -> partition, record by record; owned by one task."""
+
+    def __init__(self, function: Callable[[bytes | None, bytes | None, int], int], partitions: int) -> None:
+        self._function = function
+        self._partitions = partitions
+
+    def assign(self, keys: Any, values: Any) -> Int64s:
+        """Whatever the function gives, which may be no partition; what it raises."""
+        texts = values.to_pylist()
+        of_keys = [None] * len(texts) if keys is None else keys.to_pylist()
+        found = [self._function(key, value, self._partitions) for key, value in zip(of_keys, texts, strict=True)]
+        return np.array(found, np.int64)

@@ -22,7 +22,7 @@ from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.protocol.api import INIT_PRODUCER_ID, PRODUCE
 from core.protocol.schema.init_producer_id import InitProducerIdRequest
-from core.protocol.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from core.records.column_encoder import encode_columns
 from core.records.compression import CompressionType
 from core.records.record import increment_sequence
@@ -31,6 +31,7 @@ from core.records.record_batch_builder import batch_of, build_batch
 
 MAX_IN_FLIGHT = 5
 ACKS_ALL = -1
+NO_OFFSET = -1
 _REQUEST_TIMEOUT_MS = 30_000
 _RETRY_SECONDS = 0.1
 _MAX_REQUEST_BYTES = 1024 * 1024
@@ -64,6 +65,10 @@ class RecordsToSend:
     values: Any
     headers: Any
     rows: npt.NDArray[np.int64]
+
+
+OnAcknowledged = Callable[[int, int, int], None]
+"""(partition, offset of the first, or -1 where that is not known, how many records)."""
 
 
 class RecordRefusedError(KafkaError):
@@ -102,7 +107,7 @@ class Producer:
         compression: CompressionType = CompressionType.NONE,
         batch_bytes: int = 128 * 1024,
         delivery_timeout_s: float = 120.0,
-        on_acknowledged: Callable[[int], None] | None = None,
+        on_acknowledged: OnAcknowledged | None = None,
         transaction: ProducerIdentity | None = None,
     ) -> None:
         """`transaction`: writes as that producer, within its transaction, which is not begun or ended here."""
@@ -116,6 +121,8 @@ class Producer:
         self._on_acknowledged = on_acknowledged
         self._queues: dict[int, deque[_PendingBatch]] = {}
         self._in_flight: deque[_InFlight] = deque()
+        self._refused: list[_PendingBatch] = []
+        self._unsent: npt.NDArray[np.int64] = np.empty(0, np.int64)  # of what `send` was given last
         self._sequences: dict[int, int] = {}
         self._known_to_broker: set[int] = set()
         self._producer_id, self._producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
@@ -141,6 +148,7 @@ class Producer:
         RecordRefusedError as soon as a batch sent before is refused: nothing is sent after that.
         """
         first = 0
+        self._unsent = records.rows
         for part in encode_columns(
             records.timestamps, records.keys, records.values, records.headers, batch_bytes=self._batch_bytes
         ):
@@ -158,6 +166,7 @@ class Producer:
             )
             rows = records.rows[first : first + part.count]
             first += part.count
+            self._unsent = records.rows[first:]
             batch = _PendingBatch(records.partition, data, part.count, sequence, rows, time.monotonic())
             self._queues.setdefault(records.partition, deque()).append(batch)
             if len(data) >= self._batch_bytes // 2 or len(self._queues[records.partition]) > 1:
@@ -225,7 +234,7 @@ class Producer:
                 connection.expect_no_answer()
                 self._in_flight.pop()
                 for batch in batches:
-                    self._acknowledge(batch)
+                    self._acknowledge(batch, NO_OFFSET)
         except ConnectionFailedError as error:
             self._send_again(error, failed=[])
 
@@ -243,20 +252,36 @@ class Producer:
             for p in topic.partition_responses
             if p.error_code
         }
-        failed = []
-        for batch in oldest.batches:
-            if batch.partition in errors:
-                failed.append(batch)
-            else:
-                self._acknowledge(batch)
+        failed = self._acknowledge_written(oldest, response)
         if failed:
             self._handle(failed, errors)
 
-    def _acknowledge(self, batch: _PendingBatch) -> None:
+    def _acknowledge_written(self, request: _InFlight, response: ProduceResponse) -> list[_PendingBatch]:
+        """Those of the request that were refused."""
+        answers = {p.index: p for topic in response.responses for p in topic.partition_responses}
+        refused = []
+        for batch in request.batches:
+            answer = answers.get(batch.partition)
+            if answer is None or answer.error_code:
+                refused.append(batch)
+            else:
+                self._acknowledge(batch, answer.base_offset)
+        return refused
+
+    def _acknowledge(self, batch: _PendingBatch, base_offset: int) -> None:
         self._known_to_broker.add(batch.partition)
         self.acknowledged += batch.count
         if self._on_acknowledged is not None:
-            self._on_acknowledged(batch.count)
+            self._on_acknowledged(batch.partition, base_offset, batch.count)
+
+    def unacknowledged_rows(self) -> npt.NDArray[np.int64]:
+        """The caller's numbers, in order, of what was sent and is not known to be written."""
+        batches = [
+            *self._refused,
+            *(batch for queue in self._queues.values() for batch in queue),
+            *(batch for request in self._in_flight for batch in request.batches),
+        ]
+        return np.sort(np.concatenate([self._unsent, *(batch.rows for batch in batches)]))
 
     # --- when it goes wrong
 
@@ -267,6 +292,7 @@ class Producer:
             return
         fatal = [b for b in failed if errors[b.partition].code not in _RETRIABLE]
         if fatal:
+            self._refused += failed
             self._drain()
             raise RecordRefusedError(errors[fatal[0].partition], int(fatal[0].rows[0]))
         self._send_again(error, failed=failed)
@@ -299,11 +325,9 @@ class Producer:
             try:
                 response = self._client.connection_to(oldest.node_id).receive()
             except ConnectionFailedError:
+                self._in_flight.appendleft(oldest)
                 return
-            refused = {p.index for topic in response.responses for p in topic.partition_responses if p.error_code}
-            for batch in oldest.batches:
-                if batch.partition not in refused:
-                    self._acknowledge(batch)
+            self._refused += self._acknowledge_written(oldest, response)
 
     def _send_again(self, error: KafkaError | ConnectionFailedError, failed: list[_PendingBatch]) -> None:
         """Puts what was not acknowledged back in front of its queues, in order, and waits a little."""
@@ -318,10 +342,10 @@ class Producer:
                 again += under_way.batches
         if not is_connected:
             self._client.forget_connections()
-        if again and time.monotonic() - min(b.created_s for b in again) > self._delivery_timeout_s:
-            raise error
         for batch in sorted(again, key=lambda b: int(b.rows[0]), reverse=True):
             self._queues.setdefault(batch.partition, deque()).appendleft(batch)
+        if again and time.monotonic() - min(b.created_s for b in again) > self._delivery_timeout_s:
+            raise error
         time.sleep(_RETRY_SECONDS)
         self._client.forget_topic(self._topic)
         self._find_topic_again()
@@ -340,9 +364,4 @@ class Producer:
 
     def _not_acknowledged(self, request: _InFlight) -> list[_PendingBatch]:
         """What a request behind one that failed leaves unwritten: its batches of the same partition failed with it."""
-        response = self._client.connection_to(request.node_id).receive()
-        refused = {p.index for topic in response.responses for p in topic.partition_responses if p.error_code}
-        for batch in request.batches:
-            if batch.partition not in refused:
-                self._acknowledge(batch)
-        return [batch for batch in request.batches if batch.partition in refused]
+        return self._acknowledge_written(request, self._client.connection_to(request.node_id).receive())

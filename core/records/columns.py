@@ -23,7 +23,7 @@ import numpy.typing as npt
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch
 from core.records.compression import DEFAULT_LIMIT
-from core.records.record import Headers, read_headers
+from core.records.record import Headers, encode_headers, read_headers
 from core.records.record_batch import RecordBatch
 from core.records.record_places import RecordPlaces, ensure, locate_records
 from core.records.varint_columns import Int64s, decode_varints, skip_varints
@@ -137,6 +137,16 @@ class RecordColumns:
         """Likewise with other keys."""
         buffer, positions, lengths = self._append(keys)
         return replace(self, buffer=buffer, key_positions=positions, key_lengths=lengths)
+
+    def with_headers(self, headers: Sequence[Headers]) -> RecordColumns:
+        """Likewise with other headers."""
+        import pyarrow as pa
+
+        sections = pa.array([encode_headers(of_record) for of_record in headers], pa.binary())
+        buffer, positions, _ = self._append(sections)
+        counts = np.fromiter(map(len, headers), np.int64, len(headers))
+        padded = buffer + bytes(_VARINT_BYTES)
+        return replace(self, buffer=padded, header_counts=counts, header_positions=positions)
 
     def _append(self, texts: Any) -> tuple[bytes, Int64s, Int64s]:
         """The buffer with the bytes of a pyarrow.BinaryArray behind it, and where they lie."""

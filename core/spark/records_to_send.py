@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core.client.partitioner import StickyPartitions, partitions_of_keys
+from core.client.partitioner import Partitioner, make_partitioner
 from core.client.producer import RecordsToSend
 from core.common.errors import PlogError, UsageError
 from core.records.record import encode_headers
@@ -25,7 +25,7 @@ class RecordCutter:
         self._topic = topic
         self._count_partitions = count_partitions
         self._counts: dict[str, int] = {}
-        self._sticky: dict[str, StickyPartitions] = {}
+        self._partitioners: dict[str, Partitioner] = {}
 
     def cut(self, batch: Any) -> Iterator[tuple[str, RecordsToSend]]:  # batch: pyarrow.RecordBatch
         """(topic, rows of one of its partitions), in the order of the rows. PlogError for a row without a topic, or
@@ -43,7 +43,7 @@ class RecordCutter:
     def _of_topic(self, topic: str, batch: Any) -> Iterator[tuple[str, RecordsToSend]]:
         if topic not in self._counts:
             self._counts[topic] = self._count_partitions(topic)
-            self._sticky[topic] = StickyPartitions(self._counts[topic], _STICKY_BYTES)
+            self._partitioners[topic] = make_partitioner("murmur2", self._counts[topic], _STICKY_BYTES)
         names = batch.schema.names
         keys = _as_bytes(batch.column("key")) if "key" in names else pa.nulls(len(batch), pa.binary())
         values = _as_bytes(batch.column("value"))
@@ -69,8 +69,7 @@ class RecordCutter:
 
     def _partitions(self, topic: str, batch: Any, keys: Any, values: Any) -> Any:  # npt.NDArray[np.int64]
         count = self._counts[topic]
-        sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-        by_key = partitions_of_keys(keys, count, self._sticky[topic].assign(sizes))
+        by_key = self._partitioners[topic].assign(keys, values)
         if "partition" not in batch.schema.names:
             return by_key
         given = batch.column("partition")

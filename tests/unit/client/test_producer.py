@@ -65,7 +65,11 @@ def stored(broker: Broker, partition: int = 0) -> list[int]:
 def test_what_is_sent_is_stored_in_order(broker: Broker, compression: CompressionType) -> None:
     acknowledged: list[int] = []
     producer = Producer(
-        client_of(broker), "t", compression=compression, batch_bytes=300, on_acknowledged=acknowledged.append
+        client_of(broker),
+        "t",
+        compression=compression,
+        batch_bytes=300,
+        on_acknowledged=lambda _partition, _offset, count: acknowledged.append(count),
     )
     for start in range(0, 1000, 100):
         producer.send(rows_of(start // 100 % 2, *range(start, start + 100)))

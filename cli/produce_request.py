@@ -1,0 +1,189 @@
+"""What `plog produce` is asked, and how it goes about it: how the input is read, and what becomes of its records before
+they are sent."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cli.input_template import Template
+from cli.large_values import ClaimCheckRoom
+from cli.options import load_function
+from cli.records_in import (
+    Batch,
+    Parser,
+    Rows,
+    csv_parser,
+    envelope_parser,
+    json_parser,
+    lines_parser,
+    parse_headers,
+    parse_lines,
+    read_by_lengths,
+    read_lines,
+    read_raw,
+    template_parser,
+)
+from cli.row_writer import RowWriter, WriterOptions
+from core.client.kafka_client import KafkaClient
+from core.client.partitioner import PARTITIONERS, FunctionPartitions, Partitioner, make_partitioner
+from core.common.errors import UsageError
+from core.records.record import encode_headers, read_headers
+
+
+class InputFormat(StrEnum):
+    lines = "lines"
+    envelope = "envelope"
+    raw = "raw"
+    csv = "csv"
+    length_prefixed = "length-prefixed"
+
+
+_LENGTH_PREFIXED = "%R%s"
+_ESCAPES = {r"\n": "\n", r"\t": "\t", r"\r": "\r", r"\0": "\0", "\\\\": "\\"}
+
+Prepare = Callable[[Rows], Rows]
+
+
+@dataclass(frozen=True, slots=True)
+class InputOptions:
+    """How records stand in the input, and what is made of them; immutable."""
+
+    files: Sequence[Path]
+    format: InputFormat
+    template: str | None
+    delimiter: str | None
+    key_separator: str | None
+    key_field: str | None
+    timestamp_field: str | None
+    null_value: str | None
+    null_key: str | None
+    headers: Sequence[str]
+    claim_check: Path | None
+    claim_check_above: int
+    linger_ms: float
+
+    def ensure_consistent(self) -> None:
+        """UsageError for options that do not go together."""
+        uses_fields = self.key_field is not None or self.timestamp_field is not None
+        is_lines = self.format is InputFormat.lines
+        for is_wrong, problem in (
+            (
+                uses_fields and (self.key_separator is not None or self.format not in _WITH_FIELDS),
+                "--key-field and --timestamp-field go with lines of JSON, or with --format csv",
+            ),
+            (self.key_separator is not None and not is_lines, "--key-separator goes with --format lines"),
+            (self.key_separator == "", "--key-separator is empty"),
+            (
+                self.template is not None and (not is_lines or uses_fields or self.key_separator is not None),
+                "--template says how records stand in the input, by itself",
+            ),
+            (self.template is not None and self.delimiter is not None, "--template ends with its own delimiter"),
+            (self.delimiter == "", "--delimiter is empty"),
+            (
+                self.delimiter is not None and self.format not in (InputFormat.lines, InputFormat.envelope),
+                "--delimiter goes with --format lines or envelope",
+            ),
+            (self.claim_check_above < 0, "--claim-check-above: a number of bytes"),
+        ):
+            if is_wrong:
+                raise UsageError(problem)
+
+    def batches(self) -> Iterator[Batch]:
+        """The input's records, as they come."""
+        linger_s = self.linger_ms / 1000
+        if self.format is InputFormat.raw:
+            return read_raw(self.files)
+        template = Template(self.template) if self.template is not None else None
+        if self.format is InputFormat.length_prefixed:
+            template = Template(_LENGTH_PREFIXED)
+        if template is not None and not template.is_by_lines:
+            return read_by_lengths(self.files, template, linger_s)
+        delimiter = unescape(self.delimiter).encode() if self.delimiter is not None else b"\n"
+        if template is not None:
+            delimiter = template.end
+        return parse_lines(read_lines(self.files, delimiter, linger_s), self._parser(template))
+
+    def _parser(self, template: Template | None) -> Parser:
+        if template is not None:
+            return template_parser(template)
+        if self.format is InputFormat.envelope:
+            return envelope_parser()
+        if self.format is InputFormat.csv:
+            return csv_parser(self.key_field, self.timestamp_field)
+        if self.key_field is not None or self.timestamp_field is not None:
+            return json_parser(self.key_field, self.timestamp_field)
+        return lines_parser(None if self.key_separator is None else unescape(self.key_separator).encode())
+
+    def preparations(self) -> list[Prepare]:
+        """What is made of rows before they are sent, one after the other."""
+        steps: list[Prepare] = []
+        if self.null_value is not None or self.null_key is not None:
+            steps.append(self._with_nulls)
+        section = parse_headers(self.headers)
+        if section is not None:
+            steps.append(lambda rows: _with_headers(rows, section))
+        if self.claim_check is not None:
+            steps.append(ClaimCheckRoom(self.claim_check, self.claim_check_above).leave)
+        return steps
+
+    def _with_nulls(self, rows: Rows) -> Rows:
+        return rows.with_columns(
+            values=_null_where(rows.values, self.null_value), keys=_null_where(rows.keys, self.null_key)
+        )
+
+
+_WITH_FIELDS = (InputFormat.lines, InputFormat.csv)
+
+
+def unescape(text: str) -> str:
+    r"""`\n \t \r \0 \\` in what an option gives."""
+    for escape, character in _ESCAPES.items():
+        text = text.replace(escape, character)
+    return text
+
+
+def _null_where(array: Any, text: str | None) -> Any:  # pyarrow.BinaryArray, or None
+    if array is None or text is None:
+        return array
+    is_null = pc.equal(array, pa.scalar(unescape(text).encode(), pa.binary()))
+    return pc.if_else(is_null, pa.scalar(None, pa.binary()), array)
+
+
+def _with_headers(rows: Rows, section: bytes) -> Rows:
+    """Those of --header behind those that a row has itself."""
+    if rows.headers is None:
+        return rows.with_columns(headers=pa.array([section] * len(rows), pa.binary()))
+    more = read_headers(section, 0)[0]
+    sections = [encode_headers((*read_headers(own, 0)[0], *more)) for own in rows.headers.to_pylist()]
+    return rows.with_columns(headers=pa.array(sections, pa.binary()))
+
+
+def find_partitioner(name: str, partitions: int, batch_bytes: int) -> Partitioner:
+    """By its name, or `module:function`. UsageError where there is none."""
+    if ":" in name:
+        return FunctionPartitions(load_function(name, "--partitioner"), partitions)
+    if name not in PARTITIONERS:
+        raise UsageError(
+            f"--partitioner {name}: there is none", hint=f"{', '.join(PARTITIONERS)}, or module:function of your own"
+        )
+    return make_partitioner(name, partitions, batch_bytes)
+
+
+def produce(client: KafkaClient, topic: str, input_: InputOptions, options: WriterOptions, *, tee: bool) -> RowWriter:
+    """All of the input; returns when everything is acknowledged."""
+    writer = RowWriter(client, topic, options, input_.preparations(), find_partitioner)
+    writer.write(input_.batches(), tee=_tee if tee else None)
+    return writer
+
+
+def _tee(text: memoryview) -> None:
+    sys.stdout.buffer.write(text)
+    sys.stdout.buffer.flush()
