@@ -29,6 +29,7 @@ from cli.record_stream import (
     through,
 )
 from cli.records_out import PARQUET, PartitionRows, Sink, open_sink
+from cli.schemas import Schemas
 from cli.session import find_server, open_client, open_source
 from core.client.consumer import Patience, Watermarks
 from core.client.kafka_client import KafkaClient
@@ -74,6 +75,7 @@ class ConsumeRequest:
     with_control: bool
     claim_check: Path | None
     join: bool
+    schema_registry: str | None
     exits_on_error: bool | None
     format: str
     out: Path | None
@@ -162,6 +164,8 @@ def _steps(request: ConsumeRequest, joiner: Joiner | None) -> list[Step]:
         steps.append(joiner.join)
     if request.claim_check is not None:
         steps.append(ClaimCheckRoom(request.claim_check).redeem)
+    if request.schema_registry is not None:
+        steps.append(Schemas(request.schema_registry).decoded)
     wanted = request.wanted
     if wanted is not None:
         steps.append(filtering(wanted))

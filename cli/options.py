@@ -27,6 +27,16 @@ DataDirOption = Annotated[
     Path | None,
     typer.Option("--data-dir", metavar="DIR", envvar=DATA_DIR, help="The data directory.", show_default=False),
 ]
+SchemaRegistryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--schema-registry",
+        metavar="URL",
+        envvar="SCHEMA_REGISTRY_URL",
+        help="Keys and values that name a schema of it are JSON.",
+        show_default=False,
+    ),
+]
 LockTimeoutOption = Annotated[
     float,
     typer.Option("--lock-timeout", metavar="SECONDS", help="How long to wait for a data directory that is in use."),

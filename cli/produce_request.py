@@ -32,6 +32,7 @@ from cli.records_in import (
     template_parser,
 )
 from cli.row_writer import RowWriter, WriterOptions
+from cli.schemas import Schemas
 from core.client.kafka_client import KafkaClient
 from core.client.partitioner import PARTITIONERS, FunctionPartitions, Partitioner, make_partitioner
 from core.common.errors import UsageError
@@ -68,6 +69,9 @@ class InputOptions:
     headers: Sequence[str]
     claim_check: Path | None
     claim_check_above: int
+    schema_registry: str | None
+    value_schema: str | None
+    key_schema: str | None
     linger_ms: float
 
     def ensure_consistent(self) -> None:
@@ -90,6 +94,10 @@ class InputOptions:
             (
                 self.delimiter is not None and self.format not in (InputFormat.lines, InputFormat.envelope),
                 "--delimiter goes with --format lines or envelope",
+            ),
+            (
+                self.schema_registry is None and (self.value_schema is not None or self.key_schema is not None),
+                "--value-schema and --key-schema go with --schema-registry",
             ),
             (self.claim_check_above < 0, "--claim-check-above: a number of bytes"),
         ):
@@ -122,11 +130,13 @@ class InputOptions:
             return json_parser(self.key_field, self.timestamp_field)
         return lines_parser(None if self.key_separator is None else unescape(self.key_separator).encode())
 
-    def preparations(self) -> list[Prepare]:
+    def preparations(self, topic: str) -> list[Prepare]:
         """What is made of rows before they are sent, one after the other."""
         steps: list[Prepare] = []
         if self.null_value is not None or self.null_key is not None:
             steps.append(self._with_nulls)
+        if self.schema_registry is not None:
+            steps.append(Schemas(self.schema_registry).encoder(topic, self.value_schema, self.key_schema))
         section = parse_headers(self.headers)
         if section is not None:
             steps.append(lambda rows: _with_headers(rows, section))
@@ -179,7 +189,7 @@ def find_partitioner(name: str, partitions: int, batch_bytes: int) -> Partitione
 
 def produce(client: KafkaClient, topic: str, input_: InputOptions, options: WriterOptions, *, tee: bool) -> RowWriter:
     """All of the input; returns when everything is acknowledged."""
-    writer = RowWriter(client, topic, options, input_.preparations(), find_partitioner)
+    writer = RowWriter(client, topic, options, input_.preparations(topic), find_partitioner)
     writer.write(input_.batches(), tee=_tee if tee else None)
     return writer
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import BootstrapServerOption, DataDirOption
+from cli.options import BootstrapServerOption, DataDirOption, SchemaRegistryOption
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -99,6 +99,7 @@ def consume(
         Path | None, typer.Option("--claim-check", metavar="DIR", help="Put values in the places of their references.")
     ] = None,
     join: Annotated[bool, typer.Option("--join", help="Put the slices of produce --chunk together again.")] = False,
+    schema_registry: SchemaRegistryOption = None,
     exit_on_error: Annotated[
         bool | None,
         typer.Option(
@@ -155,6 +156,7 @@ def consume(
             print_control_records,
             claim_check,
             join,
+            schema_registry,
             exit_on_error,
             format_,
             out,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.findings_out import print_findings
-from cli.options import say
+from cli.options import SchemaRegistryOption, say
 from cli.output import OutputFormat, Row, is_terminal, write_rows
 from core.common.errors import AccessError, UsageError
 
@@ -70,6 +70,7 @@ def dump_segment(
     value_format: Annotated[
         str, typer.Option("--value-format", metavar="FORMAT", help="Likewise, or a function of yours: module:function.")
     ] = "utf8",
+    schema_registry: SchemaRegistryOption = None,
     max_bytes: Annotated[
         int | None, typer.Option("--max-bytes", metavar="N", help="Look at so many bytes of each log at most.")
     ] = None,
@@ -106,6 +107,7 @@ def dump_segment(
     Example:
       plog dump-segment sample-data/partition/txn_multisegment-0/00000000000000000000.log --print-data-log
     """
+    from core.client.schema_registry import SchemaRegistry
     from core.common.time_text import parse_time
     from core.inspector.file_dump import find_dumps
     from core.inspector.segment_dump import DumpOptions
@@ -124,6 +126,7 @@ def dump_segment(
     }
     decoded_as = next((topic for topic, is_given in decoders.items() if is_given), None)
     with_data = print_data_log or key is not None or decoded_as is not None or format_ is DumpFormat.arrow
+    registry = SchemaRegistry(schema_registry) if schema_registry is not None else None
     options = DumpOptions(
         with_records=with_data or deep_iteration,
         with_data=with_data,
@@ -134,8 +137,8 @@ def dump_segment(
         decoded_as=decoded_as,
         skips_metadata=skip_record_metadata,
         key=None if key is None else key.encode("utf-8", "surrogateescape"),
-        key_format=parse_value_format(key_format),
-        value_format=parse_value_format(value_format),
+        key_format=parse_value_format(key_format, registry),
+        value_format=parse_value_format(value_format, registry),
     )
     dumps = (dump for path in paths for dump in find_dumps(path, options))
     if hex_:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import BootstrapServerOption, DataDirOption, LockTimeoutOption
+from cli.options import BootstrapServerOption, DataDirOption, LockTimeoutOption, SchemaRegistryOption
 from cli.output import OutputFormat, write_rows
 from cli.session import open_client
 from core.common.errors import UsageError
@@ -106,6 +106,14 @@ def produce(
     claim_check_above: Annotated[
         int, typer.Option("--claim-check-above", metavar="BYTES", help="Only values that are larger.")
     ] = 0,
+    schema_registry: SchemaRegistryOption = None,
+    value_schema: Annotated[
+        str | None,
+        typer.Option(
+            "--value-schema", metavar="SCHEMA", help="An id, SUBJECT[:VERSION], or a .avsc, .proto, .json file."
+        ),
+    ] = None,
+    key_schema: Annotated[str | None, typer.Option("--key-schema", metavar="SCHEMA", help="Likewise, of keys.")] = None,
     chunk: Annotated[
         int | None, typer.Option("--chunk", metavar="BYTES", help="Send larger values as slices of so many.", min=1)
     ] = None,
@@ -147,6 +155,9 @@ def produce(
         headers or (),
         claim_check,
         claim_check_above,
+        schema_registry,
+        value_schema,
+        key_schema,
         linger,
     )
     input_.ensure_consistent()

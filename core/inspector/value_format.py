@@ -16,6 +16,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from core.client.schema_registry import SchemaError, SchemaRegistry
 from core.common.errors import UsageError
 from core.records.envelope import encode_bytes
 
@@ -38,10 +39,13 @@ _STRUCTS = {
 }
 
 
-def parse_value_format(text: str) -> ValueFormat:
-    """UsageError where the text names no format."""
+def parse_value_format(text: str, registry: SchemaRegistry | None = None) -> ValueFormat:
+    """With a `registry` bytes that name a schema of it are shown as JSON, where no other format is asked for.
+
+    UsageError where the text names none.
+    """
     if text == "utf8":
-        return as_utf8
+        return as_utf8 if registry is None else schema_format(registry)
     if text == "hex":
         return _or_utf8(bytes.hex)
     if text == "base64":
@@ -58,6 +62,18 @@ def parse_value_format(text: str) -> ValueFormat:
     raise UsageError(
         f"{text!r} is no format", hint=f"utf8, hex, base64, json, {', '.join(_STRUCTS)}, struct:>qi or module:function"
     )
+
+
+def schema_format(registry: SchemaRegistry) -> ValueFormat:
+    """What a Schema Registry makes of bytes that name a schema."""
+
+    def read(data: bytes) -> Any:
+        decoded = registry.decode(data)
+        if decoded is data:
+            return as_utf8(data)
+        return json.loads(decoded or b"null")
+
+    return _or_utf8(read)
 
 
 def as_utf8(data: bytes | None) -> Any:
@@ -80,7 +96,7 @@ def _or_utf8(read: Callable[[bytes], Any]) -> ValueFormat:
             return None
         try:
             return read(data)
-        except (ValueError, struct.error, LookupError, TypeError, AttributeError, ArithmeticError):
+        except (ValueError, struct.error, LookupError, TypeError, AttributeError, ArithmeticError, SchemaError):
             return as_utf8(data)
 
     return format_
