@@ -5,23 +5,25 @@ from __future__ import annotations
 import csv
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from cli.options import say
-from cli.output import Row
+from cli.output import Row, clear_screen
 from core.client.admin import EARLIEST, LATEST, Admin
+from core.client.consumer import READ_UNCOMMITTED, Consumer
 from core.client.group_admin import GroupDescription, GroupOffset
 from core.client.kafka_client import KafkaClient
-from core.common.errors import AccessError, UsageError
+from core.common.errors import AccessError, KafkaError, UsageError
 from core.common.time_text import parse_time
 from core.common.topic_partition import TopicPartition
 
 Offsets = Mapping[TopicPartition, GroupOffset]
 
 _DURATION = re.compile(r"-?P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
+_ROUNDS = 3  # of looking: a batch may have nothing but an end of a transaction
 _UNITS_MS = (86_400_000, 3_600_000, 60_000, 1000)
 
 
@@ -50,12 +52,17 @@ class Reset:
 
 
 def offset_rows(client: KafkaClient, group: GroupDescription, committed: Offsets) -> list[Row]:
-    """A row for each partition that the group committed an offset of, or that a member reads."""
+    """A row for each partition that the group committed an offset of, or that a member reads. `lag_ms`: how long the
+    first record that the group has not read has been there, by its timestamp; 0 where it has read all.
+    """
     readers = {p: member for member in group.members for p in member.partitions or ()}
     partitions = sorted({*committed, *readers})
     known = client.refresh({p.topic for p in partitions}) if partitions else {}
     present = [p for p in partitions if p.topic in known and p.partition in known[p.topic].partitions]
     ends = Admin(client).list_offsets(dict.fromkeys(present, LATEST))
+    waiting = {p: committed[p].offset for p in present if p in committed and committed[p].offset < ends[p]}
+    oldest = _timestamps_at(client, waiting)
+    now_ms = time.time_ns() // 1_000_000
     rows: list[Row] = []
     for partition in partitions:
         offset = committed[partition].offset if partition in committed else None
@@ -69,6 +76,7 @@ def offset_rows(client: KafkaClient, group: GroupDescription, committed: Offsets
                 "offset": offset,
                 "end_offset": end,
                 "lag": None if offset is None or end is None else max(end - offset, 0),
+                "lag_ms": _lag_ms(partition, offset, end, oldest, now_ms),
                 "metadata": (committed[partition].metadata or None) if partition in committed else None,
                 "member_id": reader and reader.member_id,
                 "client_id": reader and reader.client_id,
@@ -76,6 +84,58 @@ def offset_rows(client: KafkaClient, group: GroupDescription, committed: Offsets
             }
         )
     return rows
+
+
+def watched(look: Callable[[], tuple[list[str], list[Row]]], seconds: float) -> Iterator[tuple[list[str], list[Row]]]:
+    """What `look` sees, every so many seconds, for ever; rows with how many records were read a second since."""
+    before: dict[Any, int] = {}
+    looked_s = time.monotonic()
+    while True:
+        headlines, rows = look()
+        now_s = time.monotonic()
+        places = [(row["group"], row.get("topic"), row.get("partition")) for row in rows]
+        found = zip(places, (row.get("offset") for row in rows), strict=True)
+        offsets = {place: offset for place, offset in found if offset is not None}
+        speeds = {
+            place: round((offset - before[place]) / (now_s - looked_s), 1)
+            for place, offset in offsets.items()
+            if place in before
+        }
+        clear_screen()
+        yield headlines, [{**row, "read_per_s": speeds.get(place)} for place, row in zip(places, rows, strict=True)]
+        before, looked_s = offsets, now_s
+        time.sleep(seconds)
+
+
+def _lag_ms(
+    partition: TopicPartition, offset: int | None, end: int | None, oldest: Mapping[TopicPartition, int], now_ms: int
+) -> int | None:
+    """None where it is not known."""
+    if offset is None or end is None:
+        return None
+    if offset >= end:
+        return 0
+    return max(now_ms - oldest[partition], 0) if partition in oldest else None
+
+
+def _timestamps_at(client: KafkaClient, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Of the first record at or behind each offset, where there is one: from a batch of each partition."""
+    found = {}
+    positions = dict(offsets)
+    consumer = Consumer(client, isolation_level=READ_UNCOMMITTED, max_wait_ms=0, partition_bytes=1)
+    try:
+        for _ in range(_ROUNDS):
+            for partition, start, batches in consumer.poll(positions):
+                record = next((r for batch in batches for r in batch.records() if r.offset >= start), None)
+                if record is not None and record.timestamp >= 0:
+                    found[partition] = record.timestamp
+            for partition in set(offsets) & found.keys():
+                positions.pop(partition, None)
+            if not positions:
+                break
+    except KafkaError:  # an offset that is out of range says nothing of time
+        pass
+    return found
 
 
 def parse_topics(client: KafkaClient, texts: Iterable[str]) -> list[TopicPartition]:

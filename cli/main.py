@@ -33,6 +33,7 @@ COMMANDS = {
     "stats": ("cli.commands.stats", "What a log is made of: sizes, codecs, keys, producers."),
     "gaps": ("cli.commands.gaps", "Account for every offset without a record."),
     "trace": ("cli.commands.trace", "One record's life: batch, transaction, readers, fate."),
+    "perf": ("cli.commands.perf", "Measure how fast a topic is written and read."),
     "spark-replay": ("cli.commands.spark_replay", "Replay offsets of topics with Spark, exactly once."),
 }
 """Name -> (module with `app`, one line of help). Modules are imported when their command is used."""

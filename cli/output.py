@@ -61,6 +61,13 @@ def is_terminal() -> bool:
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
+def clear_screen() -> None:
+    """Of a terminal; a pipe gets one listing after the other."""
+    if is_terminal():
+        sys.stdout.write("\x1b[H\x1b[2J")
+        sys.stdout.flush()
+
+
 def _write_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
     cells = [[_text(row.get(column)) for column in columns] for row in rows]
     is_number = [bool(rows) and all(isinstance(row.get(column), int | float) for row in rows) for column in columns]

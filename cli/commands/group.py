@@ -10,6 +10,7 @@ import typer
 from cli.options import BootstrapServerOption, DataDirOption, LockTimeoutOption, say
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.session import open_client
+from core.common.time_text import duration_text
 
 if TYPE_CHECKING:
     from core.client.group_admin import GroupAdmin, GroupDescription
@@ -60,6 +61,10 @@ def list_(
 def describe(
     groups: GroupsArgument,
     members: Annotated[bool, typer.Option("--members", help="Who is in it, and what each reads.")] = False,
+    watch: Annotated[
+        float | None,
+        typer.Option("--watch", metavar="SECONDS", help="Again and again, with how many each reads a second.", min=0.1),
+    ] = None,
     output: OutputOption = OutputFormat.table,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
@@ -70,19 +75,44 @@ def describe(
     Example:
       plog group describe etl --output json
     """
-    from cli.group_offsets import offset_rows
+    from cli.group_offsets import offset_rows, watched
     from core.client.group_admin import GroupAdmin
 
-    rows: list[Row] = []
     with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
         admin = GroupAdmin(client)
-        for group_id in groups:
-            group = admin.describe(group_id)
-            say(_headline(group))
-            rows += _member_rows(group) if members else offset_rows(client, group, admin.offsets(group_id))
-    columns = _MEMBER_COLUMNS if members else _OFFSET_COLUMNS
-    present = [column for column in columns if any(row.get(column) is not None for row in rows)]
-    write_rows(rows, present if output is OutputFormat.table else columns, output)
+
+        def look() -> tuple[list[str], list[Row]]:
+            headlines: list[str] = []
+            rows: list[Row] = []
+            for group_id in groups:
+                group = admin.describe(group_id)
+                headlines.append(_headline(group))
+                rows += _member_rows(group) if members else offset_rows(client, group, admin.offsets(group_id))
+            return headlines, rows
+
+        columns = _MEMBER_COLUMNS if members else _OFFSET_COLUMNS
+        if watch is None:
+            _show(*look(), columns, output)
+            return
+        for headlines, rows in watched(look, watch):
+            _show(headlines, rows, columns, output)
+
+
+def _show(headlines: list[str], rows: list[Row], columns: list[str], output: OutputFormat) -> None:
+    for headline in headlines:
+        say(headline)
+    if output is not OutputFormat.table:
+        write_rows(rows, columns, output)
+        return
+    shown = [_by_time(row) for row in rows]
+    named = ["lag_time" if column == "lag_ms" else column for column in columns]
+    write_rows(shown, [column for column in named if any(row.get(column) is not None for row in shown)], output)
+
+
+def _by_time(row: Row) -> Row:
+    """The lag in words."""
+    lag_ms = row.get("lag_ms")
+    return {**row, "lag_time": None if lag_ms is None else duration_text(lag_ms)}
 
 
 _OFFSET_COLUMNS = [
@@ -92,6 +122,8 @@ _OFFSET_COLUMNS = [
     "offset",
     "end_offset",
     "lag",
+    "lag_ms",
+    "read_per_s",
     "metadata",
     "member_id",
     "client_id",

@@ -11,7 +11,7 @@ from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.session import open_client, open_source
 
 if TYPE_CHECKING:
-    from core.cluster.topic_description import TopicDescription
+    from core.cluster.topic_description import PartitionDescription, TopicDescription
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -119,6 +119,7 @@ def describe(
         for topic in topics:
             settings = " ".join(f"{key}={value}" for key, value in sorted(topic.configs.items())) or "none of its own"
             say(f"{topic.name}: id {_id_text(topic)}, {len(topic.partitions)} partitions, settings: {settings}")
+            say(_sum_text(topic))
     columns = [c for c in _COLUMNS if any(row[c] is not None for row in rows)]
     write_rows(rows, columns if output is OutputFormat.table else _COLUMNS, output)
 
@@ -132,9 +133,32 @@ _COLUMNS = [
     "isr",
     "start_offset",
     "end_offset",
+    "offsets",
     "size_bytes",
+    "skew",
     "damaged",
 ]
+
+
+def _sum_text(topic: TopicDescription) -> str:
+    """All partitions taken together, and how uneven they are."""
+    from cli.progress import size_text
+
+    offsets = sum(p.end_offset - p.start_offset for p in topic.partitions)
+    sizes = [p.size_bytes for p in topic.partitions if p.size_bytes is not None]
+    text = f"{offsets:,} offsets, {size_text(float(sum(sizes)))}"
+    if len(sizes) > 1 and any(sizes):
+        largest = max(topic.partitions, key=lambda p: p.size_bytes or 0)
+        text += f"; partition {largest.partition} is the largest, {_skew(topic, largest)} times the mean"
+    return text
+
+
+def _skew(topic: TopicDescription, partition: PartitionDescription) -> float | None:
+    """Its size over the mean of the topic's partitions."""
+    sizes = [p.size_bytes for p in topic.partitions if p.size_bytes is not None]
+    if partition.size_bytes is None or not sum(sizes):
+        return None
+    return round(partition.size_bytes * len(sizes) / sum(sizes), 2)
 
 
 def _rows(topic: TopicDescription) -> list[Row]:
@@ -148,7 +172,9 @@ def _rows(topic: TopicDescription) -> list[Row]:
             "isr": list(p.isr),
             "start_offset": p.start_offset,
             "end_offset": p.end_offset,
+            "offsets": p.end_offset - p.start_offset,
             "size_bytes": p.size_bytes,
+            "skew": _skew(topic, p),
             "damaged": list(p.damaged) or None,
         }
         for p in topic.partitions

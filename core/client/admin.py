@@ -205,11 +205,12 @@ class Admin:
         return sizes
 
     def describe_topic(self, name: str) -> TopicDescription:
-        """Partitions with their offsets, and the topic's overrides."""
+        """Partitions with their offsets and sizes, and the topic's overrides."""
         topic = self._client.topic(name)
         led = [TopicPartition(name, number) for number, info in topic.partitions.items() if info.leader >= 0]
         starts = self.list_offsets(dict.fromkeys(led, EARLIEST))
         ends = self.list_offsets(dict.fromkeys(led, LATEST))
+        sizes = self.log_sizes([name])
         configs = self.describe_configs(ConfigResourceType.TOPIC, name)
         overrides = {c.name: c.value or "" for c in configs if c.source == ConfigSource.TOPIC_CONFIG}
         damaged = next((parse_damaged_offsets(c.value) for c in configs if c.name == DAMAGED_OFFSETS and c.value), {})
@@ -226,6 +227,7 @@ class Admin:
                     info.isr,
                     starts.get(TopicPartition(name, number), -1),
                     ends.get(TopicPartition(name, number), -1),
+                    sizes.get(TopicPartition(name, number)),
                     damaged=tuple(damaged.get(number, ())),
                 )
                 for number, info in sorted(topic.partitions.items())

@@ -18,7 +18,8 @@ from core.protocol.schema.fetch import FetchPartition, FetchRequest, FetchRespon
 from core.records.batches import Batch, iter_whole_batches
 
 _FETCH_BYTES = 50 * 1024 * 1024
-_PARTITION_BYTES = 1024 * 1024
+PARTITION_BYTES = 1024 * 1024
+"""Asked of a partition at once."""
 _CONSUMER = -1
 _FIRST_VERSION_WITH_IDS = 13
 _SESSIONLESS_EPOCH = -1
@@ -64,8 +65,10 @@ class Consumer:
         with_control: bool = False,
         patience: Patience | None = None,
         watermarks: dict[TopicPartition, Watermarks] | None = None,
+        partition_bytes: int = PARTITION_BYTES,
     ) -> None:
         """`with_control`: control batches are read too. `watermarks` is kept up to date."""
+        self._partition_bytes = partition_bytes
         self._client = client
         self._isolation_level = isolation_level
         self._max_wait_ms = max_wait_ms
@@ -158,7 +161,7 @@ class Consumer:
         """One round: a request to each leader, all sent before the first answer is read."""
         by_leader: dict[int, dict[str, list[FetchPartition]]] = {}
         for partition, offset in positions.items():
-            wanted = FetchPartition(partition.partition, fetch_offset=offset, partition_max_bytes=_PARTITION_BYTES)
+            wanted = FetchPartition(partition.partition, fetch_offset=offset, partition_max_bytes=self._partition_bytes)
             leader = self._client.leader_of(partition)
             by_leader.setdefault(leader, {}).setdefault(partition.topic, []).append(wanted)
         for leader, topics in by_leader.items():

@@ -17,7 +17,7 @@ from core.log.partition_metadata_file import read_partition_metadata
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """`size_bytes` is known from files only; None else. `damaged`: FIRST-LAST of offsets that can't be read."""
+    """`size_bytes`: None where no broker says it. `damaged`: FIRST-LAST of offsets that can't be read."""
 
     partition: int
     leader: int

@@ -49,3 +49,17 @@ def time_text(timestamp_ms: int) -> str:
     except OverflowError:
         return str(timestamp_ms)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def duration_text(milliseconds: int) -> str:
+    """The two largest units: `3d 4h`, `12m 5s`, `250ms`."""
+    rest, parts = abs(milliseconds), list[str]()
+    if rest < 1000:
+        return f"{milliseconds}ms" if rest else "0s"
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
+        count, rest = divmod(rest, size)
+        if count or parts:
+            parts.append(f"{count}{unit}" if count else "")
+        if len(parts) == 2:
+            break
+    return ("-" if milliseconds < 0 else "") + " ".join(filter(None, parts))

@@ -1,0 +1,211 @@
+"""`plog perf produce | consume | latency`."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import BootstrapServerOption, DataDirOption, say
+from cli.output import OutputFormat, OutputOption, write_rows
+from cli.session import open_client
+from core.common.errors import UsageError
+
+if TYPE_CHECKING:
+    from core.client.perf import Measured
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    help="Measure how fast a topic is written and read, with the flags of Kafka's perf tools.",
+)
+
+
+class Codec(StrEnum):
+    none = "none"
+    gzip = "gzip"
+    snappy = "snappy"
+    lz4 = "lz4"
+    zstd = "zstd"
+
+
+class Acks(StrEnum):
+    none = "0"
+    one = "1"
+    all = "all"
+
+
+TopicArgument = Annotated[str, typer.Argument(help="Which topic; it is made where it is not there.")]
+RecordSizeOption = Annotated[int, typer.Option("--record-size", metavar="BYTES", help="Of a value.", min=1)]
+AcksOption = Annotated[Acks, typer.Option("--acks", help="Whose word is waited for.")]
+HistogramOption = Annotated[bool, typer.Option("--histogram", help="How many records took how long, on stderr.")]
+
+_ACKS = {Acks.none: 0, Acks.one: 1, Acks.all: -1}
+
+
+@app.command()
+def produce(
+    topic: TopicArgument,
+    num_records: Annotated[int, typer.Option("--num-records", metavar="N", help="How many.", min=1)] = 100_000,
+    record_size: RecordSizeOption = 100,
+    throughput: Annotated[
+        float, typer.Option("--throughput", metavar="N", help="At most N records a second; -1 is as many as can be.")
+    ] = -1,
+    payload_file: Annotated[
+        Path | None, typer.Option("--payload-file", metavar="FILE", help="Its lines are the values, in turn.")
+    ] = None,
+    warmup_records: Annotated[
+        int, typer.Option("--warmup-records", metavar="N", help="So many before that are not counted.", min=0)
+    ] = 0,
+    reporting_interval: Annotated[
+        int, typer.Option("--reporting-interval", metavar="MS", help="How often to say how it goes.", min=100)
+    ] = 5000,
+    compression: Annotated[Codec, typer.Option("--compression", help="Of the batches.")] = Codec.none,
+    acks: AcksOption = Acks.all,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", metavar="BYTES", help="The largest batch.", min=1)
+    ] = 131072,
+    histogram: HistogramOption = False,
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Write records as fast as can be, or at a pace, and measure how long each waits for its acknowledgement.
+
+    \b
+    Example:
+      plog perf produce perf-test --num-records 1000000 --record-size 100 --output json
+    """
+    import numpy as np
+
+    from core.client.perf import measure_produce, random_payload
+    from core.client.producer import Producer
+    from core.records.compression import CompressionType
+
+    if throughput == 0:
+        raise UsageError("--throughput 0 would never end", hint="-1 is as many as can be")
+    random = np.random.default_rng(0)
+    payloads = _payloads(payload_file) if payload_file else [random_payload(record_size, random) for _ in range(1000)]
+    with open_client(bootstrap_server, data_dir) as client:
+        measured = measure_produce(
+            lambda on_acknowledged: Producer(
+                client,
+                topic,
+                acks=_ACKS[acks],
+                compression=CompressionType.parse(compression),
+                batch_bytes=batch_size,
+                on_acknowledged=on_acknowledged,
+            ),
+            len(client.topic(topic, may_create=True).partitions),
+            payloads,
+            records=num_records,
+            per_second=throughput if throughput > 0 else None,
+            warmup=warmup_records,
+            report_seconds=reporting_interval / 1000,
+            tell=lambda part: say(_line("sent", part)),
+        )
+    _print("sent", measured, output, histogram=histogram)
+
+
+@app.command()
+def consume(
+    topic: Annotated[str, typer.Argument(help="Which topic.")],
+    num_records: Annotated[
+        int | None, typer.Option("--num-records", "--messages", metavar="N", help="How many; else all.", min=1)
+    ] = None,
+    timeout: Annotated[
+        int, typer.Option("--timeout", metavar="MS", help="Stop when nothing came for so long.", min=0)
+    ] = 1000,
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Read and decode records from the beginning, and measure how fast.
+
+    \b
+    Example:
+      plog perf consume perf-test --messages 1000000
+    """
+    from core.client.perf import measure_consume
+
+    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
+        measured = measure_consume(client, topic, records=num_records, timeout_s=timeout / 1000)
+    if num_records is not None and measured.records < num_records:
+        say(f"warning: {measured.records:,} records were there, not {num_records:,}")
+    _print("read", measured, output, histogram=False)
+
+
+@app.command()
+def latency(
+    topic: TopicArgument,
+    num_records: Annotated[int, typer.Option("--num-records", metavar="N", help="How many.", min=1)] = 1000,
+    record_size: RecordSizeOption = 100,
+    acks: AcksOption = Acks.all,
+    histogram: HistogramOption = False,
+    output: OutputOption = OutputFormat.table,
+    bootstrap_server: BootstrapServerOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Send one record after the other, and measure how long until a consumer has each.
+
+    \b
+    Example:
+      plog perf latency perf-test --num-records 1000 --acks all
+    """
+    from core.client.perf import measure_latency
+    from core.client.producer import Producer
+
+    if acks is Acks.none:
+        raise UsageError("--acks 0: what is not acknowledged can't be waited for", hint="--acks 1 or all")
+    with open_client(bootstrap_server, data_dir) as client:
+        client.topic(topic, may_create=True)
+        measured = measure_latency(
+            client,
+            topic,
+            lambda: Producer(client, topic, acks=_ACKS[acks]),
+            records=num_records,
+            size_bytes=record_size,
+        )
+    _print("there and back", measured, output, histogram=histogram)
+
+
+def _payloads(path: Path) -> list[bytes]:
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        from core.common.filesystem import access_error
+
+        raise access_error(error, path, "read") from error
+    if not lines:
+        raise UsageError(f"--payload-file {path} has no lines")
+    return lines
+
+
+def _line(verb: str, measured: Measured) -> str:
+    """As Kafka's tools say it."""
+    row = measured.row()
+    text = f"{row['records']:,} records {verb}, {row['records_per_s']:,.1f} records/sec ({row['mb_per_s']:,.2f} MB/sec)"
+    if "avg_ms" in row:
+        text += f", {row['avg_ms']:.2f} ms avg latency, {row['max_ms']:.2f} ms max latency"
+        text += "".join(f", {row[f'p{p}_ms']:.2f} ms {p}th" for p in (50, 95, 99, 99.9))
+    return text
+
+
+def _print(verb: str, measured: Measured, output: OutputFormat, *, histogram: bool) -> None:
+    row: dict[str, Any] = measured.row()
+    bars = measured.latencies.histogram()
+    if output is OutputFormat.table:
+        print(_line(verb, measured))
+    elif output is OutputFormat.json:
+        entries = [{"up_to_ms": bound, "records": count} for bound, count in bars]
+        print(json.dumps({**row, **({"histogram": entries} if entries else {})}, indent=2))
+    else:
+        write_rows([row], list(row), output)
+    if histogram and bars:
+        largest = max(count for _, count in bars)
+        for bound, count in bars:
+            say(f"{'<=':>3} {bound:>10.3f} ms {count:>12,} {'#' * max(round(40 * count / largest), 1)}")
