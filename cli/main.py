@@ -14,8 +14,10 @@ import typer
 from typer import Exit
 from typer.core import TyperCommand, TyperGroup
 
+from cli.config_file import apply_config
 from core import VERSION
-from core.common.errors import KafkaError, PlogError
+from core.common.did_you_mean import did_you_mean
+from core.common.errors import KafkaError, PlogError, UsageError
 
 COMMANDS = {
     "serve": ("cli.commands.serve", "Run a broker that every Kafka client can talk to."),
@@ -33,6 +35,7 @@ COMMANDS = {
     "stats": ("cli.commands.stats", "What a log is made of: sizes, codecs, keys, producers."),
     "gaps": ("cli.commands.gaps", "Account for every offset without a record."),
     "trace": ("cli.commands.trace", "One record's life: batch, transaction, readers, fate."),
+    "help": ("cli.commands.help", "Explain a word, such as offset or transaction, or a command in full."),
     "perf": ("cli.commands.perf", "Measure how fast a topic is written and read."),
     "spark-replay": ("cli.commands.spark_replay", "Replay offsets of topics with Spark, exactly once."),
 }
@@ -50,7 +53,7 @@ class LazyGroup(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer hides its Context class
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
         module, help_line = COMMANDS[cmd_name]
@@ -58,7 +61,14 @@ class LazyGroup(TyperGroup):
             return TyperCommand(cmd_name, help=help_line, rich_markup_mode=_markup_mode())
         command = typer.main.get_command(importlib.import_module(module).app)
         command.name = cmd_name
+        _apply_config(command, [cmd_name], ctx.params.get("profile"))
         return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            hint = did_you_mean(args[0], COMMANDS) or "plog --help lists the commands"
+            raise UsageError(f"no such command {args[0]!r}", hint=hint)
+        return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self._is_listing = True
@@ -66,6 +76,14 @@ class LazyGroup(TyperGroup):
             super().format_help(ctx, formatter)
         finally:
             self._is_listing = False
+
+
+def _apply_config(command: Any, path: list[str], profile: str | None) -> None:
+    """To the command, and to those below it."""
+    for name, below in getattr(command, "commands", {}).items():
+        _apply_config(below, [*path, name], profile)
+    if not hasattr(command, "commands"):
+        apply_config(command, path, profile)
 
 
 def _markup_mode() -> Any:  # typer's MarkupMode
@@ -91,6 +109,12 @@ def _print_version(*, wanted: bool) -> None:
 @app.callback()
 def main(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks, and log what happens.")] = False,
+    profile: Annotated[  # noqa: ARG001 - LazyGroup asks for it
+        str | None,
+        typer.Option(
+            "--profile", metavar="NAME", envvar="PLOG_PROFILE", help="Defaults of that profile (help config-file)."
+        ),
+    ] = None,
     version: Annotated[  # noqa: ARG001 - its callback does it
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,

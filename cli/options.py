@@ -37,6 +37,7 @@ SchemaRegistryOption = Annotated[
         show_default=False,
     ),
 ]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, change nothing.")]
 LockTimeoutOption = Annotated[
     float,
     typer.Option("--lock-timeout", metavar="SECONDS", help="How long to wait for a data directory that is in use."),

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from cli.completion import complete_group, complete_topic
 from cli.options import BootstrapServerOption, DataDirOption, SchemaRegistryOption
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -30,7 +31,12 @@ class CommitWhen(StrEnum):
 
 @app.command()
 def consume(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Which; ^pattern is a regular expression.")],
+    topics: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TOPIC...", help="Which; ^pattern is a regular expression.", autocompletion=complete_topic
+        ),
+    ],
     regex: Annotated[
         bool, typer.Option("--regex", "-r", help="Topics are regular expressions, of whole names.")
     ] = False,
@@ -76,7 +82,12 @@ def consume(
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option("--group", metavar="GROUP", help="Read on where the group stopped, as a member of it; commit."),
+        typer.Option(
+            "--group",
+            metavar="GROUP",
+            help="Read on where the group stopped, as a member of it; commit.",
+            autocompletion=complete_group,
+        ),
     ] = None,
     commit: Annotated[
         CommitWhen, typer.Option("--commit", help="After printing (at least once), or before (at most once).")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import BootstrapServerOption, DataDirOption, LockTimeoutOption, say
+from cli.completion import complete_group
+from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, LockTimeoutOption, say
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.session import open_client
 from core.common.time_text import duration_text
@@ -22,8 +23,10 @@ app = typer.Typer(
     help="List and describe consumer groups; move and delete the offsets that they committed.",
 )
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Which group.")]
-GroupsArgument = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Which groups.")]
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Which group.", autocompletion=complete_group)]
+GroupsArgument = Annotated[
+    list[str], typer.Argument(metavar="GROUP...", help="Which groups.", autocompletion=complete_group)
+]
 TopicsOption = Annotated[
     list[str] | None,
     typer.Option("--topic", metavar="TOPIC[:N,N..]", help="A topic, or these partitions of it; may be repeated."),
@@ -252,6 +255,7 @@ def _ensure_inactive(admin: GroupAdmin, group_id: str) -> None:
 @app.command()
 def delete(
     groups: GroupsArgument,
+    dry_run: DryRunOption = False,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
     lock_timeout: LockTimeoutOption = 10.0,
@@ -264,16 +268,31 @@ def delete(
     """
     from core.client.group_admin import GroupAdmin
 
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout, is_read_only=dry_run) as client:
+        admin = GroupAdmin(client)
         for group_id in groups:
-            GroupAdmin(client).delete(group_id)
+            if dry_run:
+                _ensure_empty(admin.describe(group_id))
+                say(f"would delete group {group_id}, and its offsets of {len(admin.offsets(group_id))} partitions")
+                continue
+            admin.delete(group_id)
             say(f"deleted group {group_id}")
+
+
+def _ensure_empty(group: GroupDescription) -> None:
+    """KafkaError as the broker would give it."""
+    from core.common.error_code import ErrorCode
+    from core.common.errors import KafkaError
+
+    if group.members:
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group {group.group_id} has {len(group.members)} members")
 
 
 @app.command("delete-offsets")
 def delete_offsets(
     group: GroupArgument,
     topics: TopicsOption = None,
+    dry_run: DryRunOption = False,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
     lock_timeout: LockTimeoutOption = 10.0,
@@ -290,7 +309,11 @@ def delete_offsets(
 
     if not topics:
         raise UsageError("no --topic is given", hint="for example --topic flights, or --topic flights:0,1")
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout, is_read_only=dry_run) as client:
         partitions = parse_topics(client, topics)
+        if dry_run:
+            held = GroupAdmin(client).offsets(group).keys() & set(partitions)
+            say(f"group {group} would forget its offsets of {len(held)} partitions")
+            return
         GroupAdmin(client).delete_offsets(group, partitions)
     say(f"group {group} forgot its offsets of {len(partitions)} partitions")

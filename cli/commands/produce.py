@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from cli.completion import complete_topic
 from cli.options import BootstrapServerOption, DataDirOption, LockTimeoutOption, SchemaRegistryOption
 from cli.output import OutputFormat, write_rows
 from cli.session import open_client
@@ -40,7 +41,7 @@ class Codec(StrEnum):
 
 @app.command()
 def produce(
-    topic: Annotated[str, typer.Argument(help="Where to.")],
+    topic: Annotated[str, typer.Argument(help="Where to.", autocompletion=complete_topic)],
     files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="Instead of stdin.")] = None,
     format_: Annotated[Format, typer.Option("--format", help="What the input is.")] = Format.lines,
     template: Annotated[

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import BootstrapServerOption, DataDirOption, LockTimeoutOption, parse_settings, say
+from cli.completion import complete_topic
+from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, LockTimeoutOption, parse_settings, say
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.session import open_client, open_source
 
@@ -34,6 +35,7 @@ def create(
     ] = -1,
     settings: SettingsOption = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing where it is there.")] = False,
+    dry_run: DryRunOption = False,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
     lock_timeout: LockTimeoutOption = 10.0,
@@ -52,14 +54,18 @@ def create(
     with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
         try:
             Admin(client).create_topic(
-                name, partitions=partitions, replication_factor=replication_factor, configs=configs
+                name,
+                partitions=partitions,
+                replication_factor=replication_factor,
+                configs=configs,
+                validate_only=dry_run,
             )
         except KafkaError as error:
             if not if_not_exists or error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
             say(f"topic {name} is there already")
         else:
-            say(f"created topic {name}")
+            say(f"{'would create' if dry_run else 'created'} topic {name}")
 
 
 @app.command("list")
@@ -94,7 +100,7 @@ def list_(
 
 @app.command()
 def describe(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Which topics.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Which topics.", autocompletion=complete_topic)],
     output: OutputOption = OutputFormat.table,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
@@ -189,7 +195,7 @@ def _id_text(topic: TopicDescription) -> str:
 
 @app.command()
 def alter(
-    name: Annotated[str, typer.Argument(help="Which topic.")],
+    name: Annotated[str, typer.Argument(help="Which topic.", autocompletion=complete_topic)],
     partitions: Annotated[
         int | None, typer.Option("--partitions", help="Grow it to so many; partitions are never taken away.")
     ] = None,
@@ -197,6 +203,7 @@ def alter(
     unset: Annotated[
         list[str] | None, typer.Option("--unset", metavar="KEY", help="Put a setting back to its default.")
     ] = None,
+    dry_run: DryRunOption = False,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
     lock_timeout: LockTimeoutOption = 10.0,
@@ -218,15 +225,15 @@ def alter(
     with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
         admin = Admin(client)
         if changes:
-            admin.alter_configs(ConfigResourceType.TOPIC, name, changes)
+            admin.alter_configs(ConfigResourceType.TOPIC, name, changes, validate_only=dry_run)
         if partitions is not None:
-            admin.create_partitions(name, partitions)
-    say(f"altered topic {name}")
+            admin.create_partitions(name, partitions, validate_only=dry_run)
+    say(f"{'would alter' if dry_run else 'altered'} topic {name}")
 
 
 @app.command("delete-records")
 def delete_records(
-    name: Annotated[str, typer.Argument(help="Which topic.")],
+    name: Annotated[str, typer.Argument(help="Which topic.", autocompletion=complete_topic)],
     before: Annotated[
         str,
         typer.Option(
@@ -234,6 +241,7 @@ def delete_records(
         ),
     ],
     partitions: Annotated[list[int] | None, typer.Option("--partition", help="Only this one; may be repeated.")] = None,
+    dry_run: DryRunOption = False,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
     lock_timeout: LockTimeoutOption = 10.0,
@@ -260,15 +268,17 @@ def delete_records(
         if missing:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} has no partition {missing[0]}")
         wanted = [TopicPartition(name, number) for number in partitions or there]
-        starts = Admin(client).delete_records(resolve(before, source, wanted, source.ends(wanted)))
+        places = resolve(before, source, wanted, source.ends(wanted))
+        starts = places if dry_run else Admin(client).delete_records(places)
     for partition, start in sorted(starts.items()):
-        say(f"{partition} starts at offset {start}")
+        say(f"{partition} {'would start' if dry_run else 'starts'} at offset {start}")
 
 
 @app.command()
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Which topics.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Which topics.", autocompletion=complete_topic)],
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Pass over those that are not there.")] = False,
+    dry_run: DryRunOption = False,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
     lock_timeout: LockTimeoutOption = 10.0,
@@ -286,9 +296,12 @@ def delete(
     with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
         for name in names:
             try:
-                Admin(client).delete_topics([name])
+                if dry_run:
+                    text = _sum_text(Admin(client).describe_topic(name))
+                else:
+                    Admin(client).delete_topics([name])
             except KafkaError as error:
                 if not if_exists or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise KafkaError(error.code, f"{name}: {error.message}", hint=error.hint) from error
             else:
-                say(f"deleted topic {name}")
+                say(f"would delete topic {name}: {text}" if dry_run else f"deleted topic {name}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import BootstrapServerOption, DataDirOption, LockTimeoutOption, say
+from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, LockTimeoutOption, say
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.session import open_client
 
@@ -213,6 +213,7 @@ def abort(
     producer_id: Annotated[
         int | None, typer.Option("--producer-id", metavar="N", help="Whose it is, instead of --start-offset.")
     ] = None,
+    dry_run: DryRunOption = False,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
     lock_timeout: LockTimeoutOption = 10.0,
@@ -232,16 +233,22 @@ def abort(
         raise UsageError("--partition, --start-offset and --producer-id go with --topic")
     if topic is not None and (partition is None or (start_offset is None) == (producer_id is None)):
         raise UsageError("--topic goes with --partition and one of --start-offset and --producer-id")
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout, is_read_only=dry_run) as client:
         admin = TransactionAdmin(client)
         if transactional_id is not None:
-            admin.describe(transactional_id)  # or it would be made
+            known = admin.describe(transactional_id)  # or it would be made
+            if dry_run:
+                count = len(known.partitions)
+                say(f"{transactional_id}: would be fenced, and what it has open on {count} partitions aborted")
+                return
             admin.fence(transactional_id)
             say(f"{transactional_id}: nothing is open any more, and who wrote under it is fenced")
             return
         found = _find(admin, topic or "", partition or 0, start_offset, producer_id)
-        admin.abort_on_partition(found)
-    say(f"aborted the transaction of producer {found.producer_id} on {found.partition}")
+        if not dry_run:
+            admin.abort_on_partition(found)
+    done = "would abort" if dry_run else "aborted"
+    say(f"{done} the transaction of producer {found.producer_id} on {found.partition}")
 
 
 def _find(

@@ -94,15 +94,16 @@ class Admin:
         partitions: int = -1,
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
+        validate_only: bool = False,
     ) -> None:
-        """-1 takes the broker's default."""
+        """-1 takes the broker's default. `validate_only`: asks whether it would be made."""
         topic = CreatableTopic(
             name,
             partitions,
             replication_factor,
             configs=[CreatableTopicConfig(key, value) for key, value in (configs or {}).items()],
         )
-        request = CreateTopicsRequest([topic], _TIMEOUT_MS)
+        request = CreateTopicsRequest([topic], _TIMEOUT_MS, validate_only)
         for result in self._client.controller_connection().call(CREATE_TOPICS, request).topics:
             _ensure_success(result.error_code, result.error_message, name)
 
@@ -117,9 +118,9 @@ class Admin:
             _ensure_success(result.error_code, result.error_message, result.name or "")
             self._client.forget_topic(result.name or "")
 
-    def create_partitions(self, name: str, count: int) -> None:
+    def create_partitions(self, name: str, count: int, *, validate_only: bool = False) -> None:
         """Grows the topic to `count` partitions."""
-        request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, None)], _TIMEOUT_MS)
+        request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, None)], _TIMEOUT_MS, validate_only)
         for result in self._client.controller_connection().call(CREATE_PARTITIONS, request).results:
             _ensure_success(result.error_code, result.error_message, name)
         self._client.forget_topic(name)

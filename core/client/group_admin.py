@@ -9,6 +9,7 @@ from typing import TypeVar
 from core.client.client_connection import ClientConnection
 from core.client.coordinator import CoordinatorType, ensure_success, find_coordinator, patiently
 from core.client.kafka_client import KafkaClient
+from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.topic_partition import TopicPartition
@@ -111,7 +112,13 @@ class GroupAdmin:
 
     def describe(self, group_id: str) -> GroupDescription:
         """KafkaError(GROUP_ID_NOT_FOUND) where there is none."""
-        return self.at_coordinator(group_id, lambda connection: self._describe(connection, group_id))
+        try:
+            return self.at_coordinator(group_id, lambda connection: self._describe(connection, group_id))
+        except KafkaError as error:
+            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+            meant = did_you_mean(group_id, (group.group_id for group in self.list_groups()))
+            raise KafkaError(error.code, error.message, hint=meant or "plog group list") from None
 
     def _describe(self, connection: ClientConnection, group_id: str) -> GroupDescription:
         if connection.speaks(CONSUMER_GROUP_DESCRIBE):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from core.client.client_connection import ClientConnection, Connect, SocketTransport
+from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
@@ -154,10 +155,17 @@ class KafkaClient:
             try:
                 return self.refresh([name], may_create=may_create)[name]
             except KafkaError as error:
-                is_being_made = may_create and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if not (is_being_made or error.code in RETRIABLE) or time.monotonic() > deadline:
+                is_unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if is_unknown and not may_create:
+                    raise self._unknown(name, error) from None
+                if not (is_unknown or error.code in RETRIABLE) or time.monotonic() > deadline:
                     raise
             time.sleep(_RETRY_SECONDS)
+
+    def _unknown(self, name: str, error: KafkaError) -> KafkaError:
+        """The error, with the name of the topic that was meant, perhaps."""
+        meant = did_you_mean(name, self.refresh())
+        return KafkaError(error.code, error.message, hint=meant or error.hint)
 
     def leader_of(self, partition: TopicPartition) -> int:
         """Waits a while for a partition that has none. KafkaError where it stays so, or there is no such partition."""

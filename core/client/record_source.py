@@ -10,6 +10,7 @@ from typing import Protocol
 from core.client.admin import EARLIEST, LATEST, Admin
 from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer, Patience, Watermarks
 from core.client.kafka_client import KafkaClient
+from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, CorruptRecordError, KafkaError, UsageError
 from core.common.topic_partition import TopicPartition
@@ -134,7 +135,7 @@ class DirectorySource:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"no topic {topic!r} in {self._where}",
-                hint=f"plog topic list --data-dir {self._where}",
+                hint=did_you_mean(topic, self.topics()) or f"plog topic list --data-dir {self._where}",
             )
         return numbers
 

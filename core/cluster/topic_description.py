@@ -7,6 +7,7 @@ from pathlib import Path
 
 from core.cluster.metadata_image import NO_LEADER, MetadataImage
 from core.cluster.metadata_log import read_metadata_image
+from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition
@@ -55,7 +56,11 @@ class DirectoryTopics:
         numbers = self._reader.topics.get(name, [])
         topic = self._image.topics.get(name)
         if topic is None and not numbers:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r} in {self._reader.directory}")
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"no topic {name!r} in {self._reader.directory}",
+                hint=did_you_mean(name, self.names()),
+            )
         topic_id = topic.topic_id if topic else _topic_id(self._reader.partitions[TopicPartition(name, numbers[0])])
         described = TopicDescription(name, topic_id, dict(self._image.topic_configs(name)))
         for number in sorted({*numbers, *(topic.partitions if topic else ())}):

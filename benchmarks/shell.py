@@ -1,0 +1,152 @@
+"""`plog produce` and `plog consume` in a pipeline beside kcat, on one plog broker, and embedded.
+
+    .venv/bin/python -m benchmarks.shell [--lines 1000000] [--rounds 5]
+
+Lines of 200 bytes from a file; in turns, each round on a topic of its own. Lines a second by the clock, CPU seconds of the
+client, its largest resident memory. Embedded, the engine is in the command's own process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.peers import PlogPeer
+from tests.support.server import PLOG
+
+
+class Run(NamedTuple):
+    wall_s: float
+    cpu_s: float
+    resident_bytes: int
+
+
+def measure(command: list[str | Path], stdin: Path | None = None) -> Run:
+    """Of one process, which must succeed."""
+    started = time.monotonic()
+    with (stdin or Path(os.devnull)).open("rb") as source:
+        process = subprocess.Popen(command, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert process.stdout is not None
+        while os.read(process.stdout.fileno(), 1 << 20):
+            pass
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        process.stdout.close()
+    assert process.returncode == 0, command
+    return Run(time.monotonic() - started, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+
+
+def write_lines(path: Path, count: int) -> None:
+    """JSON objects of 200 bytes each, the newline included."""
+    rnd = random.Random(1)
+    words = "lorem ipsum dolor sit amet " * 8
+    with path.open("w") as out:
+        for number in range(count):
+            head = f'{{"n": {number}, "id": "{rnd.getrandbits(64):016x}", "words": "'
+            out.write(f'{head}{words[: 197 - len(head)]}"}}\n')
+
+
+def text(figures: list[float], digits: int = 2) -> str:
+    return f"{statistics.median(figures):.{digits}f} ({min(figures):.{digits}f}-{max(figures):.{digits}f})"
+
+
+def compare(what: str, lines: int, ours: list[Run], theirs: list[Run] | None) -> None:
+    speed = [lines / run.wall_s / 1e6 for run in ours]
+    resident = max(run.resident_bytes for run in ours) / 1e6
+    row = [what, f"{text(speed)} M/s", f"{text([run.cpu_s for run in ours])} s", f"{resident:.0f} MB"]
+    if theirs is None:
+        row += ["", "", ""]
+    else:
+        kcat_speed = [lines / run.wall_s / 1e6 for run in theirs]
+        row.append(f"{text(kcat_speed)} M/s")
+        row.append(text([their.wall_s / our.wall_s for our, their in zip(ours, theirs, strict=True)]))
+        row.append(text([their.cpu_s / our.cpu_s for our, their in zip(ours, theirs, strict=True)]))
+    print("| " + " | ".join(row) + " |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lines", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as temporary:
+        directory = Path(temporary)
+        lines = directory / "lines"
+        write_lines(lines, arguments.lines)
+        print(
+            f"{arguments.lines:,} lines, {arguments.rounds} rounds, kcat {kcat_version()}, {sys.version.split()[0]}\n"
+        )
+        print("| | plog, lines | CPU | memory | kcat, lines | times kcat's speed | times less CPU |")
+        print("|---|---|---|---|---|---|---|")
+        peer = PlogPeer(directory)
+        served(peer.address, lines, arguments.lines, arguments.rounds)
+        peer.stop()
+        embedded(directory, lines, arguments.lines, arguments.rounds)
+
+
+def served(address: str, path: Path, lines: int, rounds: int) -> None:
+    server = ["--bootstrap-server", address]
+    produced: dict[str, list[Run]] = {"plog": [], "kcat": []}
+    consumed: dict[str, list[Run]] = {"value": [], "envelope": [], "kcat": [], "kcat envelope": []}
+    back: list[Run] = []
+    for number in range(rounds):
+        for name, command in in_turns(
+            number,
+            ("plog", [PLOG, "produce", f"plog-{number}", *server]),
+            ("kcat", ["kcat", "-P", "-b", address, "-t", f"kcat-{number}"]),
+        ):
+            produced[name].append(measure(command, path))
+        topic = f"plog-{number}"
+        kcat = ["kcat", "-C", "-b", address, "-t", topic, "-o", "beginning", "-e", "-q"]
+        for name, command in in_turns(
+            number,
+            ("value", [PLOG, "consume", topic, *server]),
+            ("kcat", kcat),
+            ("envelope", [PLOG, "consume", topic, "--format", "envelope", *server]),
+            ("kcat envelope", [*kcat, "-J"]),
+        ):
+            consumed[name].append(measure(command))
+        envelopes = path.with_name("envelopes")
+        with envelopes.open("wb") as out:
+            subprocess.run([PLOG, "consume", topic, "--format", "envelope", *server], check=True, stdout=out)
+        back.append(measure([PLOG, "produce", f"back-{number}", "--format", "envelope", *server], envelopes))
+    compare("produce", lines, produced["plog"], produced["kcat"])
+    compare("consume, values", lines, consumed["value"], consumed["kcat"])
+    compare("consume, envelopes (kcat: -J)", lines, consumed["envelope"], consumed["kcat envelope"])
+    compare("produce, envelopes", lines, back, None)
+
+
+def embedded(directory: Path, path: Path, lines: int, rounds: int) -> None:
+    runs: dict[str, list[Run]] = {}
+    for number in range(rounds):
+        where: list[str | Path] = ["--data-dir", directory / f"embedded-{number}"]
+        for name, command, source in (
+            ("produce, embedded", [PLOG, "produce", "t", *where], path),
+            ("consume, values, embedded", [PLOG, "consume", "t", *where], None),
+            ("consume, envelopes, embedded", [PLOG, "consume", "t", "--format", "envelope", *where], None),
+            ("consume, a filter on JSON, embedded", [PLOG, "consume", "t", "--filter", "value.n < 1000", *where], None),
+        ):
+            runs.setdefault(name, []).append(measure(command, source))
+    for name, found in runs.items():
+        compare(name, lines, found, None)
+
+
+def in_turns(number: int, *runs: tuple[str, list[str | Path]]) -> list[tuple[str, list[str | Path]]]:
+    return list(runs) if number % 2 == 0 else list(reversed(runs))
+
+
+def kcat_version() -> str:
+    out = subprocess.run(["kcat", "-V"], capture_output=True, check=False).stdout.decode()
+    return next((word for word in out.split() if word[:1].isdigit()), "unknown")
+
+
+if __name__ == "__main__":
+    main()

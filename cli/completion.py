@@ -1,0 +1,51 @@
+"""What a shell completes: names of topics and groups, where they can be found out at once; nothing where they can't."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from core.common.errors import PlogError
+
+
+def complete_topic(ctx: Any, incomplete: str) -> list[str]:
+    return _complete(ctx, incomplete, _topics)
+
+
+def complete_group(ctx: Any, incomplete: str) -> list[str]:
+    return _complete(ctx, incomplete, _groups)
+
+
+def complete_help(incomplete: str) -> list[str]:
+    from cli.commands.help import page_names
+
+    return [name for name in page_names() if name.startswith(incomplete)]
+
+
+def _complete(ctx: Any, incomplete: str, find: Callable[[str | None, Path | None], Iterable[str]]) -> list[str]:
+    server = ctx.params.get("bootstrap_server")
+    directory = ctx.params.get("data_dir") or os.environ.get("PLOG_DATA_DIR")
+    names: list[str] = []
+    with contextlib.suppress(PlogError, OSError):
+        names = sorted(find(server, Path(directory) if directory else None))
+    return [name for name in names if name.startswith(incomplete) and (incomplete or not name.startswith("__"))]
+
+
+def _topics(server: str | None, directory: Path | None) -> Iterable[str]:
+    from cli.session import open_source
+    from core.client.kafka_client import KafkaClient
+    from core.cluster.topic_description import DirectoryTopics
+
+    with open_source(server, directory) as source:
+        return list(source.refresh()) if isinstance(source, KafkaClient) else DirectoryTopics(source).names()
+
+
+def _groups(server: str | None, directory: Path | None) -> Iterable[str]:
+    from cli.session import open_client
+    from core.client.group_admin import GroupAdmin
+
+    with open_client(server, directory, is_read_only=True) as client:
+        return [group.group_id for group in GroupAdmin(client).list_groups()]

@@ -1,0 +1,104 @@
+"""What somebody wants always: defaults of options, from a file.
+
+`config.toml` in the platform's folder for settings, `plog/` (or `PLOG_CONFIG`):
+
+    [default]                           # of every command that has the option
+    bootstrap-server = "broker:9092"
+
+    [consume]                           # of one command
+    format = '%o %k %s\n'
+
+    [topic.create]
+    partitions = 6
+    set = ["retention.ms=-1"]
+
+    [profile.prod.default]              # the same, with plog --profile prod
+    bootstrap-server = "prod-1:9092,prod-2:9092"
+
+What is said on the command line, or by an environment variable, wins.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from core.common.did_you_mean import did_you_mean
+from core.common.errors import UsageError
+
+PLOG_CONFIG = "PLOG_CONFIG"
+
+
+def config_path() -> Path:
+    if PLOG_CONFIG in os.environ:
+        return Path(os.environ[PLOG_CONFIG])
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "plog" / "config.toml"
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "plog" / "config.toml"
+
+
+@cache
+def _load(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is no TOML: {error}") from error
+
+
+def apply_config(command: Any, path: list[str], profile: str | None) -> None:
+    """Puts the file's values in the places of the command's defaults. `path`: its names, as of `topic create`.
+    UsageError for an option that it does not have.
+    """
+    file = config_path()
+    if not file.exists():
+        if profile is not None:
+            raise UsageError(f"--profile {profile}: there is no {file}")
+        return
+    tables = [_load(file)]
+    if profile is not None:
+        profiles = tables[0].get("profile", {})
+        if profile not in profiles:
+            hint = did_you_mean(profile, profiles) or f"{file} has {', '.join(profiles) or 'none'}"
+            raise UsageError(f"--profile {profile}: there is none", hint=hint)
+        tables.append(profiles[profile])
+    options = _options(command)
+    for table in tables:
+        _set(options, table.get("default", {}), file, None)
+        found: Any = table
+        for name in path:
+            found = found.get(name, {}) if isinstance(found, dict) else {}
+        _set(options, found, file, ".".join(path))
+
+
+def _options(command: Any) -> dict[str, Any]:
+    """By name, without dashes."""
+    options = {}
+    for parameter in command.params:
+        for name in (*parameter.opts, *parameter.secondary_opts):
+            if name.startswith("--"):
+                options[name.removeprefix("--")] = parameter
+    return options
+
+
+def _set(options: Mapping[str, Any], values: Mapping[str, Any], file: Path, section: str | None) -> None:
+    for name, value in values.items():
+        parameter = options.get(name)
+        if parameter is not None:
+            parameter.default = _as_default(value, parameter)
+        elif section is not None:
+            hint = did_you_mean(name, options)
+            raise UsageError(f"{file}: [{section}] {name}: plog {section.replace('.', ' ')} has no --{name}", hint=hint)
+
+
+def _as_default(value: Any, parameter: Any) -> Any:
+    if parameter.multiple:
+        return [str(item) for item in (value if isinstance(value, list) else [value])]
+    return value if isinstance(value, bool) else str(value)

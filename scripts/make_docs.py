@@ -1,0 +1,82 @@
+"""Makes docs/cli.md and docs/words.md from the pages of `plog help` and the commands' own help; `--check` compares."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ.update(NO_COLOR="1", COLUMNS="120")
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import typer  # noqa: E402
+
+from cli.commands.help import page, page_names, title  # noqa: E402
+from cli.main import COMMANDS, app  # noqa: E402
+
+MADE = "<!-- Made by scripts/make_docs.py from cli/help and the commands' help; not edited by hand. -->\n\n"
+
+
+def body(name: str) -> str:
+    return page(name).split("\n", 1)[1].strip("\n") + "\n"
+
+
+def options(command: Any) -> str:
+    """A table of the command's options, one for each of those below it."""
+    if hasattr(command, "commands"):
+        return "".join(f"\n`{name}`\n{options(below)}" for name, below in command.commands.items())
+    rows = [row for row in map(option_row, command.params) if row]
+    return "\n| option | |\n|---|---|\n" + "".join(rows) if rows else ""
+
+
+def option_row(parameter: Any) -> str:
+    if parameter.name == "help" or not any(name.startswith("-") for name in parameter.opts):
+        return ""
+    names = " ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
+    choices = "|".join(getattr(parameter.type, "choices", ()))
+    value = parameter.metavar or choices or ("" if parameter.is_flag else parameter.type.name.upper())
+    default = "" if parameter.default in (None, False, True, (), []) else f" Default: `{escaped(parameter.default)}`."
+    return f"| {names} {f'`{escaped(value)}`' if value else ''} | {escaped(parameter.help or '')}{default} |\n"
+
+
+def escaped(text: object) -> str:
+    return str(getattr(text, "value", text)).replace("|", "\\|")
+
+
+def cli() -> str:
+    text = f"# The `plog` command\n\n{MADE}"
+    text += "`plog COMMAND --help` lists every option with its default, `plog help` the pages.\n"
+    text += "\n## Everywhere\n\n" + body("everywhere")
+    root = typer.main.get_command(app)
+    context = root.make_context("plog", [], resilient_parsing=True)
+    for name, (_, line) in COMMANDS.items():
+        text += f"\n## plog {name}\n\n{line}\n\n{body(name)}"
+        text += options(root.get_command(context, name))
+    return text
+
+
+def words() -> str:
+    names = [name for name in page_names() if name not in COMMANDS and name != "everywhere"]
+    text = f"# What the words mean\n\n{MADE}Each is a page of `plog help`, too.\n"
+    for name in names:
+        text += f"\n## {name}: {title(name)[0].lower()}{title(name)[1:]}\n\n{body(name)}"
+    return text
+
+
+def main() -> int:
+    made = {ROOT / "docs" / "cli.md": cli(), ROOT / "docs" / "words.md": words()}
+    if "--check" in sys.argv:
+        stale = [path.name for path, text in made.items() if not path.exists() or path.read_text() != text]
+        if stale:
+            print(f"{', '.join(stale)}: not as scripts/make_docs.py makes it; run it", file=sys.stderr)
+        return 1 if stale else 0
+    for path, text in made.items():
+        path.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""Every command that the help pages and the README show, typed as it stands there, in a folder as they speak of."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.commands.help import page, page_names
+from tests.support.server import PLOG, Server
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [*page_names(), "README"]
+
+NEEDS_SPARK = "spark-replay"  # tests/interop/test_spark.py runs these
+FINDS_SOMETHING = {
+    "plog recover sample-data/damaged",
+    "plog gaps sample-data/damaged",
+    "plog verify kafka --deep --output ndjson",
+    "plog diff replica-1/flights-0 replica-2/flights-0",
+    "plog transaction find-hanging --all --data-dir sample-data/open-transaction",
+    "plog transaction abort --topic orders --partition 3 --start-offset 81721",
+}
+"""These end with exit code 1: there is damage, a difference, or no such transaction."""
+
+ENDLESS = re.compile(r"plog serve|consume .*--bootstrap-server")
+PREPARED = """
+plog topic create flights --partitions 4 --set retention.ms=-1
+zcat sample-data/flights-2013-01.ndjson.gz | plog produce flights --key-field tailnum --timestamp-field time
+plog topic create state --set cleanup.policy=compact --set retention.ms=-1
+printf 'a:1\\nb:2\\na:3\\n' | plog produce state --key-separator :
+plog topic create flights-copy --partitions 4
+plog topic create orders --partitions 4
+plog consume flights --group etl --max-messages 10
+plog consume flights --group flights-etl --max-messages 10
+echo one | plog produce orders --transactional-id copier-1
+plog produce counts --format raw count
+plog produce events --header id=7 --format raw count
+"""
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with sample-data, a data directory, and copies of it: a dead broker's, and two replicas."""
+    folder = tmp_path_factory.mktemp("examples")
+    (folder / "sample-data").symlink_to(ROOT / "sample-data")
+    (folder / "count").write_bytes(struct.pack(">q", 42))
+    for command in PREPARED.strip().split("\n"):
+        done = run(command, folder)
+        assert done.returncode == 0, (command, done.stderr)
+    shutil.copytree(folder / "data", folder / "kafka")
+    for number in (1, 2):
+        shutil.copytree(folder / "data" / "flights-0", folder / f"replica-{number}" / "flights-0")
+    for damaged in (folder / "kafka", folder / "replica-2"):
+        log = damaged / "flights-0" / "00000000000000000000.log"
+        content = bytearray(log.read_bytes())
+        content[len(content) // 2] ^= 8
+        log.write_bytes(content)
+    config = folder / "config.toml"
+    config.write_text('[profile.prod.default]\nbootstrap-server = "127.0.0.1:1"\n')
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server(prepared: Path) -> Iterator[str]:
+    shutil.copytree(prepared / "data", prepared / "served")
+    with Server(prepared / "served") as server:
+        yield server.address
+
+
+def run(command: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    environment = {
+        **os.environ,
+        "PATH": f"{PLOG.parent}:{os.environ['PATH']}",
+        "PLOG_DATA_DIR": "data",
+        "PLOG_CONFIG": str(folder / "config.toml"),
+    }
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        capture_output=True, check=False, cwd=folder, timeout=60, env=environment, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def commands_of(name: str) -> list[str]:
+    text = (ROOT / "README.md").read_text() if name == "README" else page(name)
+    joined = re.sub(r"\|\n +", "| ", text)
+    return [line for line in re.findall(r"^    (.*\bplog .*)", joined, re.MULTILINE) if not line.startswith("scripts/")]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_what_a_page_shows_works(name: str, prepared: Path, server: str, tmp_path: Path) -> None:
+    commands = [command for command in commands_of(name) if NEEDS_SPARK not in command]
+    folder = tmp_path / "folder"
+    if commands:
+        shutil.copytree(prepared, folder, symlinks=True, ignore=shutil.ignore_patterns("served"))
+    if name in ("README", "topic"):
+        shutil.rmtree(folder / "data")  # they begin at the beginning
+    for shown in commands:
+        command = (
+            shown.replace("/var/lib/kafka/data", "kafka")
+            .replace("/mnt/dead-broker/kafka-logs", "sample-data/partition")
+            .replace("127.0.0.1:9099", "127.0.0.1:0")
+            .replace("--listen 127.0.0.1:9092", "--listen 127.0.0.1:0")
+            .replace("127.0.0.1:9092", server)
+            .removesuffix(" &")
+        )
+        if ENDLESS.search(command):
+            done = run(f"timeout --signal=INT 4 {command}", folder)
+            assert done.returncode in (0, 124, 130), (shown, done.stderr)
+            assert b"error" not in done.stderr
+            continue
+        done = run(command, folder)
+        expected = 1 if command in FINDS_SOMETHING else 0
+        assert done.returncode == expected, (shown, done.stdout[-500:], done.stderr)
+
+
+def test_the_examples_do_what_they_say(prepared: Path) -> None:
+    """A few of them, by another road: the sample's own lines."""
+    lines = [
+        json.loads(line) for line in run("zcat sample-data/flights-2013-01.ndjson.gz", prepared).stdout.splitlines()
+    ]
+    grep = run("""plog consume flights --grep '"dest":"SFO"'""", prepared).stdout.splitlines()
+    assert len(grep) == sum(line["dest"] == "SFO" for line in lines)
+    late = run("""plog consume flights --filter 'value.dest == "SFO" and value.dep_delay > 200'""", prepared).stdout
+    assert len(late.splitlines()) == sum(line["dest"] == "SFO" and (line["dep_delay"] or 0) > 200 for line in lines)
+    no_key = run("plog consume flights --filter 'key is null'", prepared).stdout
+    assert len(no_key.splitlines()) == sum(line["tailnum"] is None for line in lines) == 155

@@ -1,0 +1,237 @@
+"""How plog behaves at a terminal: words explained, what was meant, completion, defaults of one's own, dry runs, a quick
+start."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.commands.help import page_names
+from cli.main import COMMANDS
+from tests.cli.conftest import ok
+from tests.support.server import PLOG, Server, call_plog, run_plog
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+# --- help
+
+
+def test_every_command_has_a_page_of_help() -> None:
+    assert set(COMMANDS) <= set(page_names())
+    listed = ok("help").decode()
+    assert all(re.search(rf"^  {name} ", listed, re.MULTILINE) for name in page_names())
+
+
+def test_a_page() -> None:
+    assert ok("help", "offset").startswith(b"# A record's number in its partition\n")
+    unknown = call_plog("help", "ofset")
+    assert (unknown.returncode, unknown.stdout) == (2, b"")
+    assert b"did you mean offset?" in unknown.stderr
+
+
+# --- what was meant
+
+
+def test_commands_that_were_meant() -> None:
+    done = call_plog("consum", "t")
+    assert done.returncode == 2
+    assert done.stderr == b"error: no such command 'consum'\nhint: did you mean consume?\n"
+    assert b"plog --help lists the commands" in call_plog("zzz").stderr
+    assert b"--partition" in call_plog("consume", "t", "--partitoin", "1").stderr
+
+
+def test_topics_and_groups_that_were_meant(where: list[str]) -> None:
+    ok("produce", "flights", *where, stdin=b"a\n")
+    ok("consume", "flights", "--group", "nightly", "--max-messages", "1", *where)
+    for command in (["consume", "flihgts"], ["topic", "describe", "Flight"]):
+        done = call_plog(*command, *where)
+        assert done.returncode == 1
+        assert b"did you mean flights?" in done.stderr, command
+    assert b"did you mean nightly?" in call_plog("group", "describe", "nigthly", *where).stderr
+
+
+# --- completion
+
+
+def completed(words: str, where: list[str], shell: str = "bash") -> list[str]:
+    line = f"plog {words.replace('WHERE', ' '.join(where))}"
+    environment = {
+        **os.environ,
+        "_PLOG_COMPLETE": f"complete_{shell}",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(line.split(" ")) - 1),
+        "_TYPER_COMPLETE_ARGS": line,
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }
+    done = subprocess.run([PLOG], env=environment, capture_output=True, check=False, timeout=60)
+    assert done.stderr == b""
+    return done.stdout.decode().split()
+
+
+def test_commands_options_and_names_are_completed(tmp_path: Path) -> None:
+    with Server(tmp_path / "data") as server:
+        where = ["--bootstrap-server", server.address]
+        for topic in ("flights", "flies", "orders"):
+            ok("topic", "create", topic, *where)
+        ok("consume", "flights", "--group", "nightly", "--timeout-ms", "0", *where)
+        assert set(completed("con", where)) == {"config", "consume"}
+        assert "--partitioner" in completed("produce --part", where)
+        assert completed("consume WHERE fli", where) == ["flies", "flights"]
+        assert completed("topic describe WHERE ", where) == ["flies", "flights", "orders"]
+        assert completed("group describe WHERE n", where) == ["nightly"]
+        assert completed("help off", where) == ["offset"]
+        assert "flights" in " ".join(completed("consume WHERE fli", where, "zsh"))
+        assert completed("consume WHERE fli", where, "fish")
+    assert completed("consume --bootstrap-server 127.0.0.1:1 fli", []) == []
+    assert completed("consume --data-dir " + str(tmp_path / "nowhere") + " fli", []) == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_a_shell(shell: str) -> None:
+    done = subprocess.run(
+        [PLOG], env={**os.environ, "_PLOG_COMPLETE": f"source_{shell}"}, capture_output=True, check=False, timeout=60
+    )
+    assert b"_PLOG_COMPLETE" in done.stdout
+
+
+# --- defaults of one's own
+
+
+def test_a_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "config.toml"
+    monkeypatch.setenv("PLOG_CONFIG", str(path))
+    where = ["--data-dir", str(tmp_path / "data")]
+    path.write_text(
+        f"""
+        [default]
+        data-dir = "{tmp_path / "data"}"
+        [topic.create]
+        partitions = 3
+        set = ["retention.ms=-1", "cleanup.policy=compact"]
+        [consume]
+        format = "%k %s;"
+        [profile.other.default]
+        data-dir = "{tmp_path / "other"}"
+        [profile.other.consume]
+        format = '%s\\n'
+        """
+    )
+    call_plog("topic", "create", "t")
+    [topic] = json.loads(ok("topic", "list", "--output", "json", *where))
+    assert topic == {"topic": "t", "partitions": 3}
+    settings = call_plog("topic", "describe", "t").stderr
+    assert b"cleanup.policy=compact retention.ms=-1" in settings
+    ok("produce", "t", "--key-separator", "=", stdin=b"a=1\n")
+    assert ok("consume", "t") == b"a 1;"
+    assert ok("consume", "t", "--format", "%s") == b"1"
+    ok("--profile", "other", "produce", "t", stdin=b"elsewhere\n")
+    assert ok("--profile", "other", "consume", "t") == b"elsewhere\n"
+    assert b"%k %s;" in ok("consume", "--help")
+    wrong = call_plog("--profile", "othr", "topic", "list")
+    assert wrong.returncode == 2
+    assert b"did you mean other?" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[consume]\nformt = 'x'\n", "[consume] formt: plog consume has no --formt\nhint: did you mean format?"),
+        ("[consume\n", "is no TOML"),
+    ],
+)
+def test_config_files_that_are_wrong(text: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / f"{abs(hash(text))}.toml"
+    path.write_text(text)
+    monkeypatch.setenv("PLOG_CONFIG", str(path))
+    done = call_plog("consume", "t")
+    assert done.returncode == 2
+    assert problem in done.stderr.decode()
+
+
+# --- dry runs
+
+
+def test_dry_runs_change_nothing(where: list[str]) -> None:
+    ok("topic", "create", "t", "--partitions", "2", *where)
+    ok("produce", "t", "--partition", "0", *where, stdin=b"a\nb\nc\n")
+    ok("consume", "t", "--group", "g", "--max-messages", "2", *where)
+    ok("produce", "t", "--partition", "0", "--transactional-id", "id", *where, stdin=b"d\n")
+    before = state(where)
+    for command, said in (
+        (["topic", "create", "u", "--partitions", "7"], "would create topic u"),
+        (["topic", "alter", "t", "--partitions", "5", "--set", "retention.ms=1"], "would alter topic t"),
+        (["topic", "delete-records", "t", "--before", "2", "--partition", "0"], "t-0 would start at offset 2"),
+        (["topic", "delete", "t"], "would delete topic t: 5 offsets, "),
+        (["group", "delete", "g"], "would delete group g, and its offsets of 1 partitions"),
+        (["group", "delete-offsets", "g", "--topic", "t"], "group g would forget its offsets of 1 partitions"),
+        (["transaction", "abort", "id"], "id: would be fenced, and what it has open on 0 partitions aborted"),
+    ):
+        done = call_plog(*command, "--dry-run", *where)
+        assert done.returncode == 0, done.stderr
+        assert said in done.stderr.decode()
+        assert state(where) == before, command
+    refused = call_plog("topic", "alter", "t", "--partitions", "1", "--dry-run", *where)
+    assert refused.returncode == 1
+    assert call_plog("topic", "create", "t", "--dry-run", *where).returncode == 1
+
+
+def state(where: list[str]) -> list[object]:
+    return [
+        ok("topic", "describe", "t", "--output", "json", *where),
+        call_plog("topic", "describe", "t", *where).stderr,
+        ok("topic", "list", *where),
+        ok("group", "describe", "g", "--output", "csv", *where).split(b",")[:6],
+        ok("transaction", "describe", "id", "--output", "json", *where),
+    ]
+
+
+# --- a quick start
+
+HEAVY = {
+    "numpy", "pyarrow", "asyncio", "pyspark", "confluent_kafka", "fastavro", "google", "jsonschema", "msgspec",
+    "core.broker", "core.spark", "lz4", "snappy", "zstandard", "http", "tomllib",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", [["--help"], ["--version"], ["topic", "--help"], ["consume", "--help"], ["help"]])
+def test_nothing_heavy_is_imported_to_say_what_there_is(command: list[str]) -> None:
+    """The time it takes is that of its imports."""
+    imported = imported_by(command)
+    assert not {name for name in imported if name in HEAVY or name.split(".")[0] in HEAVY}
+    assert len(imported) < 420, "plog itself, typer, and what they stand on"
+
+
+def test_a_listing_over_the_wire_needs_no_columns(tmp_path: Path) -> None:
+    with Server(tmp_path / "data") as server:
+        imported = imported_by(["topic", "list", "--bootstrap-server", server.address])
+    assert not imported & {"pyarrow", "asyncio", "core.broker.broker", "pyspark", "rich"}
+
+
+def imported_by(command: list[str]) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "plog", *command],
+        capture_output=True, check=False, timeout=60, env={**os.environ, "NO_COLOR": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-300:]
+    return {
+        line.rsplit("|", 1)[1].strip() for line in done.stderr.decode().splitlines() if line.startswith("import time:")
+    }
+
+
+def test_the_documents_are_made_of_the_help() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "make_docs.py", "--check"], capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_colour_and_no_progress_in_a_pipe(tmp_path: Path) -> None:
+    done = run_plog("produce", "t", "--data-dir", str(tmp_path), stdin=b"x\n" * 10)
+    assert b"\x1b" not in done.stderr + run_plog("help", "offset").stdout
