@@ -23,8 +23,7 @@ from core.client.client_connection import ClientConnection
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import read_offset_checkpoint
 from core.log.file_names import CLEANER_CHECKPOINT
-from core.protocol.api import PRODUCE
-from core.protocol.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from core.records.record import Record
 from core.records.record_batch_builder import batch_of
 from tests.support.server import Server, run_plog

@@ -30,8 +30,8 @@ from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.log.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
-from core.protocol.api import PRODUCE
 from core.protocol.frame import encode_request
+from core.protocol.schema.produce import PRODUCE
 from tests.support.broker import PRODUCE_BY_NAME, produce_request
 from tests.support.logs import make_batch
 from tests.support.server import Server

@@ -16,8 +16,8 @@ from unittest import mock
 
 from cli.main import run
 from core.broker.request_dispatcher import Answer, RequestDispatcher
-from core.protocol.api import PRODUCE
 from core.protocol.frame import read_request_start
+from core.protocol.schema.produce import PRODUCE
 
 _ENVELOPE_BYTES = 100
 """About what a Produce request has before its batch."""

@@ -21,12 +21,11 @@ from benchmarks.peers import KafkaPeer, Peer, PlogPeer
 from core.client.client_connection import SocketTransport
 from core.client.group_admin import GroupAdmin
 from core.client.kafka_client import KafkaClient
-from core.protocol.api import JOIN_GROUP, SYNC_GROUP
 from core.protocol.frame import decode_response, encode_request
 from core.protocol.message_codec import codec
 from core.protocol.schema.consumer_protocol import ConsumerProtocolSubscription
-from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from core.protocol.schema.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from core.protocol.schema.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
 
 JOIN_VERSION, SYNC_VERSION = 9, 5
 SUBSCRIPTION = b"\0\1" + codec(ConsumerProtocolSubscription, 1).encode(ConsumerProtocolSubscription(["t"]))

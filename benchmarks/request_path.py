@@ -40,10 +40,9 @@ from core.log.file_records import FileRecords
 from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog
 from core.log.producer_state_manager import ProducerStateManager
-from core.protocol.api import FETCH, PRODUCE
 from core.protocol.frame import Endpoint, encode_request
-from core.protocol.schema.fetch import FetchPartition, FetchRequest, FetchTopic
-from core.protocol.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from core.records.record import Record
 from core.records.record_batch_builder import batch_of
 

@@ -24,10 +24,9 @@ from pathlib import Path
 from benchmarks.broker import make_topic, measured
 from benchmarks.peers import KafkaPeer, Peer, PlogPeer, cpu_seconds, resident_bytes
 from core.client.client_connection import ClientConnection, SocketTransport
-from core.protocol.api import FETCH, METADATA, PRODUCE
-from core.protocol.schema.fetch import FetchPartition, FetchRequest, FetchTopic
-from core.protocol.schema.metadata import MetadataRequest
-from core.protocol.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from core.protocol.schema.metadata import METADATA, MetadataRequest
+from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from core.records.record import Record
 from core.records.record_batch_builder import batch_of
 

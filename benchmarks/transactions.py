@@ -30,11 +30,10 @@ from core.cluster.partition import READ_COMMITTED, READ_UNCOMMITTED
 from core.common.endpoint import parse_bootstrap
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
-from core.protocol.api import END_TXN, FETCH, PRODUCE
 from core.protocol.frame import decode_response, encode_request
-from core.protocol.schema.end_txn import EndTxnRequest
-from core.protocol.schema.fetch import FetchPartition, FetchRequest, FetchTopic
-from core.protocol.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
+from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from core.records.record import Record
 from core.records.record_batch_builder import batch_of
 from tests.support.oracle import fetched_libs

@@ -37,7 +37,7 @@ def _complete(ctx: Any, incomplete: str, find: Callable[[str | None, Path | None
 def _topics(server: str | None, directory: Path | None) -> Iterable[str]:
     from cli.session import open_source
     from core.client.kafka_client import KafkaClient
-    from core.cluster.topic_description import DirectoryTopics
+    from core.cluster.directory_topics import DirectoryTopics
 
     with open_source(server, directory) as source:
         return list(source.refresh()) if isinstance(source, KafkaClient) else DirectoryTopics(source).names()

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cli.consume_range import ensure_there, resolve
-from cli.group_consume import GroupProtocol, open_group
 from cli.large_values import ClaimCheckRoom, Joiner
 from cli.options import say
 from cli.record_stream import (
@@ -29,7 +29,6 @@ from cli.record_stream import (
     through,
 )
 from cli.records_out import PARQUET, PartitionRows, Sink, open_sink
-from cli.schemas import Schemas
 from cli.session import find_server, open_client, open_source
 from core.client.consumer import Patience, Watermarks
 from core.client.kafka_client import KafkaClient
@@ -38,10 +37,17 @@ from core.client.subscription import Subscription
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
 from core.log.directory_reader import DirectoryReader
-from core.records.record_filter import RecordFilter, both, grep, parse_filter
+
+if TYPE_CHECKING:
+    from core.records.record_filter import RecordFilter
 
 _PATIENCE_SECONDS = 30.0
 _REGEX_SIGN = "^"
+
+
+class GroupProtocol(StrEnum):
+    consumer = "consumer"
+    classic = "classic"
 
 
 class Commit(StrEnum):
@@ -125,6 +131,10 @@ class ConsumeRequest:
     @property
     def wanted(self) -> RecordFilter | None:
         """All the filters at once."""
+        if self.grep is None and not self.filters:
+            return None
+        from core.records.record_filter import both, grep, parse_filter
+
         now_ms = time.time_ns() // 1_000_000
         found: RecordFilter | None = grep(self.grep) if self.grep is not None else None
         for text in self.filters:
@@ -165,6 +175,8 @@ def _steps(request: ConsumeRequest, joiner: Joiner | None) -> list[Step]:
     if request.claim_check is not None:
         steps.append(ClaimCheckRoom(request.claim_check).redeem)
     if request.schema_registry is not None:
+        from cli.schemas import Schemas
+
         steps.append(Schemas(request.schema_registry).decoded)
     wanted = request.wanted
     if wanted is not None:
@@ -191,6 +203,8 @@ def _sink(request: ConsumeRequest) -> Iterator[Sink]:
 
 
 def _consume_group(request: ConsumeRequest, steps: list[Step], sink: Sink) -> None:
+    from cli.group_consume import open_group
+
     assert request.group is not None
     with open_client(request.bootstrap_server, request.data_dir) as client:
         subscription = _subscription(request, client)
@@ -207,7 +221,7 @@ def _consume_group(request: ConsumeRequest, steps: list[Step], sink: Sink) -> No
             request.group,
             subscription,
             begin,
-            protocol=request.group_protocol,
+            is_classic=request.group_protocol is GroupProtocol.classic,
             group_instance_id=request.group_instance_id,
             is_alone=not has_server,
             read_committed=request.read_committed,

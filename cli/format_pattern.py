@@ -24,7 +24,7 @@ import base64
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,10 +32,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cli.text_columns import EMPTY, binaries, each, ends_of, join_rows, json_strings, numbers, packed, repeat
-from core.client.consumer import Watermarks
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
 from core.records.columns import HeaderColumns, RecordColumns
+
+if TYPE_CHECKING:
+    from core.client.consumer import Watermarks
 
 Int64s = npt.NDArray[np.int64]
 Formatter = Callable[[TopicPartition, RecordColumns, Int64s], Any]

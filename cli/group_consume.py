@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 
 from core.client.classic_member import ClassicMember
 from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Patience, Watermarks
@@ -18,11 +17,6 @@ from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
 
 
-class GroupProtocol(StrEnum):
-    consumer = "consumer"
-    classic = "classic"
-
-
 @contextmanager
 def open_group(
     client: KafkaClient,
@@ -30,7 +24,7 @@ def open_group(
     subscription: Subscription,
     begin: Reset,
     *,
-    protocol: GroupProtocol,
+    is_classic: bool,
     group_instance_id: str | None,
     is_alone: bool,
     read_committed: bool,
@@ -43,7 +37,7 @@ def open_group(
     membership: Membership
     if is_alone:
         membership = _sole_member(client, group, subscription)
-    elif protocol is GroupProtocol.classic:
+    elif is_classic:
         membership = ClassicMember(client, group, subscription, group_instance_id)
     else:
         membership = ConsumerMember(client, group, subscription, group_instance_id)

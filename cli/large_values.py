@@ -20,19 +20,21 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cli.record_stream import Chunk
-from cli.records_in import Rows
 from core.common.errors import PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition
-from core.records.columns import RecordColumns
 from core.records.record import encode_headers, read_headers
+
+if TYPE_CHECKING:
+    from cli.record_stream import Chunk
+    from cli.records_in import Rows
+    from core.records.columns import RecordColumns
 
 CLAIM_CHECK_HEADER = b"plog-claim-check"
 CHUNK_HEADER = b"plog-chunk"

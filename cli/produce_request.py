@@ -32,7 +32,6 @@ from cli.records_in import (
     template_parser,
 )
 from cli.row_writer import RowWriter, WriterOptions
-from cli.schemas import Schemas
 from core.client.kafka_client import KafkaClient
 from core.client.partitioner import PARTITIONERS, FunctionPartitions, Partitioner, make_partitioner
 from core.common.errors import UsageError
@@ -136,6 +135,8 @@ class InputOptions:
         if self.null_value is not None or self.null_key is not None:
             steps.append(self._with_nulls)
         if self.schema_registry is not None:
+            from cli.schemas import Schemas
+
             steps.append(Schemas(self.schema_registry).encoder(topic, self.value_schema, self.key_schema))
         section = parse_headers(self.headers)
         if section is not None:

@@ -7,19 +7,20 @@ puts those of all partitions in order of time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cli.records_out import PartitionRows
-from core.client.group_consumer import GroupConsumer
-from core.client.record_source import FindMore, Offsets, RecordSource
 from core.common.topic_partition import TopicPartition
-from core.compaction.latest_per_key import LatestPerKey
 from core.records.batches import Batch, group_batches
 from core.records.columns import RecordColumns, decode_columns
-from core.records.record_filter import RecordFilter, Rows
+
+if TYPE_CHECKING:
+    from core.client.group_consumer import GroupConsumer
+    from core.client.record_source import FindMore, Offsets, RecordSource
+    from core.records.record_filter import RecordFilter
 
 Int64s = npt.NDArray[np.int64]
 
@@ -73,6 +74,8 @@ def read_group(consumer: GroupConsumer) -> Chunks:
 
 def read_latest(source: RecordSource, starts: Offsets, ends: Offsets, tell: Callable[[str], None]) -> Iterator[Chunk]:
     """Of the records of [start, end) of each partition the last of each key, in order of offsets; no tombstones."""
+    from core.compaction.latest_per_key import LatestPerKey
+
     latest = LatestPerKey()
     for partition, start in starts.items():
         bounds = {partition: start}, {partition: ends[partition]}
@@ -106,6 +109,8 @@ def through(chunks: Chunks, steps: list[Step]) -> Chunks:
 
 
 def filtering(wanted: RecordFilter) -> Step:
+    from core.records.record_filter import Rows
+
     def keep(chunk: Chunk) -> Chunk:
         if not len(chunk.columns):
             return chunk

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -24,7 +25,7 @@ from core.common.errors import PlogError, UsageError
 from core.common.filesystem import access_error
 from core.common.time_text import parse_iso_time
 from core.records.columns import gather
-from core.records.envelope import EnvelopeRecord, decode_envelope
+from core.records.envelope import EnvelopeRecord, decode_envelope, decode_headers
 from core.records.record import encode_headers
 
 _CHUNK_BYTES = 1024 * 1024
@@ -265,12 +266,20 @@ def json_parser(key_field: str | None, timestamp_field: str | None) -> Parser:
 
 def _json_object(line: bytes, row: int) -> dict[str, Any]:
     try:
-        fields = json.loads(line)
+        fields = _decode_json(line)
     except ValueError as error:
         raise BadLineError(row, f"not JSON: {_json_problem(error)}") from error
     if not isinstance(fields, dict):
         raise BadLineError(row, "expected a JSON object")
     return fields
+
+
+def _decode_json(line: bytes) -> Any:
+    """ValueError as of json, for what msgspec does not take."""
+    try:
+        return msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return json.loads(line)
 
 
 def _json_problem(error: ValueError) -> str:
@@ -306,6 +315,9 @@ def envelope_parser() -> Parser:
     """A line is an envelope (core.records.envelope)."""
 
     def parse(lines: Lines) -> Rows:
+        found = _find_plain_envelopes(lines)
+        if found is not None:
+            return found
         records = []
         for row, line in enumerate(lines, lines.first_row):
             try:
@@ -315,6 +327,40 @@ def envelope_parser() -> Parser:
         return rows_of(records, lines.first_row)
 
     return parse
+
+
+class _PlainEnvelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """One whose key and value are text; what does not count is of the kind that `consume` writes."""
+
+    key: str | None = None
+    value: str | None = None
+    headers: list[Any] | None = None
+    timestamp: int | None = None
+    partition: int | None = None
+    topic: str | None = None
+    offset: int | None = None
+    timestamp_type: Literal["CreateTime", "LogAppendTime", "NoTimestampType"] | None = None
+    leader_epoch: int | None = None
+
+
+_plain_envelopes = msgspec.json.Decoder(_PlainEnvelope)
+
+
+def _find_plain_envelopes(lines: Lines) -> Rows | None:
+    """All lines at once, as `decode_envelope` would have them; None where there is anything unusual in them."""
+    try:
+        records = _plain_envelopes.decode_lines(lines.text)
+        values = pa.array([r.value for r in records], pa.string()).cast(pa.binary())
+        keys = pa.array([r.key for r in records], pa.string()).cast(pa.binary())
+        headers = [r.headers for r in records]
+        sections = [encode_headers(decode_headers(h or [])) for h in headers] if any(headers) else None
+        timestamps, partitions = _or_open([r.timestamp for r in records]), _or_open([r.partition for r in records])
+    except (ValueError, pa.ArrowException):
+        return None
+    if len(records) != len(lines) or lines.delimiter != b"\n":
+        return None
+    of_headers = None if sections is None else pa.array(sections, pa.binary())
+    return _rows(lines, values, keys=keys, timestamps=timestamps, headers=of_headers, partitions=partitions)
 
 
 def template_parser(template: Template) -> Parser:
@@ -382,9 +428,8 @@ def rows_of(records: Sequence[EnvelopeRecord | TemplateRecord], first_row: int) 
 
 
 def _or_open(numbers: list[int | None]) -> npt.NDArray[np.int64] | None:
-    if all(number is None for number in numbers):
-        return None
-    return np.array([OPEN if number is None else number for number in numbers], np.int64)
+    array = pa.array(numbers, pa.int64())
+    return None if array.null_count == len(numbers) else np.asarray(array.fill_null(OPEN))
 
 
 OPEN = -(1 << 62)

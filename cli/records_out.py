@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +21,15 @@ import pyarrow as pa
 from cli.format_pattern import Formatter, pattern_formatter, timestamp_type
 from cli.options import say
 from cli.text_columns import EMPTY, join_rows, json_strings, numbers, whole
-from core.client.consumer import Watermarks
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
 from core.records.columns import RecordColumns
 from core.records.control_record import control_record_text
 from core.records.envelope import encode_bytes, encode_headers_json
+
+if TYPE_CHECKING:
+    from core.client.consumer import Watermarks
 
 Int64s = npt.NDArray[np.int64]
 

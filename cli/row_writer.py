@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,14 @@ from core.client.admin import Admin
 from core.client.kafka_client import KafkaClient
 from core.client.partitioner import Partitioner
 from core.client.producer import Producer, RecordRefusedError, RecordsToSend
-from core.client.transactional_producer import TopicTransaction, TransactionalProducer
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, ConnectionFailedError, KafkaError, UsageError
 from core.common.time_text import time_text
 from core.records.compression import CompressionType
+
+if TYPE_CHECKING:
+    from core.client.transactional_producer import TransactionalProducer
 
 _PACE_SECONDS = 0.1
 _MOST_RANGES = 8
@@ -132,11 +134,12 @@ class RowWriter:
         }
         if options.transactional_id is None:
             return Producer(client, self._topic, **how)
+        from core.client.transactional_producer import TransactionalProducer
+
         self._transaction = TransactionalProducer(
             client.another, options.transactional_id, timeout_ms=options.transaction_timeout_ms, **how
         )
-        out: TopicTransaction = self._transaction.to(self._topic)
-        return out
+        return self._transaction.to(self._topic)
 
     def _acknowledged(self, partition: int, base_offset: int, count: int) -> None:
         self.report.setdefault(partition, PartitionReport()).add(base_offset, count)

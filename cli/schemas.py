@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cli.record_stream import Chunk
 from cli.records_in import BadLineError, Rows
 from core.client.schema_registry import SchemaError, SchemaRegistry
+
+if TYPE_CHECKING:
+    from cli.record_stream import Chunk
 
 Encode = Callable[[bytes | None], bytes | None]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 from core.records.envelope import encode_bytes
 
 EMPTY = pa.scalar(b"", pa.binary())
+_encode_json = msgspec.json.Encoder().encode  # as `encode_bytes`, of text, in a fifth of the time
 _QUOTE = pa.scalar(b'"', pa.binary())
 
 
@@ -66,17 +68,14 @@ def binaries(values: Iterable[bytes | None]) -> Any:
 def json_strings(array: Any) -> Any:
     """`envelope.encode_bytes` of every element of a pyarrow.BinaryArray, as one.
 
-    By columns where the bytes are UTF-8 and hold no control characters but the common three; one by one else.
+    By columns where the bytes are UTF-8 and nothing has to be escaped.
     """
     try:
         text = pc.cast(array, pa.string())
     except pa.ArrowInvalid:
         return _json_strings_one_by_one(array)
-    for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
-        if pc.any(pc.match_substring(text, plain)).as_py():
-            text = pc.replace_substring(text, plain, escaped)
-    if pc.any(pc.match_substring_regex(text, r"[\x00-\x1f]")).as_py():
-        return _json_strings_one_by_one(array)
+    if pc.any(pc.match_substring_regex(text, r'[\x00-\x1f"\\]')).as_py():
+        return pa.array(list(map(_encode_json, text.to_pylist())), pa.binary())
     quoted = pc.binary_join_element_wise(_QUOTE, pc.cast(text, pa.binary()), _QUOTE, EMPTY)
     return pc.fill_null(quoted, b"null") if quoted.null_count else quoted
 

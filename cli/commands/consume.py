@@ -139,9 +139,8 @@ def consume(
     Example:
       plog consume flights --from 2013-01-15T00:00:00Z --until 2013-01-16T00:00:00Z --format '%o %k %s\\n'
     """
-    from cli.consume_request import Commit, ConsumeRequest
+    from cli.consume_request import Commit, ConsumeRequest, GroupProtocol
     from cli.consume_request import consume as run
-    from cli.group_consume import GroupProtocol
 
     run(
         ConsumeRequest(

@@ -87,7 +87,7 @@ def produce(
     ] = Acks.all,
     batch_size: Annotated[
         int, typer.Option("--batch-size", metavar="BYTES", help="The largest batch, before compression.", min=1)
-    ] = 128 * 1024,
+    ] = 512 * 1024,
     transactional_id: Annotated[
         str | None,
         typer.Option("--transactional-id", metavar="ID", help="All of it is one transaction: it counts whole, or not."),

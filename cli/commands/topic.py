@@ -82,7 +82,7 @@ def list_(
       plog topic list --output json
     """
     from core.client.kafka_client import KafkaClient
-    from core.cluster.topic_description import DirectoryTopics
+    from core.cluster.directory_topics import DirectoryTopics
 
     with open_source(bootstrap_server, data_dir) as source:
         if isinstance(source, KafkaClient):
@@ -113,7 +113,7 @@ def describe(
     """
     from core.client.admin import Admin
     from core.client.kafka_client import KafkaClient
-    from core.cluster.topic_description import DirectoryTopics
+    from core.cluster.directory_topics import DirectoryTopics
 
     with open_source(bootstrap_server, data_dir) as source:
         describe_one = (

@@ -62,54 +62,52 @@ from core.broker.request_log import is_logging_requests, log_request
 from core.broker.request_metrics import RequestMetrics
 from core.common.deferred import Deferred
 from core.common.errors import MalformedMessageError
-from core.protocol.api import (
-    ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
-    ALTER_CONFIGS,
-    API_VERSIONS,
-    CONSUMER_GROUP_DESCRIBE,
-    CONSUMER_GROUP_HEARTBEAT,
-    CREATE_PARTITIONS,
-    CREATE_TOPICS,
-    DELETE_GROUPS,
-    DELETE_RECORDS,
-    DELETE_TOPICS,
-    DESCRIBE_CLUSTER,
-    DESCRIBE_CONFIGS,
-    DESCRIBE_GROUPS,
-    DESCRIBE_LOG_DIRS,
-    DESCRIBE_PRODUCERS,
-    DESCRIBE_QUORUM,
-    DESCRIBE_TOPIC_PARTITIONS,
-    DESCRIBE_TRANSACTIONS,
-    ELECT_LEADERS,
-    END_TXN,
-    FETCH,
-    FIND_COORDINATOR,
-    HEARTBEAT,
-    INCREMENTAL_ALTER_CONFIGS,
-    INIT_PRODUCER_ID,
-    JOIN_GROUP,
-    LEAVE_GROUP,
-    LIST_CONFIG_RESOURCES,
-    LIST_GROUPS,
-    LIST_OFFSETS,
-    LIST_PARTITION_REASSIGNMENTS,
-    LIST_TRANSACTIONS,
-    METADATA,
-    OFFSET_COMMIT,
-    OFFSET_DELETE,
-    OFFSET_FETCH,
-    OFFSET_FOR_LEADER_EPOCH,
-    PRODUCE,
-    SYNC_GROUP,
-    TXN_OFFSET_COMMIT,
-    UPDATE_FEATURES,
-    WRITE_TXN_MARKERS,
-    Api,
-)
+from core.protocol.api import Api
 from core.protocol.frame import Endpoint, read_request_start
 from core.protocol.primitives import Piece
+from core.protocol.schema.add_offsets_to_txn import ADD_OFFSETS_TO_TXN
+from core.protocol.schema.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
+from core.protocol.schema.alter_configs import ALTER_CONFIGS
+from core.protocol.schema.api_versions import API_VERSIONS
+from core.protocol.schema.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
+from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
+from core.protocol.schema.create_partitions import CREATE_PARTITIONS
+from core.protocol.schema.create_topics import CREATE_TOPICS
+from core.protocol.schema.delete_groups import DELETE_GROUPS
+from core.protocol.schema.delete_records import DELETE_RECORDS
+from core.protocol.schema.delete_topics import DELETE_TOPICS
+from core.protocol.schema.describe_cluster import DESCRIBE_CLUSTER
+from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS
+from core.protocol.schema.describe_groups import DESCRIBE_GROUPS
+from core.protocol.schema.describe_log_dirs import DESCRIBE_LOG_DIRS
+from core.protocol.schema.describe_producers import DESCRIBE_PRODUCERS
+from core.protocol.schema.describe_quorum import DESCRIBE_QUORUM
+from core.protocol.schema.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from core.protocol.schema.describe_transactions import DESCRIBE_TRANSACTIONS
+from core.protocol.schema.elect_leaders import ELECT_LEADERS
+from core.protocol.schema.end_txn import END_TXN
+from core.protocol.schema.fetch import FETCH
+from core.protocol.schema.find_coordinator import FIND_COORDINATOR
+from core.protocol.schema.heartbeat import HEARTBEAT
+from core.protocol.schema.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
+from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID
+from core.protocol.schema.join_group import JOIN_GROUP
+from core.protocol.schema.leave_group import LEAVE_GROUP
+from core.protocol.schema.list_config_resources import LIST_CONFIG_RESOURCES
+from core.protocol.schema.list_groups import LIST_GROUPS
+from core.protocol.schema.list_offsets import LIST_OFFSETS
+from core.protocol.schema.list_partition_reassignments import LIST_PARTITION_REASSIGNMENTS
+from core.protocol.schema.list_transactions import LIST_TRANSACTIONS
+from core.protocol.schema.metadata import METADATA
+from core.protocol.schema.offset_commit import OFFSET_COMMIT
+from core.protocol.schema.offset_delete import OFFSET_DELETE
+from core.protocol.schema.offset_fetch import OFFSET_FETCH
+from core.protocol.schema.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
+from core.protocol.schema.produce import PRODUCE
+from core.protocol.schema.sync_group import SYNC_GROUP
+from core.protocol.schema.txn_offset_commit import TXN_OFFSET_COMMIT
+from core.protocol.schema.update_features import UPDATE_FEATURES
+from core.protocol.schema.write_txn_markers import WRITE_TXN_MARKERS
 
 if TYPE_CHECKING:
     from core.broker.broker import Broker

@@ -20,17 +20,16 @@ from core.client.subscription import Subscription
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
-from core.protocol.api import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol, write_consumer_protocol
 from core.protocol.schema.consumer_protocol import (
     AssignedPartitions,
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
-from core.protocol.schema.heartbeat import HeartbeatRequest
-from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from core.protocol.schema.leave_group import LeaveGroupRequest, MemberIdentity
-from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from core.protocol.schema.heartbeat import HEARTBEAT, HeartbeatRequest
+from core.protocol.schema.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from core.protocol.schema.leave_group import LEAVE_GROUP, LeaveGroupRequest, MemberIdentity
+from core.protocol.schema.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
 
 _SESSION_TIMEOUT_MS = 45_000
 _REBALANCE_TIMEOUT_MS = 300_000

@@ -12,10 +12,10 @@ from typing import Any, Protocol, TypeVar
 
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError
-from core.protocol.api import API_VERSIONS, Api
+from core.protocol.api import Api
 from core.protocol.frame import SIZE, decode_response, encode_request
 from core.protocol.message import MAX_VERSION
-from core.protocol.schema.api_versions import ApiVersionsRequest
+from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")

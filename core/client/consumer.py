@@ -13,8 +13,7 @@ from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaE
 from core.common.topic_partition import TopicPartition
 from core.index.transaction_index import AbortedTransaction
 from core.log.aborted_filter import AbortedFilter
-from core.protocol.api import FETCH
-from core.protocol.schema.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from core.records.batches import Batch, iter_whole_batches
 
 _FETCH_BYTES = 50 * 1024 * 1024

@@ -11,8 +11,7 @@ from core.client.client_connection import ClientConnection
 from core.client.kafka_client import RETRIABLE, KafkaClient
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.protocol.api import FIND_COORDINATOR
-from core.protocol.schema.find_coordinator import FindCoordinatorRequest
+from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 
 _FIRST_BATCHED_VERSION = 4
 _RETRY_SECONDS = 0.1

@@ -13,32 +13,25 @@ from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.topic_partition import TopicPartition
-from core.protocol.api import (
-    CONSUMER_GROUP_DESCRIBE,
-    DELETE_GROUPS,
-    DESCRIBE_GROUPS,
-    LIST_GROUPS,
-    OFFSET_COMMIT,
-    OFFSET_DELETE,
-    OFFSET_FETCH,
-)
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol
-from core.protocol.schema.consumer_group_describe import ConsumerGroupDescribeRequest
+from core.protocol.schema.consumer_group_describe import CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest
 from core.protocol.schema.consumer_protocol import ConsumerProtocolAssignment
-from core.protocol.schema.delete_groups import DeleteGroupsRequest
-from core.protocol.schema.describe_groups import DescribeGroupsRequest
-from core.protocol.schema.list_groups import ListGroupsRequest
+from core.protocol.schema.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
+from core.protocol.schema.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
+from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
 from core.protocol.schema.offset_commit import (
+    OFFSET_COMMIT,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from core.protocol.schema.offset_delete import (
+    OFFSET_DELETE,
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from core.protocol.schema.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from core.protocol.schema.offset_fetch import OFFSET_FETCH, OffsetFetchRequest, OffsetFetchRequestGroup
 
 _FIRST_FETCH_VERSION_OF_SEVERAL = 8
 _LAST_VERSION_BY_NAME = 9

@@ -12,8 +12,7 @@ from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
-from core.protocol.api import METADATA
-from core.protocol.schema.metadata import MetadataRequest, MetadataRequestTopic
+from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 
 _RETRY_SECONDS = 0.1
 _LEADER_TIMEOUT_SECONDS = 10.0

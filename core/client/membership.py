@@ -18,8 +18,8 @@ from core.client.subscription import Subscription
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
-from core.protocol.api import CONSUMER_GROUP_HEARTBEAT
 from core.protocol.schema.consumer_group_heartbeat import (
+    CONSUMER_GROUP_HEARTBEAT,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,

@@ -20,9 +20,14 @@ from core.client.kafka_client import RETRIABLE, KafkaClient
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
-from core.protocol.api import INIT_PRODUCER_ID, PRODUCE
-from core.protocol.schema.init_producer_id import InitProducerIdRequest
-from core.protocol.schema.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from core.protocol.schema.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from core.records.column_encoder import encode_columns
 from core.records.compression import CompressionType
 from core.records.record import increment_sequence

@@ -18,18 +18,17 @@ from core.client.kafka_client import RETRIABLE, KafkaClient
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
-from core.protocol.api import (
+from core.protocol.schema.describe_producers import (
     DESCRIBE_PRODUCERS,
-    DESCRIBE_TRANSACTIONS,
-    INIT_PRODUCER_ID,
-    LIST_TRANSACTIONS,
-    WRITE_TXN_MARKERS,
+    DescribeProducersRequest,
+    ProducerState,
+    TopicRequest,
 )
-from core.protocol.schema.describe_producers import DescribeProducersRequest, ProducerState, TopicRequest
-from core.protocol.schema.describe_transactions import DescribeTransactionsRequest
-from core.protocol.schema.init_producer_id import InitProducerIdRequest
-from core.protocol.schema.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from core.protocol.schema.describe_transactions import DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest
+from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from core.protocol.schema.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest, ListTransactionsResponse
 from core.protocol.schema.write_txn_markers import (
+    WRITE_TXN_MARKERS,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

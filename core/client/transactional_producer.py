@@ -23,13 +23,17 @@ from core.client.producer import Producer, ProducerIdentity, RecordsToSend
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError
 from core.common.topic_partition import TopicPartition
-from core.protocol.api import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT
 from core.protocol.message import MAX_VERSION
-from core.protocol.schema.add_offsets_to_txn import AddOffsetsToTxnRequest
-from core.protocol.schema.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from core.protocol.schema.end_txn import EndTxnRequest
-from core.protocol.schema.init_producer_id import InitProducerIdRequest
+from core.protocol.schema.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
+from core.protocol.schema.add_partitions_to_txn import (
+    ADD_PARTITIONS_TO_TXN,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
+from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 from core.protocol.schema.txn_offset_commit import (
+    TXN_OFFSET_COMMIT,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

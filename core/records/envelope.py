@@ -58,7 +58,7 @@ def decode_envelope(line: bytes) -> EnvelopeRecord:
     return EnvelopeRecord(
         _decode_bytes(fields.get("key"), "key"),
         _decode_bytes(fields.get("value"), "value"),
-        _decode_headers(fields.get("headers") or []),
+        decode_headers(fields.get("headers") or []),
         _decode_int(fields.get("timestamp"), "timestamp"),
         _decode_int(fields.get("partition"), "partition"),
     )
@@ -77,7 +77,8 @@ def _decode_bytes(value: Any, name: str) -> bytes | None:  # whatever JSON may h
     raise ValueError(f'{name}: expected a string, null or {{"base64": "..."}}, found {_kind(value)}')
 
 
-def _decode_headers(value: Any) -> Headers:
+def decode_headers(value: Any) -> Headers:
+    """Of what JSON has for them; ValueError where they are none."""
     if not isinstance(value, list):
         raise ValueError(f"headers: expected a list of [name, value] pairs, found {_kind(value)}")
     headers = []

@@ -9,8 +9,12 @@ from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
 from core.common.clock import ManualClock
 from core.log.partition_log import PartitionLog
-from core.protocol.api import DELETE_RECORDS
-from core.protocol.schema.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from core.protocol.schema.delete_records import (
+    DELETE_RECORDS,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from tests.support.broker import Timers, add_topic, ask, fetch, produce
 from tests.support.disk import RecordingFileSystem
 from tests.support.logs import NOW, make_batch, read_all

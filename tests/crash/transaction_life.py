@@ -15,23 +15,19 @@ from core.cluster.partition import READ_COMMITTED, READ_UNCOMMITTED
 from core.common.clock import ManualClock
 from core.common.topic_partition import TopicPartition
 from core.log.partition_reader import PartitionReader
-from core.protocol.api import (
-    ADD_OFFSETS_TO_TXN,
+from core.protocol.api import Api
+from core.protocol.schema.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
+from core.protocol.schema.add_partitions_to_txn import (
     ADD_PARTITIONS_TO_TXN,
-    END_TXN,
-    FIND_COORDINATOR,
-    INIT_PRODUCER_ID,
-    PRODUCE,
-    TXN_OFFSET_COMMIT,
-    Api,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
 )
-from core.protocol.schema.add_offsets_to_txn import AddOffsetsToTxnRequest
-from core.protocol.schema.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from core.protocol.schema.end_txn import EndTxnRequest
-from core.protocol.schema.find_coordinator import FindCoordinatorRequest
-from core.protocol.schema.init_producer_id import InitProducerIdRequest
-from core.protocol.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
+from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from core.protocol.schema.txn_offset_commit import (
+    TXN_OFFSET_COMMIT,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

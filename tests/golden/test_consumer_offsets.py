@@ -17,12 +17,11 @@ from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.coordinator.group_records import read_record
 from core.log.file_records import FileRecords
-from core.protocol.api import LIST_GROUPS, OFFSET_FETCH
 from core.protocol.message_codec import codec
 from core.protocol.message_json import message_to_json
 from core.protocol.schema.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from core.protocol.schema.list_groups import ListGroupsRequest
-from core.protocol.schema.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
+from core.protocol.schema.offset_fetch import OFFSET_FETCH, OffsetFetchRequest, OffsetFetchRequestGroup
 from core.records.record_batch import RecordBatch
 from tests.support.broker import ask, open_broker
 from tests.support.golden import GOLDEN

@@ -23,9 +23,8 @@ from core.coordinator.transaction_state import TransactionMetadata, TransactionS
 from core.log.file_records import FileRecords
 from core.log.log_config import LogConfig, stored_topic_values
 from core.log.log_loader import LogSettings, load_log
-from core.protocol.api import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
-from core.protocol.schema.describe_transactions import DescribeTransactionsRequest
-from core.protocol.schema.list_transactions import ListTransactionsRequest
+from core.protocol.schema.describe_transactions import DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest
+from core.protocol.schema.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest
 from core.records.record import Record
 from core.records.record_batch import ProducerIdAndEpoch, RecordBatch
 from tests.golden.test_kafka_directories import FOR_EVER_MS, content

@@ -15,51 +15,38 @@ from core.client.coordinator import CoordinatorType, find_coordinator, patiently
 from core.client.kafka_client import RETRIABLE, KafkaClient
 from core.common.endpoint import parse_bootstrap
 from core.common.error_code import ErrorCode
-from core.protocol.api import (
-    ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
-    CONSUMER_GROUP_HEARTBEAT,
-    DESCRIBE_PRODUCERS,
-    DESCRIBE_TRANSACTIONS,
-    END_TXN,
-    INIT_PRODUCER_ID,
-    JOIN_GROUP,
-    LIST_TRANSACTIONS,
-    OFFSET_FETCH,
-    PRODUCE,
-    SYNC_GROUP,
-    TXN_OFFSET_COMMIT,
-    UPDATE_FEATURES,
-    WRITE_TXN_MARKERS,
-    Api,
-)
-from core.protocol.schema.add_offsets_to_txn import AddOffsetsToTxnRequest
+from core.protocol.api import Api
+from core.protocol.schema.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
 from core.protocol.schema.add_partitions_to_txn import (
+    ADD_PARTITIONS_TO_TXN,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from core.protocol.schema.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from core.protocol.schema.describe_producers import DescribeProducersRequest, TopicRequest
-from core.protocol.schema.describe_transactions import DescribeTransactionsRequest
-from core.protocol.schema.end_txn import EndTxnRequest
-from core.protocol.schema.init_producer_id import InitProducerIdRequest
-from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from core.protocol.schema.list_transactions import ListTransactionsRequest
+from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
+from core.protocol.schema.describe_producers import DESCRIBE_PRODUCERS, DescribeProducersRequest, TopicRequest
+from core.protocol.schema.describe_transactions import DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest
+from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
+from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from core.protocol.schema.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupRequestProtocol
+from core.protocol.schema.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest
 from core.protocol.schema.offset_fetch import (
+    OFFSET_FETCH,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from core.protocol.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
 from core.protocol.schema.txn_offset_commit import (
+    TXN_OFFSET_COMMIT,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from core.protocol.schema.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from core.protocol.schema.update_features import UPDATE_FEATURES, FeatureUpdateKey, UpdateFeaturesRequest
 from core.protocol.schema.write_txn_markers import (
+    WRITE_TXN_MARKERS,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

@@ -13,11 +13,12 @@ from core.broker.request_dispatcher import PendingAnswer
 from core.cluster.controller import NewTopic
 from core.common.clock import Clock, ManualClock
 from core.log.file_records import FileRegion
-from core.protocol.api import FETCH, PRODUCE, Api
+from core.protocol.api import Api
 from core.protocol.frame import decode_response, encode_request
 from core.protocol.primitives import Piece
-from core.protocol.schema.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, PartitionData
 from core.protocol.schema.produce import (
+    PRODUCE,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 from core.broker.request_context import RequestContext
 from core.cluster.controller import SUPPORTED_FEATURES
 from core.common.error_code import ErrorCode
-from core.protocol.api import API_VERSIONS, PRODUCE, Api
+from core.protocol.api import Api
 from core.protocol.schema.api_versions import (
+    API_VERSIONS,
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from core.protocol.schema.produce import PRODUCE
 
 if TYPE_CHECKING:
     from core.broker.broker import Broker

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import int16, int32, int64, message, string
 
 
@@ -17,3 +18,6 @@ class AddOffsetsToTxnRequest:
 class AddOffsetsToTxnResponse:
     throttle_time_ms: int = int32()
     error_code: int = int16()
+
+
+ADD_OFFSETS_TO_TXN = Api(25, "AddOffsetsToTxn", AddOffsetsToTxnRequest, AddOffsetsToTxnResponse)

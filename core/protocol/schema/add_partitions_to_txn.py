@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, boolean, int16, int32, int64, message, string, struct
 
 
@@ -53,3 +54,6 @@ class AddPartitionsToTxnResponse:
     error_code: int = int16("4+", ignorable=True)
     results_by_transaction: list[AddPartitionsToTxnResult] = array(AddPartitionsToTxnResult, "4+")
     results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult, "0-3")
+
+
+ADD_PARTITIONS_TO_TXN = Api(24, "AddPartitionsToTxn", AddPartitionsToTxnRequest, AddPartitionsToTxnResponse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import API_VERSIONS_KEY, Api
 from core.protocol.message import array, boolean, int16, int32, int64, message, string, struct
 
 
@@ -41,3 +42,6 @@ class ApiVersionsResponse:
     finalized_features_epoch: int = int64("3+", -1, tagged="3+", tag=1, ignorable=True)
     finalized_features: list[FinalizedFeatureKey] = array(FinalizedFeatureKey, "3+", tagged="3+", tag=2, ignorable=True)
     zk_migration_ready: bool = boolean("3+", tagged="3+", tag=3, ignorable=True)
+
+
+API_VERSIONS = Api(API_VERSIONS_KEY, "ApiVersions", ApiVersionsRequest, ApiVersionsResponse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, boolean, int8, int16, int32, message, string, struct, struct_of, uuid
 
 
@@ -55,3 +56,6 @@ class DescribedGroup:
 class ConsumerGroupDescribeResponse:
     throttle_time_ms: int = int32()
     groups: list[DescribedGroup] = array(DescribedGroup)
+
+
+CONSUMER_GROUP_DESCRIBE = Api(69, "ConsumerGroupDescribe", ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, int16, int32, message, string, struct, struct_of, uuid
 
 
@@ -39,3 +40,8 @@ class ConsumerGroupHeartbeatResponse:
     member_epoch: int = int32()
     heartbeat_interval_ms: int = int32()
     assignment: Assignment | None = struct_of(Assignment, null_default=True, nullable="0+")
+
+
+CONSUMER_GROUP_HEARTBEAT = Api(
+    68, "ConsumerGroupHeartbeat", ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, boolean, int8, int16, int32, message, string, struct
 
 
@@ -31,3 +32,6 @@ class DescribeClusterResponse:
     controller_id: int = int32("0+", -1)
     brokers: list[DescribeClusterBroker] = array(DescribeClusterBroker)
     cluster_authorized_operations: int = int32("0+", -2147483648)
+
+
+DESCRIBE_CLUSTER = Api(60, "DescribeCluster", DescribeClusterRequest, DescribeClusterResponse)

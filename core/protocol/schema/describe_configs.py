@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, boolean, int8, int16, int32, message, string, struct
 
 
@@ -51,3 +52,6 @@ class DescribeConfigsResult:
 class DescribeConfigsResponse:
     throttle_time_ms: int = int32()
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult)
+
+
+DESCRIBE_CONFIGS = Api(32, "DescribeConfigs", DescribeConfigsRequest, DescribeConfigsResponse)

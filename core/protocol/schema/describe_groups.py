@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, binary, boolean, int16, int32, message, string, struct
 
 
@@ -37,3 +38,6 @@ class DescribedGroup:
 class DescribeGroupsResponse:
     throttle_time_ms: int = int32("1+", ignorable=True)
     groups: list[DescribedGroup] = array(DescribedGroup)
+
+
+DESCRIBE_GROUPS = Api(15, "DescribeGroups", DescribeGroupsRequest, DescribeGroupsResponse)

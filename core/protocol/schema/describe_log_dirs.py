@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, boolean, int16, int32, int64, message, string, struct
 
 
@@ -45,3 +46,6 @@ class DescribeLogDirsResponse:
     throttle_time_ms: int = int32()
     error_code: int = int16("3+", ignorable=True)
     results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)
+
+
+DESCRIBE_LOG_DIRS = Api(35, "DescribeLogDirs", DescribeLogDirsRequest, DescribeLogDirsResponse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, int16, int32, int64, message, string, struct
 
 
@@ -44,3 +45,6 @@ class TopicResponse:
 class DescribeProducersResponse:
     throttle_time_ms: int = int32()
     topics: list[TopicResponse] = array(TopicResponse)
+
+
+DESCRIBE_PRODUCERS = Api(61, "DescribeProducers", DescribeProducersRequest, DescribeProducersResponse)

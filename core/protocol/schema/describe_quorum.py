@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, int16, int32, int64, message, string, struct, uint16, uuid
 
 
@@ -67,3 +68,6 @@ class DescribeQuorumResponse:
     error_message: str | None = string("2+", nullable="2+", ignorable=True)
     topics: list[DescribedTopic] = array(DescribedTopic)
     nodes: list[Node] = array(Node, "2+")
+
+
+DESCRIBE_QUORUM = Api(55, "DescribeQuorum", DescribeQuorumRequest, DescribeQuorumResponse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, boolean, int16, int32, message, string, struct, struct_of, uuid
 
 
@@ -51,3 +52,8 @@ class DescribeTopicPartitionsResponse:
     throttle_time_ms: int = int32(ignorable=True)
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic)
     next_cursor: Cursor | None = struct_of(Cursor, null_default=True, nullable="0+")
+
+
+DESCRIBE_TOPIC_PARTITIONS = Api(
+    75, "DescribeTopicPartitions", DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
+)

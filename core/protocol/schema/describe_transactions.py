@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, int16, int32, int64, message, string, struct
 
 
@@ -32,3 +33,6 @@ class TransactionState:
 class DescribeTransactionsResponse:
     throttle_time_ms: int = int32()
     transaction_states: list[TransactionState] = array(TransactionState)
+
+
+DESCRIBE_TRANSACTIONS = Api(65, "DescribeTransactions", DescribeTransactionsRequest, DescribeTransactionsResponse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import boolean, int16, int32, int64, message, string
 
 
@@ -19,3 +20,6 @@ class EndTxnResponse:
     error_code: int = int16()
     producer_id: int = int64("5+", -1, ignorable=True)
     producer_epoch: int = int16("5+", -1, ignorable=True)
+
+
+END_TXN = Api(26, "EndTxn", EndTxnRequest, EndTxnResponse)

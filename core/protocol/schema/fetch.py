@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import (
     array,
     int8,
@@ -129,3 +130,6 @@ class FetchResponse:
     session_id: int = int32("7+")
     responses: list[FetchableTopicResponse] = array(FetchableTopicResponse)
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "16+", tagged="16+", tag=0)
+
+
+FETCH = Api(1, "Fetch", FetchRequest, FetchResponse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, int8, int16, int32, message, string, struct
 
 
@@ -31,3 +32,6 @@ class FindCoordinatorResponse:
     host: str = string("0-3")
     port: int = int32("0-3")
     coordinators: list[Coordinator] = array(Coordinator, "4+")
+
+
+FIND_COORDINATOR = Api(10, "FindCoordinator", FindCoordinatorRequest, FindCoordinatorResponse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import int16, int32, message, string
 
 
@@ -17,3 +18,6 @@ class HeartbeatRequest:
 class HeartbeatResponse:
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16()
+
+
+HEARTBEAT = Api(12, "Heartbeat", HeartbeatRequest, HeartbeatResponse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import int16, int32, int64, message, string
 
 
@@ -19,3 +20,6 @@ class InitProducerIdResponse:
     error_code: int = int16()
     producer_id: int = int64("0+", -1)
     producer_epoch: int = int16()
+
+
+INIT_PRODUCER_ID = Api(22, "InitProducerId", InitProducerIdRequest, InitProducerIdResponse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, binary, boolean, int16, int32, message, string, struct
 
 
@@ -41,3 +42,6 @@ class JoinGroupResponse:
     skip_assignment: bool = boolean("9+")
     member_id: str = string()
     members: list[JoinGroupResponseMember] = array(JoinGroupResponseMember)
+
+
+JOIN_GROUP = Api(11, "JoinGroup", JoinGroupRequest, JoinGroupResponse)

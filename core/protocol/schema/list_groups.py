@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, int16, int32, message, string, struct
 
 
@@ -24,3 +25,6 @@ class ListGroupsResponse:
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16()
     groups: list[ListedGroup] = array(ListedGroup)
+
+
+LIST_GROUPS = Api(16, "ListGroups", ListGroupsRequest, ListGroupsResponse)

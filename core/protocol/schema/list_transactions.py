@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, int16, int32, int64, message, string, struct
 
 
@@ -26,3 +27,6 @@ class ListTransactionsResponse:
     error_code: int = int16()
     unknown_state_filters: list[str] = array("string")
     transaction_states: list[TransactionState] = array(TransactionState)
+
+
+LIST_TRANSACTIONS = Api(66, "ListTransactions", ListTransactionsRequest, ListTransactionsResponse)

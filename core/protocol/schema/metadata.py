@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, boolean, int16, int32, message, string, struct, uuid
 
 
@@ -57,3 +58,6 @@ class MetadataResponse:
     topics: list[MetadataResponseTopic] = array(MetadataResponseTopic)
     cluster_authorized_operations: int = int32("8-10", -2147483648)
     error_code: int = int16("13+", ignorable=True)
+
+
+METADATA = Api(3, "Metadata", MetadataRequest, MetadataResponse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, int16, int32, int64, message, record_bytes, string, struct, struct_of, uuid
 from core.protocol.primitives import Records
 
@@ -71,3 +72,6 @@ class ProduceResponse:
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = int32("1+", ignorable=True)
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tagged="10+", tag=0)
+
+
+PRODUCE = Api(0, "Produce", ProduceRequest, ProduceResponse)

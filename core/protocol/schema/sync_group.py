@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, binary, int16, int32, message, string, struct
 
 
@@ -29,3 +30,6 @@ class SyncGroupResponse:
     protocol_type: str | None = string("5+", None, nullable="5+", ignorable=True)
     protocol_name: str | None = string("5+", None, nullable="5+", ignorable=True)
     assignment: bytes = binary()
+
+
+SYNC_GROUP = Api(14, "SyncGroup", SyncGroupRequest, SyncGroupResponse)

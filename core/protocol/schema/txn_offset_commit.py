@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, int16, int32, int64, message, string, struct
 
 
@@ -47,3 +48,6 @@ class TxnOffsetCommitResponseTopic:
 class TxnOffsetCommitResponse:
     throttle_time_ms: int = int32()
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)
+
+
+TXN_OFFSET_COMMIT = Api(28, "TxnOffsetCommit", TxnOffsetCommitRequest, TxnOffsetCommitResponse)

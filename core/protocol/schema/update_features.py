@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, boolean, int8, int16, int32, message, string, struct
 
 
@@ -33,3 +34,6 @@ class UpdateFeaturesResponse:
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
     results: list[UpdatableFeatureResult] = array(UpdatableFeatureResult, "0-1", ignorable=True)
+
+
+UPDATE_FEATURES = Api(57, "UpdateFeatures", UpdateFeaturesRequest, UpdateFeaturesResponse)

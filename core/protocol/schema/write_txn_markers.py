@@ -4,6 +4,7 @@ KIP-1228).
 
 from __future__ import annotations
 
+from core.protocol.api import Api
 from core.protocol.message import array, boolean, int8, int16, int32, int64, message, string, struct
 
 
@@ -49,3 +50,6 @@ class WritableTxnMarkerResult:
 @message(api_key=27, valid="1-2", flexible="1+")
 class WriteTxnMarkersResponse:
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)
+
+
+WRITE_TXN_MARKERS = Api(27, "WriteTxnMarkers", WriteTxnMarkersRequest, WriteTxnMarkersResponse)

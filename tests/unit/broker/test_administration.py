@@ -10,36 +10,30 @@ from core.broker.broker import Broker
 from core.common.config_def import ConfigSource
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
-from core.protocol.api import (
-    CREATE_PARTITIONS,
-    CREATE_TOPICS,
-    DELETE_TOPICS,
-    DESCRIBE_CONFIGS,
-    FIND_COORDINATOR,
-    INCREMENTAL_ALTER_CONFIGS,
-    METADATA,
-)
-from core.protocol.schema.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from core.protocol.schema.create_partitions import CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsTopic
 from core.protocol.schema.create_topics import (
+    CREATE_TOPICS,
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreatableTopicResult,
     CreateTopicsRequest,
 )
-from core.protocol.schema.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
 from core.protocol.schema.describe_configs import (
+    DESCRIBE_CONFIGS,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResult,
 )
-from core.protocol.schema.find_coordinator import FindCoordinatorRequest
+from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from core.protocol.schema.incremental_alter_configs import (
+    INCREMENTAL_ALTER_CONFIGS,
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from core.protocol.schema.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
+from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 from tests.support.broker import add_topic, ask, fetch, open_broker, produce_values, values_of
 
 # --- metadata

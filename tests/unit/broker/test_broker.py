@@ -15,8 +15,7 @@ from core.common.errors import AccessError
 from core.log.checkpoint_file import read_offset_checkpoint
 from core.log.log_segment import LogSegment
 from core.log.meta_properties import read_meta_properties
-from core.protocol.api import LIST_OFFSETS
-from core.protocol.schema.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.support.broker import (
     Background,
     add_topic,

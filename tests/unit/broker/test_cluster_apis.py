@@ -10,32 +10,22 @@ import pytest
 from core.broker.broker import Broker
 from core.cluster.metadata_image import PartitionRegistration
 from core.common.error_code import ErrorCode
-from core.protocol.api import (
-    ALTER_CONFIGS,
-    DESCRIBE_CLUSTER,
-    DESCRIBE_LOG_DIRS,
-    DESCRIBE_PRODUCERS,
-    DESCRIBE_QUORUM,
-    DESCRIBE_TOPIC_PARTITIONS,
-    ELECT_LEADERS,
-    LIST_CONFIG_RESOURCES,
-    LIST_PARTITION_REASSIGNMENTS,
-    OFFSET_FOR_LEADER_EPOCH,
-)
-from core.protocol.schema.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
-from core.protocol.schema.describe_cluster import DescribeClusterRequest
-from core.protocol.schema.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from core.protocol.schema.describe_producers import DescribeProducersRequest, TopicRequest
-from core.protocol.schema.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
-from core.protocol.schema.describe_topic_partitions import DescribeTopicPartitionsRequest
+from core.protocol.schema.alter_configs import ALTER_CONFIGS, AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from core.protocol.schema.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
+from core.protocol.schema.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribableLogDirTopic, DescribeLogDirsRequest
+from core.protocol.schema.describe_producers import DESCRIBE_PRODUCERS, DescribeProducersRequest, TopicRequest
+from core.protocol.schema.describe_quorum import DESCRIBE_QUORUM, DescribeQuorumRequest, PartitionData, TopicData
+from core.protocol.schema.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest
 from core.protocol.schema.describe_topic_partitions import TopicRequest as DescribedTopicRequest
-from core.protocol.schema.elect_leaders import ElectLeadersRequest, TopicPartitions
-from core.protocol.schema.list_config_resources import ListConfigResourcesRequest
+from core.protocol.schema.elect_leaders import ELECT_LEADERS, ElectLeadersRequest, TopicPartitions
+from core.protocol.schema.list_config_resources import LIST_CONFIG_RESOURCES, ListConfigResourcesRequest
 from core.protocol.schema.list_partition_reassignments import (
+    LIST_PARTITION_REASSIGNMENTS,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
 from core.protocol.schema.offset_for_leader_epoch import (
+    OFFSET_FOR_LEADER_EPOCH,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,

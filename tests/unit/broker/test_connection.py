@@ -18,10 +18,11 @@ from core.broker.socket_server import SocketServer
 from core.common.config_def import ConfigResourceType
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
-from core.protocol.api import API_VERSIONS, FETCH, METADATA, PRODUCE
 from core.protocol.frame import decode_response, encode_request
-from core.protocol.schema.api_versions import ApiVersionsRequest
-from core.protocol.schema.metadata import MetadataRequest
+from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
+from core.protocol.schema.fetch import FETCH
+from core.protocol.schema.metadata import METADATA, MetadataRequest
+from core.protocol.schema.produce import PRODUCE
 from tests.support.broker import (
     PRODUCE_BY_NAME,
     AnyApi,

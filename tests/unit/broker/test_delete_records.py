@@ -10,8 +10,12 @@ from core.broker.broker import Broker
 from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
-from core.protocol.api import DELETE_RECORDS
-from core.protocol.schema.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from core.protocol.schema.delete_records import (
+    DELETE_RECORDS,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from tests.support.broker import Timers, add_topic, ask, fetch, open_broker, produce_values, values_of
 from tests.support.logs import NOW
 

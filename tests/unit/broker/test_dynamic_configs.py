@@ -11,26 +11,22 @@ import pytest
 from core.broker.broker import Broker
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
-from core.protocol.api import (
-    ALTER_CONFIGS,
-    CONSUMER_GROUP_HEARTBEAT,
-    DESCRIBE_CONFIGS,
-    INCREMENTAL_ALTER_CONFIGS,
-    LIST_CONFIG_RESOURCES,
-)
 from core.protocol.schema import alter_configs
-from core.protocol.schema.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from core.protocol.schema.alter_configs import ALTER_CONFIGS
+from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
 from core.protocol.schema.describe_configs import (
+    DESCRIBE_CONFIGS,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
 )
 from core.protocol.schema.incremental_alter_configs import (
+    INCREMENTAL_ALTER_CONFIGS,
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from core.protocol.schema.list_config_resources import ListConfigResourcesRequest
+from core.protocol.schema.list_config_resources import LIST_CONFIG_RESOURCES, ListConfigResourcesRequest
 from tests.support.broker import Timers, add_topic, ask, open_broker
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32

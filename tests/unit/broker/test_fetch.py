@@ -8,9 +8,8 @@ from core.broker.broker import Broker
 from core.broker.request_dispatcher import PendingAnswer
 from core.common.error_code import ErrorCode
 from core.log.file_records import FileRegion
-from core.protocol.api import FETCH, LIST_OFFSETS
-from core.protocol.schema.fetch import FetchPartition, FetchTopic
-from core.protocol.schema.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from core.protocol.schema.fetch import FETCH, FetchPartition, FetchTopic
+from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.support.broker import (
     PRODUCE_BY_NAME,
     Timers,

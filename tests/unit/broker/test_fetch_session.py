@@ -12,8 +12,7 @@ from core.broker.request_dispatcher import PendingAnswer
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
-from core.protocol.api import FETCH
-from core.protocol.schema.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from tests.support.broker import (
     PRODUCE_BY_NAME,
     Timers,

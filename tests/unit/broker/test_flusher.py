@@ -14,8 +14,9 @@ from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.filesystem import File, FileSystem
 from core.log.partition_log import PartitionLog
-from core.protocol.api import FETCH, LIST_OFFSETS, PRODUCE
-from core.protocol.schema.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from core.protocol.schema.fetch import FETCH
+from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from core.protocol.schema.produce import PRODUCE
 from tests.support.broker import (
     PRODUCE_BY_NAME,
     Background,

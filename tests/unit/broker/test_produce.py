@@ -9,9 +9,8 @@ from core.broker.broker_config import BrokerConfig
 from core.broker.handlers.produce import UnacknowledgedError
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
-from core.protocol.api import INIT_PRODUCER_ID, PRODUCE
-from core.protocol.schema.init_producer_id import InitProducerIdRequest
-from core.protocol.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from core.records.compression import CompressionType
 from tests.support.broker import (
     PRODUCE_BY_NAME,

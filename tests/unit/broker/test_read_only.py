@@ -15,8 +15,7 @@ from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError
 from core.log.partition_metadata_file import read_partition_metadata
-from core.protocol.api import METADATA
-from core.protocol.schema.metadata import MetadataRequest, MetadataRequestTopic
+from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from tests.support.broker import add_topic, ask, fetch, open_broker, produce, produce_values, values_of
 from tests.support.logs import NOW, fingerprint, make_batch
 

@@ -6,10 +6,10 @@ from core.broker.broker import Broker
 from core.broker.request_dispatcher import MAX_SMALL_REQUEST_BYTES, SERVED_APIS, PendingAnswer
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
-from core.protocol.api import API_VERSIONS, METADATA, PRODUCE
 from core.protocol.frame import encode_request
-from core.protocol.schema.api_versions import ApiVersionsRequest
-from core.protocol.schema.metadata import MetadataRequest
+from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
+from core.protocol.schema.metadata import METADATA, MetadataRequest
+from core.protocol.schema.produce import PRODUCE
 from tests.support.broker import AnyApi, ask, decode, send
 
 EVERY_VERSION = [

@@ -10,8 +10,7 @@ from core.broker.broker import Broker
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.log.log_segment import LogSegment
-from core.protocol.api import DESCRIBE_CONFIGS
-from core.protocol.schema.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from tests.support.broker import Background, add_topic, ask, fetch, open_broker, produce_values, values_of
 from tests.support.logs import NOW
 

@@ -14,49 +14,39 @@ from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
-from core.protocol.api import (
-    ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
-    DESCRIBE_TRANSACTIONS,
-    END_TXN,
-    FIND_COORDINATOR,
-    INIT_PRODUCER_ID,
-    LIST_TRANSACTIONS,
-    OFFSET_COMMIT,
-    OFFSET_FETCH,
-    PRODUCE,
-    TXN_OFFSET_COMMIT,
-    UPDATE_FEATURES,
-    Api,
-)
-from core.protocol.schema.add_offsets_to_txn import AddOffsetsToTxnRequest
+from core.protocol.api import Api
+from core.protocol.schema.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
 from core.protocol.schema.add_partitions_to_txn import (
+    ADD_PARTITIONS_TO_TXN,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from core.protocol.schema.describe_transactions import DescribeTransactionsRequest
-from core.protocol.schema.end_txn import EndTxnRequest
-from core.protocol.schema.find_coordinator import FindCoordinatorRequest
-from core.protocol.schema.init_producer_id import InitProducerIdRequest
-from core.protocol.schema.list_transactions import ListTransactionsRequest
+from core.protocol.schema.describe_transactions import DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest
+from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
+from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from core.protocol.schema.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest
 from core.protocol.schema.offset_commit import (
+    OFFSET_COMMIT,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from core.protocol.schema.offset_fetch import (
+    OFFSET_FETCH,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from core.protocol.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from core.protocol.schema.txn_offset_commit import (
+    TXN_OFFSET_COMMIT,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from core.protocol.schema.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from core.protocol.schema.update_features import UPDATE_FEATURES, FeatureUpdateKey, UpdateFeaturesRequest
 from tests.support.broker import (
     Background,
     Timers,

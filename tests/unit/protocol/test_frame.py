@@ -3,12 +3,11 @@ from __future__ import annotations
 import pytest
 
 from core.common.errors import MalformedMessageError
-from core.protocol.api import API_VERSIONS, FETCH, METADATA, PRODUCE
 from core.protocol.frame import Endpoint, decode_response, encode_request, read_request_start
-from core.protocol.schema.api_versions import ApiVersion, ApiVersionsResponse
-from core.protocol.schema.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from core.protocol.schema.metadata import MetadataRequest, MetadataRequestTopic
-from core.protocol.schema.produce import ProduceRequest
+from core.protocol.schema.api_versions import API_VERSIONS, ApiVersion, ApiVersionsResponse
+from core.protocol.schema.fetch import FETCH, FetchableTopicResponse, FetchResponse, PartitionData
+from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from core.protocol.schema.produce import PRODUCE, ProduceRequest
 
 
 class Region:

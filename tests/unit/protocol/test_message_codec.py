@@ -12,23 +12,19 @@ from kio.serial import entity_reader, entity_writer
 
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
-from core.protocol.api import (
-    API_VERSIONS,
-    CREATE_PARTITIONS,
-    CREATE_TOPICS,
-    DELETE_TOPICS,
-    DESCRIBE_CONFIGS,
-    FETCH,
-    INCREMENTAL_ALTER_CONFIGS,
-    INIT_PRODUCER_ID,
-    LIST_OFFSETS,
-    METADATA,
-    PRODUCE,
-)
 from core.protocol.message import array, int8, int32, message, schema_of, string, struct
 from core.protocol.message_codec import codec
-from core.protocol.schema.fetch import FetchRequest
-from core.protocol.schema.metadata import MetadataRequest
+from core.protocol.schema.api_versions import API_VERSIONS
+from core.protocol.schema.create_partitions import CREATE_PARTITIONS
+from core.protocol.schema.create_topics import CREATE_TOPICS
+from core.protocol.schema.delete_topics import DELETE_TOPICS
+from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS
+from core.protocol.schema.fetch import FETCH, FetchRequest
+from core.protocol.schema.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
+from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID
+from core.protocol.schema.list_offsets import LIST_OFFSETS
+from core.protocol.schema.metadata import METADATA, MetadataRequest
+from core.protocol.schema.produce import PRODUCE
 from tests.support.messages import random_message
 
 APIS = [

@@ -1,0 +1,80 @@
+"""The topics of a data directory, described from its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from core.cluster.metadata_image import NO_LEADER, MetadataImage
+from core.cluster.metadata_log import read_metadata_image
+from core.cluster.topic_description import PartitionDescription, TopicDescription
+from core.common.did_you_mean import did_you_mean
+from core.common.error_code import ErrorCode
+from core.common.errors import CorruptRecordError, KafkaError
+from core.common.topic_partition import TopicPartition
+from core.log.damaged_ranges import read_damaged_ranges
+from core.log.directory_reader import DirectoryReader
+from core.log.partition_metadata_file import read_partition_metadata
+
+
+class DirectoryTopics:
+    """The topics of a data directory, from its metadata log where it has one and from its folders; writes nothing."""
+
+    def __init__(self, reader: DirectoryReader) -> None:
+        self._reader = reader
+        self._image = read_metadata_image(reader.directory) or MetadataImage()
+
+    def names(self) -> list[str]:
+        return sorted(self._image.topics.keys() | self._reader.topics.keys())
+
+    def describe(self, name: str) -> TopicDescription:
+        """KafkaError(UNKNOWN_TOPIC_OR_PARTITION) where there is no such topic."""
+        numbers = self._reader.topics.get(name, [])
+        topic = self._image.topics.get(name)
+        if topic is None and not numbers:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"no topic {name!r} in {self._reader.directory}",
+                hint=did_you_mean(name, self.names()),
+            )
+        topic_id = topic.topic_id if topic else _topic_id(self._reader.partitions[TopicPartition(name, numbers[0])])
+        described = TopicDescription(name, topic_id, dict(self._image.topic_configs(name)))
+        for number in sorted({*numbers, *(topic.partitions if topic else ())}):
+            described.partitions.append(self._describe_partition(TopicPartition(name, number)))
+        return described
+
+    def _describe_partition(self, partition: TopicPartition) -> PartitionDescription:
+        topic = self._image.topics.get(partition.topic)
+        known = topic.partitions.get(partition.partition) if topic else None
+        start = end = size = 0
+        damaged: tuple[str, ...] = ()
+        if partition in self._reader.partitions:
+            log = self._reader.open(partition)
+            start, end = log.start_offset, log.end_offset
+            size = sum(segment.records.size_bytes for segment in log.segments)
+            log.close()
+            damaged = _damaged(log.directory)
+        return PartitionDescription(
+            partition.partition,
+            known.leader if known else NO_LEADER,
+            known.leader_epoch if known else -1,
+            known.replicas if known else (),
+            known.isr if known else (),
+            start,
+            end,
+            size,
+            damaged,
+        )
+
+
+def _damaged(directory: Path) -> tuple[str, ...]:
+    try:
+        return tuple(map(str, read_damaged_ranges(directory)))
+    except CorruptRecordError:
+        return ()
+
+
+def _topic_id(directory: Path) -> bytes:
+    try:
+        return read_partition_metadata(directory) or bytes(16)
+    except CorruptRecordError:
+        return bytes(16)
