@@ -175,11 +175,17 @@ def read_lines(paths: Sequence[Path], delimiter: bytes = b"\n", linger_s: float 
     row = 0
     rest = b""
     for chunk, is_idle, is_end in read_chunks(paths, linger_s):
-        rest += chunk
         if is_end:
             whole, rest = (rest + delimiter if rest else b""), b""
-        else:
-            end = rest.rfind(delimiter, max(len(rest) - len(chunk) - len(delimiter), 0)) + len(delimiter)
+        elif len(delimiter) == 1:
+            end = chunk.rfind(delimiter) + 1
+            if not end:
+                rest += chunk
+                continue
+            whole, rest = b"".join((rest, memoryview(chunk)[:end])), chunk[end:]
+        else:  # it may stand across two chunks
+            rest += chunk
+            end = rest.rfind(delimiter) + len(delimiter)
             if end < len(delimiter):
                 continue
             whole, rest = rest[:end], rest[end:]

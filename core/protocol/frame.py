@@ -33,9 +33,9 @@ def read_request_start(frame: memoryview) -> tuple[int, int, int]:
 def encode_request(api: Api[Req, Any], version: int, correlation_id: int, client_id: str | None, request: Req) -> bytes:
     """A whole frame, size included."""
     header = RequestHeader(api.key, version, correlation_id, client_id)
-    body = codec(RequestHeader, api.request_header_version(version)).encode(header)
-    body += codec(api.request, version).encode(request)
-    return SIZE.pack(len(body)) + body
+    head = codec(RequestHeader, api.request_header_version(version)).encode(header)
+    body = codec(api.request, version).encode(request)
+    return b"".join((SIZE.pack(len(head) + len(body)), head, body))
 
 
 def decode_response(api: Api[Any, Res], version: int, frame: memoryview) -> tuple[int, Res]:

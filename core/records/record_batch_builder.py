@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from core.records.checksum import crc32c
+from core.records.checksum import crc32c_of_parts
 from core.records.compression import CompressionType, compress
 from core.records.record import Headers, Record, encode_record
 from core.records.record_batch import (
@@ -51,7 +51,7 @@ def build_batch(
         | (CONTROL_FLAG if is_control else 0)
         | (DELETE_HORIZON_FLAG if has_delete_horizon else 0)
     )
-    body = _AFTER_CRC.pack(
+    header = _AFTER_CRC.pack(
         attributes,
         count - 1 if last_offset_delta is None else last_offset_delta,
         base_timestamp,
@@ -60,9 +60,13 @@ def build_batch(
         producer_epoch,
         base_sequence,
         count,
-    ) + compress(compression, section, compression_level)
-    length = len(body) + 9  # leader epoch, magic, crc
-    return _BEFORE_ATTRIBUTES.pack(base_offset, length, partition_leader_epoch, _MAGIC, crc32c(body)) + body
+    )
+    records = section if compression is CompressionType.NONE else compress(compression, section, compression_level)
+    length = len(header) + len(records) + 9  # leader epoch, magic, crc
+    crc = crc32c_of_parts((header, records))
+    return b"".join(
+        (_BEFORE_ATTRIBUTES.pack(base_offset, length, partition_leader_epoch, _MAGIC, crc), header, records)
+    )
 
 
 class RecordBatchBuilder:
