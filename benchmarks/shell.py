@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.shell [--lines 1000000] [--rounds 5]
 
-Lines of 200 bytes from a file; in turns, each round on a topic of its own. Lines a second by the clock, CPU seconds of
+Lines of 200 bytes, `cat lines | plog produce` and `plog consume | cat >/dev/null`; in turns, each round on a topic of its own. Lines a second by the clock, CPU seconds of
 the client, its largest resident memory. Embedded, the engine is in the command's own process.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -30,18 +31,26 @@ class Run(NamedTuple):
 
 
 def measure(command: list[str | Path], stdin: Path | None = None) -> Run:
-    """Of one process, which must succeed."""
+    """`cat stdin | command | cat >/dev/null`: of the command, which must succeed."""
     started = time.monotonic()
-    with (stdin or Path(os.devnull)).open("rb") as source:
-        process = subprocess.Popen(command, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        assert process.stdout is not None
-        while os.read(process.stdout.fileno(), 1 << 20):
-            pass
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        process.stdout.close()
+    source = subprocess.Popen(["cat", stdin or os.devnull], stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, stdin=source.stdout, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_ENVIRONMENT
+    )
+    sink = subprocess.Popen(["cat"], stdin=process.stdout, stdout=subprocess.DEVNULL)
+    for pipe in (source.stdout, process.stdout):
+        assert pipe is not None
+        pipe.close()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    sink.wait()
+    source.wait()
     assert process.returncode == 0, command
     return Run(time.monotonic() - started, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+
+
+_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""As users have it: what was compiled once is kept."""
 
 
 def write_lines(path: Path, count: int) -> None:
@@ -145,7 +154,8 @@ def in_turns(number: int, *runs: tuple[str, list[str | Path]]) -> list[tuple[str
 
 def kcat_version() -> str:
     out = subprocess.run(["kcat", "-V"], capture_output=True, check=False).stdout.decode()
-    return next((word for word in out.split() if word[:1].isdigit()), "unknown")
+    found = re.search(r"Version (\S+)", out)
+    return found[1] if found else "unknown"
 
 
 if __name__ == "__main__":

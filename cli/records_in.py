@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cli.input_template import Template, TemplateError, TemplateRecord
+from cli.pipes import widen
 from core.common.errors import PlogError, UsageError
 from core.common.filesystem import access_error
 from core.common.time_text import parse_iso_time
@@ -29,6 +30,8 @@ from core.records.envelope import EnvelopeRecord, decode_envelope, decode_header
 from core.records.record import encode_headers
 
 _CHUNK_BYTES = 1024 * 1024
+_GATHER_SECONDS = 0.005  # for which what comes in pieces is put together
+_QUIET_SECONDS = 0.001  # after which nothing more is coming
 
 
 class BadLineError(PlogError):
@@ -136,37 +139,42 @@ def open_inputs(paths: Sequence[Path]) -> Iterator[tuple[str, BinaryIO]]:
 
 
 def read_chunks(paths: Sequence[Path], linger_s: float = 0.0) -> Iterator[tuple[bytes, bool, bool]]:
-    """What all inputs hold, a megabyte at a time, or less where the input is slow, and nothing more has come for
-    `linger_s`; whether the input has no more just now, and whether this is the end of it. AccessError where it can't
-    be read.
+    """What all inputs hold, a megabyte at a time, or less where the input is slow, and no more has come for `linger_s`;
+    whether the input has no more just now, and whether this is the end of it. AccessError where it can't be read.
     """
     for name, stream in open_inputs(paths):
+        widen(stream)
         while True:
             try:
-                chunk = _read_chunk(stream, linger_s)
+                chunk, is_idle = _read_chunk(stream, linger_s)
             except OSError as error:
                 raise access_error(error, name, "read") from error
             if not chunk:
                 break
-            yield chunk, len(chunk) < _CHUNK_BYTES, False
+            yield chunk, is_idle, False
         yield b"", False, True
 
 
-def _read_chunk(stream: BinaryIO, linger_s: float) -> bytes:
+def _read_chunk(stream: BinaryIO, linger_s: float) -> tuple[bytes, bool]:
+    """What has come, and whether nothing more has."""
     chunk: bytes = stream.read1(_CHUNK_BYTES)  # type: ignore[attr-defined]  # every buffered reader has it
-    if not linger_s or not chunk:
-        return chunk
     parts, size = [chunk], len(chunk)
-    deadline = time.monotonic() + linger_s
-    while (
-        size < _CHUNK_BYTES and (left := deadline - time.monotonic()) > 0 and select.select([stream], [], [], left)[0]
-    ):
-        more: bytes = stream.read1(_CHUNK_BYTES - size)  # type: ignore[attr-defined]
-        if not more:
-            break
-        parts.append(more)
-        size += len(more)
-    return b"".join(parts)
+    deadline = time.monotonic() + max(linger_s, _GATHER_SECONDS)
+    while chunk and size < _CHUNK_BYTES and (left := deadline - time.monotonic()) > 0:
+        if not _has_more(stream, left if linger_s else min(left, _QUIET_SECONDS)):
+            return b"".join(parts), True
+        chunk = stream.read1(_CHUNK_BYTES - size)  # type: ignore[attr-defined]
+        parts.append(chunk)
+        size += len(chunk)
+    return b"".join(parts), bool(chunk) and (linger_s > 0 or not _has_more(stream, 0))
+
+
+def _has_more(stream: BinaryIO, seconds: float) -> bool:
+    """Or has ended; waits so long at most."""
+    try:
+        return bool(select.select([stream], [], [], seconds)[0])
+    except (OSError, ValueError):
+        return True  # what can't be asked does not wait: it is in memory
 
 
 def read_lines(paths: Sequence[Path], delimiter: bytes = b"\n", linger_s: float = 0.0) -> Iterator[Lines]:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from cli.format_pattern import Formatter, pattern_formatter, timestamp_type
 from cli.options import say
+from cli.pipes import widen
 from cli.text_columns import EMPTY, join_rows, json_strings, numbers, whole
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
@@ -67,6 +68,7 @@ def open_sink(format_: str, out: Path | None, watermarks: Mapping[TopicPartition
 
 def _open(out: Path | None) -> BinaryIO:
     if out is None:
+        widen(sys.stdout)
         return sys.stdout.buffer
     try:
         return out.open("wb")

@@ -44,6 +44,10 @@ class Patience:
     """What is made do with, in words."""
 
 
+_Sent = dict[int, dict[str, list[FetchPartition]]]
+"""What each leader, by its node id, was asked for, by topic."""
+
+
 class Watermarks(NamedTuple):
     """Of a partition, as of when it was read last."""
 
@@ -65,8 +69,12 @@ class Consumer:
         patience: Patience | None = None,
         watermarks: dict[TopicPartition, Watermarks] | None = None,
         partition_bytes: int = PARTITION_BYTES,
+        reads_ahead: bool = False,
     ) -> None:
-        """`with_control`: control batches are read too. `watermarks` is kept up to date."""
+        """`with_control`: control batches are read too. `watermarks` is kept up to date. `reads_ahead`: `read` asks for
+        the next ones before it gives what came, so that the client is its own.
+        """
+        self._reads_ahead = reads_ahead
         self._partition_bytes = partition_bytes
         self._client = client
         self._isolation_level = isolation_level
@@ -86,22 +94,41 @@ class Consumer:
         CorruptRecordError for a batch whose checksum is wrong; ConnectionFailedError where patience is at an end.
         """
         positions = {tp: offset for tp, offset in start_offsets.items() if offset < end_offsets[tp]}
-        while positions:
-            got_nothing = True
-            without_more = []
-            for partition, data in self._fetch_patiently(positions):
-                batches, next_offset = self._batches(partition, data, positions[partition])
-                got_nothing = got_nothing and next_offset == positions[partition] and not len(data.records or b"")
-                positions[partition] = next_offset
-                if next_offset >= end_offsets[partition]:
-                    del positions[partition]
-                elif self._end_offset(data) >= end_offsets[partition]:
-                    without_more.append(partition)
-                if batches:
-                    yield partition, batches
-            if got_nothing:
-                for partition in without_more:
-                    del positions[partition]
+        sent: _Sent | ConnectionFailedError | None = None
+        try:
+            while positions:
+                answers = self._receive_patiently(sent or self._try_to_send(positions), positions)
+                sent = None
+                found = list(self._advance(answers, positions, end_offsets))
+                if self._reads_ahead and positions:
+                    sent = self._try_to_send(positions)
+                yield from found
+        finally:
+            if sent is not None:
+                self._client.forget_connections()  # nobody waits for the answer
+
+    def _advance(
+        self,
+        answers: list[tuple[TopicPartition, PartitionData]],
+        positions: dict[TopicPartition, int],
+        end_offsets: Mapping[TopicPartition, int],
+    ) -> Iterator[tuple[TopicPartition, list[Batch]]]:
+        """What the answers hold; moves the positions on, and takes away those that have reached their ends."""
+        got_nothing = True
+        without_more = []
+        for partition, data in answers:
+            batches, next_offset = self._batches(partition, data, positions[partition])
+            got_nothing = got_nothing and next_offset == positions[partition] and not len(data.records or b"")
+            positions[partition] = next_offset
+            if next_offset >= end_offsets[partition]:
+                del positions[partition]
+            elif self._end_offset(data) >= end_offsets[partition]:
+                without_more.append(partition)
+            if batches:
+                yield partition, batches
+        if got_nothing:
+            for partition in without_more:
+                del positions[partition]
 
     def follow(
         self,
@@ -127,23 +154,37 @@ class Consumer:
 
         All answers are there before the first is given: the connections may be used for other requests meanwhile.
         """
-        for partition, data in list(self._fetch_patiently(positions)) if positions else ():
+        for partition, data in self._fetch_patiently(positions) if positions else ():
             start = positions[partition]
             batches, positions[partition] = self._batches(partition, data, start)
             if batches:
                 yield partition, start, batches
 
-    def _fetch_patiently(
-        self, positions: Mapping[TopicPartition, int]
-    ) -> Iterator[tuple[TopicPartition, PartitionData]]:
-        """As `_fetch`; what came, and no more, where a connection breaks."""
+    def _fetch_patiently(self, positions: Mapping[TopicPartition, int]) -> list[tuple[TopicPartition, PartitionData]]:
+        """One round: a request to each leader, all sent before the first answer is read; what came."""
+        return self._receive_patiently(self._try_to_send(positions), positions)
+
+    def _try_to_send(self, positions: Mapping[TopicPartition, int]) -> _Sent | ConnectionFailedError:
         try:
-            yield from self._fetch(positions)
+            return self._send(positions)
+        except ConnectionFailedError as error:
+            return error
+
+    def _receive_patiently(
+        self, sent: _Sent | ConnectionFailedError, positions: Mapping[TopicPartition, int]
+    ) -> list[tuple[TopicPartition, PartitionData]]:
+        """What came; no more, where a connection breaks."""
+        found: list[tuple[TopicPartition, PartitionData]] = []
+        try:
+            if isinstance(sent, ConnectionFailedError):
+                raise sent
+            found.extend(self._receive(sent))
             self._lost_s = None
         except ConnectionFailedError as error:
             self.reconnect(error)
             for topic in {partition.topic for partition in positions}:
                 self._client.forget_topic(topic)
+        return found
 
     def reconnect(self, error: ConnectionFailedError) -> None:
         """The next request makes connections anew, a little later; raises `error` where patience is at an end."""
@@ -156,16 +197,19 @@ class Consumer:
         self._client.forget_connections()
         time.sleep(_RETRY_SECONDS)
 
-    def _fetch(self, positions: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, PartitionData]]:
-        """One round: a request to each leader, all sent before the first answer is read."""
-        by_leader: dict[int, dict[str, list[FetchPartition]]] = {}
+    def _send(self, positions: Mapping[TopicPartition, int]) -> _Sent:
+        """A request to each leader."""
+        by_leader: _Sent = {}
         for partition, offset in positions.items():
             wanted = FetchPartition(partition.partition, fetch_offset=offset, partition_max_bytes=self._partition_bytes)
             leader = self._client.leader_of(partition)
             by_leader.setdefault(leader, {}).setdefault(partition.topic, []).append(wanted)
         for leader, topics in by_leader.items():
             self._client.connection_to(leader).send(FETCH, self._request(topics))
-        for leader, topics in by_leader.items():
+        return by_leader
+
+    def _receive(self, sent: _Sent) -> Iterator[tuple[TopicPartition, PartitionData]]:
+        for leader, topics in sent.items():
             response: FetchResponse = self._client.connection_to(leader).receive()
             if response.error_code:
                 raise KafkaError(ErrorCode.of(response.error_code))

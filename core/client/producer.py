@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from core.client.coordinator import ensure_success, patiently
 from core.client.kafka_client import RETRIABLE, KafkaClient
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
-from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
 from core.protocol.schema.produce import (
     PRODUCE,
     PartitionProduceData,
@@ -140,9 +141,14 @@ class Producer:
             self._initialize()
 
     def _initialize(self) -> None:
-        response = self._client.any_connection().call(INIT_PRODUCER_ID, InitProducerIdRequest(None, 60_000))
-        if response.error_code:
-            raise KafkaError(ErrorCode.of(response.error_code))
+        request = InitProducerIdRequest(None, 60_000)
+
+        def ask() -> InitProducerIdResponse:
+            response = self._client.any_connection().call(INIT_PRODUCER_ID, request)
+            ensure_success(response.error_code, "InitProducerId")
+            return response
+
+        response = patiently(ask)  # a broker that has just started may not have an id to give yet
         self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
 
     # --- in

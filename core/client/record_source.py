@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from core.client.admin import EARLIEST, LATEST, Admin
 from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer, Patience, Watermarks
@@ -23,6 +23,7 @@ Offsets = Mapping[TopicPartition, int]
 FindMore = Callable[[], Offsets]
 
 _GROUP_BATCHES = 256
+_GROUP_BYTES = 4 * 1024 * 1024
 _FOLLOW_SECONDS = 0.2
 
 
@@ -66,13 +67,12 @@ class ClusterSource:
         self._client = client
         self._admin = Admin(client)
         self._isolation_level = READ_COMMITTED if read_committed else READ_UNCOMMITTED
-        self._consumer = Consumer(
-            client,
-            isolation_level=self._isolation_level,
-            with_control=with_control,
-            patience=patience,
-            watermarks=watermarks,
-        )
+        self._how: dict[str, Any] = {
+            "isolation_level": self._isolation_level,
+            "with_control": with_control,
+            "patience": patience,
+            "watermarks": watermarks,
+        }
 
     def topics(self) -> list[str]:
         return sorted(self._client.refresh())
@@ -93,12 +93,16 @@ class ClusterSource:
         return found | (self.ends(missing) if missing else {})
 
     def read(self, starts: Offsets, ends: Offsets) -> Iterator[tuple[TopicPartition, list[Batch]]]:
-        return self._consumer.read(starts, ends)
+        client = self._client.another()  # its answers come while others are asked for
+        try:
+            yield from Consumer(client, reads_ahead=True, **self._how).read(starts, ends)
+        finally:
+            client.close()
 
     def follow(
         self, starts: Offsets, find_more: FindMore = dict
     ) -> Iterator[tuple[TopicPartition, list[Batch]] | None]:
-        return self._consumer.follow(starts, find_more)
+        return Consumer(self._client, **self._how).follow(starts, find_more)
 
 
 class DirectorySource:
@@ -200,6 +204,7 @@ class DirectorySource:
         if self._watermarks is not None:
             self._watermarks[partition] = Watermarks(log.start_offset, log.last_stable_offset, log.end_offset)
         group: list[Batch] = []
+        size = 0
         try:
             for batch in log.read(
                 start,
@@ -209,9 +214,10 @@ class DirectorySource:
                 on_damage=partial(self._pass_over, partition) if self._patience.skips_damage else None,
             ):
                 group.append(batch)
-                if len(group) == _GROUP_BATCHES:
+                size += batch.size_bytes
+                if len(group) == _GROUP_BATCHES or size >= _GROUP_BYTES:
                     yield partition, group
-                    group = []
+                    group, size = [], 0
         except CorruptRecordError:
             if group:
                 yield partition, group
