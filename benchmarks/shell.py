@@ -2,8 +2,9 @@
 
     .venv/bin/python -m benchmarks.shell [--lines 1000000] [--rounds 5]
 
-Lines of 200 bytes, `cat lines | plog produce` and `plog consume | cat >/dev/null`; in turns, each round on a topic of its own. Lines a second by the clock, CPU seconds of
-the client, its largest resident memory. Embedded, the engine is in the command's own process.
+Lines of 200 bytes, `cat lines | plog produce` and `plog consume | cat >/dev/null`, in turns, each round on a topic of
+its own. Lines a second by the clock, CPU seconds of the client, its largest resident memory. Embedded, the engine is in
+the command's own process.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from cli.consume_range import ensure_there, resolve
 from cli.large_values import ClaimCheckRoom, Joiner
-from cli.options import say
+from cli.options import Commit, GroupProtocol, say
 from cli.record_stream import (
     Chunk,
     Chunks,
@@ -43,16 +42,6 @@ if TYPE_CHECKING:
 
 _PATIENCE_SECONDS = 30.0
 _REGEX_SIGN = "^"
-
-
-class GroupProtocol(StrEnum):
-    consumer = "consumer"
-    classic = "classic"
-
-
-class Commit(StrEnum):
-    after = "after"
-    before = "before"
 
 
 @dataclass(frozen=True, slots=True)

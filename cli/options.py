@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,46 @@ import typer
 from core.common.errors import UsageError
 
 DATA_DIR = "PLOG_DATA_DIR"
+
+
+class Acks(StrEnum):
+    none = "0"
+    one = "1"
+    all = "all"
+
+    @property
+    def number(self) -> int:
+        """As Produce has it."""
+        return -1 if self is Acks.all else int(self)
+
+
+class Codec(StrEnum):
+    none = "none"
+    gzip = "gzip"
+    snappy = "snappy"
+    lz4 = "lz4"
+    zstd = "zstd"
+
+
+class InputFormat(StrEnum):
+    lines = "lines"
+    envelope = "envelope"
+    raw = "raw"
+    csv = "csv"
+    length_prefixed = "length-prefixed"
+
+
+class GroupProtocol(StrEnum):
+    consumer = "consumer"
+    classic = "classic"
+
+
+class Commit(StrEnum):
+    """When a group's consumer commits what it prints."""
+
+    after = "after"
+    before = "before"
+
 
 BootstrapServerOption = Annotated[
     str | None,

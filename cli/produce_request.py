@@ -6,16 +6,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cli.input_lines import read_lines
 from cli.input_template import Template
 from cli.large_values import ClaimCheckRoom
-from cli.options import load_function
+from cli.options import InputFormat, load_function
 from cli.records_in import (
     Batch,
     Parser,
@@ -27,7 +27,6 @@ from cli.records_in import (
     parse_headers,
     parse_lines,
     read_by_lengths,
-    read_lines,
     read_raw,
     template_parser,
 )
@@ -36,15 +35,6 @@ from core.client.kafka_client import KafkaClient
 from core.client.partitioner import PARTITIONERS, FunctionPartitions, Partitioner, make_partitioner
 from core.common.errors import UsageError
 from core.records.record import encode_headers, read_headers
-
-
-class InputFormat(StrEnum):
-    lines = "lines"
-    envelope = "envelope"
-    raw = "raw"
-    csv = "csv"
-    length_prefixed = "length-prefixed"
-
 
 _LENGTH_PREFIXED = "%R%s"
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\r": "\r", r"\0": "\0", "\\\\": "\\"}

@@ -1,18 +1,13 @@
-"""Records from stdin or files, read by the megabyte, split into lines or by their lengths, and made into columns."""
+"""Records from input: lines, or what has its length in front, made into columns for the producer."""
 
 from __future__ import annotations
 
 import csv
-import io
 import json
-import re
-import select
-import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,58 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cli.input_lines import BadLineError, Lines, Quiet, open_inputs, read_chunks, split_lines
 from cli.input_template import Template, TemplateError, TemplateRecord
-from cli.pipes import widen
-from core.common.errors import PlogError, UsageError
+from core.common.errors import UsageError
 from core.common.filesystem import access_error
 from core.common.time_text import parse_iso_time
 from core.records.columns import gather
 from core.records.envelope import EnvelopeRecord, decode_envelope, decode_headers
 from core.records.record import encode_headers
-
-_CHUNK_BYTES = 1024 * 1024
-_GATHER_SECONDS = 0.005  # for which what comes in pieces is put together
-_QUIET_SECONDS = 0.001  # after which nothing more is coming
-
-
-class BadLineError(PlogError):
-    """A line that can't be made into a record; `row` counts lines over all inputs, from 0."""
-
-    def __init__(self, row: int, problem: str, *, thing: str = "line") -> None:
-        super().__init__(f"{thing} {row + 1}: {problem}")
-        self.row = row
-        self.problem = problem
-        self.thing = thing
-
-
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """Whole lines without their ends: byte positions in `buffer`. `is_idle`: the input has no more just now."""
-
-    buffer: bytes
-    starts: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.int64]
-    first_row: int
-    is_idle: bool
-    delimiter: bytes = b"\n"
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def __iter__(self) -> Iterator[bytes]:
-        for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
-            yield self.buffer[start : start + length]
-
-    def head(self, count: int) -> Lines:
-        return replace(self, starts=self.starts[:count], lengths=self.lengths[:count])
-
-    @property
-    def text(self) -> memoryview:
-        """As it was read, ends and all."""
-        if not len(self):
-            return memoryview(b"")
-        end = int(self.starts[-1] + self.lengths[-1]) + len(self.delimiter)
-        return memoryview(self.buffer)[int(self.starts[0]) : end]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,104 +71,15 @@ class Batch(NamedTuple):
 
     rows: Rows
     bad: BadLineError | None
-    is_idle: bool
+    quiet: Quiet
     text: memoryview
-
-
-def open_inputs(paths: Sequence[Path]) -> Iterator[tuple[str, BinaryIO]]:
-    """(name, stream) of each file, or of stdin where there is none. AccessError where a file can't be opened."""
-    if not paths:
-        yield "stdin", sys.stdin.buffer
-        return
-    for path in paths:
-        try:
-            stream = path.open("rb", buffering=0)
-        except OSError as error:
-            raise access_error(error, path, "read") from error
-        with stream:
-            yield str(path), io.BufferedReader(stream)
-
-
-def read_chunks(paths: Sequence[Path], linger_s: float = 0.0) -> Iterator[tuple[bytes, bool, bool]]:
-    """What all inputs hold, a megabyte at a time, or less where the input is slow, and no more has come for `linger_s`;
-    whether the input has no more just now, and whether this is the end of it. AccessError where it can't be read.
-    """
-    for name, stream in open_inputs(paths):
-        widen(stream)
-        while True:
-            try:
-                chunk, is_idle = _read_chunk(stream, linger_s)
-            except OSError as error:
-                raise access_error(error, name, "read") from error
-            if not chunk:
-                break
-            yield chunk, is_idle, False
-        yield b"", False, True
-
-
-def _read_chunk(stream: BinaryIO, linger_s: float) -> tuple[bytes, bool]:
-    """What has come, and whether nothing more has."""
-    chunk: bytes = stream.read1(_CHUNK_BYTES)  # type: ignore[attr-defined]  # every buffered reader has it
-    parts, size = [chunk], len(chunk)
-    deadline = time.monotonic() + max(linger_s, _GATHER_SECONDS)
-    while chunk and size < _CHUNK_BYTES and (left := deadline - time.monotonic()) > 0:
-        if not _has_more(stream, left if linger_s else min(left, _QUIET_SECONDS)):
-            return b"".join(parts), True
-        chunk = stream.read1(_CHUNK_BYTES - size)  # type: ignore[attr-defined]
-        parts.append(chunk)
-        size += len(chunk)
-    return b"".join(parts), bool(chunk) and (linger_s > 0 or not _has_more(stream, 0))
-
-
-def _has_more(stream: BinaryIO, seconds: float) -> bool:
-    """Or has ended; waits so long at most."""
-    try:
-        return bool(select.select([stream], [], [], seconds)[0])
-    except (OSError, ValueError):
-        return True  # what can't be asked does not wait: it is in memory
-
-
-def read_lines(paths: Sequence[Path], delimiter: bytes = b"\n", linger_s: float = 0.0) -> Iterator[Lines]:
-    """The lines of all inputs, chunk by chunk. Delimiters are not part of a line; the last line of an input need not
-    have one."""
-    row = 0
-    rest = b""
-    for chunk, is_idle, is_end in read_chunks(paths, linger_s):
-        if is_end:
-            whole, rest = (rest + delimiter if rest else b""), b""
-        elif len(delimiter) == 1:
-            end = chunk.rfind(delimiter) + 1
-            if not end:
-                rest += chunk
-                continue
-            whole, rest = b"".join((rest, memoryview(chunk)[:end])), chunk[end:]
-        else:  # it may stand across two chunks
-            rest += chunk
-            end = rest.rfind(delimiter) + len(delimiter)
-            if end < len(delimiter):
-                continue
-            whole, rest = rest[:end], rest[end:]
-        if whole:
-            lines = _split(whole, row, is_idle=is_idle, delimiter=delimiter)
-            row += len(lines)
-            yield lines
-
-
-def _split(buffer: bytes, first_row: int, *, is_idle: bool, delimiter: bytes = b"\n") -> Lines:
-    """`buffer` ends with the delimiter."""
-    if len(delimiter) == 1:
-        ends = np.flatnonzero(np.frombuffer(buffer, np.uint8) == delimiter[0]).astype(np.int64)
-    else:
-        ends = np.array([match.start() for match in re.finditer(re.escape(delimiter), buffer)], np.int64)
-    starts = np.concatenate((np.zeros(1, np.int64), ends[:-1] + len(delimiter)))
-    return Lines(buffer, starts, ends - starts, first_row, is_idle, delimiter)
 
 
 def read_by_lengths(paths: Sequence[Path], template: Template, linger_s: float = 0.0) -> Iterator[Batch]:
     """Records that say how long they are."""
     rest = b""
     row = 0
-    for chunk, is_idle, is_end in read_chunks(paths, linger_s):
+    for chunk, quiet, is_end in read_chunks(paths, linger_s):
         rest += chunk
         records: list[TemplateRecord] = []
         position = 0
@@ -230,7 +92,7 @@ def read_by_lengths(paths: Sequence[Path], template: Template, linger_s: float =
             bad = BadLineError(row + len(records), str(error), thing="record")
         if is_end and position < len(rest) and bad is None:
             bad = BadLineError(row + len(records), "the input ends in the middle of it", thing="record")
-        yield Batch(rows_of(records, row), bad, is_idle, memoryview(rest)[:position])
+        yield Batch(rows_of(records, row), bad, quiet, memoryview(rest)[:position])
         row += len(records)
         rest = rest[position:]
 
@@ -468,7 +330,7 @@ def csv_parser(key_field: str | None, timestamp_field: str | None) -> Parser:
         if not objects:
             return rows_of([], lines.first_row)
         buffer = b"\n".join(objects) + b"\n"
-        return as_json(_split(buffer, lines.first_row + len(lines) - len(objects), is_idle=lines.is_idle))
+        return as_json(split_lines(buffer, lines.first_row + len(lines) - len(objects), quiet=lines.quiet))
 
     return parse
 
@@ -488,7 +350,7 @@ def read_raw(paths: Sequence[Path]) -> Iterator[Batch]:
         except OSError as error:
             raise access_error(error, name, "read") from error
         rows = Rows(pa.array([value], pa.binary()), None, None, None, None, _numbered(row, 1))
-        yield Batch(rows, None, is_idle=False, text=memoryview(value))
+        yield Batch(rows, None, quiet=Quiet.NOT, text=memoryview(value))
 
 
 def _rows(
@@ -511,11 +373,14 @@ def parse_lines(input_: Iterable[Lines], parser: Parser) -> Iterator[Batch]:
     """The rows of each chunk up to its first bad line."""
     for lines in input_:
         try:
-            yield Batch(parser(lines), None, lines.is_idle, lines.text)
+            yield Batch(_parsed(parser, lines), None, lines.quiet, lines.text)
         except BadLineError as error:
             good = lines.head(error.row - lines.first_row)
-            rows = parser(good) if len(good) else rows_of([], lines.first_row)
-            yield Batch(rows, error, lines.is_idle, good.text)
+            yield Batch(_parsed(parser, good), error, lines.quiet, good.text)
+
+
+def _parsed(parser: Parser, lines: Lines) -> Rows:
+    return parser(lines) if len(lines) else rows_of([], lines.first_row)
 
 
 def parse_headers(options: Sequence[str]) -> bytes | None:

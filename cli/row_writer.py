@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from cli.input_lines import BadLineError, Quiet
 from cli.large_values import slice_values
 from cli.options import say
 from cli.progress import Progress
-from cli.records_in import OPEN, BadLineError, Batch, Rows
+from cli.records_in import OPEN, Batch, Rows
 from core.client.admin import Admin
 from core.client.kafka_client import KafkaClient
 from core.client.partitioner import Partitioner
@@ -72,6 +73,8 @@ class _Out(Protocol):
 
     def send(self, records: RecordsToSend) -> None: ...
 
+    def push(self) -> None: ...
+
     def flush(self) -> None: ...
 
     @property
@@ -89,8 +92,11 @@ class _DryRun:
         self.acknowledged += len(records.rows)
         self._on_acknowledged(records.partition, -1, len(records.rows))
 
-    def flush(self) -> None:
+    def push(self) -> None:
         """Nothing is under way."""
+
+    def flush(self) -> None:
+        """Likewise."""
 
 
 class RowWriter:
@@ -162,8 +168,10 @@ class RowWriter:
                     self._flush()
                     before = self._written_of_it(" before it, none after")
                     raise BadLineError(bad.row, f"{bad.problem}; {before}", thing=bad.thing)
-                if batch.is_idle or tee is not None:
+                if batch.quiet is Quiet.LONG or tee is not None:
                     self._out.flush()
+                elif batch.quiet is Quiet.BRIEF:
+                    self._out.push()
                 if tee is not None:
                     tee(batch.text)
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cli.records_in import BadLineError, Rows
+from cli.input_lines import BadLineError
+from cli.records_in import Rows
 from core.client.schema_registry import SchemaError, SchemaRegistry
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from cli.completion import complete_group, complete_topic
-from cli.options import BootstrapServerOption, DataDirOption, SchemaRegistryOption
+from cli.options import BootstrapServerOption, Commit, DataDirOption, GroupProtocol, SchemaRegistryOption
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -17,16 +17,6 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 class Isolation(StrEnum):
     read_committed = "read_committed"
     read_uncommitted = "read_uncommitted"
-
-
-class Protocol(StrEnum):
-    consumer = "consumer"
-    classic = "classic"
-
-
-class CommitWhen(StrEnum):
-    after = "after"
-    before = "before"
 
 
 @app.command()
@@ -90,11 +80,11 @@ def consume(
         ),
     ] = None,
     commit: Annotated[
-        CommitWhen, typer.Option("--commit", help="After printing (at least once), or before (at most once).")
-    ] = CommitWhen.after,
+        Commit, typer.Option("--commit", help="After printing (at least once), or before (at most once).")
+    ] = Commit.after,
     group_protocol: Annotated[
-        Protocol, typer.Option("--group-protocol", help="consumer is KIP-848's; classic for older brokers.")
-    ] = Protocol.consumer,
+        GroupProtocol, typer.Option("--group-protocol", help="consumer is KIP-848's; classic for older brokers.")
+    ] = GroupProtocol.consumer,
     group_instance_id: Annotated[
         str | None,
         typer.Option("--group-instance-id", metavar="ID", help="A static member: keeps its partitions over a restart."),
@@ -139,7 +129,7 @@ def consume(
     Example:
       plog consume flights --from 2013-01-15T00:00:00Z --until 2013-01-16T00:00:00Z --format '%o %k %s\\n'
     """
-    from cli.consume_request import Commit, ConsumeRequest, GroupProtocol
+    from cli.consume_request import ConsumeRequest
     from cli.consume_request import consume as run
 
     run(
@@ -159,9 +149,9 @@ def consume(
             filter_ or (),
             grep,
             group,
-            GroupProtocol(group_protocol),
+            group_protocol,
             group_instance_id,
-            Commit(commit),
+            commit,
             isolation is Isolation.read_committed,
             print_control_records,
             claim_check,

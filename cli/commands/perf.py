@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import BootstrapServerOption, DataDirOption, say
+from cli.options import Acks, BootstrapServerOption, Codec, DataDirOption, say
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.session import open_client
 from core.common.errors import UsageError
@@ -25,26 +24,10 @@ app = typer.Typer(
 )
 
 
-class Codec(StrEnum):
-    none = "none"
-    gzip = "gzip"
-    snappy = "snappy"
-    lz4 = "lz4"
-    zstd = "zstd"
-
-
-class Acks(StrEnum):
-    none = "0"
-    one = "1"
-    all = "all"
-
-
 TopicArgument = Annotated[str, typer.Argument(help="Which topic; it is made where it is not there.")]
 RecordSizeOption = Annotated[int, typer.Option("--record-size", metavar="BYTES", help="Of a value.", min=1)]
 AcksOption = Annotated[Acks, typer.Option("--acks", help="Whose word is waited for.")]
 HistogramOption = Annotated[bool, typer.Option("--histogram", help="How many records took how long, on stderr.")]
-
-_ACKS = {Acks.none: 0, Acks.one: 1, Acks.all: -1}
 
 
 @app.command()
@@ -95,7 +78,7 @@ def produce(
             lambda on_acknowledged: Producer(
                 client,
                 topic,
-                acks=_ACKS[acks],
+                acks=acks.number,
                 compression=CompressionType.parse(compression),
                 batch_bytes=batch_size,
                 on_acknowledged=on_acknowledged,
@@ -166,7 +149,7 @@ def latency(
         measured = measure_latency(
             client,
             topic,
-            lambda: Producer(client, topic, acks=_ACKS[acks]),
+            lambda: Producer(client, topic, acks=acks.number),
             records=num_records,
             size_bytes=record_size,
         )

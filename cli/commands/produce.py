@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cli.completion import complete_topic
-from cli.options import BootstrapServerOption, DataDirOption, LockTimeoutOption, SchemaRegistryOption
+from cli.options import (
+    Acks,
+    BootstrapServerOption,
+    Codec,
+    DataDirOption,
+    InputFormat,
+    LockTimeoutOption,
+    SchemaRegistryOption,
+)
 from cli.output import OutputFormat, write_rows
 from cli.session import open_client
 from core.common.errors import UsageError
@@ -17,33 +24,11 @@ from core.common.errors import UsageError
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-class Format(StrEnum):
-    lines = "lines"
-    envelope = "envelope"
-    raw = "raw"
-    csv = "csv"
-    length_prefixed = "length-prefixed"
-
-
-class Acks(StrEnum):
-    none = "0"
-    one = "1"
-    all = "all"
-
-
-class Codec(StrEnum):
-    none = "none"
-    gzip = "gzip"
-    snappy = "snappy"
-    lz4 = "lz4"
-    zstd = "zstd"
-
-
 @app.command()
 def produce(
     topic: Annotated[str, typer.Argument(help="Where to.", autocompletion=complete_topic)],
     files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="Instead of stdin.")] = None,
-    format_: Annotated[Format, typer.Option("--format", help="What the input is.")] = Format.lines,
+    format_: Annotated[InputFormat, typer.Option("--format", help="What the input is.")] = InputFormat.lines,
     template: Annotated[
         str | None,
         typer.Option("--template", metavar="PATTERN", help=r"What a record looks like, as of consume: '%k\t%h\t%s\n'."),
@@ -136,7 +121,7 @@ def produce(
     Example:
       zcat sample-data/flights-2013-01.ndjson.gz | plog produce flights --key-field tailnum --timestamp-field time
     """
-    from cli.produce_request import InputFormat, InputOptions
+    from cli.produce_request import InputOptions
     from cli.produce_request import produce as run
     from cli.row_writer import WriterOptions
     from core.records.compression import CompressionType
@@ -145,7 +130,7 @@ def produce(
         claim_check = None
     input_ = InputOptions(
         files or (),
-        InputFormat(format_),
+        format_,
         template,
         delimiter,
         key_separator,
@@ -171,7 +156,7 @@ def produce(
     options = WriterOptions(
         partition,
         partitioner,
-        {Acks.none: 0, Acks.one: 1, Acks.all: -1}[acks],
+        acks.number,
         CompressionType.parse(compression),
         batch_size,
         chunk,

@@ -190,6 +190,12 @@ class Producer:
         self._sequences[partition] = increment_sequence(sequence, count)
         return sequence
 
+    def push(self) -> None:
+        """Sends what is queued, as far as it may be sent now; waits for nothing."""
+        while len(self._in_flight) < MAX_IN_FLIGHT and (chosen := self._next_batches()):
+            for node_id, batches in chosen.items():
+                self._send(node_id, batches)
+
     def flush(self) -> None:
         """Returns when everything sent is acknowledged; RecordRefusedError where something was refused."""
         while self._in_flight or any(self._queues.values()):

@@ -107,6 +107,11 @@ class TransactionalProducer:
             self._producers[topic] = Producer(self._client, topic, transaction=self.identity, **self._options)
         self._producers[topic].send(records)
 
+    def push(self, topic: str) -> None:
+        """As `Producer.push`."""
+        if topic in self._producers:
+            self._producers[topic].push()
+
     def to(self, topic: str) -> TopicTransaction:
         """What `Producer` is for the topic, within the transaction."""
         return TopicTransaction(self, topic)
@@ -174,6 +179,9 @@ class TopicTransaction(NamedTuple):
 
     def send(self, records: RecordsToSend) -> None:
         self.producer.send(self.topic, records)
+
+    def push(self) -> None:
+        self.producer.push(self.topic)
 
     def flush(self) -> None:
         self.producer.prepare()

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.records_in import OPEN, BadLineError, Rows, _split, envelope_parser
+from cli.input_lines import BadLineError, split_lines
+from cli.records_in import OPEN, Rows, envelope_parser
 from cli.records_out import PartitionRows, TextSink, make_formatter
 from cli.text_columns import json_strings
 from core.common.topic_partition import TopicPartition
@@ -36,7 +37,7 @@ def written(records: list[Record], topic: str = "t") -> bytes:
 
 
 def read(lines: bytes) -> Rows:
-    return envelope_parser()(_split(lines, 0, is_idle=False))
+    return envelope_parser()(split_lines(lines, 0))
 
 
 @given(RECORDS)

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli import records_in
+from cli import input_lines
 from cli.format_pattern import pattern_formatter
+from cli.input_lines import BadLineError, read_lines
 from cli.input_template import Template
-from cli.records_in import OPEN, BadLineError, Batch, parse_lines, read_by_lengths, read_lines, template_parser
+from cli.records_in import OPEN, Batch, parse_lines, read_by_lengths, template_parser
 from cli.text_columns import whole
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
@@ -33,7 +34,7 @@ def read(text: bytes, pattern: str, tmp_path: Path, chunk: int = 1 << 20) -> lis
     path = tmp_path / "input"
     path.write_bytes(text)
     template = Template(pattern)
-    with mock.patch.object(records_in, "_CHUNK_BYTES", chunk):
+    with mock.patch.object(input_lines, "_CHUNK_BYTES", chunk):
         if template.is_by_lines:
             batches = list(parse_lines(read_lines([path], template.end), template_parser(template)))
         else:
