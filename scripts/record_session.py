@@ -19,7 +19,7 @@ COMMANDS = """
 plog topic create flights --partitions 2 --set retention.ms=-1
 zcat sample-data/flights-2013-01.ndjson.gz | plog produce flights --key-field tailnum --timestamp-field time
 plog topic describe flights
-plog consume flights --filter 'value.dest == "SFO" and value.dep_delay > 180' --max-messages 3 --format '%d{strftime[%F %T]} %k %o\\n'
+plog consume flights --filter 'value.dest == "SFO" and value.dep_delay > 180' --format '%d{strftime[%F]} %k %o\\n'
 plog consume flights --group etl --max-messages 20000 | wc -l
 plog group describe etl
 plog verify sample-data/damaged | head -12

@@ -89,20 +89,27 @@ def _encode_fields(
     body_numbers = zigzag(bodies)
     body_widths = varint_widths(body_numbers)
     before_key_ends = np.zeros(count + 1, np.int64)
-    np.cumsum(body_widths + 1 + sum(widths[:3]), out=before_key_ends[1:])
+    in_front = widths[:3] if keys is not None else widths  # without keys the value's length stands there too
+    np.cumsum(body_widths + 1 + sum(in_front), out=before_key_ends[1:])
     before_key = np.zeros(int(before_key_ends[-1]), np.uint8)
     position = write_varints(before_key, before_key_ends[:-1], body_numbers)
     position = write_varints(before_key, position + 1, numbers[0])
     position = write_varints(before_key, position, numbers[1])
-    write_varints(before_key, position, numbers[2])
-    before_value_ends = np.zeros(count + 1, np.int64)
-    np.cumsum(widths[3], out=before_value_ends[1:])
-    before_value = np.zeros(int(before_value_ends[-1]), np.uint8)
-    write_varints(before_value, before_value_ends[:-1], numbers[3])
-    parts = [_binary_array(before_key, before_key_ends)]
-    if keys is not None:
-        parts.append(keys)
-    parts += (_binary_array(before_value, before_value_ends), values)
+    position = write_varints(before_key, position, numbers[2])
+    if keys is None:
+        write_varints(before_key, position, numbers[3])
+        parts = [_binary_array(before_key, before_key_ends), values]
+    else:
+        before_value_ends = np.zeros(count + 1, np.int64)
+        np.cumsum(widths[3], out=before_value_ends[1:])
+        before_value = np.zeros(int(before_value_ends[-1]), np.uint8)
+        write_varints(before_value, before_value_ends[:-1], numbers[3])
+        parts = [
+            _binary_array(before_key, before_key_ends),
+            keys,
+            _binary_array(before_value, before_value_ends),
+            values,
+        ]
     parts.append(pa.scalar(b"\x00", pa.binary()) if headers is None else headers)
     joined = pc.binary_join_element_wise(
         *parts, pa.scalar(b"", pa.binary()), null_handling="replace", null_replacement=b""
