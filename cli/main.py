@@ -148,6 +148,11 @@ def run(args: list[str] | None = None) -> int:
     except BrokenPipeError:
         _stop_writing()
         return 0
+    except SystemExit as error:
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+        _stop_writing()  # which typer made an exit of
+        return 0
     except Exception as error:  # noqa: BLE001 - the door of the command line
         return _tell_our_bug(error)
 

@@ -23,6 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from core.common.errors import UsageError
+
 Int64s = npt.NDArray[np.int64]
 
 _SEED = 0x9747B28C
@@ -245,8 +247,15 @@ class FunctionPartitions:
         self._partitions = partitions
 
     def assign(self, keys: Any, values: Any) -> Int64s:
-        """Whatever the function gives, which may be no partition; what it raises."""
+        """Whatever number the function gives, which may be no partition. UsageError where it gives none, or raises."""
         texts = values.to_pylist()
         of_keys = [None] * len(texts) if keys is None else keys.to_pylist()
-        found = [self._function(key, value, self._partitions) for key, value in zip(of_keys, texts, strict=True)]
+        found = [self._ask(key, value) for key, value in zip(of_keys, texts, strict=True)]
         return np.array(found, np.int64)
+
+    def _ask(self, key: bytes | None, value: bytes | None) -> int:
+        try:
+            return int(self._function(key, value, self._partitions))
+        except Exception as error:
+            name = getattr(self._function, "__name__", "the partitioner")
+            raise UsageError(f"{name} of key {key!r:.80}: {type(error).__name__}: {error}") from error

@@ -228,10 +228,10 @@ def test_consume_piped_into_produce_on_one_directory(tmp_path: Path) -> None:
 
 def test_a_reader_that_goes_away(ten: list[str]) -> None:
     """SIGPIPE is quiet."""
+    ok("produce", "t", *ten, stdin=b"more than a pipe holds\n" * 100_000)
     command = f"{PLOG} consume t {' '.join(ten)} | head -n 1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
-    assert done.stdout == b"0\n"
-    assert done.stderr == b""
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"0\n", b"")
 
 
 def test_follow_prints_what_comes_until_it_is_stopped(ten: list[str]) -> None:

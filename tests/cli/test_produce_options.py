@@ -100,6 +100,10 @@ def test_a_partitioner_of_ones_own(where: list[str], tmp_path: Path) -> None:
     bad = run_plog(*command, stdin=b"b\ntoo long\n", cwd=tmp_path)
     assert bad.returncode == 1
     assert b"line 2: partition 8, topic t has partitions 0 to 3; 1 record written to t before it" in bad.stderr
+    (tmp_path / "mine.py").write_text("def raises(key, value, partitions):\n    return key[0]\n")
+    raises = run_plog("produce", "t", "--partitioner", "mine:raises", *where, stdin=b"a\n", cwd=tmp_path)
+    assert raises.returncode == 2
+    assert b"raises of key None: TypeError: 'NoneType' object is not subscriptable" in raises.stderr
     none = call_plog("produce", "t", "--partitioner", "mine:nothing", *where, stdin=b"a\n")
     assert none.returncode == 2
 
