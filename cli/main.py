@@ -35,7 +35,7 @@ COMMANDS = {
     "stats": ("cli.commands.stats", "What a log is made of: sizes, codecs, keys, producers."),
     "gaps": ("cli.commands.gaps", "Account for every offset without a record."),
     "trace": ("cli.commands.trace", "One record's life: batch, transaction, readers, fate."),
-    "help": ("cli.commands.help", "Explain a word, such as offset or transaction, or a command in full."),
+    "help": ("cli.commands.help", "Explain a word, such as offset, or a command in full."),
     "perf": ("cli.commands.perf", "Measure how fast a topic is written and read."),
     "spark-replay": ("cli.commands.spark_replay", "Replay offsets of topics with Spark, exactly once."),
 }

@@ -89,7 +89,8 @@ class GroupConsumer:
             if found and self._commits_first and not self._is_committed_first():
                 self._positions = before
                 continue
-            self._done |= {fetched.partition: fetched.start_offset for fetched in found}  # until they are made use of
+            if self._commits_first:  # a stop in the middle puts back what was not made use of
+                self._done |= {fetched.partition: fetched.start_offset for fetched in found}
             yield from found
             with_records = {fetched.partition for fetched in found}
             for partition, offset in self._positions.items():

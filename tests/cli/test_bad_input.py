@@ -281,6 +281,6 @@ def test_inspecting_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_usage() -> None:
-    assert "No such command 'frobnicate'" in refused("frobnicate", code=2)
+    assert "no such command 'frobnicate'" in refused("frobnicate", code=2)
     assert "hint: plog consume --help" in refused("consume", code=2)
     assert "hint: plog produce --help" in refused("produce", "t", "--acks", "2", code=2)

@@ -15,6 +15,7 @@ from tests.support.server import PLOG, Server, run_plog
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBCOMMANDS = {
+    "perf": ["produce", "consume", "latency"],
     "topic": ["create", "list", "describe", "alter", "delete-records", "delete"],
     "config": ["list", "describe", "alter"],
     "group": ["list", "describe", "reset-offsets", "delete", "delete-offsets"],
@@ -46,7 +47,7 @@ def test_help_has_an_example_of_the_command(command: list[str]) -> None:
     assert " ".join(["plog", *command]) in example_of(command)
 
 
-@pytest.mark.parametrize("command", [[], ["topic"], ["group"], ["config"], ["transaction"]])
+@pytest.mark.parametrize("command", [[], ["topic"], ["group"], ["perf"], ["config"], ["transaction"]])
 def test_a_group_without_a_command_shows_its_help(command: list[str]) -> None:
     done = run_plog(*command)
     assert done.returncode == 2

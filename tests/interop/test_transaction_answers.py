@@ -283,7 +283,7 @@ class Asked:
                  p.current_txn_start_offset)
                 for p in partition.active_producers
             ]  # fmt: skip
-            self.said.append(("producers", partition.error_code, found))
+            self.said.append(("producers", partition.error_code, sorted(found)))  # Kafka keeps them in a hash map
 
     def set_feature(self, name: str, level: int, version: int = 2, *, upgrade_type: int = 1) -> None:
         update = FeatureUpdateKey(name, level, upgrade_type=upgrade_type)
