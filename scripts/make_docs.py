@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-os.environ.update(NO_COLOR="1", COLUMNS="120")
+os.environ.update(NO_COLOR="1", COLUMNS="120", PLOG_CONFIG=os.devnull)
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))

@@ -35,7 +35,7 @@ def main() -> None:
         (folder / "sample-data").symlink_to(ROOT / "sample-data")
         environment = {
             **os.environ, "PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}", "PLOG_DATA_DIR": "data",
-            "NO_COLOR": "1",
+            "NO_COLOR": "1", "PLOG_CONFIG": os.devnull,
         }  # fmt: skip
         for command in COMMANDS.split("\n"):
             console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from tests.support.server import Server
 settings.register_profile("plog", deadline=None)
 settings.register_profile("torture", deadline=None, max_examples=5000)  # what scripts/torture asks for
 settings.load_profile("plog")
+
+for _name in ("PLOG_DATA_DIR", "PLOG_PROFILE", "SCHEMA_REGISTRY_URL"):
+    os.environ.pop(_name, None)
+os.environ["PLOG_CONFIG"] = os.devnull  # nobody's own defaults
 
 
 @pytest.fixture
