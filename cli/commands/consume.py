@@ -42,6 +42,9 @@ def consume(
             help="OFFSET, -N (the last N), beginning, end, TIME; 0=WHERE,1=WHERE.",
         ),
     ] = "beginning",
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="As --from beginning, which is what it does unless told otherwise.")
+    ] = False,
     until: Annotated[
         str, typer.Option("--until", metavar="WHERE", help="OFFSET, end (as of the start), or TIME; not included.")
     ] = "end",
@@ -137,7 +140,7 @@ def consume(
             topics,
             regex,
             partition or (),
-            from_,
+            "beginning" if from_beginning else from_,
             until,
             as_of,
             latest_per_key or as_of is not None,

@@ -62,6 +62,10 @@ def test_topics_by_pattern(where: list[str], options: list[str]) -> None:
     assert b"no topic matches" in none.stderr
 
 
+def test_kafkas_word_for_the_beginning(where: list[str]) -> None:
+    assert ok("consume", "b", "--from", "end", "--from-beginning", *where) == b"one\ntwo\n"
+
+
 def test_filters(where: list[str]) -> None:
     both = ok("consume", "a", "--filter", "value.even == true and partition > 0", "--filter", 'key == "k1"', *where)
     everything = [json.loads(e) for e in ok("consume", "a", "--format", "envelope", *where).splitlines()]
