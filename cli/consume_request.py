@@ -97,13 +97,17 @@ class ConsumeRequest:
                 "--group has neither --partition nor --until: the group says what is read",
             ),
             (
-                self.group is None and self.group_instance_id is not None,
-                "--group-instance-id goes with --group",
+                self.group is None and (self.group_instance_id is not None or self.commit is Commit.before),
+                "--group-instance-id and --commit go with --group",
+            ),
+            (
+                self.group is not None and "=" in self.from_,
+                "--group begins in one place on all partitions, whoever reads them: --from WHERE, without a partition",
             ),
             (self.is_per_partition and self.max_messages is None, "--per-partition goes with --max-messages"),
             (
-                self.is_per_partition and (self.merge or self.group is not None),
-                "--per-partition does not go with --merge or --group",
+                self.is_per_partition and (self.merge or self.follow or self.group is not None),
+                "--per-partition does not go with --merge, --follow or --group",
             ),
             (
                 self.idle_timeout_ms is not None and not self.follow and self.group is None,

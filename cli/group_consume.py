@@ -52,18 +52,18 @@ def open_group(
         commits_first=commits_first,
         watermarks=watermarks,
     )
+    is_reachable = True
     try:
         yield consumer
     except ConnectionFailedError:
-        raise  # there is nobody to tell
+        is_reachable = False  # there is nobody to tell
+        raise
     except KeyboardInterrupt:
         client.forget_connections()  # an answer may be under way
-        consumer.close()
         raise
-    except BaseException:
-        consumer.close()
-        raise
-    consumer.close()
+    finally:
+        if is_reachable:
+            consumer.close()
 
 
 def _sole_member(client: KafkaClient, group: str, subscription: Subscription) -> SoleMember:

@@ -3,6 +3,7 @@ they are sent."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ from core.common.errors import UsageError
 from core.records.record import encode_headers, read_headers
 
 _LENGTH_PREFIXED = "%R%s"
-_ESCAPES = {r"\n": "\n", r"\t": "\t", r"\r": "\r", r"\0": "\0", "\\\\": "\\"}
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 Prepare = Callable[[Rows], Rows]
 
@@ -146,9 +147,7 @@ _WITH_FIELDS = (InputFormat.lines, InputFormat.csv)
 
 def unescape(text: str) -> str:
     r"""`\n \t \r \0 \\` in what an option gives."""
-    for escape, character in _ESCAPES.items():
-        text = text.replace(escape, character)
-    return text
+    return re.sub(r"\\([ntr0\\])", lambda match: _ESCAPES[match[1]], text)
 
 
 def _null_where(array: Any, text: str | None) -> Any:  # pyarrow.BinaryArray, or None

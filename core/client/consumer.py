@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from core.client.kafka_client import RETRIABLE, KafkaClient
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError
+from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.index.transaction_index import AbortedTransaction
 from core.log.aborted_filter import AbortedFilter
@@ -99,10 +99,17 @@ class Consumer:
             while positions:
                 answers = self._receive_patiently(sent or self._try_to_send(positions), positions)
                 sent = None
-                found = list(self._advance(answers, positions, end_offsets))
-                if self._reads_ahead and positions:
+                found: list[tuple[TopicPartition, list[Batch]]] = []
+                failure: PlogError | None = None
+                try:
+                    found.extend(self._advance(answers, positions, end_offsets))
+                except PlogError as error:
+                    failure = error  # what came before it is given first
+                if self._reads_ahead and positions and failure is None:
                     sent = self._try_to_send(positions)
                 yield from found
+                if failure is not None:
+                    raise failure
         finally:
             if sent is not None:
                 self._client.forget_connections()  # nobody waits for the answer
@@ -218,9 +225,7 @@ class Consumer:
             for topic in response.responses:
                 name = names[topic.topic_id] if uses_ids else topic.topic
                 for data in topic.partitions:
-                    partition = TopicPartition(name, data.partition_index)
-                    if self._is_usable(partition, data):
-                        yield partition, data
+                    yield TopicPartition(name, data.partition_index), data
 
     def _request(self, topics: dict[str, list[FetchPartition]]) -> FetchRequest:
         wanted = [FetchTopic(name, self._client.topic(name).topic_id, parts) for name, parts in topics.items()]
@@ -234,14 +239,14 @@ class Consumer:
             topics=wanted,
         )
 
-    def _is_usable(self, partition: TopicPartition, data: PartitionData) -> bool:
-        """False where it must be asked again; KafkaError where that would not help."""
-        if not data.error_code or (data.error_code == ErrorCode.CORRUPT_MESSAGE and self._patience.skips_damage):
-            return True
-        code = ErrorCode.of(data.error_code)
+    def _without_records(self, partition: TopicPartition, code: ErrorCode, position: int) -> int:
+        """The offset to go on from where there was an error; KafkaError where asking again would not help."""
         if code in RETRIABLE:
             self._client.forget_topic(partition.topic)
-            return False
+            return position
+        if code is ErrorCode.CORRUPT_MESSAGE and self._patience.skips_damage:
+            self._patience.tell(f"{partition}: offset {position} is damaged, and passed over")
+            return position + 1
         raise KafkaError(code, f"could not read {partition}: {code.text}")
 
     def _end_offset(self, data: PartitionData) -> int:
@@ -249,14 +254,16 @@ class Consumer:
         return data.last_stable_offset if self._isolation_level == READ_COMMITTED else data.high_watermark
 
     def _batches(self, partition: TopicPartition, data: PartitionData, position: int) -> tuple[list[Batch], int]:
-        """The batches that a reader gets, and the offset to go on from."""
+        """The batches that a reader gets, and the offset to go on from: that of a damaged one, where it is behind them.
+
+        KafkaError; CorruptRecordError where the first is damaged.
+        """
+        if data.error_code:
+            return [], self._without_records(partition, ErrorCode.of(data.error_code), position)
         if self._watermarks is not None:
             self._watermarks[partition] = Watermarks(
                 data.log_start_offset, data.last_stable_offset, data.high_watermark
             )
-        if data.error_code:
-            self._patience.tell(f"{partition}: offset {position} is damaged, and passed over")
-            return [], position + 1
         aborted = [AbortedTransaction(a.producer_id, a.first_offset, -1, -1) for a in data.aborted_transactions or ()]
         hidden = AbortedFilter(sorted(aborted, key=lambda a: a.first_offset))
         records = data.records
@@ -268,6 +275,8 @@ class Consumer:
             try:
                 batch.ensure_valid()
             except CorruptRecordError as error:
+                if batches:
+                    return batches, position
                 if not self._patience.skips_damage:
                     raise CorruptRecordError(f"{error.cause} of {partition}", offset=error.offset) from None
                 is_plausible = position < batch.next_offset <= position + _MOST_OFFSETS

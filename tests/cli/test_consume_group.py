@@ -147,6 +147,7 @@ def test_static_members_keep_their_partitions(server: Server, tmp_path: Path, pr
     wait_until(server, [2, 2])
     before = sorted(members_of(server))
     assert members[1].stop() == 130
+    assert sorted(members_of(server)) == before, "it is awaited"
     again = Member(server, tmp_path / "again", *options, "b")
     wait_for("two members", lambda: sorted(members_of(server)) == before)
     produce(["--bootstrap-server", server.address], [b"new"] * 8)

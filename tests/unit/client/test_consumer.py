@@ -100,6 +100,15 @@ def test_a_batch_that_went_bad_on_the_disk(broker: Broker) -> None:
         list(batches)
 
 
+@pytest.mark.parametrize("reads_ahead", [False, True])
+def test_what_came_with_an_error_is_given_before_it(broker: Broker, reads_ahead: bool) -> None:
+    produce_values(broker, b"a", b"b")
+    reader = consumer(broker, reads_ahead=reads_ahead).read({A: 0, B: 999}, {A: 2, B: 2000})
+    assert next(reader)[0] == A
+    with pytest.raises(KafkaError, match="could not read t-1"):
+        next(reader)
+
+
 def test_a_topic_that_was_made_anew_in_between(broker: Broker) -> None:
     """Its id is another one; the client looks again."""
     produce_values(broker, b"old")
