@@ -106,7 +106,7 @@ class Asked:
         self.said.append(("init", answer.error_code, self.id_of(answer.producer_id), answer.producer_epoch))
 
     def init_idempotent(self) -> None:
-        answer = self.connection.call(INIT_PRODUCER_ID, InitProducerIdRequest(None, 60_000))
+        answer = self.call(INIT_PRODUCER_ID, InitProducerIdRequest(None, 60_000), 5, lambda a: a.error_code)
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         self.said.append(("init", answer.error_code, self.id_of(answer.producer_id), answer.producer_epoch))
 
