@@ -31,9 +31,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cli.text_columns import EMPTY, binaries, each, ends_of, join_rows, json_strings, numbers, packed, repeat
+from cli.text_columns import EMPTY, binaries, each, join_rows, json_strings, numbers, packed, repeat
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
+from core.records.byte_strings import ends_of
 from core.records.columns import HeaderColumns, RecordColumns
 
 if TYPE_CHECKING:

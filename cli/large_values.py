@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from core.common.errors import PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition
+from core.records.byte_strings import sizes_of
 from core.records.record import encode_headers, read_headers
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class ClaimCheckRoom:
 
     def leave(self, rows: Rows) -> Rows:
         """The rows with references. AccessError where a value can't be kept."""
-        is_large = np.asarray(pc.fill_null(pc.binary_length(rows.values), 0)) > self._above
+        is_large = sizes_of(rows.values) > self._above
         if not is_large.any():
             return rows
         values = rows.values.to_pylist()
@@ -146,7 +147,7 @@ def rows_with_header(columns: RecordColumns, name: bytes) -> dict[int, bytes]:
 
 def slice_values(rows: Rows, size: int) -> Rows:
     """The rows, of which those with larger values became several. Line numbers stay those of the input."""
-    lengths = np.asarray(pc.fill_null(pc.binary_length(rows.values), 0)).astype(np.int64)
+    lengths = sizes_of(rows.values)
     if not (lengths > size).any():
         return rows
     counts = np.maximum(-(-lengths // size), 1)

@@ -11,11 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cli.input_lines import read_lines
-from cli.input_template import Template
-from cli.large_values import ClaimCheckRoom
 from cli.options import InputFormat, load_function
 from cli.records_in import (
     Batch,
@@ -27,9 +24,7 @@ from cli.records_in import (
     lines_parser,
     parse_headers,
     parse_lines,
-    read_by_lengths,
     read_raw,
-    template_parser,
 )
 from cli.row_writer import RowWriter, WriterOptions
 from core.client.kafka_client import KafkaClient
@@ -99,19 +94,16 @@ class InputOptions:
         linger_s = self.linger_ms / 1000
         if self.format is InputFormat.raw:
             return read_raw(self.files)
-        template = Template(self.template) if self.template is not None else None
-        if self.format is InputFormat.length_prefixed:
-            template = Template(_LENGTH_PREFIXED)
-        if template is not None and not template.is_by_lines:
-            return read_by_lengths(self.files, template, linger_s)
-        delimiter = unescape(self.delimiter).encode() if self.delimiter is not None else b"\n"
+        template = _LENGTH_PREFIXED if self.format is InputFormat.length_prefixed else self.template
         if template is not None:
-            delimiter = template.end
-        return parse_lines(read_lines(self.files, delimiter, linger_s), self._parser(template))
+            from cli.input_template import Template
+            from cli.template_reader import read_by_template
 
-    def _parser(self, template: Template | None) -> Parser:
-        if template is not None:
-            return template_parser(template)
+            return read_by_template(self.files, Template(template), linger_s)
+        delimiter = unescape(self.delimiter).encode() if self.delimiter is not None else b"\n"
+        return parse_lines(read_lines(self.files, delimiter, linger_s), self._parser())
+
+    def _parser(self) -> Parser:
         if self.format is InputFormat.envelope:
             return envelope_parser()
         if self.format is InputFormat.csv:
@@ -133,6 +125,8 @@ class InputOptions:
         if section is not None:
             steps.append(lambda rows: _with_headers(rows, section))
         if self.claim_check is not None:
+            from cli.large_values import ClaimCheckRoom
+
             steps.append(ClaimCheckRoom(self.claim_check, self.claim_check_above).leave)
         return steps
 
@@ -153,6 +147,8 @@ def unescape(text: str) -> str:
 def _null_where(array: Any, text: str | None) -> Any:  # pyarrow.BinaryArray, or None
     if array is None or text is None:
         return array
+    import pyarrow.compute as pc
+
     is_null = pc.equal(array, pa.scalar(unescape(text).encode(), pa.binary()))
     return pc.if_else(is_null, pa.scalar(None, pa.binary()), array)
 

@@ -7,22 +7,23 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from cli.input_lines import BadLineError, Lines, Quiet, open_inputs, read_chunks, split_lines
-from cli.input_template import Template, TemplateError, TemplateRecord
+from cli.input_lines import BadLineError, Lines, Quiet, open_inputs, split_lines
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
 from core.common.time_text import parse_iso_time
-from core.records.columns import gather
+from core.records.byte_strings import gather
 from core.records.envelope import EnvelopeRecord, decode_envelope, decode_headers
 from core.records.record import encode_headers
+
+if TYPE_CHECKING:
+    from cli.input_template import TemplateRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,28 +76,6 @@ class Batch(NamedTuple):
     text: memoryview
 
 
-def read_by_lengths(paths: Sequence[Path], template: Template, linger_s: float = 0.0) -> Iterator[Batch]:
-    """Records that say how long they are."""
-    rest = b""
-    row = 0
-    for chunk, quiet, is_end in read_chunks(paths, linger_s):
-        rest += chunk
-        records: list[TemplateRecord] = []
-        position = 0
-        bad: BadLineError | None = None
-        try:
-            while position < len(rest) and (found := template.read_one(rest, position)) is not None:
-                records.append(found[0])
-                position = found[1]
-        except TemplateError as error:
-            bad = BadLineError(row + len(records), str(error), thing="record")
-        if is_end and position < len(rest) and bad is None:
-            bad = BadLineError(row + len(records), "the input ends in the middle of it", thing="record")
-        yield Batch(rows_of(records, row), bad, quiet, memoryview(rest)[:position])
-        row += len(records)
-        rest = rest[position:]
-
-
 # --- parsers
 
 
@@ -105,7 +84,9 @@ def lines_parser(key_separator: bytes | None) -> Parser:
 
     def parse(lines: Lines) -> Rows:
         if key_separator is None:
-            return _rows(lines, gather(lines.buffer, lines.starts, lines.lengths))
+            return rows_of_lines(lines, gather(lines.buffer, lines.starts, lines.lengths))
+        import pyarrow.compute as pc
+
         whole = gather(lines.buffer, lines.starts, lines.lengths)
         found = np.asarray(pc.find_substring(whole, key_separator)).astype(np.int64)
         if len(found) and found.min() < 0:
@@ -113,7 +94,7 @@ def lines_parser(key_separator: bytes | None) -> Parser:
             raise BadLineError(lines.first_row + row, f"no key separator {key_separator.decode(errors='replace')!r}")
         skip = found + len(key_separator)
         keys = gather(lines.buffer, lines.starts, found)
-        return _rows(lines, gather(lines.buffer, lines.starts + skip, lines.lengths - skip), keys=keys)
+        return rows_of_lines(lines, gather(lines.buffer, lines.starts + skip, lines.lengths - skip), keys=keys)
 
     return parse
 
@@ -130,7 +111,7 @@ def json_parser(key_field: str | None, timestamp_field: str | None) -> Parser:
                 keys.append(_key(_field(fields, key_field, row)))
             if timestamp_field is not None:
                 timestamps.append(_timestamp(_field(fields, timestamp_field, row), timestamp_field, row))
-        return _rows(
+        return rows_of_lines(
             lines,
             gather(lines.buffer, lines.starts, lines.lengths),
             keys=pa.array(keys, pa.binary()) if key_field is not None else None,
@@ -236,57 +217,7 @@ def _find_plain_envelopes(lines: Lines) -> Rows | None:
     if len(records) != len(lines) or lines.delimiter != b"\n":
         return None
     of_headers = None if sections is None else pa.array(sections, pa.binary())
-    return _rows(lines, values, keys=keys, timestamps=timestamps, headers=of_headers, partitions=partitions)
-
-
-def template_parser(template: Template) -> Parser:
-    """A line is as the template says; by columns where its fields are no more than their bytes."""
-    plain = template.plain_parts
-    if plain is not None:
-        return _plain_parser(plain)
-
-    def parse(lines: Lines) -> Rows:
-        records = []
-        for row, line in enumerate(lines, lines.first_row):
-            try:
-                records.append(template.read_line(line))
-            except TemplateError as error:
-                raise BadLineError(row, str(error)) from error
-        return rows_of(records, lines.first_row)
-
-    return parse
-
-
-def _plain_parser(parts: list[str | bytes]) -> Parser:
-    def parse(lines: Lines) -> Rows:
-        starts, lengths = lines.starts, lines.lengths
-        found: dict[str, Any] = {}
-        for number, part in enumerate(parts):
-            if isinstance(part, bytes):
-                if number == 0:
-                    _ensure(
-                        pc.starts_with(gather(lines.buffer, starts, lengths), part), lines, f"expected {part!r} first"
-                    )
-                starts, lengths = starts + len(part), lengths - len(part)
-                continue
-            size = lengths
-            if number + 1 < len(parts):
-                following = parts[number + 1]
-                size = np.asarray(pc.find_substring(gather(lines.buffer, starts, lengths), following)).astype(np.int64)
-                _ensure(size >= 0, lines, f"no {following!r}")
-            found[part] = gather(lines.buffer, starts, size)
-            starts, lengths = starts + size, lengths - size
-        _ensure(lengths == 0, lines, "more stands behind the last field")
-        values = found.get("s", pa.nulls(len(lines), pa.binary()))
-        return _rows(lines, values, keys=found.get("k"))
-
-    return parse
-
-
-def _ensure(good: Any, lines: Lines, problem: str) -> None:
-    mask = np.asarray(good)
-    if len(mask) and not mask.all():
-        raise BadLineError(lines.first_row + int(np.argmin(mask)), problem)
+    return rows_of_lines(lines, values, keys=keys, timestamps=timestamps, headers=of_headers, partitions=partitions)
 
 
 def rows_of(records: Sequence[EnvelopeRecord | TemplateRecord], first_row: int) -> Rows:
@@ -353,7 +284,7 @@ def read_raw(paths: Sequence[Path]) -> Iterator[Batch]:
         yield Batch(rows, None, quiet=Quiet.NOT, text=memoryview(value))
 
 
-def _rows(
+def rows_of_lines(
     lines: Lines,
     values: Any,
     *,
@@ -362,6 +293,7 @@ def _rows(
     headers: Any = None,
     partitions: npt.NDArray[np.int64] | None = None,
 ) -> Rows:
+    """What `lines` were made into, with their numbers."""
     return Rows(values, keys, timestamps, headers, partitions, _numbered(lines.first_row, len(lines)))
 
 

@@ -6,17 +6,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from cli.input_lines import BadLineError, Quiet
-from cli.large_values import slice_values
 from cli.options import say
 from cli.progress import Progress
 from cli.records_in import OPEN, Batch, Rows
-from core.client.admin import Admin
 from core.client.kafka_client import KafkaClient
 from core.client.partitioner import Partitioner
 from core.client.producer import Producer, RecordRefusedError, RecordsToSend
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
 _PACE_SECONDS = 0.1
 _MOST_RANGES = 8
+_FOR_EVER = 1 << 62
 
 Int64s = npt.NDArray[np.int64]
 FindPartitioner = Callable[[str, int, int], Partitioner]
@@ -122,7 +122,8 @@ class RowWriter:
         self._started_s = time.monotonic()
         self._sent = 0
         self._unsent = np.empty(0, np.int64)  # of the rows that are sent just now
-        self._retention_ms = _retention_ms(client, topic)
+        self._client = client
+        self._may_be_too_old = True
         self._progress = Progress("acknowledged", "records")
         self.report: dict[int, PartitionReport] = {}
         self._transaction: TransactionalProducer | None = None
@@ -190,7 +191,11 @@ class RowWriter:
         if not len(rows):
             return rows
         rows = rows.with_columns(partitions=self._assign(rows))
-        return rows if self._options.chunk_bytes is None else slice_values(rows, self._options.chunk_bytes)
+        if self._options.chunk_bytes is None:
+            return rows
+        from cli.large_values import slice_values
+
+        return slice_values(rows, self._options.chunk_bytes)
 
     def _assign(self, rows: Rows) -> Int64s:
         if self._options.partition is not None:
@@ -305,7 +310,7 @@ class RowWriter:
     def _send(self, rows: Rows) -> None:
         timestamps = self._timestamps(rows)
         assert rows.partitions is not None
-        for partition in np.unique(rows.partitions).tolist():
+        for partition in np.flatnonzero(np.bincount(rows.partitions)).tolist():
             self._unsent = rows.numbers[rows.partitions > partition]
             chosen = np.flatnonzero(rows.partitions == partition)
             some = rows if len(chosen) == len(rows) else rows.take(chosen)
@@ -318,15 +323,31 @@ class RowWriter:
         if rows.timestamps is None:
             return np.full(len(rows), now_ms, np.int64)
         timestamps: Int64s = np.where(rows.timestamps == OPEN, now_ms, rows.timestamps)
-        if self._retention_ms is not None and int(timestamps.min()) < now_ms - self._retention_ms:
+        if self._may_be_too_old and int(timestamps.min()) < now_ms - self._retention_ms:
             row = int(np.argmax(timestamps < now_ms - self._retention_ms))
             say(
                 f"warning: line {rows.numbers[row] + 1} is of {time_text(int(timestamps[row]))}, already older than "
                 f"the retention.ms={self._retention_ms} of {self._topic}: the broker may delete it at any time\n"
                 f"hint: plog topic alter {self._topic} --set retention.ms=-1"
             )
-            self._retention_ms = None
+            self._may_be_too_old = False
         return timestamps
+
+    @cached_property
+    def _retention_ms(self) -> int:
+        """After how long the topic's records are deleted; for ever where the broker does not say."""
+        from core.client.admin import Admin
+
+        try:
+            with closing(self._client.another()) as client:  # whose connections have no requests under way
+                configs = Admin(client).describe_configs(ConfigResourceType.TOPIC, self._topic)
+        except KafkaError as error:
+            if error.code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
+                return _FOR_EVER
+            raise
+        values = {config.name: config.value for config in configs}
+        retention_ms = int(values.get("retention.ms") or -1)
+        return retention_ms if retention_ms >= 0 and "delete" in (values.get("cleanup.policy") or "") else _FOR_EVER
 
 
 def ranges_text(rows: Int64s) -> str:
@@ -345,15 +366,3 @@ def ranges_text(rows: Int64s) -> str:
         texts = [*texts[:_MOST_RANGES], f"{rest:,} more"]
     named = f"{', '.join(texts[:-1])} and {texts[-1]}" if len(texts) > 1 else texts[0]
     return f"line{'' if len(lines) == 1 else 's'} {named}"
-
-
-def _retention_ms(client: KafkaClient, topic: str) -> int | None:
-    """After how long the topic's records are deleted; None where they are kept, or the broker does not say."""
-    try:
-        values = {c.name: c.value for c in Admin(client).describe_configs(ConfigResourceType.TOPIC, topic)}
-    except KafkaError as error:
-        if error.code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
-            return None
-        raise
-    retention_ms = int(values.get("retention.ms") or -1)
-    return retention_ms if retention_ms >= 0 and "delete" in (values.get("cleanup.policy") or "") else None

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core.records.byte_strings import ends_of
 from core.records.envelope import encode_bytes
 
 EMPTY = pa.scalar(b"", pa.binary())
@@ -31,11 +30,6 @@ def whole(rows: Any) -> memoryview:
         return memoryview(b"")
     offsets = ends_of(rows)
     return memoryview(rows.buffers()[2] or b"")[int(offsets[0]) : int(offsets[-1])]
-
-
-def ends_of(array: Any) -> npt.NDArray[np.int32]:
-    """Where in its bytes the first element of a pyarrow.BinaryArray begins, and where each ends."""
-    return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
 
 
 def repeat(value: bytes, count: int) -> Any:

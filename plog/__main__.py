@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import sys
+import threading
+from typing import NoReturn
 
 
 def main() -> None:
     """Runs the command line and exits with its code."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # or NumPy starts threads, for what nothing here asks it
     from cli.main import run
 
-    sys.exit(run())
+    _leave(run())
+
+
+def _leave(code: int) -> NoReturn:
+    """As sys.exit, but for taking NumPy and Arrow apart, which is a sixth of a short command's time."""
+    if threading.active_count() > 1:
+        sys.exit(code)
+    atexit._run_exitfuncs()  # noqa: SLF001 - what Python itself would do now
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # of what was to be said, `run` has seen the end
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

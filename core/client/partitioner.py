@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from core.common.errors import UsageError
+from core.records.byte_strings import ends_of, sizes_of
 
 Int64s = npt.NDArray[np.int64]
 
@@ -87,7 +88,7 @@ def _by_length(
     keys: Any, hash_matrix: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.uint32]]
 ) -> npt.NDArray[np.uint32]:
     """All keys of one length at a time, one a row."""
-    offsets = np.frombuffer(keys.buffers()[1], np.int32, len(keys) + 1, keys.offset * 4)
+    offsets = ends_of(keys)
     data = np.frombuffer(keys.buffers()[2] or b"", np.uint8)
     lengths = np.diff(offsets)
     hashes = np.empty(len(keys), np.uint32)
@@ -150,13 +151,6 @@ class StickyPartitions:
         return (ends - sizes) // self._batch_bytes % self._partitions
 
 
-def sizes_of(values: Any) -> Int64s:
-    """Bytes of each element of a pyarrow.BinaryArray."""
-    import pyarrow.compute as pc
-
-    return np.asarray(pc.fill_null(pc.binary_length(values), 0)).astype(np.int64)
-
-
 class RoundRobinPartitions:
     """One record each; owned by one task."""
 
@@ -193,10 +187,11 @@ class KeyPartitions:
         self._empty_is_none = empty_is_none
 
     def assign(self, keys: Any, values: Any) -> Int64s:
-        if keys is None:
-            keys = pa.nulls(len(values), pa.binary())
         if self._keyless is None:
+            keys = pa.nulls(len(values), pa.binary()) if keys is None else keys
             return self._of(keys.fill_null(b""))
+        if keys is None:
+            return self._keyless.assign(None, values)
         has_key = np.array(keys.is_valid())
         if self._empty_is_none:
             has_key &= sizes_of(keys) > 0

@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from core.records.batch_headers import HEADER_DTYPE, BatchHeaders, HeaderRows
 from core.records.batches import Batch
-from core.records.checksum import crc32c
+from core.records.byte_strings import ByteStrings, stitch
+from core.records.checksum import crc32c_of_parts
 from core.records.compression import CompressionType, compress
 from core.records.legacy_message_set import LegacyRecordBatch, build_message, build_wrapper
 from core.records.record_batch import (
@@ -68,7 +69,7 @@ def rebuild_batches(places: RecordPlaces, rows: Rows, horizons: Int64s) -> Itera
     bases = np.where(horizons >= 0, horizons, bases)
     deltas = timestamps - np.repeat(bases, sizes)
     is_shifted = np.logical_or.reduceat(deltas != records.timestamp_deltas, firsts)
-    sections = _sections(places.buffer, records, deltas, firsts, is_shifted)
+    sections = _sections(places.buffer, records, deltas, sizes, is_shifted)
     newest = np.where(is_append_time, maxima, np.maximum.reduceat(timestamps, firsts))
     headers["attributes"] = np.where(horizons >= 0, attributes | DELETE_HORIZON_FLAG, attributes)
     headers["base_timestamp"], headers["max_timestamp"], headers["count"] = bases, newest, sizes
@@ -89,11 +90,12 @@ def _headers(batches: Sequence[Batch], numbers: npt.NDArray[np.int32]) -> Header
     return np.frombuffer(bytearray(data), HEADER_DTYPE)
 
 
-def _batch(header: bytes, section: bytes) -> bytes:
+def _batch(header: bytes, section: bytes | memoryview) -> bytes:
     """Header and section, with the length and the crc that are theirs."""
-    body = header[ATTRIBUTES_POSITION:] + section
+    after_crc = header[ATTRIBUTES_POSITION:]
     length = _INT32.pack(len(header) - LOG_OVERHEAD + len(section))
-    return b"".join((header[:8], length, header[LOG_OVERHEAD:CRC_POSITION], _UINT32.pack(crc32c(body)), body))
+    crc = _UINT32.pack(crc32c_of_parts((after_crc, section)))
+    return b"".join((header[:8], length, header[LOG_OVERHEAD:CRC_POSITION], crc, after_crc, section))
 
 
 class _Records(NamedTuple):
@@ -114,35 +116,32 @@ class _Records(NamedTuple):
 
 
 def _sections(
-    buffer: bytes, records: _Records, deltas: Int64s, firsts: Rows, is_shifted: npt.NDArray[np.bool_]
-) -> Iterator[bytes]:
+    buffer: bytes, records: _Records, deltas: Int64s, sizes: Rows, is_shifted: npt.NDArray[np.bool_]
+) -> Iterator[memoryview]:
     """The records section of each batch; those of shifted ones get their new timestamp deltas."""
-    count = len(deltas)
-    heads, head_ends = _heads(records, deltas) if is_shifted.any() else (b"", np.zeros(count + 1, np.int64))
-    cuts, tails, ends = head_ends.tolist(), records.tails.tolist(), records.ends.tolist()
-    starts = records.starts.tolist()
-    lasts = np.append(firsts[1:], count)
-    for first, last, shifted in zip(firsts.tolist(), lasts.tolist(), is_shifted.tolist(), strict=True):
-        if shifted:
-            pieces = []
-            for i in range(first, last):
-                pieces.append(heads[cuts[i] : cuts[i + 1]])
-                pieces.append(buffer[tails[i] : ends[i]])
-            yield b"".join(pieces)
-        else:
-            yield b"".join([buffer[start:end] for start, end in zip(starts[first:last], ends[first:last], strict=True)])
+    is_new = np.repeat(is_shifted, sizes)
+    heads = _heads(records, deltas)
+    tails = np.where(is_new, records.tails, records.starts)
+    new_heads = heads._replace(lengths=np.where(is_new, heads.lengths, 0))
+    data, ends = stitch([new_heads, ByteStrings(buffer, tails, records.ends - tails)])
+    start = 0
+    for end in ends[np.cumsum(sizes) - 1].tolist():
+        yield data[start:end]
+        start = end
 
 
-def _heads(records: _Records, deltas: Int64s) -> tuple[bytes, Int64s]:
-    """Length, attributes and timestamp delta of each record, one behind the other, and where each begins and ends."""
+def _heads(records: _Records, deltas: Int64s) -> ByteStrings:
+    """Length, attributes and timestamp delta of each record."""
     numbers = zigzag(deltas)
     lengths = zigzag(1 + varint_widths(numbers) + records.ends - records.tails)
-    ends = np.zeros(len(deltas) + 1, np.int64)
-    np.cumsum(varint_widths(lengths) + 1 + varint_widths(numbers), out=ends[1:])
-    data = np.zeros(int(ends[-1]), np.uint8)
-    position = write_varints(data, ends[:-1], lengths)
-    write_varints(data, position + 1, numbers)
-    return data.tobytes(), ends
+    data = np.empty(len(deltas) * _HEAD_BYTES, np.uint8)
+    starts = np.arange(0, len(data), _HEAD_BYTES)
+    attributes = write_varints(data, starts, lengths)
+    data[attributes] = 0
+    return ByteStrings(data.data, starts, write_varints(data, attributes + 1, numbers) - starts)
+
+
+_HEAD_BYTES = 5 + 1 + 10 + 1  # and one more
 
 
 def empty_batch(batch: RecordBatch) -> bytes:

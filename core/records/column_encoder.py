@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from core.records.varint_columns import Bytes8, Int64s, varint_widths, write_varints, zigzag
+from core.records.byte_strings import ByteStrings, stitch
+from core.records.varint_columns import Int64s, varint_widths, write_varints, zigzag
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +35,23 @@ def encode_columns(
     count = len(values)
     if count == 0:
         return
-    key_lengths = np.full(count, -1, np.int64) if keys is None else _lengths(keys)
-    value_lengths = _lengths(values)
-    header_sizes = np.ones(count, np.int64) if headers is None else _lengths(headers)
-    payload = np.maximum(key_lengths, 0) + np.maximum(value_lengths, 0) + header_sizes
-    firsts = _cut(payload + _LARGEST_RECORD_OVERHEAD, batch_bytes)
-    sizes = np.diff(np.append(firsts, count))
-    offset_deltas = np.arange(count, dtype=np.int64) - np.repeat(firsts, sizes)
-    timestamp_deltas = timestamps - np.repeat(timestamps[firsts], sizes)
-    data, ends = _encode_fields(
-        timestamp_deltas, offset_deltas, keys, key_lengths, values, value_lengths, headers, header_sizes
-    )
+    of_keys = None if keys is None else ByteStrings.of(keys)
+    of_values = ByteStrings.of(values)
+    of_headers = _no_headers(count) if headers is None else ByteStrings.of(headers)
+    sizes = np.full(count, _LARGEST_RECORD_OVERHEAD, np.int64)
+    for column in (of_keys, of_values, of_headers):
+        if column is not None:
+            sizes += np.maximum(column.lengths, 0)
+    firsts = _cut(sizes, batch_bytes)
+    counts = np.diff(np.append(firsts, count))
+    offset_deltas = np.arange(count, dtype=np.int64) - np.repeat(firsts, counts)
+    timestamp_deltas = timestamps - np.repeat(timestamps[firsts], counts)
+    data, ends = _encode(timestamp_deltas, offset_deltas, of_keys, of_values, of_headers)
     maxima = np.maximum.reduceat(timestamps, firsts)
     start = 0
     for number, first in enumerate(firsts.tolist()):
-        last = first + int(sizes[number])
-        end = int(ends[last])
+        last = first + int(counts[number])
+        end = int(ends[last - 1])
         yield EncodedSection(data[start:end], last - first, int(timestamps[first]), int(maxima[number]))
         start = end
 
@@ -71,64 +71,46 @@ def _cut(sizes: Int64s, limit: int) -> Int64s:
     return np.array(firsts, np.int64)
 
 
-def _encode_fields(
+def _no_headers(count: int) -> ByteStrings:
+    return ByteStrings(b"\0", np.zeros(count, np.int64), np.ones(count, np.int64))
+
+
+_NULL = 1  # a length of -1
+_VARINT_BYTES = 6  # of a length, and one more
+_LENGTH_BYTES = 5
+_HEAD_BYTES = 32
+"""More than what stands in front of a record's value, or of its key, can take: length, attributes, timestamp delta,
+offset delta, and the length of what follows; or, without a key, of both."""
+
+
+def _encode(
     timestamp_deltas: Int64s,
     offset_deltas: Int64s,
-    keys: Any,
-    key_lengths: Int64s,
-    values: Any,
-    value_lengths: Int64s,
-    headers: Any,
-    header_sizes: Int64s,
+    keys: ByteStrings | None,
+    values: ByteStrings,
+    headers: ByteStrings,
 ) -> tuple[memoryview, npt.NDArray[np.int32]]:
-    """All records behind one another, and where each starts and ends (one more entry than records)."""
+    """All records one behind the other, and where each ends."""
     count = len(offset_deltas)
-    numbers = [zigzag(x) for x in (timestamp_deltas, offset_deltas, key_lengths, value_lengths)]
-    widths = [varint_widths(x) for x in numbers]
-    bodies = 1 + sum(widths[:3]) + np.maximum(key_lengths, 0) + widths[3] + np.maximum(value_lengths, 0) + header_sizes
-    body_numbers = zigzag(bodies)
-    body_widths = varint_widths(body_numbers)
-    before_key_ends = np.zeros(count + 1, np.int64)
-    in_front = widths[:3] if keys is not None else widths  # without keys the value's length stands there too
-    np.cumsum(body_widths + 1 + sum(in_front), out=before_key_ends[1:])
-    before_key = np.zeros(int(before_key_ends[-1]), np.uint8)
-    position = write_varints(before_key, before_key_ends[:-1], body_numbers)
-    position = write_varints(before_key, position + 1, numbers[0])
-    position = write_varints(before_key, position, numbers[1])
-    position = write_varints(before_key, position, numbers[2])
+    heads = np.empty(count * _HEAD_BYTES, np.uint8)
+    attributes = np.arange(_LENGTH_BYTES, count * _HEAD_BYTES, _HEAD_BYTES)
+    position = write_varints(heads, attributes + 1, zigzag(timestamp_deltas))
+    position = write_varints(heads, position, zigzag(offset_deltas))
     if keys is None:
-        write_varints(before_key, position, numbers[3])
-        parts = [_binary_array(before_key, before_key_ends), values]
+        heads[position] = _NULL
+        position = write_varints(heads, position + 1, zigzag(values.lengths))
+        behind = [values, headers]
     else:
-        before_value_ends = np.zeros(count + 1, np.int64)
-        np.cumsum(widths[3], out=before_value_ends[1:])
-        before_value = np.zeros(int(before_value_ends[-1]), np.uint8)
-        write_varints(before_value, before_value_ends[:-1], numbers[3])
-        parts = [
-            _binary_array(before_key, before_key_ends),
-            keys,
-            _binary_array(before_value, before_value_ends),
-            values,
-        ]
-    parts.append(pa.scalar(b"\x00", pa.binary()) if headers is None else headers)
-    joined = pc.binary_join_element_wise(
-        *parts, pa.scalar(b"", pa.binary()), null_handling="replace", null_replacement=b""
-    )
-    _, offsets, data = joined.buffers()
-    ends = np.frombuffer(offsets, np.int32, count + 1, joined.offset * 4)
-    return memoryview(data), ends
+        position = write_varints(heads, position, zigzag(keys.lengths))
+        behind = [keys, _varints(values.lengths), values, headers]
+    lengths = zigzag(position - attributes + sum(np.maximum(column.lengths, 0) for column in behind))
+    starts = attributes - varint_widths(lengths)
+    write_varints(heads, starts, lengths)
+    heads[attributes] = 0
+    return stitch([ByteStrings(heads.data, starts, position - starts), *behind])
 
 
-def _binary_array(data: Bytes8, ends: Int64s) -> Any:
-    return pa.BinaryArray.from_buffers(
-        pa.binary(), len(ends) - 1, [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
-    )
-
-
-def _lengths(array: Any) -> Int64s:
-    """Bytes of each element of a pyarrow.BinaryArray, -1 where it is null."""
-    offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
-    lengths = np.diff(offsets).astype(np.int64)
-    if array.null_count:
-        lengths[~np.asarray(array.is_valid())] = -1
-    return lengths
+def _varints(numbers: Int64s) -> ByteStrings:
+    data = np.empty(len(numbers) * _VARINT_BYTES, np.uint8)
+    starts = np.arange(0, len(data), _VARINT_BYTES)
+    return ByteStrings(data.data, starts, write_varints(data, starts, zigzag(numbers)) - starts)

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch
+from core.records.byte_strings import ByteStrings, gather
 from core.records.compression import DEFAULT_LIMIT
 from core.records.record import Headers, encode_headers, read_headers
 from core.records.record_batch import RecordBatch
@@ -150,11 +151,8 @@ class RecordColumns:
 
     def _append(self, texts: Any) -> tuple[bytes, Int64s, Int64s]:
         """The buffer with the bytes of a pyarrow.BinaryArray behind it, and where they lie."""
-        offsets = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, texts.offset * 4).astype(np.int64)
-        data = memoryview(texts.buffers()[2] or b"")[int(offsets[0]) : int(offsets[-1])]
-        buffer = b"".join((self.buffer, data))
-        lengths = np.where(np.asarray(texts.is_valid()), np.diff(offsets), -1)
-        return buffer, offsets[:-1] - offsets[0] + len(self.buffer), lengths
+        data, positions, lengths = ByteStrings.of(texts)
+        return b"".join((self.buffer, data)), positions + len(self.buffer), lengths
 
     def of_batches(self, values: Iterable[int], dtype: type = np.int64) -> npt.NDArray[Any]:
         """A column from one value a batch: `of_batches(b.producer_id for b in columns.batches)`."""
@@ -183,23 +181,6 @@ class HeaderColumns:
 
 _VARINT_BYTES = 10
 """What one takes at most, and what reading it may look at."""
-
-
-def gather(buffer: bytes, positions: Int64s, lengths: Int64s) -> Any:  # pyarrow.BinaryArray
-    """The byte strings at `positions`, null where the length is negative, as an Arrow array: one C++ `take`."""
-    import pyarrow as pa
-
-    count = len(positions)
-    ends = positions + np.maximum(lengths, 0)
-    offsets = np.empty(2 * count + 2, np.int32)
-    offsets[0] = 0
-    offsets[1:-1:2] = positions
-    offsets[2:-1:2] = ends
-    offsets[-1] = len(buffer)
-    array = pa.BinaryArray.from_buffers(pa.binary(), 2 * count + 1, [None, pa.py_buffer(offsets), pa.py_buffer(buffer)])
-    indices = np.arange(1, 2 * count + 1, 2)
-    null = lengths < 0
-    return array.take(pa.array(indices, mask=null) if null.any() else pa.array(indices))
 
 
 @dataclass(frozen=True, slots=True)

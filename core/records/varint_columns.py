@@ -60,25 +60,30 @@ def zigzag(values: Int64s) -> npt.NDArray[np.uint64]:
 
 
 def varint_widths(values: npt.NDArray[np.uint64]) -> Int64s:
+    """Bytes that they take, 10 at most."""
     widths = np.ones(len(values), np.int64)
-    rest = values >> np.uint64(7)
-    while rest.any():
-        widths += rest != 0
-        rest >>= np.uint64(7)
+    limit = 1 << 7
+    while limit <= int(values.max(initial=0)):
+        widths += values >= np.uint64(limit)
+        limit <<= 7
     return widths
 
 
 def write_varints(out: Bytes8, positions: Int64s, values: npt.NDArray[np.uint64]) -> Int64s:
-    """Writes the varints and returns the positions behind them."""
-    more = values >= 128
-    out[positions] = (values & np.uint64(0x7F)).astype(np.uint8) | more.astype(np.uint8) << np.uint8(7)
+    """Writes the varints and returns the positions behind them; the byte
+    there, which `out` must have, may be 0 then.
+    """
+    more = values > 127
+    out[positions] = _low_bytes(values, more)
     after = positions + 1
-    rows = np.flatnonzero(more)
-    rest = values[rows] >> np.uint64(7)
-    while len(rows):
-        more = rest >= 128
-        out[after[rows]] = (rest & np.uint64(0x7F)).astype(np.uint8) | more.astype(np.uint8) << np.uint8(7)
-        after[rows] += 1
-        rows = rows[more]
-        rest = rest[more] >> np.uint64(7)
+    while more.any():
+        values = values >> np.uint64(7)
+        has_this, more = more, values > 127
+        out[after] = _low_bytes(values, more)  # 0 where there is none
+        after += has_this
     return after
+
+
+def _low_bytes(values: npt.NDArray[np.uint64], more: npt.NDArray[np.bool_]) -> Bytes8:
+    """Seven bits of each, and whether more of them follow."""
+    return values.astype(np.uint8) | more.view(np.uint8) << np.uint8(7)

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from cli import input_lines
 from cli.format_pattern import pattern_formatter
-from cli.input_lines import BadLineError, read_lines
+from cli.input_lines import BadLineError
 from cli.input_template import Template
-from cli.records_in import OPEN, Batch, parse_lines, read_by_lengths, template_parser
+from cli.records_in import OPEN, Batch
+from cli.template_reader import read_by_template
 from cli.text_columns import whole
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
@@ -33,12 +34,8 @@ def read(text: bytes, pattern: str, tmp_path: Path, chunk: int = 1 << 20) -> lis
     """(key, value, headers, timestamp, partition) of each record."""
     path = tmp_path / "input"
     path.write_bytes(text)
-    template = Template(pattern)
     with mock.patch.object(input_lines, "_CHUNK_BYTES", chunk):
-        if template.is_by_lines:
-            batches = list(parse_lines(read_lines([path], template.end), template_parser(template)))
-        else:
-            batches = list(read_by_lengths([path], template))
+        batches = list(read_by_template([path], Template(pattern), 0))
     for batch in batches:
         if batch.bad is not None:
             raise batch.bad

@@ -1,0 +1,95 @@
+"""Records that stand in the input as `--template` says, made into columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cli.input_lines import BadLineError, Lines, read_chunks, read_lines
+from cli.input_template import Template, TemplateError, TemplateRecord
+from cli.records_in import Batch, Parser, Rows, parse_lines, rows_of, rows_of_lines
+from core.records.byte_strings import gather
+
+
+def read_by_template(paths: Sequence[Path], template: Template, linger_s: float) -> Iterator[Batch]:
+    """The records of all inputs. AccessError where one can't be read."""
+    if not template.is_by_lines:
+        return _read_by_lengths(paths, template, linger_s)
+    return parse_lines(read_lines(paths, template.end, linger_s), _parser(template))
+
+
+def _read_by_lengths(paths: Sequence[Path], template: Template, linger_s: float) -> Iterator[Batch]:
+    """Records that say how long they are."""
+    rest = b""
+    row = 0
+    for chunk, quiet, is_end in read_chunks(paths, linger_s):
+        rest += chunk
+        records: list[TemplateRecord] = []
+        position = 0
+        bad: BadLineError | None = None
+        try:
+            while position < len(rest) and (found := template.read_one(rest, position)) is not None:
+                records.append(found[0])
+                position = found[1]
+        except TemplateError as error:
+            bad = BadLineError(row + len(records), str(error), thing="record")
+        if is_end and position < len(rest) and bad is None:
+            bad = BadLineError(row + len(records), "the input ends in the middle of it", thing="record")
+        yield Batch(rows_of(records, row), bad, quiet, memoryview(rest)[:position])
+        row += len(records)
+        rest = rest[position:]
+
+
+def _parser(template: Template) -> Parser:
+    """A line is as the template says; by columns where its fields are no more than their bytes."""
+    plain = template.plain_parts
+    if plain is not None:
+        return _plain_parser(plain)
+
+    def parse(lines: Lines) -> Rows:
+        records = []
+        for row, line in enumerate(lines, lines.first_row):
+            try:
+                records.append(template.read_line(line))
+            except TemplateError as error:
+                raise BadLineError(row, str(error)) from error
+        return rows_of(records, lines.first_row)
+
+    return parse
+
+
+def _plain_parser(parts: list[str | bytes]) -> Parser:
+    def parse(lines: Lines) -> Rows:
+        starts, lengths = lines.starts, lines.lengths
+        found: dict[str, Any] = {}
+        for number, part in enumerate(parts):
+            if isinstance(part, bytes):
+                if number == 0:
+                    _ensure(
+                        pc.starts_with(gather(lines.buffer, starts, lengths), part), lines, f"expected {part!r} first"
+                    )
+                starts, lengths = starts + len(part), lengths - len(part)
+                continue
+            size = lengths
+            if number + 1 < len(parts):
+                following = parts[number + 1]
+                size = np.asarray(pc.find_substring(gather(lines.buffer, starts, lengths), following)).astype(np.int64)
+                _ensure(size >= 0, lines, f"no {following!r}")
+            found[part] = gather(lines.buffer, starts, size)
+            starts, lengths = starts + size, lengths - size
+        _ensure(lengths == 0, lines, "more stands behind the last field")
+        values = found.get("s", pa.nulls(len(lines), pa.binary()))
+        return rows_of_lines(lines, values, keys=found.get("k"))
+
+    return parse
+
+
+def _ensure(good: Any, lines: Lines, problem: str) -> None:
+    mask = np.asarray(good)
+    if len(mask) and not mask.all():
+        raise BadLineError(lines.first_row + int(np.argmin(mask)), problem)
