@@ -20,7 +20,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from core.common.clock import SystemClock
 from core.common.config_def import ConfigResourceType
@@ -28,6 +27,7 @@ from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import read_offset_checkpoint
 from core.log.file_names import CLEANER_CHECKPOINT
 from core.log.partition_log import PartitionLog
+from core.records.byte_strings import ByteStrings
 from core.records.column_encoder import encode_columns
 from core.records.compression import CompressionType
 from core.records.record_batch import RecordBatch
@@ -74,8 +74,8 @@ def write_records(
         timestamps = now_ms + np.arange(first, first + count) // 100
         sections = encode_columns(
             timestamps.astype(np.int64),
-            pa.array([b"key-%012d" % number for number in key_numbers], pa.binary()),
-            pa.array([noise[start : start + size] for start, size in zip(starts, sizes, strict=True)], pa.binary()),
+            ByteStrings.of_list([b"key-%012d" % number for number in key_numbers]),
+            ByteStrings.of_list([noise[start : start + size] for start, size in zip(starts, sizes, strict=True)]),
             batch_bytes=16 * 1024,
         )
         for section in sections:

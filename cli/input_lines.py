@@ -19,6 +19,7 @@ import numpy.typing as npt
 from cli.pipes import widen
 from core.common.errors import PlogError
 from core.common.filesystem import access_error
+from core.records.byte_strings import ByteStrings
 
 _CHUNK_BYTES = 1024 * 1024
 _GATHER_SECONDS = 0.005  # for which what comes in pieces is put together
@@ -61,6 +62,10 @@ class Lines:
     def __iter__(self) -> Iterator[bytes]:
         for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
             yield self.buffer[start : start + length]
+
+    @property
+    def texts(self) -> ByteStrings:
+        return ByteStrings(self.buffer, self.starts, self.lengths)
 
     def head(self, count: int) -> Lines:
         return replace(self, starts=self.starts[:count], lengths=self.lengths[:count])

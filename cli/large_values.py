@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from core.common.errors import PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition
-from core.records.byte_strings import sizes_of
+from core.records.byte_strings import ByteStrings
 from core.records.record import encode_headers, read_headers
 
 if TYPE_CHECKING:
@@ -70,19 +70,20 @@ class ClaimCheckRoom:
 
     def leave(self, rows: Rows) -> Rows:
         """The rows with references. AccessError where a value can't be kept."""
-        is_large = sizes_of(rows.values) > self._above
+        is_large = rows.values.sizes > self._above
         if not is_large.any():
             return rows
         values = rows.values.to_pylist()
-        headers = [None] * len(values) if rows.headers is None else rows.headers.to_pylist()
+        headers: list[bytes | None] = [None] * len(values) if rows.headers is None else rows.headers.to_pylist()
         for row in np.flatnonzero(is_large).tolist():
-            digest = hashlib.sha256(values[row]).hexdigest()
-            self._keep(digest, values[row])
+            value = values[row] or b""
+            digest = hashlib.sha256(value).hexdigest()
+            self._keep(digest, value)
             name = f"sha256:{digest}"
             headers[row] = with_header(headers[row], CLAIM_CHECK_HEADER, name.encode())
-            values[row] = json.dumps({"claim_check": name, "size": len(values[row])}).encode()
-        sections = pa.array([_NO_HEADERS if section is None else section for section in headers], pa.binary())
-        return rows.with_columns(values=pa.array(values, pa.binary()), headers=sections)
+            values[row] = json.dumps({"claim_check": name, "size": len(value)}).encode()
+        sections = ByteStrings.of_list([_NO_HEADERS if section is None else section for section in headers])
+        return rows.with_columns(values=ByteStrings.of_list(values), headers=sections)
 
     def _path(self, digest: str) -> Path:
         return self._directory / digest[:2] / digest
@@ -147,7 +148,7 @@ def rows_with_header(columns: RecordColumns, name: bytes) -> dict[int, bytes]:
 
 def slice_values(rows: Rows, size: int) -> Rows:
     """The rows, of which those with larger values became several. Line numbers stay those of the input."""
-    lengths = sizes_of(rows.values)
+    lengths = rows.values.sizes
     if not (lengths > size).any():
         return rows
     counts = np.maximum(-(-lengths // size), 1)
@@ -156,7 +157,7 @@ def slice_values(rows: Rows, size: int) -> Rows:
     sliced_values: list[bytes | None] = []
     sliced_headers: list[bytes] = []
     for value, header, count in zip(values, headers, counts.tolist(), strict=True):
-        if count == 1:
+        if value is None or count == 1:
             sliced_values.append(value)
             sliced_headers.append(_NO_HEADERS if header is None else header)
             continue
@@ -167,7 +168,7 @@ def slice_values(rows: Rows, size: int) -> Rows:
             sliced_headers.append(with_header(header, CHUNK_HEADER, mark.encode()))
     repeated = np.repeat(np.arange(len(values)), counts)
     return rows.take(repeated).with_columns(
-        values=pa.array(sliced_values, pa.binary()), headers=pa.array(sliced_headers, pa.binary())
+        values=ByteStrings.of_list(sliced_values), headers=ByteStrings.of_list(sliced_headers)
     )
 
 

@@ -8,9 +8,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
+import numpy as np
 
 from cli.input_lines import read_lines
 from cli.options import InputFormat, load_function
@@ -30,9 +29,11 @@ from cli.row_writer import RowWriter, WriterOptions
 from core.client.kafka_client import KafkaClient
 from core.client.partitioner import PARTITIONERS, FunctionPartitions, Partitioner, make_partitioner
 from core.common.errors import UsageError
+from core.records.byte_strings import ByteStrings
 from core.records.record import encode_headers, read_headers
 
 _LENGTH_PREFIXED = "%R%s"
+_NO_HEADERS = encode_headers(())
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 Prepare = Callable[[Rows], Rows]
@@ -132,7 +133,8 @@ class InputOptions:
 
     def _with_nulls(self, rows: Rows) -> Rows:
         return rows.with_columns(
-            values=_null_where(rows.values, self.null_value), keys=_null_where(rows.keys, self.null_key)
+            values=_null_where(rows.values, self.null_value),
+            keys=None if rows.keys is None else _null_where(rows.keys, self.null_key),
         )
 
 
@@ -144,22 +146,29 @@ def unescape(text: str) -> str:
     return re.sub(r"\\([ntr0\\])", lambda match: _ESCAPES[match[1]], text)
 
 
-def _null_where(array: Any, text: str | None) -> Any:  # pyarrow.BinaryArray, or None
-    if array is None or text is None:
-        return array
-    import pyarrow.compute as pc
-
-    is_null = pc.equal(array, pa.scalar(unescape(text).encode(), pa.binary()))
-    return pc.if_else(is_null, pa.scalar(None, pa.binary()), array)
+def _null_where(texts: ByteStrings, text: str | None) -> ByteStrings:
+    if text is None:
+        return texts
+    wanted = unescape(text).encode()
+    lengths = texts.lengths.copy()
+    for row in np.flatnonzero(lengths == len(wanted)).tolist():
+        start = int(texts.positions[row])
+        if texts.buffer[start : start + len(wanted)] == wanted:
+            lengths[row] = -1
+    return ByteStrings(texts.buffer, texts.positions, lengths)
 
 
 def _with_headers(rows: Rows, section: bytes) -> Rows:
     """Those of --header behind those that a row has itself."""
     if rows.headers is None:
-        return rows.with_columns(headers=pa.array([section] * len(rows), pa.binary()))
+        return rows.with_columns(headers=ByteStrings.repeat(section, len(rows)))
     more = read_headers(section, 0)[0]
-    sections = [encode_headers((*read_headers(own, 0)[0], *more)) for own in rows.headers.to_pylist()]
-    return rows.with_columns(headers=pa.array(sections, pa.binary()))
+    sections = [
+        encode_headers((*read_headers(own or _NO_HEADERS, 0)[0], *more))
+        for own in rows.headers.to_pylist()
+        if own is not None
+    ]
+    return rows.with_columns(headers=ByteStrings.of_list(sections))
 
 
 def find_partitioner(name: str, partitions: int, batch_bytes: int) -> Partitioner:

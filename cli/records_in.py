@@ -18,7 +18,7 @@ from cli.input_lines import BadLineError, Lines, Quiet, open_inputs, split_lines
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
 from core.common.time_text import parse_iso_time
-from core.records.byte_strings import gather
+from core.records.byte_strings import ByteStrings
 from core.records.envelope import EnvelopeRecord, decode_envelope, decode_headers
 from core.records.record import encode_headers
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Records as columns (pyarrow.BinaryArrays), headers as sections; None where every row leaves it open. `numbers`:
-    those of the lines, over all inputs, from 0.
+    """Records as columns, headers as sections; None where every row leaves it open. `numbers`: those of the lines, over
+    all inputs, from 0.
     """
 
-    values: Any
-    keys: Any
+    values: ByteStrings
+    keys: ByteStrings | None
     timestamps: npt.NDArray[np.int64] | None
-    headers: Any
+    headers: ByteStrings | None
     partitions: npt.NDArray[np.int64] | None
     numbers: npt.NDArray[np.int64]
 
@@ -48,12 +48,11 @@ class Rows:
 
     def take(self, chosen: npt.NDArray[np.int64]) -> Rows:
         """The rows of these numbers, counted from 0; they keep their numbers in the input."""
-        indices = pa.array(chosen)
         return Rows(
-            self.values.take(indices),
-            None if self.keys is None else self.keys.take(indices),
+            self.values.take(chosen),
+            None if self.keys is None else self.keys.take(chosen),
             None if self.timestamps is None else self.timestamps[chosen],
-            None if self.headers is None else self.headers.take(indices),
+            None if self.headers is None else self.headers.take(chosen),
             None if self.partitions is None else self.partitions[chosen],
             self.numbers[chosen],
         )
@@ -84,17 +83,17 @@ def lines_parser(key_separator: bytes | None) -> Parser:
 
     def parse(lines: Lines) -> Rows:
         if key_separator is None:
-            return rows_of_lines(lines, gather(lines.buffer, lines.starts, lines.lengths))
+            return rows_of_lines(lines, lines.texts)
         import pyarrow.compute as pc
 
-        whole = gather(lines.buffer, lines.starts, lines.lengths)
-        found = np.asarray(pc.find_substring(whole, key_separator)).astype(np.int64)
+        found = np.asarray(pc.find_substring(lines.texts.to_arrow(), key_separator)).astype(np.int64)
         if len(found) and found.min() < 0:
             row = int(np.argmax(found < 0))
             raise BadLineError(lines.first_row + row, f"no key separator {key_separator.decode(errors='replace')!r}")
         skip = found + len(key_separator)
-        keys = gather(lines.buffer, lines.starts, found)
-        return rows_of_lines(lines, gather(lines.buffer, lines.starts + skip, lines.lengths - skip), keys=keys)
+        keys = ByteStrings(lines.buffer, lines.starts, found)
+        values = ByteStrings(lines.buffer, lines.starts + skip, lines.lengths - skip)
+        return rows_of_lines(lines, values, keys=keys)
 
     return parse
 
@@ -113,8 +112,8 @@ def json_parser(key_field: str | None, timestamp_field: str | None) -> Parser:
                 timestamps.append(_timestamp(_field(fields, timestamp_field, row), timestamp_field, row))
         return rows_of_lines(
             lines,
-            gather(lines.buffer, lines.starts, lines.lengths),
-            keys=pa.array(keys, pa.binary()) if key_field is not None else None,
+            lines.texts,
+            keys=ByteStrings.of_list(keys) if key_field is not None else None,
             timestamps=np.array(timestamps, np.int64) if timestamp_field is not None else None,
         )
 
@@ -207,8 +206,8 @@ def _find_plain_envelopes(lines: Lines) -> Rows | None:
     """All lines at once, as `decode_envelope` would have them; None where there is anything unusual in them."""
     try:
         records = _plain_envelopes.decode_lines(lines.text)
-        values = pa.array([r.value for r in records], pa.string()).cast(pa.binary())
-        keys = pa.array([r.key for r in records], pa.string()).cast(pa.binary())
+        values = ByteStrings.of(pa.array([r.value for r in records], pa.string()))
+        keys = ByteStrings.of(pa.array([r.key for r in records], pa.string()))
         headers = [r.headers for r in records]
         sections = [encode_headers(decode_headers(h or [])) for h in headers] if any(headers) else None
         timestamps, partitions = _or_open([r.timestamp for r in records]), _or_open([r.partition for r in records])
@@ -216,19 +215,17 @@ def _find_plain_envelopes(lines: Lines) -> Rows | None:
         return None
     if len(records) != len(lines) or lines.delimiter != b"\n":
         return None
-    of_headers = None if sections is None else pa.array(sections, pa.binary())
+    of_headers = None if sections is None else ByteStrings.of_list(sections)
     return rows_of_lines(lines, values, keys=keys, timestamps=timestamps, headers=of_headers, partitions=partitions)
 
 
 def rows_of(records: Sequence[EnvelopeRecord | TemplateRecord], first_row: int) -> Rows:
     """As columns; those of which no record says anything are left out."""
     return Rows(
-        pa.array([r.value for r in records], pa.binary()),
-        pa.array([r.key for r in records], pa.binary()),
+        ByteStrings.of_list([r.value for r in records]),
+        ByteStrings.of_list([r.key for r in records]),
         _or_open([r.timestamp for r in records]),
-        pa.array([encode_headers(r.headers) for r in records], pa.binary())
-        if any(r.headers for r in records)
-        else None,
+        ByteStrings.of_list([encode_headers(r.headers) for r in records]) if any(r.headers for r in records) else None,
         _or_open([r.partition for r in records]),
         _numbered(first_row, len(records)),
     )
@@ -280,17 +277,17 @@ def read_raw(paths: Sequence[Path]) -> Iterator[Batch]:
             value = stream.read()
         except OSError as error:
             raise access_error(error, name, "read") from error
-        rows = Rows(pa.array([value], pa.binary()), None, None, None, None, _numbered(row, 1))
+        rows = Rows(ByteStrings.of_list([value]), None, None, None, None, _numbered(row, 1))
         yield Batch(rows, None, quiet=Quiet.NOT, text=memoryview(value))
 
 
 def rows_of_lines(
     lines: Lines,
-    values: Any,
+    values: ByteStrings,
     *,
-    keys: Any = None,
+    keys: ByteStrings | None = None,
     timestamps: npt.NDArray[np.int64] | None = None,
-    headers: Any = None,
+    headers: ByteStrings | None = None,
     partitions: npt.NDArray[np.int64] | None = None,
 ) -> Rows:
     """What `lines` were made into, with their numbers."""

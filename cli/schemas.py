@@ -10,6 +10,7 @@ import pyarrow as pa
 from cli.input_lines import BadLineError
 from cli.records_in import Rows
 from core.client.schema_registry import SchemaError, SchemaRegistry
+from core.records.byte_strings import ByteStrings
 
 if TYPE_CHECKING:
     from cli.record_stream import Chunk
@@ -61,7 +62,7 @@ class Schemas:
         return self._registry.encoder(schema, subject)
 
 
-def _encode(rows: Rows, texts: Any, encode: Encode | None) -> Any:
+def _encode(rows: Rows, texts: ByteStrings | None, encode: Encode | None) -> ByteStrings | None:
     if texts is None or encode is None:
         return texts
     encoded = []
@@ -70,4 +71,4 @@ def _encode(rows: Rows, texts: Any, encode: Encode | None) -> Any:
             encoded.append(encode(text))
         except SchemaError as error:
             raise BadLineError(number, error.message) from error
-    return pa.array(encoded, pa.binary())
+    return ByteStrings.of_list(encoded)

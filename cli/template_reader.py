@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from cli.input_lines import BadLineError, Lines, read_chunks, read_lines
 from cli.input_template import Template, TemplateError, TemplateRecord
 from cli.records_in import Batch, Parser, Rows, parse_lines, rows_of, rows_of_lines
-from core.records.byte_strings import gather
+from core.records.byte_strings import ByteStrings
 
 
 def read_by_template(paths: Sequence[Path], template: Template, linger_s: float) -> Iterator[Batch]:
@@ -66,24 +65,27 @@ def _parser(template: Template) -> Parser:
 def _plain_parser(parts: list[str | bytes]) -> Parser:
     def parse(lines: Lines) -> Rows:
         starts, lengths = lines.starts, lines.lengths
-        found: dict[str, Any] = {}
+        found: dict[str, ByteStrings] = {}
         for number, part in enumerate(parts):
             if isinstance(part, bytes):
                 if number == 0:
                     _ensure(
-                        pc.starts_with(gather(lines.buffer, starts, lengths), part), lines, f"expected {part!r} first"
+                        pc.starts_with(ByteStrings(lines.buffer, starts, lengths).to_arrow(), part),
+                        lines,
+                        f"expected {part!r} first",
                     )
                 starts, lengths = starts + len(part), lengths - len(part)
                 continue
             size = lengths
             if number + 1 < len(parts):
                 following = parts[number + 1]
-                size = np.asarray(pc.find_substring(gather(lines.buffer, starts, lengths), following)).astype(np.int64)
+                rest = ByteStrings(lines.buffer, starts, lengths).to_arrow()
+                size = np.asarray(pc.find_substring(rest, following)).astype(np.int64)
                 _ensure(size >= 0, lines, f"no {following!r}")
-            found[part] = gather(lines.buffer, starts, size)
+            found[part] = ByteStrings(lines.buffer, starts, size)
             starts, lengths = starts + size, lengths - size
         _ensure(lengths == 0, lines, "more stands behind the last field")
-        values = found.get("s", pa.nulls(len(lines), pa.binary()))
+        values = found.get("s", ByteStrings.repeat(None, len(lines)))
         return rows_of_lines(lines, values, keys=found.get("k"))
 
     return parse

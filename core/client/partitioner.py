@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from core.common.errors import UsageError
-from core.records.byte_strings import ends_of, sizes_of
+from core.records.byte_strings import ByteStrings
 
 Int64s = npt.NDArray[np.int64]
 
@@ -38,8 +37,8 @@ _POSITIVE = np.uint32(0x7FFFFFFF)
 class Partitioner(Protocol):
     """Owned by one task."""
 
-    def assign(self, keys: Any, values: Any) -> Int64s:
-        """Of the records that come next; keys and values are pyarrow.BinaryArrays, keys None where there are none."""
+    def assign(self, keys: ByteStrings | None, values: ByteStrings) -> Int64s:
+        """Of the records that come next; no keys: each is null."""
 
 
 def make_partitioner(name: str, partitions: int, batch_bytes: int) -> Partitioner:
@@ -70,31 +69,29 @@ def partition_of_key(key: bytes, partitions: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
-def murmur2_columns(keys: Any) -> npt.NDArray[np.uint32]:  # keys: pyarrow.BinaryArray without nulls
+def murmur2_columns(keys: ByteStrings) -> npt.NDArray[np.uint32]:  # without nulls
     """`murmur2` of every key."""
     return _by_length(keys, _murmur2_matrix)
 
 
-def fnv1a_columns(keys: Any) -> npt.NDArray[np.uint32]:
+def fnv1a_columns(keys: ByteStrings) -> npt.NDArray[np.uint32]:
     """The 32-bit FNV-1a hash of every key."""
     return _by_length(keys, _fnv1a_matrix)
 
 
-def crc32_columns(keys: Any) -> npt.NDArray[np.uint32]:
-    return np.fromiter(map(zlib.crc32, keys.to_pylist()), np.uint32, len(keys))
+def crc32_columns(keys: ByteStrings) -> npt.NDArray[np.uint32]:
+    return np.fromiter((zlib.crc32(key or b"") for key in keys.to_pylist()), np.uint32, len(keys))
 
 
 def _by_length(
-    keys: Any, hash_matrix: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.uint32]]
+    keys: ByteStrings, hash_matrix: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.uint32]]
 ) -> npt.NDArray[np.uint32]:
     """All keys of one length at a time, one a row."""
-    offsets = ends_of(keys)
-    data = np.frombuffer(keys.buffers()[2] or b"", np.uint8)
-    lengths = np.diff(offsets)
+    data = np.frombuffer(keys.buffer, np.uint8)
     hashes = np.empty(len(keys), np.uint32)
-    for length in np.unique(lengths).tolist():
-        rows = np.flatnonzero(lengths == length)
-        hashes[rows] = hash_matrix(data[offsets[rows][:, None] + np.arange(length)])
+    for length in np.unique(keys.lengths).tolist():
+        rows = np.flatnonzero(keys.lengths == length)
+        hashes[rows] = hash_matrix(data[keys.positions[rows][:, None] + np.arange(length)])
     return hashes
 
 
@@ -129,7 +126,7 @@ def _without_sign(hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     return np.abs(hashes.astype(np.int32).astype(np.int64)).astype(np.uint32)
 
 
-_Hash = Callable[[Any], npt.NDArray[np.uint32]]
+_Hash = Callable[[ByteStrings], npt.NDArray[np.uint32]]
 
 
 # --- without keys
@@ -143,8 +140,8 @@ class StickyPartitions:
         self._batch_bytes = batch_bytes
         self._sent_bytes = 0
 
-    def assign(self, keys: Any, values: Any) -> Int64s:  # noqa: ARG002 - keys do not count
-        sizes = sizes_of(values)
+    def assign(self, keys: ByteStrings | None, values: ByteStrings) -> Int64s:  # noqa: ARG002 - keys do not count
+        sizes = values.sizes
         ends = np.cumsum(sizes) + self._sent_bytes
         if len(ends):
             self._sent_bytes = int(ends[-1])
@@ -158,7 +155,7 @@ class RoundRobinPartitions:
         self._partitions = partitions
         self._next = 0
 
-    def assign(self, keys: Any, values: Any) -> Int64s:  # noqa: ARG002
+    def assign(self, keys: ByteStrings | None, values: ByteStrings) -> Int64s:  # noqa: ARG002
         assigned = (self._next + np.arange(len(values), dtype=np.int64)) % self._partitions
         self._next = (self._next + len(values)) % self._partitions
         return assigned
@@ -169,7 +166,7 @@ class RandomPartitions:
         self._partitions = partitions
         self._random = np.random.default_rng()
 
-    def assign(self, keys: Any, values: Any) -> Int64s:  # noqa: ARG002
+    def assign(self, keys: ByteStrings | None, values: ByteStrings) -> Int64s:  # noqa: ARG002
         return self._random.integers(self._partitions, size=len(values))
 
 
@@ -186,22 +183,19 @@ class KeyPartitions:
         self._keyless = keyless
         self._empty_is_none = empty_is_none
 
-    def assign(self, keys: Any, values: Any) -> Int64s:
-        if self._keyless is None:
-            keys = pa.nulls(len(values), pa.binary()) if keys is None else keys
-            return self._of(keys.fill_null(b""))
+    def assign(self, keys: ByteStrings | None, values: ByteStrings) -> Int64s:
         if keys is None:
-            return self._keyless.assign(None, values)
-        has_key = np.array(keys.is_valid())
-        if self._empty_is_none:
-            has_key &= sizes_of(keys) > 0
+            keys = ByteStrings.repeat(None, len(values))
+        if self._keyless is None:
+            return self._of(ByteStrings(keys.buffer, keys.positions, keys.sizes))
+        has_key = keys.lengths > (0 if self._empty_is_none else -1)
         if has_key.all():
             return self._of(keys)
         assigned = self._keyless.assign(None, values)
-        assigned[has_key] = self._of(keys.filter(pa.array(has_key)))
+        assigned[has_key] = self._of(keys.take(has_key))
         return assigned
 
-    def _of(self, keys: Any) -> Int64s:
+    def _of(self, keys: ByteStrings) -> Int64s:
         return self._hash(keys).astype(np.int64) % self._partitions
 
 
@@ -213,11 +207,11 @@ def _by_key(hash_: _Hash, keyless: type | None, *, empty_is_none: bool = False) 
     return make
 
 
-def _positive_murmur2(keys: Any) -> npt.NDArray[np.uint32]:
+def _positive_murmur2(keys: ByteStrings) -> npt.NDArray[np.uint32]:
     return murmur2_columns(keys) & _POSITIVE
 
 
-def _positive_fnv1a(keys: Any) -> npt.NDArray[np.uint32]:
+def _positive_fnv1a(keys: ByteStrings) -> npt.NDArray[np.uint32]:
     return _without_sign(fnv1a_columns(keys))
 
 
@@ -241,7 +235,7 @@ class FunctionPartitions:
         self._function = function
         self._partitions = partitions
 
-    def assign(self, keys: Any, values: Any) -> Int64s:
+    def assign(self, keys: ByteStrings | None, values: ByteStrings) -> Int64s:
         """Whatever number the function gives, which may be no partition. UsageError where it gives none, or raises."""
         texts = values.to_pylist()
         of_keys = [None] * len(texts) if keys is None else keys.to_pylist()

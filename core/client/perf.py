@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from core.client.admin import LATEST, Admin
 from core.client.consumer import Consumer
@@ -25,6 +24,7 @@ from core.client.record_source import ClusterSource
 from core.common.errors import AccessError
 from core.common.topic_partition import TopicPartition
 from core.records.batches import group_batches
+from core.records.byte_strings import ByteStrings
 from core.records.columns import decode_columns
 
 _PERCENTILES = (50, 95, 99, 99.9)
@@ -110,7 +110,7 @@ def measure_produce(
     """
     meter = _ProduceMeter(report_seconds, tell)
     producer = make_producer(meter.acknowledged)
-    values = pa.array(payloads, pa.binary())
+    values = ByteStrings.of_list(payloads)
     sizes = np.array([len(payload) for payload in payloads], np.int64)
     sent, started_s = 0, time.monotonic()
     chunk = _UNPACED_RECORDS if per_second is None else max(int(per_second * _PACED_SECONDS), 1)
@@ -124,7 +124,7 @@ def measure_produce(
         partition = number % partitions
         now_ms = np.full(count, time.time_ns() // 1_000_000, np.int64)
         meter.sent(partition, count, int(sizes[chosen].sum()))
-        producer.send(RecordsToSend(partition, now_ms, None, values.take(pa.array(chosen)), None, rows))
+        producer.send(RecordsToSend(partition, now_ms, None, values.take(chosen), None, rows))
         sent += count
         if per_second is not None:
             ahead_s = (sent - warmup) / per_second - (time.monotonic() - started_s)
@@ -222,7 +222,7 @@ def measure_latency(
     producer = make_producer()
     consumer = Consumer(client)
     latencies = Latencies()
-    payload = pa.array([random_payload(size_bytes, np.random.default_rng(0))], pa.binary())
+    payload = ByteStrings.of_list([random_payload(size_bytes, np.random.default_rng(0))])
     started_s = time.monotonic()
     for number in range(records):
         sent_s = time.monotonic()

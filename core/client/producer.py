@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from core.protocol.schema.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from core.records.byte_strings import ByteStrings
 from core.records.column_encoder import encode_columns
 from core.records.compression import CompressionType
 from core.records.record import increment_sequence
@@ -61,15 +62,14 @@ class ProducerIdentity(NamedTuple):
 class RecordsToSend:
     """Rows for one partition; `rows` are the caller's own numbers for them, to be named when one is refused.
 
-    `keys`, `values` and `headers` are pyarrow.BinaryArrays of one length, `headers` of encoded sections
-    (`record.encode_headers`); keys and headers may be None for all.
+    `headers` are encoded sections (`record.encode_headers`); keys and headers may be None for all.
     """
 
     partition: int
     timestamps: npt.NDArray[np.int64]
-    keys: Any
-    values: Any
-    headers: Any
+    keys: ByteStrings | None
+    values: ByteStrings
+    headers: ByteStrings | None
     rows: npt.NDArray[np.int64]
 
 

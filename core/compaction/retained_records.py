@@ -122,7 +122,7 @@ def _sections(
     is_new = np.repeat(is_shifted, sizes)
     heads = _heads(records, deltas)
     tails = np.where(is_new, records.tails, records.starts)
-    new_heads = heads._replace(lengths=np.where(is_new, heads.lengths, 0))
+    new_heads = ByteStrings(heads.buffer, heads.positions, np.where(is_new, heads.lengths, 0))
     data, ends = stitch([new_heads, ByteStrings(buffer, tails, records.ends - tails)])
     start = 0
     for end in ends[np.cumsum(sizes) - 1].tolist():

@@ -5,7 +5,8 @@ the bytes of several columns, row by row, one behind the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +22,9 @@ except ImportError:
 Buffer = bytes | bytearray | memoryview
 
 
-class ByteStrings(NamedTuple):
-    """One for each row: bytes of `buffer`; a length of -1 is null."""
+@dataclass(frozen=True, slots=True)
+class ByteStrings:
+    """One for each row: bytes of `buffer`; a length of -1 is null. Immutable."""
 
     buffer: Buffer
     positions: Int64s
@@ -30,11 +32,46 @@ class ByteStrings(NamedTuple):
 
     @classmethod
     def of(cls, array: Any) -> ByteStrings:  # pyarrow.BinaryArray
+        """Those of the array, where they lie."""
         ends = ends_of(array)
         lengths = np.diff(ends).astype(np.int64)
         if array.null_count:
             lengths[~np.asarray(array.is_valid())] = -1
         return cls(memoryview(array.buffers()[2] or b""), ends[:-1].astype(np.int64), lengths)
+
+    @classmethod
+    def of_list(cls, texts: Sequence[bytes | None]) -> ByteStrings:
+        lengths = np.fromiter((-1 if text is None else len(text) for text in texts), np.int64, len(texts))
+        sizes = np.maximum(lengths, 0)
+        return cls(b"".join(filter(None, texts)), np.cumsum(sizes) - sizes, lengths)
+
+    @classmethod
+    def repeat(cls, text: bytes | None, count: int) -> ByteStrings:
+        """The same in each row."""
+        length = -1 if text is None else len(text)
+        return cls(text or b"", np.zeros(count, np.int64), np.full(count, length, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def sizes(self) -> Int64s:
+        """Bytes of each; nulls have none."""
+        return np.maximum(self.lengths, 0)
+
+    def take(self, rows: npt.NDArray[Any]) -> ByteStrings:
+        """Only these rows: a boolean mask, or an array of row numbers."""
+        return ByteStrings(self.buffer, self.positions[rows], self.lengths[rows])
+
+    def to_pylist(self) -> list[bytes | None]:
+        view = memoryview(self.buffer)
+        return [
+            None if length < 0 else bytes(view[position : position + length])
+            for position, length in zip(self.positions.tolist(), self.lengths.tolist(), strict=True)
+        ]
+
+    def to_arrow(self) -> Any:  # pyarrow.BinaryArray
+        return _take([self])
 
 
 def ends_of(array: Any) -> npt.NDArray[np.int32]:
@@ -42,38 +79,24 @@ def ends_of(array: Any) -> npt.NDArray[np.int32]:
     return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
 
 
-def sizes_of(array: Any) -> Int64s:
-    """Bytes of each element of a pyarrow.BinaryArray; nulls have none."""
-    sizes = np.diff(ends_of(array)).astype(np.int64)
-    if array.null_count:
-        sizes[~np.asarray(array.is_valid())] = 0
-    return sizes
-
-
-def gather(buffer: Buffer, positions: Int64s, lengths: Int64s) -> Any:  # pyarrow.BinaryArray
-    """The byte strings at `positions`, null where the length is negative, as an Arrow array."""
-    return _take([ByteStrings(buffer, positions, lengths)])
-
-
 def stitch(columns: Sequence[ByteStrings]) -> tuple[memoryview, npt.NDArray[np.int32]]:
     """The bytes of the first row of all columns, of the second, and so on; and where each row ends. Nulls are empty."""
-    bare = [column._replace(lengths=np.maximum(column.lengths, 0)) for column in columns]
-    taken = _take(bare)
+    taken = _take([ByteStrings(column.buffer, column.positions, column.sizes) for column in columns])
     return memoryview(taken.buffers()[2] or b""), ends_of(taken)[len(columns) :: len(columns)]
 
 
 def _take(columns: Sequence[ByteStrings]) -> Any:  # pyarrow.BinaryArray
     """One element for each row of each column, row by row: each second one of an array whose others lie between."""
-    rows, width = len(columns[0].positions), len(columns)
+    rows, width = len(columns[0]), len(columns)
     data = columns[0].buffer if width == 1 else b"".join([column.buffer for column in columns])
     offsets = np.empty(2 * rows * width + 2, np.int32)
     offsets[0], offsets[-1] = 0, len(data)  # by which Arrow guesses how much there will be
     bounds = offsets[1:-1].reshape(rows, width, 2)
     before = 0
-    for number, (buffer, positions, lengths) in enumerate(columns):
-        bounds[:, number, 0] = positions + before
-        bounds[:, number, 1] = bounds[:, number, 0] + np.maximum(lengths, 0)
-        before += len(buffer)
+    for number, column in enumerate(columns):
+        bounds[:, number, 0] = column.positions + before
+        bounds[:, number, 1] = bounds[:, number, 0] + column.sizes
+        before += len(column.buffer)
     array = pa.BinaryArray.from_buffers(
         pa.binary(), 2 * rows * width + 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from core.records.byte_strings import ByteStrings, stitch
+from core.records.record import encode_headers
 from core.records.varint_columns import Int64s, varint_widths, write_varints, zigzag
 
 
@@ -25,28 +25,29 @@ class EncodedSection:
 
 def encode_columns(
     timestamps: Int64s,
-    keys: Any,  # pyarrow.BinaryArray, or None where every key is null
-    values: Any,  # pyarrow.BinaryArray
-    headers: Any = None,  # pyarrow.BinaryArray of header sections (record.encode_headers), or None
+    keys: ByteStrings | None,
+    values: ByteStrings,
+    headers: ByteStrings | None = None,
     *,
     batch_bytes: int,
 ) -> Iterator[EncodedSection]:
-    """Cuts rows into sections of at most `batch_bytes` (one record may be more) and encodes them all at once."""
+    """Cuts rows into sections of at most `batch_bytes` (one record may be more) and encodes them all at once. No keys:
+    each is null; `headers` are sections (record.encode_headers), without them no record has any.
+    """
     count = len(values)
     if count == 0:
         return
-    of_keys = None if keys is None else ByteStrings.of(keys)
-    of_values = ByteStrings.of(values)
-    of_headers = _no_headers(count) if headers is None else ByteStrings.of(headers)
+    if headers is None:
+        headers = ByteStrings.repeat(_NO_HEADERS, count)
     sizes = np.full(count, _LARGEST_RECORD_OVERHEAD, np.int64)
-    for column in (of_keys, of_values, of_headers):
+    for column in (keys, values, headers):
         if column is not None:
-            sizes += np.maximum(column.lengths, 0)
+            sizes += column.sizes
     firsts = _cut(sizes, batch_bytes)
     counts = np.diff(np.append(firsts, count))
     offset_deltas = np.arange(count, dtype=np.int64) - np.repeat(firsts, counts)
     timestamp_deltas = timestamps - np.repeat(timestamps[firsts], counts)
-    data, ends = _encode(timestamp_deltas, offset_deltas, of_keys, of_values, of_headers)
+    data, ends = _encode(timestamp_deltas, offset_deltas, keys, values, headers)
     maxima = np.maximum.reduceat(timestamps, firsts)
     start = 0
     for number, first in enumerate(firsts.tolist()):
@@ -71,10 +72,7 @@ def _cut(sizes: Int64s, limit: int) -> Int64s:
     return np.array(firsts, np.int64)
 
 
-def _no_headers(count: int) -> ByteStrings:
-    return ByteStrings(b"\0", np.zeros(count, np.int64), np.ones(count, np.int64))
-
-
+_NO_HEADERS = encode_headers(())
 _NULL = 1  # a length of -1
 _VARINT_BYTES = 6  # of a length, and one more
 _LENGTH_BYTES = 5
@@ -103,7 +101,7 @@ def _encode(
     else:
         position = write_varints(heads, position, zigzag(keys.lengths))
         behind = [keys, _varints(values.lengths), values, headers]
-    lengths = zigzag(position - attributes + sum(np.maximum(column.lengths, 0) for column in behind))
+    lengths = zigzag(position - attributes + sum(column.sizes for column in behind))
     starts = attributes - varint_widths(lengths)
     write_varints(heads, starts, lengths)
     heads[attributes] = 0

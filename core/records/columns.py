@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch
-from core.records.byte_strings import ByteStrings, gather
+from core.records.byte_strings import ByteStrings
 from core.records.compression import DEFAULT_LIMIT
 from core.records.record import Headers, encode_headers, read_headers
 from core.records.record_batch import RecordBatch
@@ -64,10 +64,10 @@ class RecordColumns:
         return len(self.offsets)
 
     def keys(self) -> Any:  # pyarrow.BinaryArray; pyarrow has no types
-        return gather(self.buffer, self.key_positions, self.key_lengths)
+        return ByteStrings(self.buffer, self.key_positions, self.key_lengths).to_arrow()
 
     def values(self) -> Any:  # pyarrow.BinaryArray
-        return gather(self.buffer, self.value_positions, self.value_lengths)
+        return ByteStrings(self.buffer, self.value_positions, self.value_lengths).to_arrow()
 
     def headers(self, row: int) -> Headers:
         """Of one record; CorruptRecordError where they do not add up."""
@@ -151,8 +151,8 @@ class RecordColumns:
 
     def _append(self, texts: Any) -> tuple[bytes, Int64s, Int64s]:
         """The buffer with the bytes of a pyarrow.BinaryArray behind it, and where they lie."""
-        data, positions, lengths = ByteStrings.of(texts)
-        return b"".join((self.buffer, data)), positions + len(self.buffer), lengths
+        behind = ByteStrings.of(texts)
+        return b"".join((self.buffer, behind.buffer)), behind.positions + len(self.buffer), behind.lengths
 
     def of_batches(self, values: Iterable[int], dtype: type = np.int64) -> npt.NDArray[Any]:
         """A column from one value a batch: `of_batches(b.producer_id for b in columns.batches)`."""
@@ -173,10 +173,10 @@ class HeaderColumns:
     value_lengths: Int64s
 
     def names(self) -> Any:  # pyarrow.BinaryArray
-        return gather(self.buffer, self.name_positions, self.name_lengths)
+        return ByteStrings(self.buffer, self.name_positions, self.name_lengths).to_arrow()
 
     def values(self) -> Any:  # pyarrow.BinaryArray
-        return gather(self.buffer, self.value_positions, self.value_lengths)
+        return ByteStrings(self.buffer, self.value_positions, self.value_lengths).to_arrow()
 
 
 _VARINT_BYTES = 10

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from core.client.partitioner import Partitioner, make_partitioner
 from core.client.producer import RecordsToSend
 from core.common.errors import PlogError, UsageError
+from core.records.byte_strings import ByteStrings
 from core.records.record import encode_headers
 
 _STICKY_BYTES = 128 * 1024
@@ -45,8 +46,8 @@ class RecordCutter:
             self._counts[topic] = self._count_partitions(topic)
             self._partitioners[topic] = make_partitioner("murmur2", self._counts[topic], _STICKY_BYTES)
         names = batch.schema.names
-        keys = _as_bytes(batch.column("key")) if "key" in names else pa.nulls(len(batch), pa.binary())
-        values = _as_bytes(batch.column("value"))
+        keys = _byte_strings(batch.column("key")) if "key" in names else None
+        values = _byte_strings(batch.column("value"))
         partitions = self._partitions(topic, batch, keys, values)
         timestamps = _timestamps(batch)
         headers = _headers(batch)
@@ -54,15 +55,14 @@ class RecordCutter:
         bounds = np.flatnonzero(np.diff(partitions[order], prepend=-1, append=-2))
         for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             rows = order[start:end]
-            taken = pa.array(rows)
             yield (
                 topic,
                 RecordsToSend(
                     int(partitions[rows[0]]),
                     timestamps[rows],
-                    None if keys.null_count == len(keys) else keys.take(taken),
-                    values.take(taken),
-                    None if headers is None else headers.take(taken),
+                    None if keys is None else keys.take(rows),
+                    values.take(rows),
+                    None if headers is None else headers.take(rows),
                     rows,
                 ),
             )
@@ -98,8 +98,8 @@ def _is_bytes(kind: Any) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_string(kind))
 
 
-def _as_bytes(column: Any) -> Any:  # pyarrow.BinaryArray
-    return column.cast(pa.binary())
+def _byte_strings(column: Any) -> ByteStrings:
+    return ByteStrings.of(column.cast(pa.binary()))
 
 
 def _timestamps(batch: Any) -> Any:  # npt.NDArray[np.int64], milliseconds
@@ -110,9 +110,9 @@ def _timestamps(batch: Any) -> Any:  # npt.NDArray[np.int64], milliseconds
     return micros.to_numpy(zero_copy_only=False) // 1000
 
 
-def _headers(batch: Any) -> Any:  # pyarrow.BinaryArray, or None
+def _headers(batch: Any) -> ByteStrings | None:
     if "headers" not in batch.schema.names or batch.column("headers").null_count == len(batch):
         return None
     rows = batch.column("headers").to_pylist()
     sections = [encode_headers([((h["key"] or "").encode(), h["value"]) for h in row or ()]) for row in rows]
-    return pa.array(sections, pa.binary())
+    return ByteStrings.of_list(sections)

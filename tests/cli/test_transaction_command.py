@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from cli.session import open_client
 from core.client.producer import RecordsToSend
 from core.client.transactional_producer import TransactionalProducer
 from core.common.errors import ConnectionFailedError
+from core.records.byte_strings import ByteStrings
 from tests.cli.conftest import ok
 from tests.support.golden import GOLDEN
 from tests.support.server import PLOG, Server, call_plog
@@ -45,7 +45,7 @@ def open_one(where: list[str], name: str = "opener") -> None:
     address = where[1] if where[0] == "--bootstrap-server" else None
     with open_client(address, None if address else Path(where[1])) as client:
         producer = TransactionalProducer(client.another, name)
-        values = pa.array([b"open"], pa.binary())
+        values = ByteStrings.of_list([b"open"])
         producer.send("tx", RecordsToSend(0, np.array([1_700_000_000_000]), None, values, None, np.array([0])))
         producer.prepare()
         producer.close()

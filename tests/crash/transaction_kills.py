@@ -16,7 +16,6 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-import pyarrow as pa
 
 from core.client.admin import LATEST, Admin
 from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
@@ -27,6 +26,7 @@ from core.client.transactional_producer import TransactionalProducer
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
+from core.records.byte_strings import ByteStrings
 from tests.support.server import Server
 
 OUT = [TopicPartition("out", 0), TopicPartition("out", 1)]
@@ -183,7 +183,7 @@ def connect(server: Server) -> KafkaClient:
 
 
 def rows(partition: int, number: int, count: int) -> RecordsToSend:
-    values = pa.array([b"%d:%d" % (number, i) for i in range(count)], pa.binary())
+    values = ByteStrings.of_list([b"%d:%d" % (number, i) for i in range(count)])
     return RecordsToSend(
         partition, np.full(count, 1_700_000_000_000), None, values, None, np.arange(count, dtype=np.int64)
     )

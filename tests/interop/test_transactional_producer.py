@@ -6,7 +6,6 @@ import time
 from functools import partial
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from core.client.admin import LATEST, Admin
@@ -19,6 +18,7 @@ from core.common.endpoint import parse_bootstrap
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
+from core.records.byte_strings import ByteStrings
 from core.records.compression import CompressionType
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import requires_kafka
@@ -52,7 +52,7 @@ def producer_of(kafka: KafkaServer | Server, transactional_id: str, **options: o
 
 
 def rows(partition: int, *numbers: int) -> RecordsToSend:
-    values = pa.array([b"%d" % n for n in numbers], pa.binary())
+    values = ByteStrings.of_list([b"%d" % n for n in numbers])
     return RecordsToSend(
         partition, np.full(len(numbers), 1_700_000_000_000), None, values, None, np.array(numbers, np.int64)
     )

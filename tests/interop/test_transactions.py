@@ -16,7 +16,6 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from core.client.admin import LATEST, Admin
@@ -27,6 +26,7 @@ from core.client.transaction_admin import TransactionAdmin
 from core.client.transactional_producer import TransactionalProducer, end_transaction
 from core.common.endpoint import parse_bootstrap
 from core.common.topic_partition import TopicPartition
+from core.records.byte_strings import ByteStrings
 from tests.interop.test_other_languages import call, go_client
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import fetch_jars, java_command, requires_kafka, run_tool
@@ -183,7 +183,7 @@ def test_transactions_that_are_open_go_from_plog_to_kafka_and_back(tmp_path: Pat
     def begin(address: str, name: str, number: int) -> ProducerIdentity:
         """A transaction that somebody else is to end."""
         producer = TransactionalProducer(lambda: KafkaClient(parse_bootstrap(address)), name)
-        values = pa.array([b"%d" % number], pa.binary())
+        values = ByteStrings.of_list([b"%d" % number])
         producer.send("t", RecordsToSend(0, np.array([time.time_ns() // 1_000_000]), None, values, None, np.array([0])))
         producer.send_offsets(group, {position: number})
         identity = producer.prepare()

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.client.partitioner import murmur2, murmur2_columns, partition_of_key
+from core.records.byte_strings import ByteStrings
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ def test_murmur2_is_kafkas(key: bytes, hash_: int) -> None:
 
 @given(st.lists(st.binary(max_size=20)))
 def test_columns_of_keys_hash_as_each_key_alone(keys: list[bytes]) -> None:
-    assert murmur2_columns(pa.array(keys, pa.binary())).tolist() == [murmur2(key) for key in keys]
+    assert murmur2_columns(ByteStrings.of_list(keys)).tolist() == [murmur2(key) for key in keys]

@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from cli.embedded_transport import EmbeddedTransport
@@ -19,6 +18,7 @@ from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
+from core.records.byte_strings import ByteStrings
 from core.records.compression import CompressionType
 from tests.support.broker import add_topic
 from tests.support.logs import NOW
@@ -50,7 +50,7 @@ def client_of(broker: Broker, breaks: Callable[[], bool] = lambda: False) -> Kaf
 
 
 def rows_of(partition: int, *numbers: int) -> RecordsToSend:
-    values = pa.array([b"%d" % n for n in numbers], pa.binary())
+    values = ByteStrings.of_list([b"%d" % n for n in numbers])
     return RecordsToSend(partition, np.full(len(numbers), NOW, np.int64), None, values, None, np.array(numbers))
 
 
@@ -109,7 +109,7 @@ def test_a_refused_record_is_named_and_the_rest_of_its_batch_is_written(broker: 
     broker.set_configs(ConfigResourceType.TOPIC, "t", {"max.message.bytes": "500"})
     producer = Producer(client_of(broker), "t")
     values = [b"1", b"2", b"3" * 1000, b"4"]
-    rows = RecordsToSend(0, np.full(4, NOW, np.int64), None, pa.array(values, pa.binary()), None, np.arange(10, 14))
+    rows = RecordsToSend(0, np.full(4, NOW, np.int64), None, ByteStrings.of_list(values), None, np.arange(10, 14))
     producer.send(rows)
     with pytest.raises(RecordRefusedError) as caught:
         producer.flush()

@@ -6,7 +6,6 @@ import random
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +14,7 @@ from core.common.errors import CorruptRecordError
 from core.records import record_places
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch, group_batches, iter_batches
+from core.records.byte_strings import ByteStrings
 from core.records.column_encoder import encode_columns
 from core.records.columns import RecordColumns, decode_columns, decode_keys
 from core.records.compression import CompressionType
@@ -69,9 +69,9 @@ def test_columns_encode_what_the_plain_encoder_encodes(items: list[Record], batc
     sections = list(
         encode_columns(
             np.array([r.timestamp for r in items], np.int64),
-            pa.array([r.key for r in items], pa.binary()),
-            pa.array([r.value for r in items], pa.binary()),
-            pa.array([encode_headers(r.headers) for r in items], pa.binary()),
+            ByteStrings.of_list([r.key for r in items]),
+            ByteStrings.of_list([r.value for r in items]),
+            ByteStrings.of_list([encode_headers(r.headers) for r in items]),
             batch_bytes=batch_bytes,
         )
     )
@@ -87,7 +87,7 @@ def test_columns_encode_what_the_plain_encoder_encodes(items: list[Record], batc
 
 
 def test_keys_and_headers_may_be_absent_for_all() -> None:
-    (section,) = encode_columns(np.array([5, 6]), None, pa.array([b"a", None], pa.binary()), batch_bytes=1000)
+    (section,) = encode_columns(np.array([5, 6]), None, ByteStrings.of_list([b"a", None]), batch_bytes=1000)
     assert decode_records(bytes(section.section), 2, 0, 5) == [Record(0, 5, None, b"a"), Record(1, 6, None, None)]
 
 
@@ -263,4 +263,4 @@ def test_groups_are_cut_by_size() -> None:
 
 def test_no_batches_are_no_records() -> None:
     assert len(decode_columns([])) == 0
-    assert list(encode_columns(np.array([], np.int64), None, pa.array([], pa.binary()), batch_bytes=10)) == []
+    assert list(encode_columns(np.array([], np.int64), None, ByteStrings.of_list([]), batch_bytes=10)) == []

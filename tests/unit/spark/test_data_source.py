@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
@@ -26,6 +25,7 @@ from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import write_offset_checkpoint
 from core.log.file_names import LOG_START_OFFSET_CHECKPOINT
+from core.records.byte_strings import ByteStrings
 from core.spark.data_source import PlogDataSource, PlogReader, PlogStreamReader, RangePartition
 from core.spark.record_schema import ARROW_SCHEMA, COLUMNS, SPARK_TYPES
 from core.spark.source_options import SourceOptions
@@ -255,7 +255,7 @@ def test_from_servers(tmp_path: Path) -> None:
         producer = Producer(client, "t")
         for partition, count in ((0, 500), (1, 50)):
             rows_ = np.arange(count)
-            values = pa.array([b"%d" % n for n in range(count)], pa.binary())
+            values = ByteStrings.of_list([b"%d" % n for n in range(count)])
             producer.send(RecordsToSend(partition, NOW + rows_, None, values, None, rows_))
         producer.flush()
         client.close()
