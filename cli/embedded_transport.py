@@ -19,9 +19,9 @@ class EmbeddedTransport:
         self._dispatcher = dispatcher
         self._answers: deque[memoryview] = deque()
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frame: bytearray) -> None:
         try:
-            answer = self._dispatcher.handle(memoryview(bytearray(frame))[SIZE.size :])
+            answer = self._dispatcher.handle(memoryview(frame)[SIZE.size :])
         except UnacknowledgedError:
             raise ConnectionFailedError("the broker refused a record that was sent with acks=0") from None
         if isinstance(answer, PendingAnswer):

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from cli.pipes import widen
 from core.common.errors import PlogError
 from core.common.filesystem import access_error
-from core.records.byte_strings import ByteStrings
+from core.records.byte_strings import Buffer, ByteStrings
 
 _CHUNK_BYTES = 1024 * 1024
 _GATHER_SECONDS = 0.005  # for which what comes in pieces is put together
@@ -49,7 +49,7 @@ class BadLineError(PlogError):
 class Lines:
     """Whole lines without their ends: byte positions in `buffer`. `quiet`: whether the input had more at once."""
 
-    buffer: bytes
+    buffer: Buffer
     starts: npt.NDArray[np.int64]
     lengths: npt.NDArray[np.int64]
     first_row: int
@@ -60,8 +60,9 @@ class Lines:
         return len(self.starts)
 
     def __iter__(self) -> Iterator[bytes]:
+        data = bytes(self.buffer)
         for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
-            yield self.buffer[start : start + length]
+            yield data[start : start + length]
 
     @property
     def texts(self) -> ByteStrings:
@@ -93,38 +94,58 @@ def open_inputs(paths: Sequence[Path]) -> Iterator[tuple[str, BinaryIO]]:
             yield str(path), io.BufferedReader(stream)
 
 
-def read_chunks(paths: Sequence[Path], linger_s: float = 0.0) -> Iterator[tuple[bytes, Quiet, bool]]:
-    """What all inputs hold, a megabyte at a time, or less where the input is slow, and no more has come for `linger_s`;
-    whether the input had more at once, and whether this is the end of it. Nothing, where it is quiet for long.
-    AccessError where it can't be read.
+@dataclass(slots=True)
+class Chunk:
+    """What was read, behind what was left of the chunk before. Whoever takes it sets how many bytes of it are `used`;
+    the others come again. `is_end`: of the input, then nothing comes again.
+    """
+
+    data: bytearray
+    quiet: Quiet
+    is_end: bool
+    used: int = 0
+
+
+def read_chunks(paths: Sequence[Path], linger_s: float = 0.0) -> Iterator[Chunk]:
+    """What all inputs hold, a megabyte at a time, or less where the input is slow, and no more has come for `linger_s`.
+    Nothing, where it is quiet for long. AccessError where it can't be read.
     """
     for name, stream in open_inputs(paths):
         widen(stream)
-        while True:
+        chunk = Chunk(bytearray(), Quiet.NOT, is_end=False)
+        while not chunk.is_end:
             try:
-                chunk, quiet = _read_chunk(stream, linger_s)
+                chunk = _read_chunk(stream, chunk.data[chunk.used :], linger_s)
             except OSError as error:
                 raise access_error(error, name, "read") from error
-            if not chunk:
-                break
-            yield chunk, quiet, False
-            if quiet and not _has_more(stream, _LONG_SECONDS):
-                yield b"", Quiet.LONG, False
-        yield b"", Quiet.NOT, True
+            yield chunk
+            if chunk.quiet and not _has_more(stream, _LONG_SECONDS):
+                yield Chunk(bytearray(), Quiet.LONG, is_end=False)
 
 
-def _read_chunk(stream: BinaryIO, linger_s: float) -> tuple[bytes, Quiet]:
-    chunk: bytes = stream.read1(_CHUNK_BYTES)  # type: ignore[attr-defined]  # every buffered reader has it
-    parts, size = [chunk], len(chunk)
+def _read_chunk(stream: BinaryIO, rest: bytearray, linger_s: float) -> Chunk:
+    data = bytearray(len(rest) + max(_CHUNK_BYTES, len(rest)))  # so that a long line is not copied each time
+    data[: len(rest)] = rest
+    count = _fill(stream, data, len(rest))
+    size = len(rest) + count
     deadline = time.monotonic() + max(linger_s, _GATHER_SECONDS)
-    while chunk and size < _CHUNK_BYTES and (left := deadline - time.monotonic()) > 0:
+    while count and size < len(data) and (left := deadline - time.monotonic()) > 0:
         if not _has_more(stream, left if linger_s else min(left, _BRIEF_SECONDS)):
-            return b"".join(parts), Quiet.BRIEF
-        chunk = stream.read1(_CHUNK_BYTES - size)  # type: ignore[attr-defined]
-        parts.append(chunk)
-        size += len(chunk)
-    is_quiet = bool(chunk) and (linger_s > 0 or not _has_more(stream, 0))
-    return b"".join(parts), Quiet.BRIEF if is_quiet else Quiet.NOT
+            is_quiet = True
+            break
+        count = _fill(stream, data, size)
+        size += count
+    else:
+        is_quiet = bool(count) and (linger_s > 0 or not _has_more(stream, 0))
+    del data[size:]
+    return Chunk(data, Quiet.BRIEF if is_quiet else Quiet.NOT, is_end=size == len(rest))
+
+
+def _fill(stream: BinaryIO, data: bytearray, start: int) -> int:
+    """Reads what there is into `data` from `start` on; how many bytes that is, none at the end."""
+    with memoryview(data) as view, view[start:] as room:
+        count: int = stream.readinto1(room)  # type: ignore[attr-defined]  # every buffered reader has it
+        return count
 
 
 def _has_more(stream: BinaryIO, seconds: float) -> bool:
@@ -139,32 +160,22 @@ def read_lines(paths: Sequence[Path], delimiter: bytes = b"\n", linger_s: float 
     """The lines of all inputs, chunk by chunk. Delimiters are not part of a line; the last line of an input need not
     have one."""
     row = 0
-    rest = b""
-    for chunk, quiet, is_end in read_chunks(paths, linger_s):
-        if quiet is Quiet.LONG:
-            yield Lines(b"", np.empty(0, np.int64), np.empty(0, np.int64), row, quiet, delimiter)
+    for chunk in read_chunks(paths, linger_s):
+        if chunk.quiet is Quiet.LONG:
+            yield Lines(b"", np.empty(0, np.int64), np.empty(0, np.int64), row, Quiet.LONG, delimiter)
             continue
-        if is_end:
-            whole, rest = (rest + delimiter if rest else b""), b""
-        elif len(delimiter) == 1:
-            end = chunk.rfind(delimiter) + 1
-            if not end:
-                rest += chunk
-                continue
-            whole, rest = b"".join((rest, memoryview(chunk)[:end])), chunk[end:]
-        else:  # it may stand across two chunks
-            rest += chunk
-            end = rest.rfind(delimiter) + len(delimiter)
-            if end < len(delimiter):
-                continue
-            whole, rest = rest[:end], rest[end:]
-        if whole:
-            lines = split_lines(whole, row, quiet=quiet, delimiter=delimiter)
-            row += len(lines)
-            yield lines
+        if chunk.is_end and chunk.data:
+            chunk.data += delimiter
+        chunk.used = chunk.data.rfind(delimiter) + len(delimiter)
+        if chunk.used < len(delimiter):
+            chunk.used = 0
+            continue
+        lines = split_lines(memoryview(chunk.data)[: chunk.used], row, quiet=chunk.quiet, delimiter=delimiter)
+        row += len(lines)
+        yield lines
 
 
-def split_lines(buffer: bytes, first_row: int, *, quiet: Quiet = Quiet.NOT, delimiter: bytes = b"\n") -> Lines:
+def split_lines(buffer: Buffer, first_row: int, *, quiet: Quiet = Quiet.NOT, delimiter: bytes = b"\n") -> Lines:
     """`buffer` ends with the delimiter."""
     if len(delimiter) == 1:
         ends = np.flatnonzero(np.frombuffer(buffer, np.uint8) == delimiter[0]).astype(np.int64)

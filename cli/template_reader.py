@@ -24,24 +24,21 @@ def read_by_template(paths: Sequence[Path], template: Template, linger_s: float)
 
 def _read_by_lengths(paths: Sequence[Path], template: Template, linger_s: float) -> Iterator[Batch]:
     """Records that say how long they are."""
-    rest = b""
     row = 0
-    for chunk, quiet, is_end in read_chunks(paths, linger_s):
-        rest += chunk
+    for chunk in read_chunks(paths, linger_s):
+        data = bytes(chunk.data)
         records: list[TemplateRecord] = []
-        position = 0
         bad: BadLineError | None = None
         try:
-            while position < len(rest) and (found := template.read_one(rest, position)) is not None:
+            while chunk.used < len(data) and (found := template.read_one(data, chunk.used)) is not None:
                 records.append(found[0])
-                position = found[1]
+                chunk.used = found[1]
         except TemplateError as error:
             bad = BadLineError(row + len(records), str(error), thing="record")
-        if is_end and position < len(rest) and bad is None:
+        if chunk.is_end and chunk.used < len(data) and bad is None:
             bad = BadLineError(row + len(records), "the input ends in the middle of it", thing="record")
-        yield Batch(rows_of(records, row), bad, quiet, memoryview(rest)[:position])
+        yield Batch(rows_of(records, row), bad, chunk.quiet, memoryview(data)[: chunk.used])
         row += len(records)
-        rest = rest[position:]
 
 
 def _parser(template: Template) -> Parser:

@@ -25,9 +25,11 @@ _MAX_ANSWER_BYTES = 1 << 30
 
 
 class Transport(Protocol):
-    """Frames with their sizes in front go out whole; answers come back whole, without their sizes, in order."""
+    """Frames with their sizes in front go out whole, and are the transport's then; answers come back whole, without
+    their sizes, in order.
+    """
 
-    def send(self, frame: bytes) -> None: ...
+    def send(self, frame: bytearray) -> None: ...
 
     def receive(self) -> memoryview: ...
 
@@ -55,7 +57,7 @@ class SocketTransport:
             f"{what} {self._where}: {reason}", where=self._where, hint="is a broker listening there? (plog serve)"
         )
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frame: bytearray) -> None:
         try:
             self._socket.sendall(frame)
         except OSError as error:

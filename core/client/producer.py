@@ -21,6 +21,7 @@ from core.client.kafka_client import RETRIABLE, KafkaClient
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
+from core.protocol.primitives import Spans
 from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
 from core.protocol.schema.produce import (
     PRODUCE,
@@ -34,7 +35,7 @@ from core.records.column_encoder import encode_columns
 from core.records.compression import CompressionType
 from core.records.record import increment_sequence
 from core.records.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, RecordBatch
-from core.records.record_batch_builder import batch_of, build_batch
+from core.records.record_batch_builder import batch_of, batch_parts
 
 MAX_IN_FLIGHT = 5
 ACKS_ALL = -1
@@ -88,7 +89,7 @@ class RecordRefusedError(KafkaError):
 @dataclass(slots=True)
 class _PendingBatch:
     partition: int
-    data: bytes
+    data: Spans
     count: int
     base_sequence: int
     rows: npt.NDArray[np.int64]
@@ -164,7 +165,7 @@ class Producer:
             records.timestamps, records.keys, records.values, records.headers, batch_bytes=self._batch_bytes
         ):
             sequence = self._next_sequence(records.partition, part.count)
-            data = build_batch(
+            parts = batch_parts(
                 part.section,
                 count=part.count,
                 base_timestamp=part.base_timestamp,
@@ -178,9 +179,9 @@ class Producer:
             rows = records.rows[first : first + part.count]
             first += part.count
             self._unsent = records.rows[first:]
-            batch = _PendingBatch(records.partition, data, part.count, sequence, rows, time.monotonic())
+            batch = _PendingBatch(records.partition, Spans(parts), part.count, sequence, rows, time.monotonic())
             self._queues.setdefault(records.partition, deque()).append(batch)
-            if len(data) >= self._batch_bytes // 2 or len(self._queues[records.partition]) > 1:
+            if len(batch.data) >= self._batch_bytes // 2 or len(self._queues[records.partition]) > 1:
                 self._dispatch()
 
     def _next_sequence(self, partition: int, count: int) -> int:
@@ -316,7 +317,7 @@ class Producer:
 
     def _split(self, batch: _PendingBatch) -> list[_PendingBatch]:
         """The batch as two, with the sequences that their records had."""
-        records = RecordBatch(memoryview(batch.data)).records()
+        records = RecordBatch(memoryview(bytes(batch.data))).records()
         middle = batch.count // 2
         halves = []
         for start, end in ((0, middle), (middle, batch.count)):
@@ -332,7 +333,7 @@ class Producer:
                 is_transactional=self._transactional_id is not None,
             )
             rows = batch.rows[start:end]
-            halves.append(_PendingBatch(batch.partition, data, end - start, sequence, rows, batch.created_s))
+            halves.append(_PendingBatch(batch.partition, Spans((data,)), end - start, sequence, rows, batch.created_s))
         return halves
 
     def _drain(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from core.common.errors import MalformedMessageError
 from core.protocol.api import Api
 from core.protocol.message_codec import codec
-from core.protocol.primitives import Piece
+from core.protocol.primitives import Piece, Spans
 from core.protocol.schema.header import RequestHeader, ResponseHeader
 
 Req = TypeVar("Req")
@@ -30,12 +30,18 @@ def read_request_start(frame: memoryview) -> tuple[int, int, int]:
     return _KEY_VERSION_CORRELATION.unpack_from(frame)
 
 
-def encode_request(api: Api[Req, Any], version: int, correlation_id: int, client_id: str | None, request: Req) -> bytes:
-    """A whole frame, size included."""
+def encode_request(
+    api: Api[Req, Any], version: int, correlation_id: int, client_id: str | None, request: Req
+) -> bytearray:
+    """A whole frame, size included; each byte is copied once."""
+    pieces: list[Any] = []  # bytes-like, or Spans
     header = RequestHeader(api.key, version, correlation_id, client_id)
-    head = codec(RequestHeader, api.request_header_version(version)).encode(header)
-    body = codec(api.request, version).encode(request)
-    return b"".join((SIZE.pack(len(head) + len(body)), head, body))
+    codec(RequestHeader, api.request_header_version(version)).encode_into(header, pieces.append)
+    codec(api.request, version).encode_into(request, pieces.append)
+    parts: list[bytes | memoryview] = [SIZE.pack(sum(map(len, pieces)))]
+    for piece in pieces:
+        parts += piece.parts if isinstance(piece, Spans) else (piece,)
+    return bytearray().join(parts)
 
 
 def decode_response(api: Api[Any, Res], version: int, frame: memoryview) -> tuple[int, Res]:

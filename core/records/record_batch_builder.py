@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 from core.records.checksum import crc32c_of_parts
 from core.records.compression import CompressionType, compress
@@ -24,7 +25,7 @@ _BEFORE_ATTRIBUTES = struct.Struct(">qiibI")
 _MAGIC = 2
 
 
-def build_batch(
+def batch_parts(
     section: bytes | memoryview,
     *,
     count: int,
@@ -42,8 +43,10 @@ def build_batch(
     is_transactional: bool = False,
     is_control: bool = False,
     has_delete_horizon: bool = False,
-) -> bytes:
-    """A whole batch round an uncompressed records section of `count` records."""
+) -> tuple[bytes, bytes | memoryview]:
+    """A batch round an uncompressed records section of `count` records: its header, and the section or what it is
+    compressed to.
+    """
     attributes = (
         compression
         | (TIMESTAMP_TYPE_FLAG if is_log_append_time else 0)
@@ -64,9 +67,12 @@ def build_batch(
     records = section if compression is CompressionType.NONE else compress(compression, section, compression_level)
     length = len(header) + len(records) + 9  # leader epoch, magic, crc
     crc = crc32c_of_parts((header, records))
-    return b"".join(
-        (_BEFORE_ATTRIBUTES.pack(base_offset, length, partition_leader_epoch, _MAGIC, crc), header, records)
-    )
+    return _BEFORE_ATTRIBUTES.pack(base_offset, length, partition_leader_epoch, _MAGIC, crc) + header, records
+
+
+def build_batch(section: bytes | memoryview, **fields: Any) -> bytes:
+    """The parts of `batch_parts` as one."""
+    return b"".join(batch_parts(section, **fields))
 
 
 class RecordBatchBuilder:

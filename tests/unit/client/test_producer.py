@@ -32,7 +32,7 @@ class BreakingTransport(EmbeddedTransport):
         self._breaks = breaks
         self._is_broken = False
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frame: bytearray) -> None:
         if self._is_broken or self._breaks():
             self._is_broken = True
             raise ConnectionFailedError("lost the connection")
@@ -150,7 +150,7 @@ def test_the_first_batch_of_a_producer_goes_alone(broker: Broker) -> None:
     heard: list[str] = []
 
     class Watched(EmbeddedTransport):
-        def send(self, frame: bytes) -> None:
+        def send(self, frame: bytearray) -> None:
             heard.append("produce" if frame[4:6] == b"\0\0" else "other")
             super().send(frame)
 
