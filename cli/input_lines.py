@@ -178,8 +178,9 @@ def read_lines(paths: Sequence[Path], delimiter: bytes = b"\n", linger_s: float 
 def split_lines(buffer: Buffer, first_row: int, *, quiet: Quiet = Quiet.NOT, delimiter: bytes = b"\n") -> Lines:
     """`buffer` ends with the delimiter."""
     if len(delimiter) == 1:
-        ends = np.flatnonzero(np.frombuffer(buffer, np.uint8) == delimiter[0]).astype(np.int64)
+        ends = np.flatnonzero(np.frombuffer(buffer, np.uint8) == delimiter[0])
     else:
         ends = np.array([match.start() for match in re.finditer(re.escape(delimiter), buffer)], np.int64)
-    starts = np.concatenate((np.zeros(1, np.int64), ends[:-1] + len(delimiter)))
+    starts = np.zeros(len(ends), np.int64)
+    np.add(ends[:-1], len(delimiter), out=starts[1:])
     return Lines(buffer, starts, ends - starts, first_row, quiet, delimiter)

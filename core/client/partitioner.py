@@ -89,7 +89,7 @@ def _by_length(
     """All keys of one length at a time, one a row."""
     data = np.frombuffer(keys.buffer, np.uint8)
     hashes = np.empty(len(keys), np.uint32)
-    for length in np.unique(keys.lengths).tolist():
+    for length in np.flatnonzero(np.bincount(keys.lengths)).tolist():
         rows = np.flatnonzero(keys.lengths == length)
         hashes[rows] = hash_matrix(data[keys.positions[rows][:, None] + np.arange(length)])
     return hashes
@@ -184,10 +184,11 @@ class KeyPartitions:
         self._empty_is_none = empty_is_none
 
     def assign(self, keys: ByteStrings | None, values: ByteStrings) -> Int64s:
-        if keys is None:
-            keys = ByteStrings.repeat(None, len(values))
         if self._keyless is None:
+            keys = ByteStrings.repeat(None, len(values)) if keys is None else keys
             return self._of(ByteStrings(keys.buffer, keys.positions, keys.sizes))
+        if keys is None:
+            return self._keyless.assign(None, values)
         has_key = keys.lengths > (0 if self._empty_is_none else -1)
         if has_key.all():
             return self._of(keys)
