@@ -8,18 +8,18 @@ import select
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from cli.pipes import widen
 from core.common.errors import PlogError
 from core.common.filesystem import access_error
-from core.records.byte_strings import Buffer, ByteStrings
+from core.records.byte_strings import ByteStrings
 
 _CHUNK_BYTES = 1024 * 1024
 _GATHER_SECONDS = 0.005  # for which what comes in pieces is put together
@@ -45,39 +45,44 @@ class BadLineError(PlogError):
         self.thing = thing
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lines:
-    """Whole lines without their ends: byte positions in `buffer`. `quiet`: whether the input had more at once."""
+    """Whole lines with their ends. `quiet`: whether the input had more at once. Immutable."""
 
-    buffer: Buffer
-    starts: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.int64]
+    text: memoryview
     first_row: int
-    quiet: Quiet
+    quiet: Quiet = Quiet.NOT
     delimiter: bytes = b"\n"
 
+    @cached_property
+    def count(self) -> int:
+        if len(self.delimiter) > 1 or "texts" in vars(self):
+            return len(self.texts)
+        return int(np.count_nonzero(np.frombuffer(self.text, np.uint8) == self.delimiter[0]))
+
+    @cached_property
+    def texts(self) -> ByteStrings:
+        """Each line without its end."""
+        if len(self.delimiter) == 1:
+            ends = np.flatnonzero(np.frombuffer(self.text, np.uint8) == self.delimiter[0])
+        else:
+            ends = np.array([match.start() for match in re.finditer(re.escape(self.delimiter), self.text)], np.int64)
+        starts = np.zeros(len(ends), np.int64)
+        np.add(ends[:-1], len(self.delimiter), out=starts[1:])
+        return ByteStrings(self.text, starts, ends - starts)
+
     def __len__(self) -> int:
-        return len(self.starts)
+        return self.count
 
     def __iter__(self) -> Iterator[bytes]:
-        data = bytes(self.buffer)
-        for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
+        data = bytes(self.text)
+        for start, length in zip(self.texts.positions.tolist(), self.texts.lengths.tolist(), strict=True):
             yield data[start : start + length]
 
-    @property
-    def texts(self) -> ByteStrings:
-        return ByteStrings(self.buffer, self.starts, self.lengths)
-
     def head(self, count: int) -> Lines:
-        return replace(self, starts=self.starts[:count], lengths=self.lengths[:count])
-
-    @property
-    def text(self) -> memoryview:
-        """As it was read, ends and all."""
-        if not len(self):
-            return memoryview(b"")
-        end = int(self.starts[-1] + self.lengths[-1]) + len(self.delimiter)
-        return memoryview(self.buffer)[int(self.starts[0]) : end]
+        """The first so many."""
+        end = int(self.texts.positions[count]) if count < len(self) else len(self.text)
+        return Lines(self.text[:end], self.first_row, self.quiet, self.delimiter)
 
 
 def open_inputs(paths: Sequence[Path]) -> Iterator[tuple[str, BinaryIO]]:
@@ -161,26 +166,11 @@ def read_lines(paths: Sequence[Path], delimiter: bytes = b"\n", linger_s: float 
     have one."""
     row = 0
     for chunk in read_chunks(paths, linger_s):
-        if chunk.quiet is Quiet.LONG:
-            yield Lines(b"", np.empty(0, np.int64), np.empty(0, np.int64), row, Quiet.LONG, delimiter)
-            continue
         if chunk.is_end and chunk.data:
             chunk.data += delimiter
-        chunk.used = chunk.data.rfind(delimiter) + len(delimiter)
-        if chunk.used < len(delimiter):
-            chunk.used = 0
-            continue
-        lines = split_lines(memoryview(chunk.data)[: chunk.used], row, quiet=chunk.quiet, delimiter=delimiter)
-        row += len(lines)
-        yield lines
-
-
-def split_lines(buffer: Buffer, first_row: int, *, quiet: Quiet = Quiet.NOT, delimiter: bytes = b"\n") -> Lines:
-    """`buffer` ends with the delimiter."""
-    if len(delimiter) == 1:
-        ends = np.flatnonzero(np.frombuffer(buffer, np.uint8) == delimiter[0])
-    else:
-        ends = np.array([match.start() for match in re.finditer(re.escape(delimiter), buffer)], np.int64)
-    starts = np.zeros(len(ends), np.int64)
-    np.add(ends[:-1], len(delimiter), out=starts[1:])
-    return Lines(buffer, starts, ends - starts, first_row, quiet, delimiter)
+        found = chunk.data.rfind(delimiter)
+        chunk.used = found + len(delimiter) if found >= 0 else 0
+        if chunk.used or chunk.quiet is Quiet.LONG:
+            lines = Lines(memoryview(chunk.data)[: chunk.used], row, chunk.quiet, delimiter)
+            yield lines
+            row += len(lines)

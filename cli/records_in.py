@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cli.input_lines import BadLineError, Lines, Quiet, open_inputs, split_lines
+from cli.input_lines import BadLineError, Lines, Quiet, open_inputs
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
 from core.common.time_text import parse_iso_time
@@ -91,8 +91,9 @@ def lines_parser(key_separator: bytes | None) -> Parser:
             row = int(np.argmax(found < 0))
             raise BadLineError(lines.first_row + row, f"no key separator {key_separator.decode(errors='replace')!r}")
         skip = found + len(key_separator)
-        keys = ByteStrings(lines.buffer, lines.starts, found)
-        values = ByteStrings(lines.buffer, lines.starts + skip, lines.lengths - skip)
+        buffer, starts, lengths = lines.text, lines.texts.positions, lines.texts.lengths
+        keys = ByteStrings(buffer, starts, found)
+        values = ByteStrings(buffer, starts + skip, lengths - skip)
         return rows_of_lines(lines, values, keys=keys)
 
     return parse
@@ -190,7 +191,7 @@ class _PlainEnvelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
     key: str | None = None
     value: str | None = None
-    headers: list[Any] | None = None
+    headers: tuple[Any, ...] | None = None  # the empty one is no new object for the garbage collector to look at
     timestamp: int | None = None
     partition: int | None = None
     topic: str | None = None
@@ -207,11 +208,12 @@ def _find_plain_envelopes(lines: Lines) -> Rows | None:
     try:
         records = _plain_envelopes.decode_lines(lines.text)
         values = ByteStrings.of(pa.array([r.value for r in records], pa.string()))
-        keys = ByteStrings.of(pa.array([r.key for r in records], pa.string()))
+        names = [r.key for r in records]
+        keys = ByteStrings.of(pa.array(names, pa.string())) if names.count(None) < len(names) else None
         headers = [r.headers for r in records]
-        sections = [encode_headers(decode_headers(h or [])) for h in headers] if any(headers) else None
+        sections = [encode_headers(decode_headers(list(h or ()))) for h in headers] if any(headers) else None
         timestamps, partitions = _or_open([r.timestamp for r in records]), _or_open([r.partition for r in records])
-    except (ValueError, pa.ArrowException):
+    except (ValueError, OverflowError, pa.ArrowException):
         return None
     if len(records) != len(lines) or lines.delimiter != b"\n":
         return None
@@ -232,6 +234,8 @@ def rows_of(records: Sequence[EnvelopeRecord | TemplateRecord], first_row: int) 
 
 
 def _or_open(numbers: list[int | None]) -> npt.NDArray[np.int64] | None:
+    if numbers and None not in numbers:
+        return np.array(numbers, np.int64)
     array = pa.array(numbers, pa.int64())
     return None if array.null_count == len(numbers) else np.asarray(array.fill_null(OPEN))
 
@@ -258,7 +262,7 @@ def csv_parser(key_field: str | None, timestamp_field: str | None) -> Parser:
         if not objects:
             return rows_of([], lines.first_row)
         buffer = b"\n".join(objects) + b"\n"
-        return as_json(split_lines(buffer, lines.first_row + len(lines) - len(objects), quiet=lines.quiet))
+        return as_json(Lines(memoryview(buffer), lines.first_row + len(lines) - len(objects), lines.quiet))
 
     return parse
 
@@ -309,7 +313,7 @@ def parse_lines(input_: Iterable[Lines], parser: Parser) -> Iterator[Batch]:
 
 
 def _parsed(parser: Parser, lines: Lines) -> Rows:
-    return parser(lines) if len(lines) else rows_of([], lines.first_row)
+    return parser(lines) if lines.text else rows_of([], lines.first_row)
 
 
 def parse_headers(options: Sequence[str]) -> bytes | None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from cli.format_pattern import Formatter, pattern_formatter, timestamp_type
 from cli.options import say
 from cli.pipes import widen
-from cli.text_columns import EMPTY, join_rows, json_strings, numbers, whole
+from cli.text_columns import join_rows, json_strings, numbers, whole
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
@@ -141,8 +141,7 @@ def _format_values(partition: TopicPartition, columns: RecordColumns, row_number
 
 def _format_envelopes(partition: TopicPartition, columns: RecordColumns, row_numbers: Int64s) -> Any:  # noqa: ARG001
     types = [timestamp_type(batch).encode() for batch in columns.batches]
-    type_column = pa.array(types, pa.binary()).take(pa.array(columns.batch_numbers))
-    epochs = columns.of_batches(batch.partition_leader_epoch for batch in columns.batches)
+    epochs = [b"%d" % batch.partition_leader_epoch for batch in columns.batches]
     head = f'{{"topic": {encode_bytes(partition.topic.encode())}, "partition": {partition.partition}, "offset": '
     return join_rows(
         pa.scalar(head.encode(), pa.binary()),
@@ -150,18 +149,28 @@ def _format_envelopes(partition: TopicPartition, columns: RecordColumns, row_num
         pa.scalar(b', "timestamp": ', pa.binary()),
         numbers(columns.timestamps),
         pa.scalar(b', "timestamp_type": "', pa.binary()),
-        type_column,
+        _of_batches(columns, types),
         pa.scalar(b'", "key": ', pa.binary()),
-        json_strings(columns.keys()),
+        json_strings(columns.keys()) if (columns.key_lengths >= 0).any() else _NULL,
         pa.scalar(b', "value": ', pa.binary()),
         json_strings(columns.values()),
         pa.scalar(b', "headers": ', pa.binary()),
         _header_json(columns),
         pa.scalar(b', "leader_epoch": ', pa.binary()),
-        numbers(epochs),
+        _of_batches(columns, epochs),
         _control_field(columns),
         pa.scalar(b"}\n", pa.binary()),
     )
+
+
+_NULL = pa.scalar(b"null", pa.binary())
+
+
+def _of_batches(columns: RecordColumns, texts: list[bytes]) -> Any:  # pyarrow.BinaryArray, or one scalar for all
+    """Of each row the text of its batch."""
+    if len(set(texts)) == 1:
+        return pa.scalar(texts[0], pa.binary())
+    return pa.array(texts, pa.binary()).take(pa.array(columns.batch_numbers))
 
 
 def _header_json(columns: RecordColumns) -> Any:  # pyarrow.BinaryArray, or one scalar for all
@@ -173,10 +182,7 @@ def _header_json(columns: RecordColumns) -> Any:  # pyarrow.BinaryArray, or one 
 
 def _control_field(columns: RecordColumns) -> Any:
     """Of control records: a field that no producer takes for one of data."""
-    if not any(batch.is_control for batch in columns.batches):
-        return EMPTY
-    fields = [b', "control": true' if batch.is_control else b"" for batch in columns.batches]
-    return pa.array(fields, pa.binary()).take(pa.array(columns.batch_numbers))
+    return _of_batches(columns, [b', "control": true' if batch.is_control else b"" for batch in columns.batches])
 
 
 # --- columns

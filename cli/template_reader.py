@@ -61,13 +61,13 @@ def _parser(template: Template) -> Parser:
 
 def _plain_parser(parts: list[str | bytes]) -> Parser:
     def parse(lines: Lines) -> Rows:
-        starts, lengths = lines.starts, lines.lengths
+        starts, lengths = lines.texts.positions, lines.texts.lengths
         found: dict[str, ByteStrings] = {}
         for number, part in enumerate(parts):
             if isinstance(part, bytes):
                 if number == 0:
                     _ensure(
-                        pc.starts_with(ByteStrings(lines.buffer, starts, lengths).to_arrow(), part),
+                        pc.starts_with(ByteStrings(lines.text, starts, lengths).to_arrow(), part),
                         lines,
                         f"expected {part!r} first",
                     )
@@ -76,10 +76,10 @@ def _plain_parser(parts: list[str | bytes]) -> Parser:
             size = lengths
             if number + 1 < len(parts):
                 following = parts[number + 1]
-                rest = ByteStrings(lines.buffer, starts, lengths).to_arrow()
+                rest = ByteStrings(lines.text, starts, lengths).to_arrow()
                 size = np.asarray(pc.find_substring(rest, following)).astype(np.int64)
                 _ensure(size >= 0, lines, f"no {following!r}")
-            found[part] = ByteStrings(lines.buffer, starts, size)
+            found[part] = ByteStrings(lines.text, starts, size)
             starts, lengths = starts + size, lengths - size
         _ensure(lengths == 0, lines, "more stands behind the last field")
         values = found.get("s", ByteStrings.repeat(None, len(lines)))

@@ -9,11 +9,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cli.input_lines import Lines
 from core.records.byte_strings import ends_of
 from core.records.envelope import encode_bytes
 
 EMPTY = pa.scalar(b"", pa.binary())
-_encode_json = msgspec.json.Encoder().encode  # as `encode_bytes`, of text, in a fifth of the time
+_encode_json_lines = msgspec.json.Encoder().encode_lines  # as `encode_bytes`, of text, in a tenth of the time
 _QUOTE = pa.scalar(b'"', pa.binary())
 
 
@@ -21,7 +22,13 @@ def join_rows(*parts: Any) -> Any:
     """The parts of each row one behind the other, as a pyarrow.BinaryArray; nulls are empty. One part at least is no
     scalar.
     """
-    return pc.binary_join_element_wise(*parts, EMPTY, null_handling="replace", null_replacement=b"")
+    joined = [parts[0]]
+    for part in parts[1:]:
+        if isinstance(part, pa.Scalar) and isinstance(joined[-1], pa.Scalar):
+            joined[-1] = pa.scalar(joined[-1].as_py() + part.as_py(), pa.binary())
+        else:
+            joined.append(part)
+    return pc.binary_join_element_wise(*joined, EMPTY, null_handling="replace", null_replacement=b"")
 
 
 def whole(rows: Any) -> memoryview:
@@ -69,7 +76,8 @@ def json_strings(array: Any) -> Any:
     except pa.ArrowInvalid:
         return _json_strings_one_by_one(array)
     if pc.any(pc.match_substring_regex(text, r'[\x00-\x1f"\\]')).as_py():
-        return pa.array(list(map(_encode_json, text.to_pylist())), pa.binary())
+        lines = _encode_json_lines(text.to_pylist())  # no newline of theirs is left in them
+        return Lines(memoryview(lines), 0).texts.to_arrow()
     quoted = pc.binary_join_element_wise(_QUOTE, pc.cast(text, pa.binary()), _QUOTE, EMPTY)
     return pc.fill_null(quoted, b"null") if quoted.null_count else quoted
 

@@ -22,6 +22,17 @@ except ImportError:
 Buffer = bytes | bytearray | memoryview
 
 
+def _keep_freed_memory() -> None:
+    """glibc gives larger blocks back to the system when they are freed, and gets them anew, page by page, which takes
+    longer than the work on them; one that is as large as this, once freed, has it keep those that are smaller
+    (mallopt(3), M_MMAP_THRESHOLD).
+    """
+    np.empty(30 * 1024 * 1024, np.uint8)
+
+
+_keep_freed_memory()
+
+
 @dataclass(frozen=True, slots=True)
 class ByteStrings:
     """One for each row: bytes of `buffer`; a length of -1 is null. Immutable."""

@@ -30,17 +30,6 @@ from core.records.record_places import RecordPlaces, ensure, locate_records
 from core.records.varint_columns import Int64s, decode_varints, skip_varints
 
 
-def _keep_freed_memory() -> None:
-    """glibc gives larger blocks back to the system when they are freed, and gets them anew, page by page, which takes
-    longer than the work on them; one that is as large as this, once freed, has it keep those that are smaller
-    (mallopt(3), M_MMAP_THRESHOLD).
-    """
-    np.empty(30 * 1024 * 1024, np.uint8)
-
-
-_keep_freed_memory()
-
-
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
     """Records of some batches, in log order; immutable.
