@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Generic, TypeVar
 
 from core.common.error_code import ErrorCode
@@ -57,11 +57,19 @@ class MessageCodec(Generic[M]):
             )
         is_request = schema.name.endswith("Request")
         source = _Source(version, flexible=version in schema.flexible, refuses=is_request)
-        decode, encode = source.compile_struct(message_type)
         self.message_type = message_type
         self.version = version
-        self._decode: Callable[[memoryview, int, int], tuple[M, int]] = decode
-        self._encode: Callable[[M, Callable[[Piece], None]], None] = encode
+        self._source = source
+
+    # Compiled when they are first asked for: a client needs one, a broker the other.
+
+    @cached_property
+    def _decode(self) -> Callable[[memoryview, int, int], tuple[M, int]]:
+        return self._source.decoder_of(self.message_type)
+
+    @cached_property
+    def _encode(self) -> Callable[[M, Callable[[Piece], None]], None]:
+        return self._source.encoder_of(self.message_type)
 
     def decode(self, buffer: memoryview, position: int = 0) -> tuple[M, int]:
         """The message that starts at `position` and the position behind it; MalformedMessageError where it is none.
@@ -127,20 +135,27 @@ class _Source:
             "null": _null,
             "refuse": _refuse,
         }
-        self._compiled: dict[type, tuple[Callable[..., Any], Callable[..., None]]] = {}
+        self._compiled: set[tuple[str, type]] = set()
 
-    def compile_struct(self, cls: type) -> tuple[Callable[..., Any], Callable[..., None]]:
-        if cls not in self._compiled:
-            schema = schema_of(cls)
+    def decoder_of(self, cls: type) -> Callable[..., Any]:
+        return self._function("decode", cls, self._decoder)
+
+    def encoder_of(self, cls: type) -> Callable[..., None]:
+        return self._function("encode", cls, self._encoder)
+
+    def _function(self, name: str, cls: type, make_lines: Callable[[Schema], list[str]]) -> Callable[..., Any]:
+        """That of the struct, compiled behind those of the structs in it, which it calls by name."""
+        schema = schema_of(cls)
+        if (name, cls) not in self._compiled:
             for field in self._present(schema):
                 if isinstance(field.element, type):
-                    self.compile_struct(field.element)
-            lines = [*self._decoder(schema), *self._encoder(schema)]
-            code = compile("\n".join(lines), f"<{schema.name} version {self.version}>", "exec")
+                    self._function(name, field.element, make_lines)
+            code = compile("\n".join(make_lines(schema)), f"<{schema.name} version {self.version}>", "exec")
             self.names[f"T_{schema.name}"] = cls
             exec(code, self.names)  # noqa: S102 - the source is made here, from declarations of ours
-            self._compiled[cls] = self.names[f"decode_{schema.name}"], self.names[f"encode_{schema.name}"]
-        return self._compiled[cls]
+            self._compiled.add((name, cls))
+        function: Callable[..., Any] = self.names[f"{name}_{schema.name}"]
+        return function
 
     def _present(self, schema: Schema) -> Iterable[Field]:
         return (f for f in schema.fields if self.version in f.versions)
