@@ -21,7 +21,7 @@ from core.common.errors import PlogError
 from core.common.filesystem import access_error
 from core.records.byte_strings import ByteStrings
 
-_CHUNK_BYTES = 1024 * 1024
+_CHUNK_BYTES = 960 * 1024  # which make two of the usual batches, with what is round each line
 _GATHER_SECONDS = 0.005  # for which what comes in pieces is put together
 _BRIEF_SECONDS = 0.001
 _LONG_SECONDS = 0.05

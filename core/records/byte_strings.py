@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def _keep_freed_memory() -> None:
 _keep_freed_memory()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ByteStrings:
     """One for each row: bytes of `buffer`; a length of -1 is null. Immutable."""
 
@@ -65,10 +66,14 @@ class ByteStrings:
     def __len__(self) -> int:
         return len(self.positions)
 
-    @property
+    @cached_property
+    def has_nulls(self) -> bool:
+        return bool((self.lengths < 0).any())
+
+    @cached_property
     def sizes(self) -> Int64s:
         """Bytes of each; nulls have none."""
-        return np.maximum(self.lengths, 0)
+        return np.maximum(self.lengths, 0) if self.has_nulls else self.lengths
 
     def take(self, rows: npt.NDArray[Any]) -> ByteStrings:
         """Only these rows: a boolean mask, or an array of row numbers."""
@@ -82,7 +87,7 @@ class ByteStrings:
         ]
 
     def to_arrow(self) -> Any:  # pyarrow.BinaryArray
-        return _take([self])
+        return _take([self], null=self.lengths < 0 if self.has_nulls else None)
 
 
 def ends_of(array: Any) -> npt.NDArray[np.int32]:
@@ -92,11 +97,11 @@ def ends_of(array: Any) -> npt.NDArray[np.int32]:
 
 def stitch(columns: Sequence[ByteStrings]) -> tuple[memoryview, npt.NDArray[np.int32]]:
     """The bytes of the first row of all columns, of the second, and so on; and where each row ends. Nulls are empty."""
-    taken = _take([ByteStrings(column.buffer, column.positions, column.sizes) for column in columns])
+    taken = _take(columns)
     return memoryview(taken.buffers()[2] or b""), ends_of(taken)[len(columns) :: len(columns)]
 
 
-def _take(columns: Sequence[ByteStrings]) -> Any:  # pyarrow.BinaryArray
+def _take(columns: Sequence[ByteStrings], null: npt.NDArray[np.bool_] | None = None) -> Any:  # pyarrow.BinaryArray
     """One element for each row of each column, row by row: each second one of an array whose others lie between."""
     rows, width = len(columns[0]), len(columns)
     data = columns[0].buffer if width == 1 else b"".join([column.buffer for column in columns])
@@ -112,9 +117,8 @@ def _take(columns: Sequence[ByteStrings]) -> Any:  # pyarrow.BinaryArray
         pa.binary(), 2 * rows * width + 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
     chosen = np.arange(1, 2 * rows * width, 2)
-    is_null = [column.lengths < 0 for column in columns]
-    if any(each.any() for each in is_null):
-        indices = pa.array(chosen, mask=np.stack(is_null, axis=1).reshape(-1))
+    if null is not None:
+        indices = pa.array(chosen, mask=null)
     else:  # which pa.array would take longer for: it imports numpy.ma
         indices = pa.Int64Array.from_buffers(pa.int64(), len(chosen), [None, pa.py_buffer(chosen)])
     return call_function("array_take", [array, indices])

@@ -39,11 +39,15 @@ def encode_columns(
         return
     if headers is None:
         headers = ByteStrings.repeat(_NO_HEADERS, count)
-    sizes = np.full(count, _LARGEST_RECORD_OVERHEAD, np.int64)
-    for column in (keys, values, headers):
-        if column is not None:
-            sizes += column.sizes
-    firsts = _cut(sizes, batch_bytes)
+    payload = values.sizes + headers.sizes + (0 if keys is None else keys.sizes)
+    numbers = [
+        int(timestamps.max()) - int(timestamps.min()),
+        count,
+        int(values.sizes.max()),
+        0 if keys is None else int(keys.sizes.max()),
+    ]
+    overhead = 1 + sum(_largest_width(number) for number in (*numbers, int(payload.max()) + _HEAD_BYTES))
+    firsts = _cut(payload + overhead, batch_bytes)
     counts = np.diff(np.append(firsts, count))
     offset_deltas = np.arange(count, dtype=np.int64) - np.repeat(firsts, counts)
     timestamp_deltas = timestamps - np.repeat(timestamps[firsts], counts)
@@ -57,7 +61,9 @@ def encode_columns(
         start = end
 
 
-_LARGEST_RECORD_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5
+def _largest_width(number: int) -> int:
+    """Bytes of the zig-zag varint of this number, or of one between it and its negative."""
+    return (number.bit_length() + 1 + 6) // 7
 
 
 def _cut(sizes: Int64s, limit: int) -> Int64s:
