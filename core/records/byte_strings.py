@@ -4,21 +4,15 @@ the bytes of several columns, row by row, one behind the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from core.records.varint_columns import Int64s
-
-try:  # where pyarrow.compute has it from, but for a wrapper each of 300 functions, made at import in 30 ms
-    from pyarrow._compute import call_function
-except ImportError:
-    from pyarrow.compute import call_function
 
 Buffer = bytes | bytearray | memoryview
 
@@ -103,6 +97,8 @@ def stitch(columns: Sequence[ByteStrings]) -> tuple[memoryview, npt.NDArray[np.i
 
 def _take(columns: Sequence[ByteStrings], null: npt.NDArray[np.bool_] | None = None) -> Any:  # pyarrow.BinaryArray
     """One element for each row of each column, row by row: each second one of an array whose others lie between."""
+    import pyarrow as pa
+
     rows, width = len(columns[0]), len(columns)
     data = columns[0].buffer if width == 1 else b"".join([column.buffer for column in columns])
     offsets = np.empty(2 * rows * width + 2, np.int32)
@@ -121,4 +117,13 @@ def _take(columns: Sequence[ByteStrings], null: npt.NDArray[np.bool_] | None = N
         indices = pa.array(chosen, mask=null)
     else:  # which pa.array would take longer for: it imports numpy.ma
         indices = pa.Int64Array.from_buffers(pa.int64(), len(chosen), [None, pa.py_buffer(chosen)])
-    return call_function("array_take", [array, indices])
+    return _array_take()([array, indices])
+
+
+@cache
+def _array_take() -> Callable[[list[Any]], Any]:
+    try:  # where pyarrow.compute has it from, but for its wrappers of 300 functions, made at import in 30 ms
+        from pyarrow._compute import call_function
+    except ImportError:
+        from pyarrow.compute import call_function
+    return partial(call_function, "array_take")

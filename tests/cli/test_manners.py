@@ -214,10 +214,21 @@ def test_a_listing_over_the_wire_needs_no_columns(tmp_path: Path) -> None:
     assert not imported & {"pyarrow", "asyncio", "core.broker.broker", "pyspark", "rich"}
 
 
-def imported_by(command: list[str]) -> set[str]:
+def test_plain_lines_are_written_with_what_lines_need(tmp_path: Path) -> None:
+    with Server(tmp_path / "data") as server:
+        imported = imported_by(["produce", "t", "--bootstrap-server", server.address], stdin=b"a line\n")
+        assert run_plog("consume", "t", "--bootstrap-server", server.address).stdout == b"a line\n"
+    assert "pyarrow" in imported
+    assert not imported & {
+        "pyarrow.compute", "numpy.ma", "asyncio", "rich", "hashlib", "core.client.admin", "core.records.columns",
+        "cli.input_template", "cli.large_values", "cli.schemas",
+    }  # fmt: skip
+
+
+def imported_by(command: list[str], stdin: bytes = b"") -> set[str]:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "plog", *command],
-        capture_output=True, check=False, timeout=60, env={**os.environ, "NO_COLOR": "1"},
+        input=stdin, capture_output=True, check=False, timeout=60, env={**os.environ, "NO_COLOR": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-300:]
     return {
