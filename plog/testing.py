@@ -56,7 +56,7 @@ class RunningBroker:
 
 
 @contextmanager
-def running_broker(data_dir: Path | None = None, **settings: str) -> Iterator[RunningBroker]:
+def running_broker(data_dir: Path | str | None = None, **settings: str) -> Iterator[RunningBroker]:
     """A broker in a thread of this process. `settings` are the broker's, with _ for a dot; without a `data_dir` it gets
     one that is deleted at the end.
 
@@ -75,7 +75,7 @@ def running_broker(data_dir: Path | None = None, **settings: str) -> Iterator[Ru
 
 
 @contextmanager
-def running_server(data_dir: Path | None = None, **settings: str) -> Iterator[RunningBroker]:
+def running_server(data_dir: Path | str | None = None, **settings: str) -> Iterator[RunningBroker]:
     """The same as a process of its own, `plog serve`. RuntimeError, with what it said, where it does not start."""
     from core.broker.broker_config import EPHEMERAL_SETTINGS
 
@@ -105,9 +105,9 @@ def _named(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def _directory(data_dir: Path | None) -> Iterator[Path]:
+def _directory(data_dir: Path | str | None) -> Iterator[Path]:
     if data_dir is not None:
-        yield data_dir
+        yield Path(data_dir)
         return
     temporary = Path(tempfile.mkdtemp(prefix="plog-"))
     try:

@@ -40,7 +40,7 @@ def test_a_broker_for_a_test(start: type[RunningBroker]) -> None:
 
 
 def test_two_at_once(tmp_path: Path) -> None:
-    with running_broker() as first, running_broker(tmp_path / "data", num_partitions="3") as second:
+    with running_broker() as first, running_broker(str(tmp_path / "data"), num_partitions="3") as second:
         first.create_topic("t", 2, retention_ms="-1")
         for broker in (first, second):
             work(broker)
