@@ -47,7 +47,9 @@ class BadLineError(PlogError):
 
 @dataclass(frozen=True)
 class Lines:
-    """Whole lines with their ends. `quiet`: whether the input had more at once. Immutable."""
+    """Whole lines with their ends; the last of an input may have none. `quiet`: whether the input had more at once.
+    Immutable.
+    """
 
     text: memoryview
     first_row: int
@@ -58,7 +60,8 @@ class Lines:
     def count(self) -> int:
         if len(self.delimiter) > 1 or "texts" in vars(self):
             return len(self.texts)
-        return int(np.count_nonzero(np.frombuffer(self.text, np.uint8) == self.delimiter[0]))
+        ended = int(np.count_nonzero(np.frombuffer(self.text, np.uint8) == self.delimiter[0]))
+        return ended + (len(self.text) > 0 and self.text[-1] != self.delimiter[0])
 
     @cached_property
     def texts(self) -> ByteStrings:
@@ -67,8 +70,11 @@ class Lines:
             ends = np.flatnonzero(np.frombuffer(self.text, np.uint8) == self.delimiter[0])
         else:
             ends = np.array([match.start() for match in re.finditer(re.escape(self.delimiter), self.text)], np.int64)
-        starts = np.zeros(len(ends), np.int64)
-        np.add(ends[:-1], len(self.delimiter), out=starts[1:])
+        starts = np.append(0, ends + len(self.delimiter))
+        if starts[-1] == len(self.text):
+            starts = starts[:-1]
+        else:
+            ends = np.append(ends, len(self.text))
         return ByteStrings(self.text, starts, ends - starts)
 
     def __len__(self) -> int:
@@ -166,11 +172,15 @@ def read_lines(paths: Sequence[Path], delimiter: bytes = b"\n", linger_s: float 
     have one."""
     row = 0
     for chunk in read_chunks(paths, linger_s):
-        if chunk.is_end and chunk.data:
-            chunk.data += delimiter
-        found = chunk.data.rfind(delimiter)
-        chunk.used = found + len(delimiter) if found >= 0 else 0
+        chunk.used = len(chunk.data) if chunk.is_end else _end_of_lines(chunk.data, delimiter)
         if chunk.used or chunk.quiet is Quiet.LONG:
             lines = Lines(memoryview(chunk.data)[: chunk.used], row, chunk.quiet, delimiter)
             yield lines
             row += len(lines)
+
+
+def _end_of_lines(data: bytearray, delimiter: bytes) -> int:
+    """Behind the last delimiter, as they are found from the left: in `a|||`, `||` ends before the last byte."""
+    if len(delimiter) == 1:
+        return data.rfind(delimiter) + 1
+    return max((match.end() for match in re.finditer(re.escape(delimiter), data)), default=0)

@@ -163,11 +163,7 @@ def _with_headers(rows: Rows, section: bytes) -> Rows:
     if rows.headers is None:
         return rows.with_columns(headers=ByteStrings.repeat(section, len(rows)))
     more = read_headers(section, 0)[0]
-    sections = [
-        encode_headers((*read_headers(own or _NO_HEADERS, 0)[0], *more))
-        for own in rows.headers.to_pylist()
-        if own is not None
-    ]
+    sections = [encode_headers((*read_headers(own or _NO_HEADERS, 0)[0], *more)) for own in rows.headers.to_pylist()]
     return rows.with_columns(headers=ByteStrings.of_list(sections))
 
 

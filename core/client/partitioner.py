@@ -89,7 +89,7 @@ def _by_length(
     """All keys of one length at a time, one a row."""
     data = np.frombuffer(keys.buffer, np.uint8)
     hashes = np.empty(len(keys), np.uint32)
-    for length in np.flatnonzero(np.bincount(keys.lengths)).tolist():
+    for length in np.unique(keys.lengths).tolist():
         rows = np.flatnonzero(keys.lengths == length)
         hashes[rows] = hash_matrix(data[keys.positions[rows][:, None] + np.arange(length)])
     return hashes

@@ -47,6 +47,7 @@ class ByteStrings:
 
     @classmethod
     def of_list(cls, texts: Sequence[bytes | None]) -> ByteStrings:
+        """Those of the list, in a buffer of their own."""
         lengths = np.fromiter((-1 if text is None else len(text) for text in texts), np.int64, len(texts))
         sizes = np.maximum(lengths, 0)
         return cls(b"".join(filter(None, texts)), np.cumsum(sizes) - sizes, lengths)
@@ -62,6 +63,7 @@ class ByteStrings:
 
     @cached_property
     def has_nulls(self) -> bool:
+        """Whether any length is -1."""
         return bool((self.lengths < 0).any())
 
     @cached_property
@@ -74,6 +76,7 @@ class ByteStrings:
         return ByteStrings(self.buffer, self.positions[rows], self.lengths[rows])
 
     def to_pylist(self) -> list[bytes | None]:
+        """A copy of each; None for null."""
         view = memoryview(self.buffer)
         return [
             None if length < 0 else bytes(view[position : position + length])
@@ -81,6 +84,7 @@ class ByteStrings:
         ]
 
     def to_arrow(self) -> Any:  # pyarrow.BinaryArray
+        """A copy of all, nulls as Arrow's."""
         return _take([self], null=self.lengths < 0 if self.has_nulls else None)
 
 

@@ -70,9 +70,7 @@ def varint_widths(values: npt.NDArray[np.uint64]) -> Int64s:
 
 
 def write_varints(out: Bytes8, positions: Int64s, values: npt.NDArray[np.uint64]) -> Int64s:
-    """Writes the varints and returns the positions behind them; the byte
-    there, which `out` must have, may be 0 then.
-    """
+    """Writes the varints and returns the positions behind them, where a byte of `out` must be, which may be 0 then."""
     more = values > 127
     out[positions] = _low_bytes(values, more)
     after = positions + 1

@@ -158,7 +158,7 @@ def test_a_broker_that_goes_away(tmp_path: Path) -> None:
 
 def test_tee(where: list[str]) -> None:
     lines = b"a=1\nb=2\nno end"
-    assert ok("produce", "t", "--key-separator", "=", "--tee", *where, stdin=b"a=1\nb=2\n") == b"a=1\nb=2\n"
+    assert ok("produce", "t", "--key-separator", "=", "--tee", *where, stdin=b"a=1\nb=2") == b"a=1\nb=2"
     bad = call_plog("produce", "t", "--key-separator", "=", "--tee", *where, stdin=lines)
     assert (bad.returncode, bad.stdout) == (1, b"a=1\nb=2\n")
 
