@@ -1,7 +1,7 @@
 """Text made by several processes at once and written in order, without passing through any other process.
 
-Every worker goes through the same items; each makes the text of every n-th, and writes it to the shared descriptor when
-the one before it has passed the turn on. What passes between them is one byte a turn.
+Each of n workers makes every n-th text, and writes it to the shared descriptor when the one before it has passed the
+turn on. What passes between them is one byte a turn.
 """
 
 from __future__ import annotations
@@ -10,21 +10,26 @@ import contextlib
 import os
 import pickle
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 from core.inspector.output import Buffer, write_all
 
-T = TypeVar("T")
+_GO_ON, _ALL_IS_WRITTEN = b".", b"!"
 
 
-def write_in_turns(
-    fd: int,
-    items: Callable[[], Iterable[T]],
-    text_of: Callable[[T], Sequence[Buffer]],
-    workers: int,
-    outcome: Callable[[], Any],
-) -> list[Any]:
-    """Writes the text of all items; gives what `outcome` says in each worker when it is done, this process first.
+class Turn(NamedTuple):
+    """`is_last`: whose turn it is keeps it, for what it still makes; of the others nothing more is written."""
+
+    text: Sequence[Buffer]
+    is_last: bool = False
+
+
+Turns = Callable[[int], Iterable[Turn]]
+"""Of worker 0, 1 .. the first turn, and every so many-th after it."""
+
+
+def write_in_turns(fd: int, turns_of: Turns, workers: int, outcome: Callable[[], Any]) -> list[Any]:
+    """Writes all texts in order; gives what `outcome` said in each worker after its last turn, this process first.
 
     What a worker raises is raised here. OSError where the descriptor takes no more.
     """
@@ -34,14 +39,13 @@ def write_in_turns(
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
-            _be_worker(fd, number, turns, items, text_of, outcome, writing)
+            _be_worker(fd, number, turns, turns_of, outcome, writing)
         os.close(writing)
         children.append((pid, reading))
     failure: BaseException | None = None
     outcomes = []
     try:
-        _work(fd, 0, turns, items(), text_of)
-        outcomes.append(outcome())
+        outcomes.append(_work(fd, 0, turns, turns_of(0), outcome))
     except BaseException as error:  # noqa: BLE001 - raised below, once the others have ended
         failure = error
     finally:
@@ -68,16 +72,14 @@ def _be_worker(
     fd: int,
     number: int,
     turns: list[tuple[int, int]],
-    items: Callable[[], Iterable[T]],
-    text_of: Callable[[T], Sequence[Buffer]],
+    turns_of: Turns,
     outcome: Callable[[], Any],
     writing: int,
 ) -> None:
     """The life of a forked process; does not return."""
     try:
         try:
-            _work(fd, number, turns, items(), text_of)
-            ended: Any = outcome()
+            ended: Any = _work(fd, number, turns, turns_of(number), outcome)
         except BaseException as error:  # noqa: BLE001 - the parent raises it
             ended = error
         os.write(writing, pickle.dumps(ended))
@@ -85,27 +87,36 @@ def _be_worker(
         os._exit(0)
 
 
-def _work(
-    fd: int,
-    number: int,
-    turns: list[tuple[int, int]],
-    items: Iterable[T],
-    text_of: Callable[[T], Sequence[Buffer]],
-) -> None:
-    workers = len(turns)
-    mine, following = turns[number][0], turns[(number + 1) % workers][1]
-    for turn in [end for pair in turns for end in pair if end not in (mine, following)]:
-        os.close(turn)
-    turns[:] = [(mine, following)]
-    for count, item in enumerate(items):
-        if count % workers != number:
-            continue
-        text = text_of(item)
-        if count and not os.read(mine, 1):
-            raise _TurnLostError
+def _work(fd: int, number: int, turns: list[tuple[int, int]], mine: Iterable[Turn], outcome: Callable[[], Any]) -> Any:
+    """Writes what is this worker's; gives the outcome after its last turn."""
+    before, following = turns[number][0], turns[(number + 1) % len(turns)][1]
+    for end in [end for pair in turns for end in pair if end not in (before, following)]:
+        os.close(end)
+    turns[:] = [(before, following)]
+    has_turn, token = number == 0, _GO_ON
+    said = outcome()
+    for text, is_last in mine:
+        if not has_turn:
+            token = os.read(before, 1)
+            if not token:
+                raise _TurnLostError
+            if token == _ALL_IS_WRITTEN:
+                break
         write_all(fd, text)
-        with contextlib.suppress(BrokenPipeError):  # the next one has nothing more to write
-            os.write(following, b".")
+        said = outcome()
+        has_turn = is_last
+        if not is_last:
+            _pass_on(following, _GO_ON)
+    if has_turn:
+        said = outcome()
+    if has_turn or token == _ALL_IS_WRITTEN:
+        _pass_on(following, _ALL_IS_WRITTEN)
+    return said
+
+
+def _pass_on(following: int, token: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError):  # that one has nothing more to write
+        os.write(following, token)
 
 
 def _close(turns: list[tuple[int, int]]) -> None:

@@ -25,14 +25,14 @@ RecordText = Callable[[Record], str]
 _CODECS = tuple(codec.text for codec in CompressionType)
 
 
-def batch_line(batch: Batch) -> str:
-    """A batch's own line, newline included."""
+def batch_line(batch: Batch, *, is_sound: bool) -> str:
+    """A batch's own line, newline included. `is_sound`: its checksum is that of its bytes."""
     attributes = batch.attributes
     codec_number = attributes & CODEC_MASK
     tail = (
         f"size: {batch.size_bytes} magic: {batch.magic} "
         f"compresscodec: {_CODECS[codec_number] if codec_number < len(_CODECS) else codec_number} crc: {batch.crc} "
-        f"isvalid: {'true' if batch.computed_crc() == batch.crc else 'false'}\n"
+        f"isvalid: {_boolean(is_sound)}\n"
     )
     time = f"{timestamp_type(batch)}: {batch.max_timestamp}"
     if isinstance(batch, LegacyRecordBatch):
@@ -42,8 +42,8 @@ def batch_line(batch: Batch) -> str:
         f"baseOffset: {batch.base_offset} lastOffset: {batch.last_offset} count: {batch.count} "
         f"baseSequence: {batch.base_sequence} lastSequence: {batch.last_sequence} producerId: {batch.producer_id} "
         f"producerEpoch: {batch.producer_epoch} partitionLeaderEpoch: {batch.partition_leader_epoch} "
-        f"isTransactional: {'true' if attributes & TRANSACTIONAL_FLAG else 'false'} "
-        f"isControl: {'true' if attributes & CONTROL_FLAG else 'false'} "
+        f"isTransactional: {_boolean(attributes & TRANSACTIONAL_FLAG)} "
+        f"isControl: {_boolean(attributes & CONTROL_FLAG)} "
         f"deleteHorizonMs: {optional_long(horizon)} position: {batch.position} {time} {tail}"
     )
 
@@ -143,7 +143,7 @@ def _kraft_json(record: Record, type_: ControlRecordType) -> Any:
     return message_to_json(message, version)
 
 
-def _boolean(value: bool) -> str:  # noqa: FBT001 - it is the value
+def _boolean(value: int) -> str:
     return "true" if value else "false"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.inspector.file_kind import FileKind, kind_of
 from core.inspector.findings import Code, Finding, Severity
+from core.inspector.in_turns import Turn, write_in_turns
 from core.inspector.index_dump import Row
 from core.inspector.kafka_text import (
     RecordText,
@@ -35,10 +37,14 @@ from core.log.partition_reader import SegmentReader
 from core.records.batches import Batch, group_batches
 from core.records.compression import INSPECTION_LIMIT, CompressionType
 from core.records.record import Record
-from core.records.record_batch import CODEC_MASK, RecordBatch
+from core.records.record_batch import CODEC_MASK, HEADER_SIZE, RecordBatch
 
 _READ_BYTES = 4 * 1024 * 1024
 """Of which most groups of batches lie in one buffer, to be decoded where they are."""
+
+_WINDOW_BYTES = 2 * 1024 * 1024
+_COMPRESSED_WEIGHT = 8
+"""How many times more a compressed batch is likely to hold."""
 
 _SMALL_BYTES = 4 * 1024 * 1024
 _SHARED_BYTES = _SMALL_BYTES
@@ -80,6 +86,8 @@ class SegmentDump:
         self._walk = SegmentWalk(path, _base_offset(path), read_bytes=_READ_BYTES)
         self._stops_at_damage = False
         self._invalid_bytes = 0
+        self._damaged: set[int] = set()
+        """Where batches begin that are shown though they are damaged."""
         self._max_position = 1 << 63 if options.max_bytes is None else options.max_bytes
         is_whole = self._left is None and options.key is None and not options.skips_metadata
         self._is_large = is_whole and self._walk.size_bytes > _SMALL_BYTES
@@ -111,7 +119,7 @@ class SegmentDump:
 
     def _groups(self) -> Iterator[list[Batch]]:
         """Batches in groups to be decoded together, or one by one."""
-        batches = self._batches()
+        batches = self._batches(self._start_position())
         if self._is_large:
             yield from group_batches(batches)
             return
@@ -121,19 +129,22 @@ class SegmentDump:
                 self._left -= 1
         self._walk.close()
 
-    def _batches(self) -> Iterator[Batch]:
+    def _batches(self, position: int) -> Iterator[Batch]:
         awaited = self._options.start_timestamp
-        for item in self._walk.walk_from(self._start_position()):
+        for item in self._walk.walk_from(position):
             if self._walk.position > self._max_position:
                 break
             batch = self._framed(item) if isinstance(item, Damage) else item
-            is_wanted = batch is not None and batch.last_offset >= self._options.start_offset
+            is_wanted = batch is not None and self._may_be_wanted(batch)
             if batch is not None and is_wanted and (awaited is None or batch.max_timestamp >= awaited):
                 awaited = None
                 yield batch
             if (self._invalid_bytes and self._stops_at_damage) or self._walk.position >= self._max_position:
                 break
         self._walk.close()
+
+    def _may_be_wanted(self, batch: Batch) -> bool:
+        return batch.last_offset >= self._options.start_offset
 
     def _start_position(self) -> int:
         """Where the indexes say that what is asked for begins, at the latest."""
@@ -155,6 +166,7 @@ class SegmentDump:
         batch = damage.batch
         is_framed = batch is not None and batch.position + batch.size_bytes == damage.end_position
         if is_framed and damage.code is not Code.BAD_LENGTH:
+            self._damaged.add(damage.position)
             return batch
         self._invalid_bytes += self._walk.size_bytes - damage.position if self._stops_at_damage else 0
         return None
@@ -188,20 +200,49 @@ class SegmentDump:
     def write_kafka_text(self, fd: int) -> None:
         """The same to a descriptor, on as many CPUs as it is worth. OSError where it takes no more."""
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        if not self._is_large or self._walk.size_bytes < _SHARED_BYTES or workers < 2:
+        is_all = self._options.start_timestamp is None and self._options.max_bytes is None
+        if not self._is_large or not is_all or self._walk.size_bytes < _SHARED_BYTES or workers < 2:
             for piece in self.kafka_text():
                 write_all(fd, [piece])
             return
         import core.inspector.kafka_columns  # noqa: F401 - once, before there are several of us
-        from core.inspector.in_turns import write_in_turns
 
         write_all(fd, [self._start_text()])
         outcomes = write_in_turns(
-            fd, self._groups, self._group_text, workers, lambda: (self.findings, self._invalid_bytes)
+            fd, lambda number: self._turns(number, workers), workers, lambda: (self.findings[:], self._invalid_bytes)
         )
-        found = {finding: None for findings, _ in outcomes for finding in findings}
+        found = [finding for findings, _ in outcomes for finding in findings]
         self.findings = sorted(found, key=lambda finding: finding.position)
+        self._invalid_bytes = max(invalid_bytes for _, invalid_bytes in outcomes)
         write_all(fd, [self._end_text()])
+
+    def _turns(self, number: int, workers: int) -> Iterator[Turn]:
+        """The text of every so many-th window of the file, from window `number` on. The others are passed over by their
+        frames alone; who finds something wrong in one of its own does all that is left.
+        """
+        walk = self._walk
+        walk.position = self._start_position()
+        size_bytes = self._window_bytes(walk.position)
+        for window in count():
+            if walk.position >= walk.size_bytes:
+                return
+            if window % workers != number:
+                if not walk.pass_window(size_bytes):
+                    return  # it is not this one's turn to say what is wrong there
+                continue
+            batches, is_well = walk.sound_window(size_bytes)
+            wanted: list[Batch] = [batch for batch in batches if self._may_be_wanted(batch)]
+            yield Turn(self._group_text(wanted), is_last=not is_well)
+            if not is_well:
+                for group in group_batches(self._batches(walk.position)):
+                    yield Turn(self._group_text(group), is_last=True)
+                return
+
+    def _window_bytes(self, position: int) -> int:
+        """What is best worked on together: less where batches are compressed, as the first of them shows."""
+        header = self._walk.head(position, position + HEADER_SIZE)
+        is_compressed = len(header) == HEADER_SIZE and RecordBatch(memoryview(header)).attributes & CODEC_MASK
+        return _WINDOW_BYTES // _COMPRESSED_WEIGHT if is_compressed else _WINDOW_BYTES
 
     def _start_text(self) -> bytes:
         self._stops_at_damage = True  # as Kafka's tool does
@@ -217,7 +258,7 @@ class SegmentDump:
 
     def _group_text(self, group: list[Batch]) -> list[Buffer]:
         if not self._options.with_records:
-            return [batch_line(batch).encode() for batch in group]
+            return [self._batch_line(batch) for batch in group]
         pieces: list[Buffer] = []
         run: list[Batch] = []
         for batch in group:
@@ -246,8 +287,12 @@ class SegmentDump:
         pieces: list[Buffer] = []
         lines = column_lines(columns, with_data=self._options.with_data)
         for batch, text in zip(batches, lines, strict=True):
-            pieces += (batch_line(batch).encode(), text)
+            pieces += (self._batch_line(batch)[:-1], text, b"\n")
         return pieces
+
+    def _batch_line(self, batch: Batch) -> bytes:
+        is_sound = batch.position not in self._damaged or is_valid(batch)
+        return batch_line(batch, is_sound=is_sound).encode()
 
     def _batch_text(self, batch: Batch) -> list[bytes]:
         try:
@@ -258,7 +303,7 @@ class SegmentDump:
             lines = []
         if self._options.key is not None and not lines:
             return []
-        return [batch_line(batch).encode(), *lines]
+        return [self._batch_line(batch), *lines]
 
     # --- as rows
 

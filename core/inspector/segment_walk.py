@@ -8,6 +8,7 @@ the first way only.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,8 @@ from core.records.record_batch import (
 _READ_BYTES = 1024 * 1024
 _HEAD_BYTES = 4096
 _LENGTH_POSITION = 8
+_FRAME = struct.Struct(">qi4xb6xi")
+"""Base offset, length, magic and last offset delta, as they begin a batch."""
 _SMALLEST_ZERO_RUN = 512
 """A disk's sector: what a lost write leaves zeroed is no smaller."""
 
@@ -142,6 +145,42 @@ class SegmentWalk:
             start = end
             self.position = data_position + start
             yield batch
+
+    # --- a window at a time
+
+    def sound_window(self, size_bytes: int) -> tuple[list[RecordBatch], bool]:
+        """The batches from the position on that lie whole in a window of the file, all in one buffer; and whether all
+        is well: what comes next begins like a batch, and the window's end cuts it. The position is behind them then.
+        """
+        start = self.position
+        self._data, self._data_position = self._read(size_bytes, start), start
+        batches = list(self._sound_run())
+        frame = self._frame()
+        is_well = frame is not None and frame[0] > start + size_bytes
+        return batches, bool(batches) and (is_well or self.position == self.size_bytes)
+
+    def pass_window(self, size_bytes: int) -> bool:
+        """Goes on to where `sound_window` would if all is well, by frames alone; False where it would find no batch."""
+        start = self.position
+        while (frame := self._frame()) is not None and frame[0] <= start + size_bytes:
+            self.position, self.next_offset = frame
+        return self.position > start
+
+    def _frame(self) -> tuple[int, int] | None:
+        """Where the batch of the current magic ends whose header seems to be at the position, and the offset behind it;
+        None where there is none, or not all of it.
+        """
+        try:
+            header = self._file.read_at(_FRAME.size, self.position)
+        except OSError as error:
+            raise access_error(error, self.path, "read") from error
+        if len(header) < _FRAME.size:
+            return None
+        offset, length, magic, last_offset_delta = _FRAME.unpack(header)
+        end = self.position + LOG_OVERHEAD + length
+        if magic != CURRENT_MAGIC or length < HEADER_SIZE - LOG_OVERHEAD or end > self.size_bytes:
+            return None
+        return end, offset + last_offset_delta + 1
 
     # --- bytes
 

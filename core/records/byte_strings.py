@@ -75,6 +75,13 @@ class ByteStrings:
         """Only these rows: a boolean mask, or an array of row numbers."""
         return ByteStrings(self.buffer, self.positions[rows], self.lengths[rows])
 
+    def trimmed(self) -> ByteStrings:
+        """In the part of the buffer that they lie in, where that is smaller by half."""
+        if not len(self) or 2 * int(self.sizes.sum()) > len(self.buffer):
+            return self
+        start, end = int(self.positions.min()), int((self.positions + self.sizes).max())
+        return ByteStrings(memoryview(self.buffer)[start:end], self.positions - start, self.lengths)
+
     def to_pylist(self) -> list[bytes | None]:
         """A copy of each; None for null."""
         view = memoryview(self.buffer)
@@ -104,6 +111,8 @@ def _take(columns: Sequence[ByteStrings], null: npt.NDArray[np.bool_] | None = N
     import pyarrow as pa
 
     rows, width = len(columns[0]), len(columns)
+    if width > 1:
+        columns = [column.trimmed() for column in columns]
     data = columns[0].buffer if width == 1 else b"".join([column.buffer for column in columns])
     offsets = np.empty(2 * rows * width + 2, np.int32)
     offsets[0], offsets[-1] = 0, len(data)  # by which Arrow guesses how much there will be

@@ -227,8 +227,7 @@ def _numbers_in_batch(places: RecordPlaces, batches: int) -> Int64s:
 def _decode_fields(places: RecordPlaces) -> RecordColumns:
     buffer, batches, numbers, ends = places.buffer, places.batches, places.batch_numbers, places.ends
     data = np.frombuffer(buffer, np.uint8)
-    _, position = decode_varints(data, places.starts)
-    timestamp_deltas, position = decode_varints(data, position + 1)
+    timestamp_deltas, position = decode_varints(data, skip_varints(data, places.starts) + 1)
     ensure(places, position <= ends, "too short for its timestamp")
     offset_deltas, position = decode_varints(data, position)
     ensure(places, position <= ends, "too short for its offset")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -12,7 +13,7 @@ from core.common.errors import UsageError
 from core.inspector import segment_dump
 from core.inspector.file_dump import find_dumps
 from core.inspector.hex_dump import hex_fields
-from core.inspector.in_turns import write_in_turns
+from core.inspector.in_turns import Turn, write_in_turns
 from core.inspector.segment_dump import DumpOptions, SegmentDump
 from core.inspector.value_format import parse_value_format
 from tests.support.damage import plant, write_log
@@ -51,15 +52,20 @@ def test_columns_and_records_make_one_text(
     assert [text(path, options) for path in paths] == by_record
 
 
-def test_several_processes_make_one_text(damaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = [text(path, OPTIONS[0]) for path in every_log(damaged)]
+@pytest.mark.parametrize("window_bytes", [100, 700, 5000])
+def test_several_processes_make_one_text(
+    damaged: Path, window_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = OPTIONS[window_bytes % 3]
+    expected = [text(path, options) for path in every_log(damaged)]
     monkeypatch.setattr(segment_dump, "_SMALL_BYTES", -1)
     monkeypatch.setattr(segment_dump, "_SHARED_BYTES", -1)
-    monkeypatch.setattr(segment_dump, "group_batches", lambda batches: ([batch] for batch in batches))
+    monkeypatch.setattr(segment_dump, "_WINDOW_BYTES", window_bytes)
+    monkeypatch.setattr(segment_dump, "_COMPRESSED_WEIGHT", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2}, raising=False)
     for path, (whole, findings) in zip(every_log(damaged), expected, strict=True):
         out = tmp_path / "out"
-        dump = SegmentDump(path, OPTIONS[0])
+        dump = SegmentDump(path, options)
         with out.open("wb") as file:
             dump.write_kafka_text(file.fileno())
         assert out.read_bytes() == whole, path
@@ -131,25 +137,37 @@ def test_formats_of_keys_and_values() -> None:
 # --- turns
 
 
-def test_turns_are_kept(tmp_path: Path) -> None:
-    for workers in (1, 2, 5):
-        with (tmp_path / "out").open("wb") as file:
-            outcomes = write_in_turns(
-                file.fileno(), lambda: range(100), lambda n: [b"%d " % n, b"\n"] * (n % 7), workers, os.getpid
-            )
-        assert (tmp_path / "out").read_bytes() == b"".join(b"%d \n" % n * (n % 7) for n in range(100))
-        assert len(set(outcomes)) == workers
+@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("last", [0, 1, 7, 98, 99, 100])
+def test_turns_are_kept(tmp_path: Path, workers: int, last: int) -> None:
+    """From turn `last` on one worker writes all, and the others make what nobody should see."""
+    made = []
+
+    def turns_of(number: int) -> Iterator[Turn]:
+        for n in range(number, 100 + workers, workers):
+            made.append(n)
+            yield Turn([b"%d " % n, b"\n"] * (n % 7) if n <= last else [b"wrong"], is_last=n == last)
+            if n == last:
+                yield from (Turn([b"%d " % n, b"\n"] * (n % 7), is_last=True) for n in range(last + 1, 100))
+                return
+
+    with (tmp_path / "out").open("wb") as file:
+        outcomes = write_in_turns(file.fileno(), turns_of, workers, lambda: (os.getpid(), made[:]))
+    assert (tmp_path / "out").read_bytes() == b"".join(b"%d \n" % n * (n % 7) for n in range(max(100, last + 1)))
+    assert len({pid for pid, _ in outcomes}) == workers
+    assert sorted(n for _, mine in outcomes for n in mine) == list(range(last + 1)), "what was made and written"
 
 
 @pytest.mark.parametrize("bad", [0, 1, 7, 99])
 def test_what_a_worker_raises_is_raised_here(tmp_path: Path, bad: int) -> None:
-    def text_of(n: int) -> list[bytes]:
-        if n == bad:
-            raise LookupError(n)
-        return [b"%d\n" % n]
+    def turns_of(number: int) -> Iterator[Turn]:
+        for n in range(number, 100, 3):
+            if n == bad:
+                raise LookupError(n)
+            yield Turn([b"%d\n" % n])
 
     with (tmp_path / "out").open("wb") as file, pytest.raises(LookupError):
-        write_in_turns(file.fileno(), lambda: range(100), text_of, 3, lambda: None)
+        write_in_turns(file.fileno(), turns_of, 3, lambda: None)
     written = (tmp_path / "out").read_bytes()
     assert written == b"".join(b"%d\n" % n for n in range(len(written.splitlines())))
 
@@ -158,5 +176,5 @@ def test_a_reader_that_goes_away() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with pytest.raises(BrokenPipeError):
-        write_in_turns(writing, lambda: range(50), lambda _n: [b"x" * 1000], 2, lambda: None)
+        write_in_turns(writing, lambda _number: (Turn([b"x" * 1000]) for _ in range(25)), 2, lambda: None)
     os.close(writing)

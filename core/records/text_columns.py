@@ -1,0 +1,80 @@
+"""Lines of text with a column in each place, many at once: constants, numbers, and byte strings where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from core.records.byte_strings import ByteStrings, stitch
+from core.records.varint_columns import Int64s
+
+Table = npt.NDArray[np.uint8]
+"""(rows, bytes): text of the same length in each row."""
+
+Part = bytes | Table | ByteStrings
+"""What stands in one place of all lines; bytes: the same in each."""
+
+
+def join_parts(parts: Sequence[Part], rows: int) -> tuple[memoryview, npt.NDArray[np.int32]]:
+    """The parts of the first line, of the second, and so on; and where each line ends. Nulls are empty."""
+    columns: list[ByteStrings] = []
+    fixed: list[bytes | Table] = []
+    for part in parts:
+        if not isinstance(part, ByteStrings):
+            fixed.append(part)
+            continue
+        if fixed:
+            columns.append(_fixed_column(fixed, rows))
+        columns.append(part)
+        fixed = []
+    if fixed:
+        columns.append(_fixed_column(fixed, rows))
+    return stitch(columns)
+
+
+def _fixed_column(parts: Sequence[bytes | Table], rows: int) -> ByteStrings:
+    """Parts of the same length in each row, as one."""
+    template = b"".join(part if isinstance(part, bytes) else bytes(part.shape[1]) for part in parts)
+    width = len(template)
+    text = np.empty(rows * width, np.uint8)
+    table = text.reshape(rows, width)
+    table[:] = np.frombuffer(template, np.uint8)
+    start = 0
+    for part in parts:
+        end = start + (len(part) if isinstance(part, bytes) else part.shape[1])
+        if not isinstance(part, bytes):
+            table[:, start:end] = part
+        start = end
+    return ByteStrings(text.data, np.arange(rows) * width, np.full(rows, width))
+
+
+_FOUR_DIGITS = np.frombuffer(b"".join(b"%04d" % n for n in range(10_000)), np.uint32)
+_POWERS = 10 ** np.arange(1, 20, dtype=np.uint64)
+
+
+def digits(values: Int64s) -> Part:
+    """Decimal text of whole numbers, four digits at a time."""
+    least, most = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    if least == most:
+        return b"%d" % least
+    width = max(len(str(least)), len(str(most)))
+    cell = -(-width // 4) * 4
+    table = np.empty((len(values), cell // 4), np.uint32)
+    rest = np.abs(values).view(np.uint64)
+    for column in range(cell // 4 - 1, 0, -1):
+        higher = rest // np.uint64(10_000)
+        table[:, column] = _FOUR_DIGITS.take((rest - higher * np.uint64(10_000)).view(np.int64))
+        rest = higher
+    table[:, 0] = _FOUR_DIGITS.take(rest.view(np.int64))
+    text = table.view(np.uint8)
+    if least >= 0 and len(str(least)) == width:
+        return text[:, cell - width :]
+    lengths = 1 + np.searchsorted(_POWERS, np.abs(values).view(np.uint64), side="right")
+    is_negative = values < 0
+    lengths += is_negative
+    rows = np.flatnonzero(is_negative)
+    text[rows, cell - lengths[rows]] = ord("-")
+    ends = np.arange(cell, cell * (len(values) + 1), cell)
+    return ByteStrings(text.reshape(-1).data, ends - lengths, lengths)

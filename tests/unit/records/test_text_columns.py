@@ -1,0 +1,56 @@
+"""Lines made a column at a time beside the same made one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.records.byte_strings import ByteStrings
+from core.records.text_columns import Part, digits, join_parts
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+def lines_of(parts: list[Part], rows: int) -> list[bytes]:
+    text, ends = join_parts(parts, rows)
+    return [bytes(text[start:end]) for start, end in zip([0, *ends.tolist()], ends.tolist(), strict=False)]
+
+
+@given(st.lists(INT64 | st.integers(-20, 20) | st.integers(0, 10**9), min_size=1, max_size=30))
+def test_digits(numbers: list[int]) -> None:
+    assert lines_of([digits(np.array(numbers, np.int64))], len(numbers)) == [b"%d" % n for n in numbers]
+
+
+@pytest.mark.parametrize("power", range(1, 19))
+def test_digits_where_their_count_changes(power: int) -> None:
+    numbers = [10**power + n for n in range(-2, 3)]
+    for some in (numbers, numbers[:2], numbers[2:], [-n for n in numbers], [-1, *numbers]):
+        assert lines_of([digits(np.array(some, np.int64))], len(some)) == [b"%d" % n for n in some]
+
+
+@given(
+    st.lists(st.tuples(INT64, st.integers(0, 3), st.none() | st.binary(max_size=5)), min_size=1, max_size=20),
+    st.binary(max_size=3),
+)
+def test_lines_of_parts(rows: list[tuple[int, int, bytes | None]], label: bytes) -> None:
+    numbers, small, texts = zip(*rows, strict=True)
+    columns: list[Part] = [
+        label,
+        digits(np.array(numbers, np.int64)),
+        b": ",
+        digits(np.array(small, np.int64)),
+        b"-",
+        ByteStrings.of_list(texts),
+        ByteStrings.repeat(label, len(rows)),
+        b"\n",
+    ]
+    expected = [b"%s%d: %d-%s%s\n" % (label, n, s, text or b"", label) for n, s, text in rows]
+    assert lines_of(columns, len(rows)) == expected
+
+
+def test_byte_strings_of_a_large_buffer_take_but_their_part_of_it() -> None:
+    texts = ByteStrings(bytes(1000) + b"abc" + bytes(1000), np.array([1001, 1000, 0]), np.array([2, 1, -1]))
+    assert len(texts.take(np.array([0, 1])).trimmed().buffer) == 3
+    assert lines_of([texts, b"."], 3) == [b"bc.", b"a.", b"."]
