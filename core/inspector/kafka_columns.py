@@ -56,7 +56,7 @@ def _parts(
         b" valueSize: ",
         digits(columns.value_lengths),
         b" sequence: ",
-        digits(_sequences(columns)),
+        _sequences(columns),
         b" headerKeys: [",
         header_keys,
         b"]",
@@ -71,11 +71,13 @@ def _timestamp_types(columns: RecordColumns) -> Part:
     return ByteStrings.of_list(types).take(columns.batch_numbers)
 
 
-def _sequences(columns: RecordColumns) -> npt.NDArray[np.int64]:
+def _sequences(columns: RecordColumns) -> Part:
+    if all(batch.base_sequence < 0 for batch in columns.batches):
+        return b"-1"
     bases = columns.of_batches(b.base_sequence for b in columns.batches)
     base_offsets = columns.of_batches(b.base_offset for b in columns.batches)
     following = (bases + columns.offsets - base_offsets) & 0x7FFFFFFF
-    return np.where(bases < 0, -1, following)
+    return digits(np.where(bases < 0, -1, following))
 
 
 def _header_keys(columns: RecordColumns) -> Part:
