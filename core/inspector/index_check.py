@@ -120,6 +120,12 @@ class OffsetIndexCheck(_IndexCheck):
 
     def see(self, batch: Batch) -> None:
         """The batch at `due`, or the first behind it."""
+        if self._unseen_end is None:
+            relative, position = self._entries[self._next]
+            if position == batch.position and relative == batch.last_offset - self._base_offset:  # as it should be
+                self._next += 1
+                self.due = self._due()
+                return
         while self._next < len(self._entries):
             relative, position = self._entries[self._next]
             if position > batch.position:
