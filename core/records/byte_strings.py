@@ -82,6 +82,16 @@ class ByteStrings:
         start, end = int(self.positions.min()), int((self.positions + self.sizes).max())
         return ByteStrings(memoryview(self.buffer)[start:end], self.positions - start, self.lengths)
 
+    def to_table(self) -> npt.NDArray[np.uint8] | None:
+        """(rows, bytes): a copy of all where they are of one length, nulls empty; None where lengths differ."""
+        length = int(self.sizes[0]) if len(self) else 0
+        if (self.sizes != length).any():
+            return None
+        if not length:
+            return np.empty((len(self), 0), np.uint8)
+        starts = np.ndarray((len(self.buffer) - length + 1,), f"V{length}", self.buffer, strides=(1,))
+        return starts[self.positions].view(np.uint8).reshape(len(self), length)
+
     def to_pylist(self) -> list[bytes | None]:
         """A copy of each; None for null."""
         view = memoryview(self.buffer)

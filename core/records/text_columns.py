@@ -22,16 +22,19 @@ def join_parts(parts: Sequence[Part], rows: int) -> tuple[memoryview, npt.NDArra
     columns: list[ByteStrings] = []
     fixed: list[bytes | Table] = []
     for part in parts:
-        if not isinstance(part, ByteStrings):
-            fixed.append(part)
+        of_one_length = part.to_table() if isinstance(part, ByteStrings) else part
+        if of_one_length is not None:
+            fixed.append(of_one_length)
             continue
+        assert isinstance(part, ByteStrings)
         if fixed:
             columns.append(_fixed_column(fixed, rows))
         columns.append(part)
         fixed = []
-    if fixed:
-        columns.append(_fixed_column(fixed, rows))
-    return stitch(columns)
+    if len(fixed) == len(parts):
+        lines = _fixed_column(fixed, rows)
+        return memoryview(lines.buffer), np.cumsum(lines.lengths, dtype=np.int32)
+    return stitch([*columns, _fixed_column(fixed, rows)] if fixed else columns)
 
 
 def _fixed_column(parts: Sequence[bytes | Table], rows: int) -> ByteStrings:
@@ -45,7 +48,7 @@ def _fixed_column(parts: Sequence[bytes | Table], rows: int) -> ByteStrings:
         start = 0
         for part in parts:
             end = start + (len(part) if isinstance(part, bytes) else part.shape[1])
-            if not isinstance(part, bytes):
+            if not isinstance(part, bytes) and end > start:
                 _cells(table[:, start:end])[:] = _cells(part)
             start = end
     return ByteStrings(text.data, np.arange(rows) * width, np.full(rows, width))
