@@ -60,7 +60,7 @@ def _cells(table: Table) -> npt.NDArray[np.void]:
     return cells
 
 
-_FOUR_DIGITS = np.frombuffer(b"".join(b"%04d" % n for n in range(10_000)), np.uint32)
+_FOUR_DIGITS = (np.arange(10_000)[:, None] // [1000, 100, 10, 1] % 10 + ord("0")).astype(np.uint8).view(np.uint32)[:, 0]
 _POWERS = 10 ** np.arange(1, 20, dtype=np.uint64)
 
 
