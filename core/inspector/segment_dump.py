@@ -47,8 +47,6 @@ _COMPRESSED_WEIGHT = 8
 """How many times more a compressed batch is likely to hold."""
 
 _SMALL_BYTES = 4 * 1024 * 1024
-_SHARED_BYTES = _SMALL_BYTES
-"""From here on it pays to start other processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +89,7 @@ class SegmentDump:
         self._max_position = 1 << 63 if options.max_bytes is None else options.max_bytes
         is_whole = self._left is None and options.key is None and not options.skips_metadata
         self._is_large = is_whole and self._walk.size_bytes > _SMALL_BYTES
+        self._is_read_in_windows = self._is_large and options.start_timestamp is None and options.max_bytes is None
         self._text_of, self._decoder = self._make_text()
 
     def _make_text(self) -> tuple[RecordText, Any]:
@@ -193,15 +192,14 @@ class SegmentDump:
     def kafka_text(self) -> Iterator[bytes]:
         """Kafka's text, in pieces."""
         yield self._start_text()
-        for group in self._groups():
-            yield b"".join(self._group_text(group))
+        for text, _ in self._turns(0, 1):
+            yield b"".join(text)
         yield self._end_text()
 
     def write_kafka_text(self, fd: int) -> None:
         """The same to a descriptor, on as many CPUs as it is worth. OSError where it takes no more."""
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        is_all = self._options.start_timestamp is None and self._options.max_bytes is None
-        if not self._is_large or not is_all or self._walk.size_bytes < _SHARED_BYTES or workers < 2:
+        if not self._is_read_in_windows or workers < 2:
             for piece in self.kafka_text():
                 write_all(fd, [piece])
             return
@@ -220,15 +218,18 @@ class SegmentDump:
         """The text of every so many-th window of the file, from window `number` on. The others are passed over by their
         frames alone; who finds something wrong in one of its own does all that is left.
         """
+        if not self._is_read_in_windows:
+            yield from (Turn(self._group_text(group), is_last=True) for group in self._groups())
+            return
         walk = self._walk
         walk.position = self._start_position()
         size_bytes = self._window_bytes(walk.position)
         for window in count():
             if walk.position >= walk.size_bytes:
-                return
+                break
             if window % workers != number:
                 if not walk.pass_window(size_bytes):
-                    return  # it is not this one's turn to say what is wrong there
+                    break  # it is not this one's turn to say what is wrong there
                 continue
             batches, is_well = walk.sound_window(size_bytes)
             wanted: list[Batch] = [batch for batch in batches if self._may_be_wanted(batch)]
@@ -236,7 +237,8 @@ class SegmentDump:
             if not is_well:
                 for group in group_batches(self._batches(walk.position)):
                     yield Turn(self._group_text(group), is_last=True)
-                return
+                break
+        walk.close()
 
     def _window_bytes(self, position: int) -> int:
         """What is best worked on together: less where batches are compressed, as the first of them shows."""

@@ -59,7 +59,6 @@ def test_several_processes_make_one_text(
     options = OPTIONS[window_bytes % 3]
     expected = [text(path, options) for path in every_log(damaged)]
     monkeypatch.setattr(segment_dump, "_SMALL_BYTES", -1)
-    monkeypatch.setattr(segment_dump, "_SHARED_BYTES", -1)
     monkeypatch.setattr(segment_dump, "_WINDOW_BYTES", window_bytes)
     monkeypatch.setattr(segment_dump, "_COMPRESSED_WEIGHT", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2}, raising=False)
