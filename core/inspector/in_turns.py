@@ -18,10 +18,10 @@ _GO_ON, _ALL_IS_WRITTEN = b".", b"!"
 
 
 class Turn(NamedTuple):
-    """`is_last`: whose turn it is keeps it, for what it still makes; of the others nothing more is written."""
+    """`keeps_turn`: whose turn it is keeps it for what it still makes; of the others nothing more is written."""
 
     text: Sequence[Buffer]
-    is_last: bool = False
+    keeps_turn: bool = False
 
 
 Turns = Callable[[int], Iterable[Turn]]
@@ -95,7 +95,7 @@ def _work(fd: int, number: int, turns: list[tuple[int, int]], mine: Iterable[Tur
     turns[:] = [(before, following)]
     has_turn, token = number == 0, _GO_ON
     said = outcome()
-    for text, is_last in mine:
+    for text, keeps_turn in mine:
         if not has_turn:
             token = os.read(before, 1)
             if not token:
@@ -104,8 +104,8 @@ def _work(fd: int, number: int, turns: list[tuple[int, int]], mine: Iterable[Tur
                 break
         write_all(fd, text)
         said = outcome()
-        has_turn = is_last
-        if not is_last:
+        has_turn = keeps_turn
+        if not keeps_turn:
             _pass_on(following, _GO_ON)
     if has_turn:
         said = outcome()

@@ -219,7 +219,7 @@ class SegmentDump:
         frames alone; who finds something wrong in one of its own does all that is left.
         """
         if not self._is_read_in_windows:
-            yield from (Turn(self._group_text(group), is_last=True) for group in self._groups())
+            yield from (Turn(self._group_text(group), keeps_turn=True) for group in self._groups())
             return
         walk = self._walk
         walk.position = self._start_position()
@@ -233,10 +233,10 @@ class SegmentDump:
                 continue
             batches, is_well = walk.sound_window(size_bytes)
             wanted: list[Batch] = [batch for batch in batches if self._may_be_wanted(batch)]
-            yield Turn(self._group_text(wanted), is_last=not is_well)
+            yield Turn(self._group_text(wanted), keeps_turn=not is_well)
             if not is_well:
                 for group in group_batches(self._batches(walk.position)):
-                    yield Turn(self._group_text(group), is_last=True)
+                    yield Turn(self._group_text(group), keeps_turn=True)
                 break
         walk.close()
 

@@ -145,9 +145,9 @@ def test_turns_are_kept(tmp_path: Path, workers: int, last: int) -> None:
     def turns_of(number: int) -> Iterator[Turn]:
         for n in range(number, 100 + workers, workers):
             made.append(n)
-            yield Turn([b"%d " % n, b"\n"] * (n % 7) if n <= last else [b"wrong"], is_last=n == last)
+            yield Turn([b"%d " % n, b"\n"] * (n % 7) if n <= last else [b"wrong"], keeps_turn=n == last)
             if n == last:
-                yield from (Turn([b"%d " % n, b"\n"] * (n % 7), is_last=True) for n in range(last + 1, 100))
+                yield from (Turn([b"%d " % n, b"\n"] * (n % 7), keeps_turn=True) for n in range(last + 1, 100))
                 return
 
     with (tmp_path / "out").open("wb") as file:
