@@ -37,7 +37,7 @@ from core.log.partition_reader import SegmentReader
 from core.records.batches import Batch, group_batches
 from core.records.compression import INSPECTION_LIMIT, CompressionType
 from core.records.record import Record
-from core.records.record_batch import CODEC_MASK, HEADER_SIZE, RecordBatch
+from core.records.record_batch import CODEC_MASK, CONTROL_FLAG, HEADER_SIZE, RecordBatch
 
 _READ_BYTES = 4 * 1024 * 1024
 """Of which most groups of batches lie in one buffer, to be decoded where they are."""
@@ -263,8 +263,9 @@ class SegmentDump:
             return [self._batch_line(batch) for batch in group]
         pieces: list[Buffer] = []
         run: list[Batch] = []
+        may_be_columnar = self._is_large and self._text_of in (plain_text, no_text)
         for batch in group:
-            if self._is_large and self._is_columnar(batch):
+            if may_be_columnar and self._is_columnar(batch):
                 run.append(batch)
                 continue
             pieces += self._column_text(run)
@@ -273,8 +274,8 @@ class SegmentDump:
         return pieces + self._column_text(run)
 
     def _is_columnar(self, batch: Batch) -> bool:
-        is_plain = self._text_of in (plain_text, no_text) and isinstance(batch, RecordBatch) and not batch.is_control
-        return is_plain and first_offset(batch) >= self._options.start_offset
+        is_plain = isinstance(batch, RecordBatch) and not batch.attributes & CONTROL_FLAG
+        return is_plain and batch.base_offset >= self._options.start_offset
 
     def _column_text(self, batches: Sequence[Batch]) -> list[Buffer]:
         if not batches:

@@ -42,6 +42,8 @@ _HEAD_BYTES = 4096
 _LENGTH_POSITION = 8
 _FRAME = struct.Struct(">qi4xb6xi")
 """Base offset, length, magic and last offset delta, as they begin a batch."""
+
+_FRAME_BYTES = _FRAME.size
 _SMALLEST_ZERO_RUN = 512
 """A disk's sector: what a lost write leaves zeroed is no smaller."""
 
@@ -162,7 +164,8 @@ class SegmentWalk:
     def pass_window(self, size_bytes: int) -> bool:
         """Goes on to where `sound_window` would if all is well, by frames alone; False where it would find no batch."""
         start = self.position
-        while (frame := self._frame()) is not None and frame[0] <= start + size_bytes:
+        end = start + size_bytes
+        while (frame := self._frame()) is not None and frame[0] <= end:
             self.position, self.next_offset = frame
         return self.position > start
 
@@ -171,10 +174,10 @@ class SegmentWalk:
         None where there is none, or not all of it.
         """
         try:
-            header = self._file.read_at(_FRAME.size, self.position)
+            header = self._file.read_at(_FRAME_BYTES, self.position)
         except OSError as error:
             raise access_error(error, self.path, "read") from error
-        if len(header) < _FRAME.size:
+        if len(header) < _FRAME_BYTES:
             return None
         offset, length, magic, last_offset_delta = _FRAME.unpack(header)
         end = self.position + LOG_OVERHEAD + length
