@@ -71,8 +71,8 @@ class ByteStrings:
         """Bytes of each; nulls have none."""
         return np.maximum(self.lengths, 0) if self.has_nulls else self.lengths
 
-    def take(self, rows: npt.NDArray[Any]) -> ByteStrings:
-        """Only these rows: a boolean mask, or an array of row numbers."""
+    def take(self, rows: npt.NDArray[Any] | slice) -> ByteStrings:
+        """Only these rows: a boolean mask, an array of row numbers, or a slice."""
         return ByteStrings(self.buffer, self.positions[rows], self.lengths[rows])
 
     def trimmed(self) -> ByteStrings:
@@ -82,11 +82,15 @@ class ByteStrings:
         start, end = int(self.positions.min()), int((self.positions + self.sizes).max())
         return ByteStrings(memoryview(self.buffer)[start:end], self.positions - start, self.lengths)
 
-    def to_table(self) -> npt.NDArray[np.uint8] | None:
-        """(rows, bytes): a copy of all where they are of one length, nulls empty; None where lengths differ."""
+    @classmethod
+    def of_table(cls, table: npt.NDArray[np.uint8]) -> ByteStrings:
+        """The rows of a table (rows, bytes), where they lie."""
+        rows, width = table.shape
+        return cls(table.reshape(-1).data, np.arange(rows) * width, np.full(rows, width))
+
+    def to_table(self) -> npt.NDArray[np.uint8]:
+        """(rows, bytes): a copy of all, which must be of one length; nulls are empty."""
         length = int(self.sizes[0]) if len(self) else 0
-        if (self.sizes != length).any():
-            return None
         if not length:
             return np.empty((len(self), 0), np.uint8)
         starts = np.ndarray((len(self.buffer) - length + 1,), f"V{length}", self.buffer, strides=(1,))

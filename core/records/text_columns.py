@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -19,31 +20,61 @@ Part = bytes | Table | ByteStrings
 
 def join_parts(parts: Sequence[Part], rows: int) -> tuple[memoryview, npt.NDArray[np.int32]]:
     """The parts of the first line, of the second, and so on; and where each line ends. Nulls are empty."""
+    cuts = _cuts(parts, rows)
+    if cuts is None:
+        return stitch(_columns(parts, rows))
+    tables = [_table([_rows(part, start, end) for part in parts], end - start) for start, end in pairwise(cuts)]
+    text = tables[0].reshape(-1) if len(tables) == 1 else np.concatenate([table.reshape(-1) for table in tables])
+    lengths = np.repeat([table.shape[1] for table in tables], np.diff(cuts))
+    return text.data, np.cumsum(lengths, dtype=np.int32)
+
+
+_MOST_CUTS = 8
+
+
+def _cuts(parts: Sequence[Part], rows: int) -> list[int] | None:
+    """The ends of the runs of lines that are of one length, part by part, from 0 on; None where there are many."""
+    cuts: set[int] = set()
+    for part in parts:
+        if isinstance(part, ByteStrings):
+            changes = np.flatnonzero(np.diff(part.sizes))
+            if len(changes) > _MOST_CUTS:
+                return None
+            cuts.update((changes + 1).tolist())
+    return [0, *sorted(cuts), rows]
+
+
+def _rows(part: Part, start: int, end: int) -> bytes | Table:
+    """Of a run of one length."""
+    if isinstance(part, bytes):
+        return part
+    if not isinstance(part, ByteStrings):
+        return part[start:end]
+    return part.take(slice(start, end)).to_table()
+
+
+def _columns(parts: Sequence[Part], rows: int) -> list[ByteStrings]:
+    """Those whose length differs, and between them what stands round them."""
     columns: list[ByteStrings] = []
     fixed: list[bytes | Table] = []
-    for part in parts:
-        of_one_length = part.to_table() if isinstance(part, ByteStrings) else part
-        if of_one_length is not None:
-            fixed.append(of_one_length)
+    for part in (*parts, None):
+        if part is not None and not isinstance(part, ByteStrings):
+            fixed.append(part)
             continue
-        assert isinstance(part, ByteStrings)
         if fixed:
-            columns.append(_fixed_column(fixed, rows))
-        columns.append(part)
-        fixed = []
-    if len(fixed) == len(parts):
-        lines = _fixed_column(fixed, rows)
-        return memoryview(lines.buffer), np.cumsum(lines.lengths, dtype=np.int32)
-    return stitch([*columns, _fixed_column(fixed, rows)] if fixed else columns)
+            columns.append(ByteStrings.of_table(_table(fixed, rows)))
+            fixed = []
+        if part is not None:
+            columns.append(part)
+    return columns
 
 
-def _fixed_column(parts: Sequence[bytes | Table], rows: int) -> ByteStrings:
+def _table(parts: Sequence[bytes | Table], rows: int) -> Table:
     """Parts of the same length in each row, as one."""
     template = b"".join(part if isinstance(part, bytes) else bytes(part.shape[1]) for part in parts)
     width = len(template)
-    text = np.empty(rows * width, np.uint8)
+    table = np.empty((rows, width), np.uint8)
     if width:
-        table = text.reshape(rows, width)
         _cells(table)[:] = np.frombuffer(template, f"V{width}")
         start = 0
         for part in parts:
@@ -51,7 +82,7 @@ def _fixed_column(parts: Sequence[bytes | Table], rows: int) -> ByteStrings:
             if not isinstance(part, bytes) and end > start:
                 _cells(table[:, start:end])[:] = _cells(part)
             start = end
-    return ByteStrings(text.data, np.arange(rows) * width, np.full(rows, width))
+    return table
 
 
 def _cells(table: Table) -> npt.NDArray[np.void]:

@@ -54,3 +54,21 @@ def test_byte_strings_of_a_large_buffer_take_but_their_part_of_it() -> None:
     texts = ByteStrings(bytes(1000) + b"abc" + bytes(1000), np.array([1001, 1000, 0]), np.array([2, 1, -1]))
     assert len(texts.take(np.array([0, 1])).trimmed().buffer) == 3
     assert lines_of([texts, b"."], 3) == [b"bc.", b"a.", b"."]
+
+
+@pytest.mark.parametrize("runs", [1, 2, 5, 40, 200])
+def test_lines_of_one_length_in_runs(runs: int) -> None:
+    """Numbers that get a digit more, texts whose length changes now and then or all the time, nulls among them."""
+    rows = 200
+    numbers = np.arange(950, 950 + rows)
+    lengths = [n * runs // rows for n in range(rows)]
+    texts = [None if length % 5 == 3 else b"x" * length for length in lengths]
+    expected = [b"%d=%s;" % (number, text or b"") for number, text in zip(numbers.tolist(), texts, strict=True)]
+    assert lines_of([digits(numbers), b"=", ByteStrings.of_list(texts), b";"], rows) == expected
+    assert lines_of([b"=", digits(numbers), ByteStrings.of_list(texts)], rows) == [
+        b"=%d%s" % (number, text or b"") for number, text in zip(numbers.tolist(), texts, strict=True)
+    ]
+
+
+def test_no_lines() -> None:
+    assert lines_of([b"a", ByteStrings.of_list([]), digits(np.array([], np.int64))], 0) == []
