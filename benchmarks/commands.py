@@ -2,7 +2,8 @@
 
     .venv/bin/python -m benchmarks.commands [--rounds 7]
 
-Clock seconds, from the start of the process to its end, or to the server's `ready`.
+Clock seconds, from the start of the process to its end, or to the server's `ready`; of a broker in the test's own
+process, from the call to its address, the first of that process and the next.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -41,6 +43,7 @@ def main() -> None:
         print("| what | plog |\n|---|---|")
         row("`plog --help`", [1000 * clock([PLOG, "--help"]) for _ in range(arguments.rounds)], "ms")
         serve(directory, arguments.rounds)
+        in_process(arguments.rounds)
 
 
 def serve(directory: Path, rounds: int) -> None:
@@ -52,6 +55,25 @@ def serve(directory: Path, rounds: int) -> None:
         peer.stop()
     row("`plog serve`, start to ready", ready, "ms")
     row("`plog serve`, resident memory when idle", resident, "MB")
+
+
+_TWO_BROKERS = """
+import time
+from plog.testing import running_broker
+for _ in range(2):
+    started = time.monotonic()
+    with running_broker():
+        print(time.monotonic() - started)
+"""
+
+
+def in_process(rounds: int) -> None:
+    done = [
+        subprocess.run([sys.executable, "-c", _TWO_BROKERS], check=True, capture_output=True) for _ in range(rounds)
+    ]
+    figures = [[1000 * float(line) for line in one.stdout.split()] for one in done]
+    row("`running_broker()`, the first of a process", [first for first, _ in figures], "ms")
+    row("`running_broker()`, the next", [following for _, following in figures], "ms")
 
 
 if __name__ == "__main__":
