@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -33,6 +32,8 @@ def write_in_turns(fd: int, turns_of: Turns, workers: int, outcome: Callable[[],
 
     What a worker raises is raised here. OSError where the descriptor takes no more.
     """
+    import pickle  # which a small dump does not need
+
     turns = [os.pipe() for _ in range(workers)]
     children = []
     for number in range(1, workers):
@@ -77,6 +78,8 @@ def _be_worker(
     writing: int,
 ) -> None:
     """The life of a forked process; does not return."""
+    import pickle
+
     try:
         try:
             ended: Any = _work(fd, number, turns, turns_of(number), outcome)

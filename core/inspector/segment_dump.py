@@ -232,8 +232,10 @@ class SegmentDump:
                     break  # it is not this one's turn to say what is wrong there
                 continue
             batches, is_well = walk.sound_window(size_bytes)
-            wanted: list[Batch] = [batch for batch in batches if self._may_be_wanted(batch)]
-            yield Turn(self._group_text(wanted), keeps_turn=not is_well)
+            text: list[Buffer] = []
+            for group in group_batches(filter(self._may_be_wanted, batches), _WINDOW_BYTES):
+                text += self._group_text(group)
+            yield Turn(text, keeps_turn=not is_well)
             if not is_well:
                 for group in group_batches(self._batches(walk.position)):
                     yield Turn(self._group_text(group), keeps_turn=True)

@@ -151,23 +151,27 @@ class SegmentWalk:
     # --- a window at a time
 
     def sound_window(self, size_bytes: int) -> tuple[list[RecordBatch], bool]:
-        """The batches from the position on that lie whole in a window of the file, all in one buffer; and whether all
-        is well: what comes next begins like a batch, and the window's end cuts it. The position is behind them then.
+        """The batches from the position on that lie whole in a window of the file, or the first where it is larger, all
+        in one buffer; and whether all is well: what comes next begins like a batch, and the window's end cuts it. The
+        position is behind them then.
         """
-        start = self.position
-        self._data, self._data_position = self._read(size_bytes, start), start
+        start, end = self.position, self._window_end(size_bytes)
+        self._data, self._data_position = self._read(end - start, start), start
         batches = list(self._sound_run())
         frame = self._frame()
-        is_well = frame is not None and frame[0] > start + size_bytes
+        is_well = frame is not None and frame[0] > end
         return batches, bool(batches) and (is_well or self.position == self.size_bytes)
 
     def pass_window(self, size_bytes: int) -> bool:
         """Goes on to where `sound_window` would if all is well, by frames alone; False where it would find no batch."""
-        start = self.position
-        end = start + size_bytes
+        start, end = self.position, self._window_end(size_bytes)
         while (frame := self._frame()) is not None and frame[0] <= end:
             self.position, self.next_offset = frame
         return self.position > start
+
+    def _window_end(self, size_bytes: int) -> int:
+        frame = self._frame()
+        return max(self.position + size_bytes, frame[0] if frame is not None else 0)
 
     def _frame(self) -> tuple[int, int] | None:
         """Where the batch of the current magic ends whose header seems to be at the position, and the offset behind it;
@@ -181,7 +185,8 @@ class SegmentWalk:
             return None
         offset, length, magic, last_offset_delta = _FRAME.unpack(header)
         end = self.position + LOG_OVERHEAD + length
-        if magic != CURRENT_MAGIC or length < HEADER_SIZE - LOG_OVERHEAD or end > self.size_bytes:
+        is_sized = HEADER_SIZE - LOG_OVERHEAD <= length <= MAX_BATCH_BYTES and end <= self.size_bytes
+        if magic != CURRENT_MAGIC or not is_sized:
             return None
         return end, offset + last_offset_delta + 1
 
