@@ -17,7 +17,6 @@ from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex
 from core.inspector.findings import Code, Finding, Severity
 from core.inspector.segment_walk import Damage
-from core.records.batches import Batch
 from core.records.record_batch import NO_TIMESTAMP
 
 _MOST_FINDINGS = 5
@@ -56,7 +55,7 @@ class _IndexCheck(ABC):
         size = self.ENTRY.size
         if len(data) % size and any(data[len(data) - len(data) % size :]):
             self._complain(self.CORRUPT, f"{len(data)} bytes, expected a multiple of {size}", len(data) // size)
-        self._entries = [self.ENTRY.unpack_from(data, at) for at in range(0, len(data) - size + 1, size)]
+        self._entries = list(self.ENTRY.iter_unpack(data[: len(data) // size * size]))
         while len(self._entries) > 1 and not any(self._entries[-1]):
             self._entries.pop()  # a file that is in use is zeros behind its last entry
         if self._entries and not any(self._entries[-1]) and len(data) > size:
@@ -118,32 +117,30 @@ class OffsetIndexCheck(_IndexCheck):
             return -1
         return self._entries[self._next][1] if self._next < len(self._entries) else _NEVER
 
-    def see(self, batch: Batch) -> None:
+    def see(self, batch_position: int, last_offset: int) -> None:
         """The batch at `due`, or the first behind it."""
-        if self._unseen_end is None:
-            relative, position = self._entries[self._next]
-            if position == batch.position and relative == batch.last_offset - self._base_offset:  # as it should be
-                self._next += 1
-                self.due = self._due()
-                return
+        if batch_position == self.due and last_offset - self._base_offset == self._entries[self._next][0]:
+            self._next += 1  # as it should be
+            self.due = self._due()
+            return
         while self._next < len(self._entries):
             relative, position = self._entries[self._next]
-            if position > batch.position:
+            if position > batch_position:
                 break
             offset = self._base_offset + relative
-            if position < batch.position:
+            if position < batch_position:
                 self._complain(
                     self.MISMATCH, f"{self._entry_text(self._next)}: no batch begins there", self._next, offset
                 )
             else:
                 self._unseen_end = self._next, offset
             self._next += 1
-        if self._unseen_end is not None and batch.last_offset >= self._unseen_end[1]:
+        if self._unseen_end is not None and last_offset >= self._unseen_end[1]:
             number, offset = self._unseen_end
-            if batch.last_offset > offset:
+            if last_offset > offset:
                 self._complain(
                     self.MISMATCH,
-                    f"{self._entry_text(number)}: no batch ends with that offset, one ends with {batch.last_offset}",
+                    f"{self._entry_text(number)}: no batch ends with that offset, one ends with {last_offset}",
                     number,
                     offset,
                 )
@@ -198,12 +195,12 @@ class TimeIndexCheck(_IndexCheck):
     def _due(self) -> int:
         return self._offset(self._next) if self._next < len(self._entries) else _NEVER
 
-    def see(self, batch: Batch) -> None:
+    def see(self, last_offset: int) -> None:
         """A batch that ends with `due`, or the first behind it; `largest` has its timestamp."""
         while self._next < len(self._entries):
             timestamp, relative = self._entries[self._next]
             offset = self._base_offset + relative
-            if offset > batch.last_offset:
+            if offset > last_offset:
                 break
             if timestamp < self.largest or (timestamp > self.largest and self._is_certain):
                 text = f"{self._entry_text(self._next)}: the largest timestamp up to there is {self.largest}"

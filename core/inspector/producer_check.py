@@ -16,9 +16,11 @@ from core.log.producer_snapshot import ProducerSnapshotEntry
 from core.records.compression import INSPECTION_LIMIT
 from core.records.control_record import EndTransactionMarker, read_end_transaction_marker
 from core.records.record import increment_sequence
-from core.records.record_batch import NO_SEQUENCE, RecordBatch
+from core.records.record_batch import CONTROL_FLAG, NO_SEQUENCE, TRANSACTIONAL_FLAG, RecordBatch
 
 _UNKNOWN = -2
+_OF_TRANSACTIONS = TRANSACTIONAL_FLAG | CONTROL_FLAG
+_LARGEST_SEQUENCE = 0x7FFFFFFF
 
 
 class _Producer:
@@ -54,22 +56,34 @@ class ProducerCheck:
         self.is_certain = False
         self._producers.clear()
 
-    def see(self, batch: RecordBatch, path: Path) -> bool:
-        """A batch with a producer id; True where something is wrong."""
-        producer = self._producers.get(batch.producer_id)
+    def goes_on(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        last_offset_delta: int,
+        last_offset: int,
+        attributes: int,
+    ) -> bool:
+        """Takes a batch that follows simply on its producer's last one; False, and nothing done, for any other."""
+        producer = self._producers.get(producer_id)
         if (
-            producer is not None
-            and batch.base_sequence == producer.next_sequence
-            and batch.producer_epoch == producer.epoch
-            and not batch.attributes & 0x30
-            and producer.first_offset is None
+            producer is None
+            or base_sequence != producer.next_sequence
+            or producer_epoch != producer.epoch
+            or attributes & _OF_TRANSACTIONS
+            or producer.first_offset is not None
+            or base_sequence + last_offset_delta >= _LARGEST_SEQUENCE
         ):
-            producer.last_sequence = last = batch.base_sequence + batch.last_offset_delta
-            producer.next_sequence = last + 1
-            producer.last_offset = batch.base_offset + batch.last_offset_delta
-            if last >= 0x7FFFFFFF:
-                self._set_sequence(producer, batch)
             return False
+        producer.last_sequence = last = base_sequence + last_offset_delta
+        producer.next_sequence = last + 1
+        producer.last_offset = last_offset
+        return True
+
+    def see(self, batch: RecordBatch, path: Path) -> list[Finding]:
+        """What is wrong with a batch that has a producer id."""
+        producer = self._producers.get(batch.producer_id)
         if producer is None:
             producer = self._producers[batch.producer_id] = _Producer(batch.producer_epoch)
         if batch.is_control:
@@ -77,10 +91,6 @@ class ProducerCheck:
                 self._see_marker(producer, batch, path)
         else:
             self._see_data(producer, batch, path)
-        return bool(self._findings)
-
-    def take_findings(self) -> list[Finding]:
-        """What was wrong since the last time."""
         found, self._findings = self._findings, []
         return found
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from core.inspector.findings import Code, Finding, Severity
 from core.inspector.index_check import OffsetIndexCheck, TimeIndexCheck
 from core.inspector.producer_check import ProducerCheck
-from core.inspector.segment_walk import Damage, SegmentWalk, first_offset
+from core.inspector.segment_walk import Damage, SegmentWalk, SoundRun, first_offset
 from core.log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from core.records.batches import Batch
 from core.records.checksum import crc32c_by_table
-from core.records.record_batch import ATTRIBUTES_POSITION, DELETE_HORIZON_FLAG, RecordBatch
+from core.records.legacy_message_set import LegacyRecordBatch
+from core.records.record_batch import ATTRIBUTES_POSITION, DELETE_HORIZON_FLAG, HEADER, RecordBatch
 
 OnBytes = Callable[[int], None]
 """Told, now and then, how many bytes more were checked."""
@@ -59,79 +60,92 @@ class SegmentCheck:
     """Batches lack records, as only compaction leaves them."""
     holes: list[tuple[int, int, int]] = field(default_factory=list)
     """(start offset, end offset, position) where a batch begins behind the end of the one before."""
-    _group: list[Batch] = field(default_factory=list)
     known_end: int = 0
     """The end offset that the indexes know of."""
+    _group: list[Batch] = field(default_factory=list)
+    _offset_index: OffsetIndexCheck = field(init=False)
+    _time_index: TimeIndexCheck = field(init=False)
 
     def run(self, on_bytes: OnBytes) -> Iterator[Finding]:
         walk = SegmentWalk(self.path, self.base_offset, self.limit_offset)
         try:
+            self._offset_index = OffsetIndexCheck(self.path.with_suffix(INDEX_SUFFIX), self.base_offset)
+            self._time_index = TimeIndexCheck(self.path.with_suffix(TIME_INDEX_SUFFIX), self.base_offset)
             yield from self._run(walk, on_bytes)
         finally:
             walk.close()
         self.end_offset = walk.next_offset
 
     def _run(self, walk: SegmentWalk, on_bytes: OnBytes) -> Iterator[Finding]:
-        offset_index = OffsetIndexCheck(self.path.with_suffix(INDEX_SUFFIX), self.base_offset)
-        time_index = TimeIndexCheck(self.path.with_suffix(TIME_INDEX_SUFFIX), self.base_offset)
-        producers, path = self.producers, self.path
         next_offset, last_position, reported = self.base_offset, -1, 0
-        is_looked_into = self.options.is_deep or self.options.is_paranoid
-        for batch in walk:
-            if isinstance(batch, RecordBatch):
-                last_offset = batch.base_offset + batch.last_offset_delta
-                if (
-                    batch.base_offset != next_offset
-                    or batch.count != batch.last_offset_delta + 1
-                    or batch.partition_leader_epoch != self.last_epoch
-                    or batch.attributes & DELETE_HORIZON_FLAG
-                ):
-                    yield from self._see_unlike(batch, next_offset)
-                if batch.producer_id >= 0 and producers.see(batch, path):
-                    yield from producers.take_findings()
-            elif isinstance(batch, Damage):
-                yield from self._see_damage(batch, walk, offset_index, time_index)
+        for run in walk.runs():
+            if isinstance(run, SoundRun):
+                next_offset = yield from self._see_run(run, next_offset)
+                last_position = run.position + run.starts[-1]
+            elif isinstance(run, Damage):
+                yield from self._see_damage(run, walk)
                 next_offset = walk.next_offset
-                continue
             else:
-                last_offset = batch.last_offset
-            next_offset = last_offset + 1
-            if batch.max_timestamp > time_index.largest:
-                time_index.largest = batch.max_timestamp
-            last_position = batch.position
-            if last_position >= offset_index.due:
-                offset_index.see(batch)
-            if last_offset >= time_index.due:
-                time_index.see(batch)
+                yield from self._see_legacy(run)
+                next_offset, last_position = run.last_offset + 1, run.position
             if last_position - reported > _REPORT_BYTES:
                 on_bytes(last_position - reported)
                 reported = last_position
-            if is_looked_into:
-                yield from self._look_into(batch)
-        yield from self._look_into(None)
+        yield from self._look_into_group()
         on_bytes(walk.size_bytes - reported)
         if self.has_indexes:
-            yield from self._check_indexes(walk, offset_index, time_index, last_position)
+            yield from self._check_indexes(walk, last_position)
 
-    def _see_damage(
-        self, damage: Damage, walk: SegmentWalk, offset_index: OffsetIndexCheck, time_index: TimeIndexCheck
-    ) -> Iterator[Finding]:
+    def _see_run(self, run: SoundRun, next_offset: int) -> Generator[Finding, None, int]:
+        """The next offset behind it. As this is done for each batch of a log, fields are read into locals, and only one
+        that is worth a second look becomes a `RecordBatch`.
+        """
+        producers, offset_index, time_index = self.producers, self._offset_index, self._time_index
+        data, run_position, starts = run
+        for start in starts:
+            (
+                base_offset, _, epoch, _, _, attributes, last_offset_delta, _, max_timestamp,
+                producer_id, producer_epoch, base_sequence, count,
+            ) = HEADER.unpack_from(data, start)  # fmt: skip
+            last_offset = base_offset + last_offset_delta
+            if (
+                base_offset != next_offset
+                or count != last_offset_delta + 1
+                or epoch != self.last_epoch
+                or attributes & DELETE_HORIZON_FLAG
+            ):
+                yield from self._see_unlike(run.batch(start), next_offset)
+            if producer_id >= 0 and not producers.goes_on(
+                producer_id, producer_epoch, base_sequence, last_offset_delta, last_offset, attributes
+            ):
+                yield from producers.see(run.batch(start), self.path)
+            position, next_offset = run_position + start, last_offset + 1
+            if max_timestamp > time_index.largest:
+                time_index.largest = max_timestamp
+            if position >= offset_index.due:
+                offset_index.see(position, last_offset)
+            if last_offset >= time_index.due:
+                time_index.see(last_offset)
+        if self.options.is_deep or self.options.is_paranoid:
+            yield from self._look_into([run.batch(start) for start in starts])
+        return next_offset
+
+    def _see_damage(self, damage: Damage, walk: SegmentWalk) -> Iterator[Finding]:
         is_end = damage.end_position >= walk.size_bytes
         if self.is_active and is_end and damage.code in (Code.TORN_TAIL, Code.ZEROED):
             return  # being written just now
         self.has_damage = True
         self.has_damaged_end = is_end
         self.producers.forget()
-        offset_index.see_damage(damage)
-        time_index.see_damage(damage)
+        self._offset_index.see_damage(damage)
+        self._time_index.see_damage(damage)
         finding = damage.finding(self.path)
         if finding.records is None and self.expected_end > finding.offset:
             finding = replace(finding, last_offset=self.expected_end - 1, records=self.expected_end - finding.offset)
         yield finding
 
-    def _check_indexes(
-        self, walk: SegmentWalk, offset_index: OffsetIndexCheck, time_index: TimeIndexCheck, last_position: int
-    ) -> Iterator[Finding]:
+    def _check_indexes(self, walk: SegmentWalk, last_position: int) -> Iterator[Finding]:
+        offset_index, time_index = self._offset_index, self._time_index
         # Entries behind the end of the log are witnesses of what it held; behind a damaged end, of what is damaged.
         if not self.is_active and walk.next_offset not in self.known_ends:
             for offset in (*offset_index.take_entries_behind(), *time_index.take_entries_behind()):
@@ -143,6 +157,15 @@ class SegmentCheck:
         yield from time_index.findings(has_batches=has_batches, may_lag=self.is_active)
 
     # --- batches
+
+    def _see_legacy(self, batch: LegacyRecordBatch) -> Iterator[Finding]:
+        offset_index, time_index = self._offset_index, self._time_index
+        time_index.largest = max(time_index.largest, batch.max_timestamp)
+        if batch.position >= offset_index.due:
+            offset_index.see(batch.position, batch.last_offset)
+        if batch.last_offset >= time_index.due:
+            time_index.see(batch.last_offset)
+        yield from self._look_into([batch])
 
     def _see_unlike(self, batch: RecordBatch, next_offset: int) -> Iterator[Finding]:
         """A batch that does not simply go on from the one before."""
@@ -166,12 +189,14 @@ class SegmentCheck:
         self.on_epoch(epoch, batch.base_offset, next_offset - 1)
         self.last_epoch = epoch
 
-    def _look_into(self, batch: Batch | None) -> Iterator[Finding]:
-        """What is asked for beyond a first look, in groups; None ends the last one."""
-        if batch is not None:
-            self._group.append(batch)
-            if batch.position - self._group[0].position <= _GROUP_BYTES:
-                return
+    def _look_into(self, batches: Sequence[Batch]) -> Iterator[Finding]:
+        """What is asked for beyond a first look, in groups."""
+        if self.options.is_deep or self.options.is_paranoid:
+            self._group += batches
+            if self._group[-1].position - self._group[0].position > _GROUP_BYTES:
+                yield from self._look_into_group()
+
+    def _look_into_group(self) -> Iterator[Finding]:
         batches, self._group = self._group, []
         if self.options.is_paranoid:
             for batch in batches:

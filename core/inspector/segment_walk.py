@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import File, FileSystem, access_error
@@ -28,6 +29,7 @@ from core.log.damage import MAX_BATCH_BYTES, find_batch
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, entry_size, read_batch
 from core.records.checksum import crc32c, crc32c_of_parts
 from core.records.legacy_message_set import CRC_POSITION as LEGACY_CRC_POSITION
+from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record_batch import (
     ATTRIBUTES_POSITION,
     CRC_POSITION,
@@ -40,8 +42,8 @@ from core.records.record_batch import (
 _READ_BYTES = 1024 * 1024
 _HEAD_BYTES = 4096
 _LENGTH_POSITION = 8
-_FRAME = struct.Struct(">qi4xb6xi")
-"""Base offset, length, magic and last offset delta, as they begin a batch."""
+_FRAME = struct.Struct(">qi4xbI2xi")
+"""Base offset, length, magic, crc and last offset delta, as they begin a batch."""
 
 _FRAME_BYTES = _FRAME.size
 _SMALLEST_ZERO_RUN = 512
@@ -81,6 +83,18 @@ class Damage:
         )
 
 
+class SoundRun(NamedTuple):
+    """Batches of the current magic, all sound, one behind the other in `data`, which lies at `position` in its file."""
+
+    data: memoryview
+    position: int
+    starts: list[int]
+    """Where they begin in `data`."""
+
+    def batch(self, start: int) -> RecordBatch:
+        return RecordBatch(self.data, start, self.position + start)
+
+
 class SegmentWalk:
     """One pass over one file; owned by one task. Batches stay valid; each was checked: checksum, frame, offsets.
 
@@ -115,38 +129,68 @@ class SegmentWalk:
         self.position = position
         while self.position < self.size_bytes:
             yield from self._sound_run()
-            if self.position < self.size_bytes:
-                if self._is_more_needed():
-                    self._fill(self.position)
-                else:
-                    item = self._examine(self.position)
-                    if not isinstance(item, Damage):
-                        self.position += item.size_bytes
-                        self.next_offset = item.last_offset + 1
-                    else:
-                        self.position = item.end_position
-                        self.next_offset = max(self.next_offset, item.end_offset or 0)
-                    yield item
+            item = self._other()
+            if item is not None:
+                yield item
+
+    def runs(self) -> Iterator[SoundRun | LegacyRecordBatch | Damage]:
+        """From the first byte: sound batches of the current magic as many together as were read together, and one by
+        one what is none.
+        """
+        self.position = 0
+        while self.position < self.size_bytes:
+            starts = list(self._sound_starts())
+            if starts:
+                yield SoundRun(self._data, self._data_position, starts)
+            item = self._other()
+            if isinstance(item, RecordBatch):
+                yield SoundRun(item.buffer, item.position - item.start, [item.start])
+            elif item is not None:
+                yield item
 
     def _sound_run(self) -> Iterator[RecordBatch]:
         """Sound batches of the current magic that lie whole in what was read."""
         data, data_position = self._data, self._data_position
+        for start in self._sound_starts():
+            yield RecordBatch(data, start, data_position + start)
+
+    def _sound_starts(self) -> Iterator[int]:
+        """Where they begin in it; the position is behind the one that was given last."""
+        data, data_position = self._data, self._data_position
         start = self.position - data_position
-        last_start = len(data) - HEADER_SIZE
-        while 0 <= start <= last_start and data[start + MAGIC_POSITION] == CURRENT_MAGIC:
-            batch = RecordBatch(data, start, data_position + start)
-            end = start + batch.size_bytes
+        size = len(data)
+        last_start = size - HEADER_SIZE
+        while 0 <= start <= last_start:
+            offset, length, magic, crc, last_offset_delta = _FRAME.unpack_from(data, start)
+            end = start + LOG_OVERHEAD + length
             if (
-                end > len(data)
-                or batch.length < HEADER_SIZE - LOG_OVERHEAD
-                or crc32c(data[start + ATTRIBUTES_POSITION : end]) != batch.crc
-                or (batch.base_offset != self.next_offset and self._misplaced_by(batch) is not None)
+                magic != CURRENT_MAGIC
+                or end > size
+                or length < HEADER_SIZE - LOG_OVERHEAD
+                or crc32c(data[start + ATTRIBUTES_POSITION : end]) != crc
+                or (offset != self.next_offset and self._misplaced_by(RecordBatch(data, start, data_position + start)))
             ):
                 return
-            self.next_offset = batch.base_offset + batch.last_offset_delta + 1
+            self.next_offset = offset + last_offset_delta + 1
+            self.position = data_position + end
+            yield start
             start = end
-            self.position = data_position + start
-            yield batch
+
+    def _other(self) -> Batch | Damage | None:
+        """What lies at the position where a sound run ends; None where more is to be read first, or nothing is left."""
+        if self.position >= self.size_bytes:
+            return None
+        if self._is_more_needed():
+            self._fill(self.position)
+            return None
+        item = self._examine(self.position)
+        if isinstance(item, Damage):
+            self.position = item.end_position
+            self.next_offset = max(self.next_offset, item.end_offset or 0)
+        else:
+            self.position += item.size_bytes
+            self.next_offset = item.last_offset + 1
+        return item
 
     # --- a window at a time
 
@@ -183,7 +227,7 @@ class SegmentWalk:
             raise access_error(error, self.path, "read") from error
         if len(header) < _FRAME_BYTES:
             return None
-        offset, length, magic, last_offset_delta = _FRAME.unpack(header)
+        offset, length, magic, _, last_offset_delta = _FRAME.unpack(header)
         end = self.position + LOG_OVERHEAD + length
         is_sized = HEADER_SIZE - LOG_OVERHEAD <= length <= MAX_BATCH_BYTES and end <= self.size_bytes
         if magic != CURRENT_MAGIC or not is_sized:
