@@ -159,14 +159,18 @@ class OffsetIndexCheck(_IndexCheck):
 
     def check_reach(self, log_end: int) -> None:
         """An end that comes much too early: zeros where entries were. `log_end`: where the last batch begins."""
+        count = len(self._entries)
+        last = self._entries[-1][1] if count else 0
+        if count < _ENOUGH_ENTRIES or (log_end - last) * count <= _MOST_STRETCH * last:
+            return  # even if they are all as far apart as on average
         positions = [0, *(position for _, position in self._entries)]
-        widest = max((after - before for before, after in pairwise(positions)), default=0)
-        if len(positions) > _ENOUGH_ENTRIES and log_end - positions[-1] > _MOST_STRETCH * widest > 0:
+        widest = max(after - before for before, after in pairwise(positions))
+        if log_end - last > _MOST_STRETCH * widest > 0:
             self._complain(
                 self.MISMATCH,
-                f"the last entry is at position {positions[-1]} of a log of {log_end} bytes, "
+                f"the last entry is at position {last} of a log of {log_end} bytes, "
                 f"where entries are at most {widest} apart",
-                len(self._entries),
+                count,
             )
 
     def _offset(self, number: int) -> int:
