@@ -86,13 +86,20 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+_ISLAND_BYTES = 64 * 1024
+_UNTOUCHED_BYTES = 512 << 20
+"""Left to the machine while memory is filled."""
+
 _BALLAST = """
 import mmap, sys
-size = int(sys.argv[1])
+size, left, island = map(int, sys.argv[1:])
+memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise(mmap.MADV_NOHUGEPAGE)
 block = b"x" * (1 << 20)
-memory = mmap.mmap(-1, size)
-for position in range(0, size - len(block), len(block)):
+for position in range(0, size, len(block)):
     memory[position : position + len(block)] = block
+for number in range(left // island):
+    memory.madvise(mmap.MADV_DONTNEED, number * size // (left // island) // island * island, island)
 print("full", flush=True)
 sys.stdin.read()
 """
@@ -103,8 +110,8 @@ class FullMemory:
     has run for a while.
 
     Without it the first write to each page of a file is to memory that nobody has used yet. On a virtual machine that
-    costs more than the broker's work, and not the same from one minute to the next. What is measured must not delete
-    its files either: that would free their pages.
+    costs more than the broker's work, and not the same from one minute to the next. All memory is written to first;
+    what is left then is small pieces in between, as the hypervisor takes back whole 2 MB that lie free.
     """
 
     def __init__(self, directory: Path, left_bytes: int = 4 << 30) -> None:
@@ -114,15 +121,16 @@ class FullMemory:
     def __enter__(self) -> None:
         meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
         available = int(meminfo["MemAvailable"].split()[0]) * 1024
-        size = max(available - self._left_bytes, 1 << 20)
+        size = max(available - _UNTOUCHED_BYTES, self._left_bytes) >> 20 << 20
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _BALLAST, str(size)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+            [sys.executable, "-c", _BALLAST, *map(str, (size, self._left_bytes, _ISLAND_BYTES))],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
         assert self._process.stdout is not None
         self._process.stdout.readline()
-        block = bytes(1 << 20)
+        block = os.urandom(1 << 20)
         with (self._directory / "page-cache").open("wb", buffering=0) as file:
-            for _ in range(self._left_bytes >> 20):
+            for _ in range((self._left_bytes + _UNTOUCHED_BYTES) >> 20):
                 file.write(block)
         os.sync()
 

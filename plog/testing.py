@@ -130,11 +130,12 @@ class _BrokerThread(threading.Thread):
 
     def run(self) -> None:
         from core.broker.broker import Broker
+        from core.broker.event_loop import run
 
         try:
             broker = Broker(self._directory, self._config)
             try:
-                asyncio.run(self._serve(broker))
+                run(self._serve(broker))
             finally:
                 broker.close()
         except BaseException as error:  # noqa: BLE001 - handed to the thread that waits

@@ -135,10 +135,11 @@ def _serve(
     is_read_only: bool = False,
 ) -> None:
     from core.broker.broker import Broker
+    from core.broker.event_loop import run
 
     broker = Broker(directory, config, lock_timeout_s=lock_timeout, is_read_only=is_read_only)
     try:
-        asyncio.run(_run(broker, listen, metrics, ready_file))
+        run(_run(broker, listen, metrics, ready_file))
     finally:
         broker.close()
         if ready_file is not None:

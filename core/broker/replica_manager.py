@@ -33,6 +33,8 @@ class ReplicaManager:
 
     def __init__(self, log_manager: LogManager, run_flush: RunInBackground, schedule: Schedule, clock: Clock) -> None:
         self.partitions: dict[TopicPartition, Partition] = {}
+        self.generation = 0
+        """Another one whenever partitions came or went."""
         self._log_manager = log_manager
         self._flusher = Flusher(run_flush, schedule, clock, self._on_flushed, self.on_flush_failed)
         self.on_damage: Callable[[PartitionLog, CorruptRecordError], None] | None = None
@@ -55,6 +57,7 @@ class ReplicaManager:
             try:
                 log = self._log_manager.create(partition, topic.topic_id, config)
                 self.partitions[partition] = Partition(log, registration, topic.topic_id)
+                self.generation += 1
             except OSError as error:
                 reason = access_error(error, self._log_manager.directory / str(partition), "create")
                 self._log_manager.set_offline(partition, reason)
@@ -70,6 +73,7 @@ class ReplicaManager:
         return removed
 
     def _stop_serving(self, partition: TopicPartition) -> None:
+        self.generation += 1
         served = self.partitions.pop(partition, None)
         if served is not None:
             self._flusher.forget(served.log)

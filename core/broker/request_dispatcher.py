@@ -57,6 +57,7 @@ from core.broker.handlers import (
     update_features,
     write_txn_markers,
 )
+from core.broker.produce_lane import ProduceLane
 from core.broker.request_context import RequestContext
 from core.broker.request_log import is_logging_requests, log_request
 from core.broker.request_metrics import RequestMetrics
@@ -202,6 +203,7 @@ class RequestDispatcher:
         self._broker = broker
         self.metrics: RequestMetrics | None = None
         """Counts requests once there is one."""
+        self._produce_lane = ProduceLane(broker)
         self._routes: dict[tuple[int, int], tuple[Handler, Endpoint[Any, Any]]] = {}
 
     def handle(self, frame: memoryview, local_host: str = "", client_host: str = "") -> Answer:
@@ -211,6 +213,13 @@ class RequestDispatcher:
         of no more use, as Kafka too decides. UnacknowledgedError as of `handlers.produce`.
         """
         key, version, correlation_id = read_request_start(frame)
+        is_observed = self.metrics is not None or is_logging_requests()
+        if (
+            key == PRODUCE.key
+            and not is_observed
+            and (answer := self._produce_lane.handle(frame, version, correlation_id))
+        ):
+            return [answer]
         route = self._routes.get((key, version)) or self._find_route(key, version)
         if route is None:
             refusal = api_versions.unsupported_version()
@@ -221,9 +230,10 @@ class RequestDispatcher:
         header, request = endpoint.decode_request(frame)
         context = RequestContext(version, header.client_id, local_host, client_host)
         encode: Callable[[Any], list[Piece]] = partial(endpoint.encode_response, correlation_id)
-        is_observed = self.metrics is not None or is_logging_requests()
         if is_observed:
             encode = partial(self._observe, encode, _HANDLERS[key][0], context, correlation_id, request, perf_counter())
+        elif key == PRODUCE.key:
+            self._produce_lane.learn(frame, header, request, endpoint)
         response = handler(self._broker, request, context)
         if isinstance(response, DelayedOperation | Deferred):
             return PendingAnswer(response, encode)

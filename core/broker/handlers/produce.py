@@ -16,9 +16,9 @@ from core.common.deferred import Deferred
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
+from core.protocol.primitives import Records
 from core.protocol.schema.produce import (
     LeaderIdAndEpoch,
-    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -32,7 +32,7 @@ from core.records.record_batch import ProducerIdAndEpoch, RecordBatch
 if TYPE_CHECKING:
     from core.broker.broker import Broker
 
-_FIRST_VERSION_WITH_IDS = 13
+FIRST_VERSION_WITH_IDS = 13
 _FIRST_VERSION_WITH_ZSTD = 7
 _FIRST_VERSION_WITH_ABORTABLE_ERRORS = 11
 _FIRST_VERSION_WITH_IMPLICIT_ADDING = 12
@@ -101,7 +101,7 @@ def _append(
         for data in topic_data.partition_data:
             try:
                 partition = _find(broker, name, data.index, request.acks, context)
-                batch = _read_one_batch(data, context.api_version)
+                batch = read_one_batch(data.records, context.api_version)
                 if batch.is_transactional:
                     _ensure_in_transaction(request, partition, refused)
                 result = broker.replicas.append(partition, batch, required_acks=request.acks)
@@ -127,7 +127,7 @@ def _append(
 
 def _name_of(broker: Broker, topic_data: TopicProduceData, context: RequestContext) -> str | None:
     """None for an id that no topic has."""
-    if context.api_version < _FIRST_VERSION_WITH_IDS:
+    if context.api_version < FIRST_VERSION_WITH_IDS:
         return topic_data.name
     topic = broker.image.topics_by_id.get(topic_data.topic_id)
     return topic.name if topic else None
@@ -148,7 +148,7 @@ def _refused_transactions(
         for data in topic_data.partition_data:
             try:
                 partition = _find(broker, name, data.index, request.acks, context)
-                batch = _read_one_batch(data, version)
+                batch = read_one_batch(data.records, version)
                 if batch.is_transactional:
                     if client is Knows.IMPLICIT_ADDING:
                         partition.log.producers.state_of(batch.producer_id).ensure_begins_at_zero(batch)
@@ -205,9 +205,8 @@ def _find(broker: Broker, topic: str | None, number: int, acks: int, context: Re
     return broker.replicas.find(topic, number)
 
 
-def _read_one_batch(data: PartitionProduceData, version: int) -> RecordBatch:
-    """Checks as org.apache.kafka.common.requests.ProduceRequest.validateRecords."""
-    records = data.records
+def read_one_batch(records: Records | None, version: int) -> RecordBatch:
+    """Checks as org.apache.kafka.common.requests.ProduceRequest.validateRecords; KafkaError where they fail."""
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "the request holds no records for the partition")
     assert isinstance(records, memoryview)

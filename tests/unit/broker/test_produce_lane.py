@@ -1,0 +1,206 @@
+"""The short way of Produce gives what the handler gives: two brokers get the same requests, one has no short way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.broker.broker import Broker
+from core.broker.handlers.produce import UnacknowledgedError
+from core.broker.produce_lane import ProduceLane
+from core.common.clock import ManualClock
+from core.common.errors import MalformedMessageError
+from core.common.topic_partition import TopicPartition
+from core.protocol.frame import encode_request
+from core.protocol.schema.fetch import FETCH
+from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
+from core.records.compression import CompressionType
+from tests.support.broker import PRODUCE_BY_NAME, add_topic, fetch_request, open_broker, send
+from tests.support.logs import NOW, make_batch
+
+TOPICS: dict[str, dict[str, str]] = {
+    "plain": {},
+    "broker_time": {"message_timestamp_type": "LogAppendTime"},
+    "small": {"max_message_bytes": "300"},
+    "synced": {"flush_messages": "1"},
+    "lz4": {"compression_type": "lz4"},
+}
+
+
+@dataclass
+class Side:
+    broker: Broker
+    taken: int = 0
+    """How many requests went the short way."""
+
+    def answer(self, frame: bytes) -> bytes:
+        """With every topic's id as zeros, which differ from broker to broker; what was raised, by its name."""
+        broker = self.broker
+        for name, topic in broker.image.topics.items():
+            frame = frame.replace(stand_in(name), topic.topic_id)
+        try:
+            pieces: Any = broker.dispatcher.handle(memoryview(bytearray(frame)))
+        except (MalformedMessageError, UnacknowledgedError) as error:
+            return type(error).__name__.encode()
+        answer = b"nothing" if pieces is None else b"waits" if not isinstance(pieces, list) else b"".join(pieces)
+        for name, topic in broker.image.topics.items():
+            answer = answer.replace(topic.topic_id, stand_in(name))
+        return answer
+
+    def log(self, topic: str, partition: int) -> bytes:
+        log = self.broker.replicas.partitions[TopicPartition(topic, partition)].log
+        return b"".join(path.read_bytes() for path in sorted(log.directory.glob("*.log")))
+
+
+def stand_in(topic: str) -> bytes:
+    return topic.encode().ljust(16, b"\xee")
+
+
+@pytest.fixture
+def sides(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Side, Side]]:
+    with TemporaryDirectory() as folder:
+        yield from two_sides(Path(folder), monkeypatch)
+
+
+def two_sides(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Side, Side]]:
+    with_lane, without = (
+        Side(open_broker(folder / name, ManualClock(NOW), log_retention_ms="-1")) for name in ("with", "without")
+    )
+    handle = ProduceLane.handle
+
+    def counted(self: ProduceLane, frame: memoryview, version: int, correlation_id: int) -> bytes | None:
+        if self is without.broker.dispatcher._produce_lane:
+            return None
+        found = handle(self, frame, version, correlation_id)
+        with_lane.taken += found is not None
+        return found
+
+    monkeypatch.setattr(ProduceLane, "handle", counted)
+    for side in (with_lane, without):
+        for name, configs in TOPICS.items():
+            add_topic(side.broker, name, partitions=2, **configs)
+    yield with_lane, without
+    for side in (with_lane, without):
+        side.broker.close()
+
+
+def frame_of(random: Random, sequences: dict[int, int], number: int) -> bytes:
+    """Of a producer's request, unusual in a thing or two now and then."""
+    is_usual = random.random() < 0.6
+
+    def pick(usual: Any, *others: Any) -> Any:
+        return usual if is_usual or random.random() < 0.8 else random.choice(others)
+
+    topic = pick(random.choice(["plain", "broker_time"]), *TOPICS, "nope", "__consumer_offsets")
+    fields: dict[str, Any] = {"is_transactional": pick(False, True)}
+    producer_id = random.choice((-1, 7, 8))
+    if producer_id >= 0:
+        sequence = max(sequences.get(producer_id, 0) + pick(0, -1, 3), 0)
+        fields |= {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
+        sequences[producer_id] = sequence + 1
+    value = random.randbytes(pick(20, 1, 400))
+    batch = bytearray(make_batch(value, compression=pick(CompressionType.NONE, CompressionType.GZIP), **fields).buffer)
+    if pick(False, True):
+        batch[random.randrange(len(batch))] ^= 1
+    data = [PartitionProduceData(pick(0, 1, 5), bytes(batch)) for _ in range(pick(1, 2))]
+    request = ProduceRequest(
+        transactional_id=pick(None, "t"),
+        acks=pick(-1, 1, 0, 2),
+        timeout_ms=1000,
+        topic_data=[TopicProduceData(topic, stand_in(topic), data)] * pick(1, 2),
+    )
+    frame = encode_request(PRODUCE, pick(13, 8, 9, 10, 12), number, pick("a", "another client", None), request)[4:]
+    return bytes(frame) + pick(b"", b"\0", b"more")
+
+
+def hold_beside(sides: tuple[Side, Side], frame: bytes) -> None:
+    with_lane, without = sides
+    assert with_lane.answer(frame) == without.answer(frame)
+
+
+def hold_logs_beside(sides: tuple[Side, Side]) -> None:
+    with_lane, without = sides
+    for topic in with_lane.broker.image.topics:
+        for partition in range(2):
+            assert with_lane.log(topic, partition) == without.log(topic, partition)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_requests_of_every_kind(sides: tuple[Side, Side], seed: int) -> None:
+    random = Random(seed)
+    sequences: dict[int, int] = {}
+    for number in range(400):
+        hold_beside(sides, frame_of(random, sequences, number))
+        if random.random() < 0.01:
+            for side in sides:
+                side.broker.delete_topic("plain")
+                add_topic(side.broker, "plain", partitions=2)
+    hold_logs_beside(sides)
+    assert sides[0].taken > 50
+
+
+def usual_frame(number: int, *, version: int = 13, size: int = 50) -> bytes:
+    data = PartitionProduceData(0, bytes(make_batch(b"x" * size).buffer))
+    request = ProduceRequest(
+        acks=-1, timeout_ms=1000, topic_data=[TopicProduceData("plain", stand_in("plain"), [data])]
+    )
+    return bytes(encode_request(PRODUCE, version, number, "a", request)[4:])
+
+
+@pytest.mark.parametrize("version", range(9, 14))
+def test_the_second_usual_request_goes_the_short_way(sides: tuple[Side, Side], version: int) -> None:
+    for number, size in enumerate((1, 50, 5_000, 300_000)):  # one to three bytes of length
+        hold_beside(sides, usual_frame(number - 2, version=version, size=size))
+        assert sides[0].taken == number
+    hold_logs_beside(sides)
+
+
+@settings(max_examples=50)
+@given(seed=st.integers(0, 2**32))
+def test_bytes_of_any_kind(seed: int) -> None:
+    random = Random(seed)
+    with pytest.MonkeyPatch.context() as monkeypatch, TemporaryDirectory() as folder:
+        for sides in two_sides(Path(folder), monkeypatch):
+            for number in range(20):
+                frame = bytearray(usual_frame(number, size=random.choice((1, 50, 200))))
+                if number > 1 and random.random() < 0.7:
+                    frame[random.randrange(4, len(frame))] = random.randrange(256)
+                if number > 1 and random.random() < 0.3:
+                    del frame[random.randrange(4, len(frame)) :]
+                hold_beside(sides, bytes(frame))
+            hold_logs_beside(sides)
+
+
+def test_what_waits_for_records_is_told(sides: tuple[Side, Side]) -> None:
+    side, _ = sides
+    log = side.broker.replicas.find("plain", 0).log
+    for number in range(3):
+        waiting = send(
+            side.broker, FETCH, fetch_request(log.log_end_offset, "plain", max_wait_ms=1000), PRODUCE_BY_NAME
+        )
+        told: list[Any] = []
+        waiting.on_ready = told.append
+        side.answer(usual_frame(number))
+        assert told
+        assert side.taken == number
+
+
+def test_a_topic_that_went_and_came_is_another(sides: tuple[Side, Side]) -> None:
+    for number in range(3):
+        hold_beside(sides, usual_frame(number))
+    for side in sides:
+        side.broker.delete_topic("plain")
+    hold_beside(sides, usual_frame(3))
+    for side in sides:
+        add_topic(side.broker, "plain", partitions=2)
+    for number in range(4, 7):
+        hold_beside(sides, usual_frame(number))
+    hold_logs_beside(sides)
