@@ -57,7 +57,7 @@ from core.broker.handlers import (
     update_features,
     write_txn_markers,
 )
-from core.broker.produce_lane import ProduceLane
+from core.broker.produce_lane import ProduceAnswer, ProduceLane
 from core.broker.request_context import RequestContext
 from core.broker.request_log import is_logging_requests, log_request
 from core.broker.request_metrics import RequestMetrics
@@ -214,12 +214,12 @@ class RequestDispatcher:
         """
         key, version, correlation_id = read_request_start(frame)
         is_observed = self.metrics is not None or is_logging_requests()
-        if (
-            key == PRODUCE.key
-            and not is_observed
-            and (answer := self._produce_lane.handle(frame, version, correlation_id))
-        ):
-            return [answer]
+        if key == PRODUCE.key and not is_observed:
+            answer = self._produce_lane.handle(frame, version, correlation_id)
+            if isinstance(answer, ProduceAnswer):
+                return answer.pieces()
+            if answer is not None:
+                return PendingAnswer(answer, ProduceAnswer.pieces)
         route = self._routes.get((key, version)) or self._find_route(key, version)
         if route is None:
             refusal = api_versions.unsupported_version()

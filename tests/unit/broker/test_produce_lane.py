@@ -23,7 +23,15 @@ from core.protocol.frame import encode_request
 from core.protocol.schema.fetch import FETCH
 from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from core.records.compression import CompressionType
-from tests.support.broker import PRODUCE_BY_NAME, add_topic, fetch_request, open_broker, send
+from tests.support.broker import (
+    PRODUCE_BY_NAME,
+    Background,
+    Timers,
+    add_topic,
+    fetch_request,
+    open_broker,
+    send,
+)
 from tests.support.logs import NOW, make_batch
 
 TOPICS: dict[str, dict[str, str]] = {
@@ -42,16 +50,21 @@ class Side:
     """How many requests went the short way."""
 
     def answer(self, frame: bytes) -> bytes:
-        """With every topic's id as zeros, which differ from broker to broker; what was raised, by its name."""
-        broker = self.broker
-        for name, topic in broker.image.topics.items():
-            frame = frame.replace(stand_in(name), topic.topic_id)
+        """With names in place of topic ids, which differ from broker to broker; what was raised, by its name."""
         try:
-            pieces: Any = broker.dispatcher.handle(memoryview(bytearray(frame)))
+            answer = self.handle(frame)
         except (MalformedMessageError, UnacknowledgedError) as error:
             return type(error).__name__.encode()
-        answer = b"nothing" if pieces is None else b"waits" if not isinstance(pieces, list) else b"".join(pieces)
-        for name, topic in broker.image.topics.items():
+        return b"nothing" if answer is None else self.without_ids(answer)
+
+    def handle(self, frame: bytes) -> Any:
+        for name, topic in self.broker.image.topics.items():
+            frame = frame.replace(stand_in(name), topic.topic_id)
+        return self.broker.dispatcher.handle(memoryview(bytearray(frame)))
+
+    def without_ids(self, pieces: list[bytes]) -> bytes:
+        answer = b"".join(pieces)
+        for name, topic in self.broker.image.topics.items():
             answer = answer.replace(topic.topic_id, stand_in(name))
         return answer
 
@@ -76,7 +89,7 @@ def two_sides(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[S
     )
     handle = ProduceLane.handle
 
-    def counted(self: ProduceLane, frame: memoryview, version: int, correlation_id: int) -> bytes | None:
+    def counted(self: ProduceLane, frame: memoryview, version: int, correlation_id: int) -> Any:
         if self is without.broker.dispatcher._produce_lane:
             return None
         found = handle(self, frame, version, correlation_id)
@@ -147,11 +160,9 @@ def test_requests_of_every_kind(sides: tuple[Side, Side], seed: int) -> None:
     assert sides[0].taken > 50
 
 
-def usual_frame(number: int, *, version: int = 13, size: int = 50) -> bytes:
+def usual_frame(number: int, *, topic: str = "plain", version: int = 13, size: int = 50) -> bytes:
     data = PartitionProduceData(0, bytes(make_batch(b"x" * size).buffer))
-    request = ProduceRequest(
-        acks=-1, timeout_ms=1000, topic_data=[TopicProduceData("plain", stand_in("plain"), [data])]
-    )
+    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(topic, stand_in(topic), [data])])
     return bytes(encode_request(PRODUCE, version, number, "a", request)[4:])
 
 
@@ -191,6 +202,27 @@ def test_what_waits_for_records_is_told(sides: tuple[Side, Side]) -> None:
         side.answer(usual_frame(number))
         assert told
         assert side.taken == number
+
+
+@pytest.mark.parametrize("end", ["flushed", "too late"])
+def test_an_answer_that_waits_for_the_disk(sides: tuple[Side, Side], end: str) -> None:
+    told: list[list[bytes]] = []
+    for side in sides:
+        side.broker.run_flush, side.broker.schedule = flushing, timers = Background(), Timers()
+        answers: list[bytes] = []
+        for number in range(3):
+            pending = side.handle(usual_frame(number, topic="synced"))
+            pending.on_ready = lambda pieces, side=side, answers=answers: answers.append(side.without_ids(pieces))
+        assert not answers
+        if end == "too late":
+            timers.fire()
+        while flushing.waiting:
+            flushing.run()
+            timers.fire(within_ms=50)
+        told.append(answers)
+    assert told[0] == told[1]
+    assert len(told[0]) == 3
+    assert sides[0].taken == 2
 
 
 def test_a_topic_that_went_and_came_is_another(sides: tuple[Side, Side]) -> None:
