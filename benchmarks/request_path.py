@@ -26,12 +26,13 @@ from typing import Any
 
 from benchmarks.peers import FullMemory
 from core.broker import connection as connection_module
-from core.broker import request_dispatcher
+from core.broker import produce_lane, request_dispatcher
 from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
 from core.broker.connection import Connection, ReceiveBuffers
-from core.broker.handlers import fetch, produce
+from core.broker.handlers import fetch
 from core.broker.handlers.fetch import DelayedFetch
+from core.broker.produce_lane import ProduceAnswer, ProduceLane
 from core.broker.replica_manager import ReplicaManager
 from core.cluster.controller import NewTopic
 from core.cluster.partition import Partition
@@ -53,9 +54,9 @@ STAGES: list[tuple[Any, str, str]] = [
     (Connection, "_on_readable", REST),
     (request_dispatcher, "read_request_start", "request decoded"),
     (Endpoint, "decode_request", "request decoded"),
-    (produce, "handle", "handler"),
+    (ProduceLane, "handle", "met by its bytes (produce_lane)"),
     (fetch, "handle", "handler"),
-    (produce, "_read_one_batch", "batch header read"),
+    (produce_lane, "read_one_batch", "batch header read"),
     (partition_log, "validate_batch", "batch validated (CRC32C)"),
     (PartitionLog, "_find_duplicate", "producer's sequence, state"),
     (ProducerStateManager, "update", "producer's sequence, state"),
@@ -67,6 +68,7 @@ STAGES: list[tuple[Any, str, str]] = [
     (DelayedFetch, "read", "partitions read"),
     (PartitionLog, "read", "offset found in the log"),
     (Endpoint, "encode_response", "answer encoded"),
+    (ProduceAnswer, "pieces", "answer encoded"),
 ]
 
 
@@ -122,8 +124,7 @@ def stages_timed(watch: Stopwatch) -> Iterator[None]:
     sendfile = os.sendfile
     for owner, name, stage in STAGES:
         setattr(owner, name, watch.wrap(stage, getattr(owner, name)))
-    for api, module in ((PRODUCE, produce), (FETCH, fetch)):
-        request_dispatcher._HANDLERS[api.key] = (api, module.handle)
+    request_dispatcher._HANDLERS[FETCH.key] = (FETCH, fetch.handle)
     connection_module.os.sendfile = watch.wrap("sent", os.sendfile)  # type: ignore[attr-defined]
     try:
         yield
