@@ -121,16 +121,17 @@ class FullMemory:
     def __enter__(self) -> None:
         meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
         available = int(meminfo["MemAvailable"].split()[0]) * 1024
-        size = max(available - _UNTOUCHED_BYTES, self._left_bytes) >> 20 << 20
+        size = max(available - _UNTOUCHED_BYTES, 1 << 20) >> 20 << 20
+        left_bytes = min(self._left_bytes, size)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _BALLAST, *map(str, (size, self._left_bytes, _ISLAND_BYTES))],
+            [sys.executable, "-c", _BALLAST, *map(str, (size, left_bytes, _ISLAND_BYTES))],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
         assert self._process.stdout is not None
         self._process.stdout.readline()
         block = os.urandom(1 << 20)
         with (self._directory / "page-cache").open("wb", buffering=0) as file:
-            for _ in range((self._left_bytes + _UNTOUCHED_BYTES) >> 20):
+            for _ in range((left_bytes + _UNTOUCHED_BYTES) >> 20):
                 file.write(block)
         os.sync()
 

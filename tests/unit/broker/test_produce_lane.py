@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.broker import produce_lane
 from core.broker.broker import Broker
 from core.broker.handlers.produce import UnacknowledgedError
 from core.broker.produce_lane import ProduceLane
@@ -50,7 +51,7 @@ class Side:
     """How many requests went the short way."""
 
     def answer(self, frame: bytes) -> bytes:
-        """With names in place of topic ids, which differ from broker to broker; what was raised, by its name."""
+        """Without what differs from broker to broker; what was raised, by its name."""
         try:
             answer = self.handle(frame)
         except (MalformedMessageError, UnacknowledgedError) as error:
@@ -66,7 +67,7 @@ class Side:
         answer = b"".join(pieces)
         for name, topic in self.broker.image.topics.items():
             answer = answer.replace(topic.topic_id, stand_in(name))
-        return answer
+        return answer.replace(b"/none", b"/lane")
 
     def log(self, topic: str, partition: int) -> bytes:
         log = self.broker.replicas.partitions[TopicPartition(topic, partition)].log
@@ -85,7 +86,7 @@ def sides(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Side, Side]]:
 
 def two_sides(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Side, Side]]:
     with_lane, without = (
-        Side(open_broker(folder / name, ManualClock(NOW), log_retention_ms="-1")) for name in ("with", "without")
+        Side(open_broker(folder / name, ManualClock(NOW), log_retention_ms="-1")) for name in ("lane", "none")
     )
     handle = ProduceLane.handle
 
@@ -160,10 +161,10 @@ def test_requests_of_every_kind(sides: tuple[Side, Side], seed: int) -> None:
     assert sides[0].taken > 50
 
 
-def usual_frame(number: int, *, topic: str = "plain", version: int = 13, size: int = 50) -> bytes:
+def usual_frame(number: int, *, topic: str = "plain", version: int = 13, size: int = 50, client_id: str = "a") -> bytes:
     data = PartitionProduceData(0, bytes(make_batch(b"x" * size).buffer))
     request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(topic, stand_in(topic), [data])])
-    return bytes(encode_request(PRODUCE, version, number, "a", request)[4:])
+    return bytes(encode_request(PRODUCE, version, number, client_id, request)[4:])
 
 
 @pytest.mark.parametrize("version", range(9, 14))
@@ -222,6 +223,24 @@ def test_an_answer_that_waits_for_the_disk(sides: tuple[Side, Side], end: str) -
         told.append(answers)
     assert told[0] == told[1]
     assert len(told[0]) == 3
+    assert sides[0].taken == 2
+
+
+def test_more_kinds_than_are_kept(sides: tuple[Side, Side], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce_lane, "_MOST_KNOWN", 3)
+    monkeypatch.setattr(produce_lane, "_MOST_LENGTHS", 2)
+    for client_id in ("a", "b", "cc", "c", "ddd", "a", "a", "ddd", "ddd"):
+        hold_beside(sides, usual_frame(7, client_id=client_id))
+    hold_logs_beside(sides)
+    assert sides[0].taken == 3, "the last three"
+
+
+def test_a_broker_that_may_not_write_any_more(sides: tuple[Side, Side]) -> None:
+    for is_read_only in (False, False, True, False):
+        for side in sides:
+            side.broker.is_read_only = is_read_only
+        hold_beside(sides, usual_frame(7))
+    hold_logs_beside(sides)
     assert sides[0].taken == 2
 
 
