@@ -95,7 +95,7 @@ def measured(peer: Peer, work: Callable[[], None]) -> tuple[float, float]:
     return sum(cpu_seconds(peer.pid)) - before, time.monotonic() - started
 
 
-def run(peers: list[Peer], rounds: int, megabytes: int) -> dict[tuple[str, Cell, str], list[float]]:
+def run(peers: list[Peer], memory: FullMemory, rounds: int, megabytes: int) -> dict[tuple[str, Cell, str], list[float]]:
     """CPU seconds by GB: ("produce" or "fetch", cell, peer) -> one figure a round."""
     figures: dict[tuple[str, Cell, str], list[float]] = defaultdict(list)
     gigabytes = megabytes / 1000
@@ -107,6 +107,7 @@ def run(peers: list[Peer], rounds: int, megabytes: int) -> dict[tuple[str, Cell,
                 topic = f"{client}-{size}-{batch}-{round_ + 1}"
                 make_topic(peer.address, topic)
                 os.sync()
+                memory.fill()
                 produced, took = measured(peer, lambda: PRODUCERS[client](peer.address, topic, size, batch, count))  # noqa: B023 - called at once
                 fetched = 0.0
                 if not isinstance(peer, FloorPeer):
@@ -151,8 +152,8 @@ def main() -> None:
         directory = Path(temporary)
         peers: list[Peer] = [PlogPeer(directory), KafkaPeer(directory), FloorPeer(directory)]
         try:
-            with FullMemory(directory):
-                figures = run(peers, arguments.rounds, arguments.megabytes)
+            with FullMemory(directory) as memory:
+                figures = run(peers, memory, arguments.rounds, arguments.megabytes)
         finally:
             for peer in peers:
                 peer.stop()

@@ -90,6 +90,9 @@ _ISLAND_BYTES = 64 * 1024
 _UNTOUCHED_BYTES = 512 << 20
 """Left to the machine while memory is filled."""
 
+_HOLES_BYTES = 8 << 40
+"""Of a file with nothing in it, to be read once: page cache without a disk."""
+
 _BALLAST = """
 import mmap, sys
 size, left, island = map(int, sys.argv[1:])
@@ -105,23 +108,28 @@ sys.stdin.read()
 """
 
 
+def _meminfo(name: str) -> int:
+    """Bytes."""
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(lines[name].split()[0]) * 1024
+
+
 class FullMemory:
     """All but a few GB of the machine's memory taken, and the rest full of page cache: where a broker finds itself that
     has run for a while.
 
-    Without it the first write to each page of a file is to memory that nobody has used yet. On a virtual machine that
-    costs more than the broker's work, and not the same from one minute to the next. All memory is written to first;
-    what is left then is small pieces in between, as the hypervisor takes back whole 2 MB that lie free.
+    Without it the first write to each page of a file is to memory that nobody has used yet, or that the hypervisor took
+    back while it lay free. On a virtual machine that costs more than the broker's work, and not the same from one
+    minute to the next: 0.2 to 3.8 s for a GB that is written. All memory is written to first; what is left then is
+    small pieces in between, and page cache, which lies free only for a moment before it is used again.
     """
 
     def __init__(self, directory: Path, left_bytes: int = 4 << 30) -> None:
         self._directory = directory
         self._left_bytes = left_bytes
 
-    def __enter__(self) -> None:
-        meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        available = int(meminfo["MemAvailable"].split()[0]) * 1024
-        size = max(available - _UNTOUCHED_BYTES, 1 << 20) >> 20 << 20
+    def __enter__(self) -> FullMemory:
+        size = max(_meminfo("MemAvailable") - _UNTOUCHED_BYTES, 1 << 20) >> 20 << 20
         left_bytes = min(self._left_bytes, size)
         self._process = subprocess.Popen(
             [sys.executable, "-c", _BALLAST, *map(str, (size, left_bytes, _ISLAND_BYTES))],
@@ -129,12 +137,20 @@ class FullMemory:
         )  # fmt: skip
         assert self._process.stdout is not None
         self._process.stdout.readline()
-        block = os.urandom(1 << 20)
-        with (self._directory / "page-cache").open("wb", buffering=0) as file:
-            for _ in range((left_bytes + _UNTOUCHED_BYTES) >> 20):
-                file.write(block)
-        os.sync()
+        self._holes = (self._directory / "holes").open("w+b", buffering=0)
+        self._holes.truncate(_HOLES_BYTES)
+        self.fill()
+        return self
+
+    def fill(self) -> None:
+        """Fills with page cache what lies free by now: to be called before each measurement, as processes that ended
+        left their memory.
+        """
+        block = bytearray(1 << 20)
+        for _ in range((_meminfo("MemFree") + _UNTOUCHED_BYTES) // len(block)):
+            self._holes.readinto(block)
 
     def __exit__(self, *exception: object) -> None:
+        self._holes.close()
         self._process.kill()
         self._process.wait()

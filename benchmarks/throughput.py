@@ -100,7 +100,7 @@ def java(address: str, topic: str, cell: Cell, count: int) -> float:
 CLIENTS = {"librdkafka": librdkafka, "java": java}
 
 
-def run(peers: list[Peer], rounds: int, megabytes: int) -> Figures:
+def run(peers: list[Peer], memory: FullMemory, rounds: int, megabytes: int) -> Figures:
     figures: Figures = defaultdict(list)
     for round_ in range(-1, rounds):  # the first is for Java's compiler, and is not counted
         for number, cell in enumerate(CELLS):
@@ -108,6 +108,7 @@ def run(peers: list[Peer], rounds: int, megabytes: int) -> Figures:
                 topic = f"{number}-{round_ + 1}"
                 make_topic(peer.address, topic, cell.partitions)
                 os.sync()
+                memory.fill()
                 count = megabytes * 1_000_000 // cell.record_bytes
                 figure = CLIENTS[cell.client](peer.address, topic, cell, count)
                 print(f"round {round_} | {cell} | {peer.name}: {figure:.0f} MB/s", file=sys.stderr)
@@ -125,8 +126,8 @@ def main() -> None:
         directory = Path(temporary)
         peers: list[Peer] = [PlogPeer(directory), KafkaPeer(directory)]
         try:
-            with FullMemory(directory):
-                figures = run(peers, arguments.rounds, arguments.megabytes)
+            with FullMemory(directory) as memory:
+                figures = run(peers, memory, arguments.rounds, arguments.megabytes)
         finally:
             for peer in peers:
                 peer.stop()

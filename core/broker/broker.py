@@ -356,7 +356,7 @@ class Broker:
         for partition in self.replicas.partitions.values():
             log = partition.log
             if log.partition.topic in configs:
-                log.config = configs[log.partition.topic]
+                log.configure(configs[log.partition.topic])
                 log.producers.expiration_ms = expiration_ms
                 self.replicas.flush_as_configured(log)
 

@@ -146,14 +146,18 @@ class Connection:
                 self._aside = bytearray(data[start:end])
                 self._stop_reading()
                 return
-            body = start + 4
+            body = start + SIZE.size
             frame_end = body + self._frame_size(data, start) if body <= end else body
             if frame_end > end or body > end:
                 self._keep_partial(data[start:end])
                 return
             answer = self._dispatcher.handle(data[body:frame_end], self._local_host, self.client_host)
-            if answer is not None:
-                self._answer(answer)
+            if isinstance(answer, PendingAnswer):
+                self._pending = answer
+                answer.on_ready = self._on_ready
+            elif answer is not None:
+                self._out += answer
+                self._out_bytes += sum(map(len, answer))
             start = frame_end
 
     def _frame_size(self, data: memoryview | bytearray, start: int) -> int:
@@ -165,7 +169,9 @@ class Connection:
         return int(size)
 
     def _keep_partial(self, data: memoryview) -> None:
-        self._partial = self._buffers.take(len(data) + 1)
+        """Room for the whole frame at once where it is of a usual size, and for more behind it."""
+        needed = SIZE.size + self._frame_size(data, 0) if len(data) >= SIZE.size else 0
+        self._partial = self._buffers.take(max(min(needed, _SHARED_BUFFER_BYTES), len(data) + 1))
         self._partial[: len(data)] = data
         self._received = len(data)
 
@@ -182,27 +188,18 @@ class Connection:
         self._feed(memoryview(partial), self._received)
         self._buffers.give_back(partial)
 
-    def _answer(self, answer: list[Piece] | PendingAnswer) -> None:
-        if isinstance(answer, PendingAnswer):
-            self._pending = answer
-            answer.on_ready = self._on_ready
-        else:
-            self._queue(answer)
-
-    def _queue(self, pieces: list[Piece]) -> None:
-        self._out += pieces
-        self._out_bytes += sum(map(len, pieces))
-
     def _on_ready(self, pieces: list[Piece]) -> None:
         """The answer that was waited for is there; requests behind it have their turn."""
         self._pending = None
         if not self._is_closed:
-            self._queue(pieces)
+            self._out += pieces
+            self._out_bytes += sum(map(len, pieces))
             self._go_on()
 
     def _go_on(self) -> None:
         """Sends what can be sent, and handles what was set aside as long as there is room for answers."""
-        self._flush()
+        if self._out:
+            self._flush()
         while self._aside and self._pending is None and self._out_bytes <= _MAX_QUEUED_BYTES:
             aside, self._aside = self._aside, bytearray()
             try:
@@ -211,7 +208,7 @@ class Connection:
                 self._close_because(error)
                 return
             self._flush()
-        if not self._aside:
+        if not self._is_reading and not self._aside:
             self._read()
 
     def _close_because(self, error: Exception) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from core.broker.delayed_operation import DelayedOperation
@@ -21,6 +22,10 @@ class Unflushed(NamedTuple):
     partition: Partition
     offset: int
     refuse: Callable[[ErrorCode], None]
+
+
+_LOG = attrgetter("partition.log.partition")
+"""The name of what an `Unflushed` waits for."""
 
 
 def unflushed(partition: Partition, refuse: Callable[[ErrorCode], None]) -> list[Unflushed]:
@@ -67,7 +72,7 @@ class DelayedFlush(DelayedOperation):
         self._broker = broker
         self._response = response
         self._unflushed = waiting
-        self._watched = [unflushed.partition.log.partition for unflushed in waiting]
+        self._watched = [*map(_LOG, waiting)]
 
     def answer(self, timeout_ms: int | None = None) -> Any:
         """The response where nothing must be waited for, else this, which waits so long; without a timeout for as long
@@ -81,7 +86,7 @@ class DelayedFlush(DelayedOperation):
         return self
 
     def forget(self) -> None:
-        self._broker.replicas.unwatch(self, self._watched)
+        self._broker.replicas.unwatch(self, self._watched, for_flush=True)
 
     def is_satisfied(self) -> bool:
         for partition, offset, _ in self._unflushed:
@@ -97,9 +102,11 @@ class DelayedFlush(DelayedOperation):
 
     def _find_error(self, partition: Partition) -> ErrorCode | None:
         """Why the partition is not served any more; None while it is."""
-        name = partition.log.partition
+        name, replicas = partition.log.partition, self._broker.replicas
+        if replicas.partitions.get(name) is partition:
+            return None
         try:
-            self._broker.replicas.find(name.topic, name.partition)
+            replicas.find(name.topic, name.partition)
         except KafkaError as error:
             return error.code
         return None

@@ -14,12 +14,13 @@ import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from core.broker.delayed_flush import DelayedFlush, Unflushed
-from core.broker.handlers.produce import FIRST_VERSION_WITH_IDS, read_one_batch
+from core.broker.handlers.produce import FIRST_VERSION_WITH_IDS
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.common.varint import read_uvarint, uvarint
+from core.log.partition_log import AppendResult
 from core.protocol.frame import SIZE, Endpoint, encode_request
 from core.protocol.primitives import Piece
 from core.protocol.schema.header import RequestHeader
@@ -31,6 +32,8 @@ from core.protocol.schema.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from core.records.batches import CURRENT_MAGIC
+from core.records.record_batch import HEADER_SIZE, TRANSACTIONAL_FLAG, RecordBatch
 
 if TYPE_CHECKING:
     from core.broker.broker import Broker
@@ -40,6 +43,7 @@ _FIRST_VERSION = 9
 
 _MOST_KNOWN = 1000
 _MOST_LENGTHS = 16
+_CORRELATION_ID = slice(4, 8)
 _PREFIX_START = 8
 """Behind API key, version and correlation id."""
 
@@ -53,7 +57,9 @@ _SOME_NUMBERS = 0x0123456789ABCDEF, 0x1032547698BADCFE, 0x2143658709BACDEF
 
 
 class _Known(NamedTuple):
-    """What requests with the same bytes mean, and what goes before and behind the numbers in their answers."""
+    """What requests with the same bytes mean, and what goes before and behind the numbers in their answers; `head` ends
+    with the error code.
+    """
 
     partition: Partition
     version: int
@@ -63,29 +69,24 @@ class _Known(NamedTuple):
     head: bytes
     tail: bytes
 
+    def answer(self, correlation_id: bytes | memoryview, result: AppendResult) -> list[Piece]:
+        numbers = _NUMBERS.pack(result.base_offset, result.log_append_time, result.log_start_offset)
+        return [b"".join((self.size, correlation_id, self.head, numbers, self.tail))]
+
 
 class ProduceAnswer:
-    """One partition's answer to one request; `head` ends with its error code."""
+    """What is answered once the batch is flushed, or could not be."""
 
-    __slots__ = ("_correlation_id", "_error", "_known", "_numbers")
-
-    def __init__(self, known: _Known, correlation_id: int, numbers: tuple[int, int, int]) -> None:
+    def __init__(self, known: _Known, correlation_id: bytes, result: AppendResult) -> None:
         self._known = known
         self._correlation_id = correlation_id
-        self._numbers = numbers
-        self._error: ErrorCode | None = None
+        self._result = result
+        self.pieces = known.answer(correlation_id, result)
 
     def refuse(self, error: ErrorCode) -> None:
         """That what was appended could not be flushed."""
-        self._error = error
-
-    def pieces(self) -> list[Piece]:
-        known = self._known
-        head, numbers = known.head, self._numbers
-        if self._error is not None:
-            head, numbers = head[:-2] + self._error.to_bytes(2, signed=True), (-1, *numbers[1:])
-        correlation_id = self._correlation_id.to_bytes(4, signed=True)
-        return [b"".join((known.size, correlation_id, head, _NUMBERS.pack(*numbers), known.tail))]
+        known = self._known._replace(head=self._known.head[:-2] + error.to_bytes(2, signed=True))
+        self.pieces = known.answer(self._correlation_id, self._result._replace(base_offset=-1))
 
 
 class ProduceLane:
@@ -98,9 +99,9 @@ class ProduceLane:
         """How far requests go before the size of their batch: as many as there are lengths of client ids and topics."""
         self._generation = -1
 
-    def handle(self, frame: memoryview, version: int, correlation_id: int) -> ProduceAnswer | DelayedFlush | None:
-        """Appends the request's batch; its answer, which may wait for the disk, or None where the request is not of
-        this kind, or not in order.
+    def handle(self, frame: memoryview, version: int) -> list[Piece] | DelayedFlush | None:
+        """Appends the request's batch; its answer, which may wait for the disk as a `ProduceAnswer`, or None where the
+        request is not of this kind, or not in order.
         """
         replicas = self._broker.replicas
         if self._generation != replicas.generation:
@@ -117,23 +118,24 @@ class ProduceLane:
         except (IndexError, ValueError):
             return None
         end = start + size - 1
-        if frame[end:] != _TAGS or self._broker.is_read_only:
+        if frame[end:] != _TAGS or size <= HEADER_SIZE or self._broker.is_read_only:
+            return None
+        batch = RecordBatch(frame[start:end])
+        if batch.magic != CURRENT_MAGIC or batch.size_bytes != size - 1 or batch.attributes & TRANSACTIONAL_FLAG:
             return None
         try:
-            batch = read_one_batch(frame[start:end], version)
-            if batch.is_transactional:
-                return None
             result = replicas.append(partition, batch, required_acks=known.acks)
         except KafkaError:
             return None
         log = partition.log
         replicas.notify((log.partition,))
-        numbers = result.base_offset, result.log_append_time, result.log_start_offset
-        answer = ProduceAnswer(known, correlation_id, numbers)
+        correlation_id = frame[_CORRELATION_ID]
         if log.config.is_flushed_while_appending and partition.must_flush(result.last_offset + 1):
+            answer = ProduceAnswer(known, bytes(correlation_id), result)
             unflushed = Unflushed(partition, result.last_offset + 1, answer.refuse)
-            return DelayedFlush(self._broker, answer, [unflushed]).answer(known.timeout_ms)  # type: ignore[no-any-return]
-        return answer
+            flush = DelayedFlush(self._broker, answer, [unflushed])
+            return flush if flush.answer(known.timeout_ms) is flush else answer.pieces
+        return known.answer(correlation_id, result)
 
     def learn(
         self, frame: memoryview, header: RequestHeader, request: ProduceRequest, endpoint: Endpoint[Any, Any]

@@ -136,11 +136,12 @@ class ReplicaManager:
     def flush_as_configured(self, log: PartitionLog) -> None:
         """Asks for the flush that `flush.messages` or `flush.ms` want by now."""
         config = log.config
-        if not log.unflushed_messages:
+        unflushed = log.log_end_offset - log.recovery_point
+        if not unflushed:
             return
         is_timed = config.flush_ms != LONG_MAX
         is_flushed_at_once = config.plog_visible_after_flush and not is_timed and config.flush_messages == LONG_MAX
-        if log.unflushed_messages >= config.flush_messages or is_flushed_at_once:
+        if unflushed >= config.flush_messages or is_flushed_at_once:
             self._flusher.flush(log)
         elif is_timed:
             self._flusher.flush_within(log, config.flush_ms)
@@ -178,14 +179,16 @@ class ReplicaManager:
         for partition in partitions:
             waiting.setdefault(partition, {})[operation] = None
 
-    def unwatch(self, operation: DelayedOperation, partitions: Iterable[TopicPartition]) -> None:
+    def unwatch(
+        self, operation: DelayedOperation, partitions: Iterable[TopicPartition], *, for_flush: bool = False
+    ) -> None:
+        waiting = self._waiting_for_flush if for_flush else self._waiting
         for partition in partitions:
-            for waiting in (self._waiting, self._waiting_for_flush):
-                operations = waiting.get(partition)
-                if operations is not None:
-                    operations.pop(operation, None)
-                    if not operations:
-                        del waiting[partition]
+            operations = waiting.get(partition)
+            if operations is not None:
+                operations.pop(operation, None)
+                if not operations:
+                    del waiting[partition]
 
     def waiting_counts(self) -> tuple[int, int]:
         """How many wait for records, and for a flush."""
@@ -195,8 +198,9 @@ class ReplicaManager:
 
     def notify(self, partitions: Iterable[TopicPartition]) -> None:
         """Records came."""
-        for partition in partitions:
-            _complete(self._waiting, partition)
+        if self._waiting:
+            for partition in partitions:
+                _complete(self._waiting, partition)
 
     def _notify_gone(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
+from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -116,6 +117,8 @@ if TYPE_CHECKING:
 AnyApi = Api[Any, Any]
 Handler = Callable[["Broker", Any, RequestContext], Any]
 
+_PIECES: Callable[[ProduceAnswer], list[Piece]] = attrgetter("pieces")
+
 MAX_SMALL_REQUEST_BYTES = 16 * 1024 * 1024
 """The largest request of any API but Produce: its objects take several times its bytes."""
 
@@ -215,11 +218,9 @@ class RequestDispatcher:
         key, version, correlation_id = read_request_start(frame)
         is_observed = self.metrics is not None or is_logging_requests()
         if key == PRODUCE.key and not is_observed:
-            answer = self._produce_lane.handle(frame, version, correlation_id)
-            if isinstance(answer, ProduceAnswer):
-                return answer.pieces()
+            answer = self._produce_lane.handle(frame, version)
             if answer is not None:
-                return PendingAnswer(answer, ProduceAnswer.pieces)
+                return answer if isinstance(answer, list) else PendingAnswer(answer, _PIECES)
         route = self._routes.get((key, version)) or self._find_route(key, version)
         if route is None:
             refusal = api_versions.unsupported_version()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from typing import Any
 
 from core.broker.request_context import RequestContext
@@ -15,9 +16,8 @@ from core.protocol.message_json import message_to_json
 
 _log = logging.getLogger("plog.request")
 
-
-def is_logging_requests() -> bool:
-    return _log.isEnabledFor(logging.DEBUG)
+is_logging_requests = partial(_log.isEnabledFor, logging.DEBUG)
+"""Whether somebody reads it."""
 
 
 def log_request(

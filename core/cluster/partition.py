@@ -53,7 +53,8 @@ class Partition:
     def must_flush(self, offset: int) -> bool:
         """Whether the record before `offset` may not be acknowledged yet: `flush.messages` wait to be flushed."""
         log = self.log
-        return log.recovery_point < offset and log.unflushed_messages >= log.config.flush_messages
+        flushed = log.recovery_point
+        return flushed < offset and log.log_end_offset - flushed >= log.config.flush_messages
 
     def on_flushed(self) -> None:
         """The log's recovery point moved."""

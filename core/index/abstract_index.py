@@ -135,7 +135,9 @@ class AbstractIndex:
 
     def _append(self, first: int, second: int) -> None:
         assert self._count < self.max_entries, f"append to the full index {self.path}"
-        data = self._writable()
+        data = self._data
+        if not isinstance(data, bytearray):
+            data = self._writable()
         data += self.ENTRY.pack(first, second)
         self._count += 1
         self._last = first, second

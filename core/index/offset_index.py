@@ -30,7 +30,7 @@ class OffsetIndex(AbstractIndex):
 
     def append(self, offset: int, position: int) -> None:
         """`offset` must be above the last entry's, and the index not full."""
-        last = self._last_raw()
+        last = self._last or self._last_raw()
         relative = offset - self.base_offset
         assert last is None or relative > last[0], f"offset {offset} is not above the last in {self.path}"
         self._append(relative, position)

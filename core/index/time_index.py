@@ -31,7 +31,7 @@ class TimeIndex(AbstractIndex):
 
     def maybe_append(self, timestamp: int, offset: int, *, at_roll: bool = False) -> None:
         """Adds an entry if `timestamp` is above the last one's; `at_roll` may use the entry that is kept free."""
-        last = self._last_raw()
+        last = self._last or self._last_raw()
         relative = offset - self.base_offset
         if timestamp <= NO_TIMESTAMP or (last is not None and (timestamp <= last[0] or relative <= last[1])):
             return

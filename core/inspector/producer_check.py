@@ -15,12 +15,11 @@ from core.inspector.findings import Code, Finding, Severity
 from core.log.producer_snapshot import ProducerSnapshotEntry
 from core.records.compression import INSPECTION_LIMIT
 from core.records.control_record import EndTransactionMarker, read_end_transaction_marker
-from core.records.record import increment_sequence
+from core.records.record import MAX_SEQUENCE, increment_sequence
 from core.records.record_batch import CONTROL_FLAG, NO_SEQUENCE, TRANSACTIONAL_FLAG, RecordBatch
 
 _UNKNOWN = -2
 _OF_TRANSACTIONS = TRANSACTIONAL_FLAG | CONTROL_FLAG
-_LARGEST_SEQUENCE = 0x7FFFFFFF
 
 
 class _Producer:
@@ -73,7 +72,7 @@ class ProducerCheck:
             or producer_epoch != producer.epoch
             or attributes & _OF_TRANSACTIONS
             or producer.first_offset is not None
-            or base_sequence + last_offset_delta >= _LARGEST_SEQUENCE
+            or base_sequence + last_offset_delta >= MAX_SEQUENCE
         ):
             return False
         producer.last_sequence = last = base_sequence + last_offset_delta

@@ -77,7 +77,7 @@ class FileRecords:
         """Writes at the end and returns the position where; a write that fails leaves the size as it was."""
         position = self.size_bytes
         try:
-            self.file.write_at(data, position)
+            (self._file or self.file).write_at(data, position)
         except OSError:
             self._is_torn = True
             self.trim()

@@ -42,11 +42,13 @@ class LeaderEpochCache:
         self._path = directory / LEADER_EPOCH_CHECKPOINT
         self._filesystem = filesystem
         self._entries: list[EpochEntry] = []
+        self.latest_epoch = UNDEFINED_EPOCH
+        """-1 where nothing was appended with an epoch."""
         self.was_damaged = False
         self.was_missing = False
         try:
             text = self._path.read_text(encoding="utf-8", errors="replace")
-            self._entries = parse_leader_epochs(text, str(self._path))
+            self._hold(parse_leader_epochs(text, str(self._path)))
         except FileNotFoundError:
             self.was_missing = True
         except CorruptRecordError:
@@ -56,18 +58,15 @@ class LeaderEpochCache:
     def entries(self) -> list[EpochEntry]:
         return list(self._entries)
 
-    @property
-    def latest_epoch(self) -> int:
-        """-1 where nothing was appended with an epoch."""
-        return self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
+    def _hold(self, entries: list[EpochEntry]) -> None:
+        self._entries = entries
+        self.latest_epoch = entries[-1].epoch if entries else UNDEFINED_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Notes that the record at `start_offset` was written in `epoch`; nothing to do within the latest one. OSError
         as the disk says, nothing noted then.
         """
-        if self._entries and self._entries[-1].epoch == epoch:
-            return
-        if epoch < 0:
+        if epoch in (self.latest_epoch, UNDEFINED_EPOCH):
             return
         kept = [e for e in self._entries if e.epoch < epoch and e.start_offset < start_offset]
         self._write([*kept, EpochEntry(epoch, start_offset)])
@@ -115,8 +114,8 @@ class LeaderEpochCache:
                 self._write(entries)
             except OSError as error:
                 _log.warning("could not write %s: %s", self._path, error.strerror)
-                self._entries = entries
+                self._hold(entries)
 
     def _write(self, entries: list[EpochEntry]) -> None:
         self._filesystem.write_atomic(self._path, format_checkpoint(entries), sync=False)
-        self._entries = entries
+        self._hold(entries)

@@ -139,41 +139,41 @@ class LogSegment:
 
     def append(self, batch: RecordBatch) -> int:
         """Writes the batch and returns its position. OSError as the disk says, nothing written then."""
-        position = self.records.append(batch.buffer[batch.start : batch.start + batch.size_bytes])
+        start = batch.start
+        position = self.records.append(batch.buffer[start : start + batch.size_bytes])
         self._index(batch, position)
         self._changes += 1
         self._last_batch = (batch.base_offset, position)
         return position
 
     def _index(self, batch: Batch, position: int) -> None:
-        newest = self.max_timestamp
+        newest = self._max_timestamp or self.max_timestamp
+        timestamp, last_offset = batch.max_timestamp, batch.last_offset
         if self._rolling_timestamp is None:
-            self._rolling_timestamp = batch.max_timestamp
-        if batch.max_timestamp > newest.timestamp:
-            newest = self._max_timestamp = TimestampOffset(batch.max_timestamp, batch.last_offset)
+            self._rolling_timestamp = timestamp
+        if timestamp > newest.timestamp:
+            newest = self._max_timestamp = TimestampOffset(timestamp, last_offset)
         if self._bytes_since_index_entry > self.config.index_interval_bytes:
-            self.offset_index.append(batch.last_offset, position)
+            self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(newest.timestamp, newest.offset)
             self._bytes_since_index_entry = 0
         self._bytes_since_index_entry += batch.size_bytes
 
-    def should_roll(self, batch: Batch, now_ms: int) -> bool:
+    def should_roll(self, batch: RecordBatch, now_ms: int) -> bool:
         """Whether the batch must go to a new segment."""
-        size = self.records.size_bytes
-        return (
-            size + batch.size_bytes > self.config.segment_bytes
-            or (size > 0 and self._age_ms(batch.max_timestamp, now_ms) > self.config.max_segment_ms - self._jitter_ms)
-            or self.offset_index.is_full
-            or self.time_index.is_full
-            or batch.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
-        )
-
-    def _age_ms(self, max_timestamp: int, now_ms: int) -> int:
-        """How long it has taken appends, by the records' own clock where they have one."""
+        size, config = self.records.size_bytes, self.config
         first = self._rolling_timestamp
         if first is None:
             first = self._first_timestamp()
-        return now_ms - self._created_ms if first == NO_TIMESTAMP else max_timestamp - first
+        # How long it has taken appends, by the records' own clock where they have one.
+        age_ms = now_ms - self._created_ms if first == NO_TIMESTAMP else batch.max_timestamp - first
+        return (
+            size + batch.size_bytes > config.segment_bytes
+            or (age_ms > config.max_segment_ms - self._jitter_ms and size > 0)
+            or self.offset_index.is_full
+            or self.time_index.is_full
+            or batch.base_offset + batch.last_offset_delta - self.base_offset > MAX_RELATIVE_OFFSET
+        )
 
     def _first_timestamp(self) -> int:
         if self.size_bytes == 0:

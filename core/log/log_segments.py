@@ -11,6 +11,9 @@ from core.log.log_segment import LogSegment
 class LogSegments:
     """A sorted map from base offset to segment; owned by one task."""
 
+    active: LogSegment
+    """The last one, which takes the appends; there once one was added."""
+
     def __init__(self) -> None:
         self._offsets: list[int] = []
         self._segments: dict[int, LogSegment] = {}
@@ -26,20 +29,18 @@ class LogSegments:
     def first(self) -> LogSegment:
         return self._segments[self._offsets[0]]
 
-    @property
-    def active(self) -> LogSegment:
-        """The last one, which takes the appends."""
-        return self._segments[self._offsets[-1]]
-
     def add(self, segment: LogSegment) -> None:
         position = bisect_left(self._offsets, segment.base_offset)
         assert segment.base_offset not in self._segments
         self._offsets.insert(position, segment.base_offset)
         self._segments[segment.base_offset] = segment
+        self.active = self._segments[self._offsets[-1]]
 
     def remove(self, segment: LogSegment) -> None:
         self._offsets.remove(segment.base_offset)
         del self._segments[segment.base_offset]
+        if self._offsets:
+            self.active = self._segments[self._offsets[-1]]
 
     def floor(self, offset: int) -> LogSegment | None:
         """The segment that holds `offset`, if any does: the last that begins at or below it."""

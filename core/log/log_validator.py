@@ -15,10 +15,12 @@ from core.log.log_config import LONG_MAX, LogConfig
 from core.records.compression import CompressionType
 from core.records.record import Record
 from core.records.record_batch import (
+    CODEC_MASK,
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
     RecordBatch,
 )
 from core.records.record_batch_builder import build_batch
@@ -39,10 +41,10 @@ def validate_batch(batch: RecordBatch, config: LogConfig, *, from_client: bool, 
         )
     try:
         batch.ensure_valid()
-        if batch.is_control and not from_client:
-            return batch
         if from_client:
             _ensure_sound_header(batch)
+        elif batch.is_control:
+            return batch
         if batch.max_timestamp - now_ms > config.message_timestamp_after_max_ms and not config.is_log_append_time:
             raise _ahead_of_clock(batch, config, now_ms)
         if from_client and config.opens_records:
@@ -67,19 +69,18 @@ def _check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Record
 
 
 def _ensure_sound_header(batch: RecordBatch) -> None:
-    codec = batch.compression
-    if batch.attributes & (CONTROL_FLAG | DELETE_HORIZON_FLAG):
+    attributes, count = batch.attributes, batch.count
+    codec = batch.compression if attributes & CODEC_MASK else CompressionType.NONE
+    if attributes & (CONTROL_FLAG | DELETE_HORIZON_FLAG):
         what = "control records" if batch.is_control else "batches with a delete horizon"
         raise KafkaError(ErrorCode.INVALID_RECORD, f"clients are not allowed to write {what}")
-    if batch.count <= 0 or batch.count != batch.last_offset_delta + 1:
+    if count <= 0 or count != batch.last_offset_delta + 1:
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
-            f"the batch says it holds {batch.count} records, its last offset delta is {batch.last_offset_delta}",
+            f"the batch says it holds {count} records, its last offset delta is {batch.last_offset_delta}",
         )
-    if codec is CompressionType.NONE and batch.count * _SMALLEST_RECORD > batch.size_bytes:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD, f"{batch.count} records do not fit in a batch of {batch.size_bytes} bytes"
-        )
+    if codec is CompressionType.NONE and count * _SMALLEST_RECORD > batch.size_bytes:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"{count} records do not fit in a batch of {batch.size_bytes} bytes")
     if batch.producer_id > NO_PRODUCER_ID:
         if batch.base_sequence < 0:
             raise KafkaError(
@@ -89,7 +90,7 @@ def _ensure_sound_header(batch: RecordBatch) -> None:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {batch.producer_id} sent epoch {batch.producer_epoch}"
             )
-    elif batch.is_transactional:
+    elif attributes & TRANSACTIONAL_FLAG:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a batch of a transaction has no producer id")
 
 

@@ -104,7 +104,7 @@ class PartitionLog:
         self.log_end_offset = log_end_offset
         self.recovery_point = recovery_point
         self.high_watermark = log_start_offset
-        self._config = config
+        self.config = config
         self._clock = clock
         self._filesystem = filesystem
         self._open_files = open_files
@@ -112,13 +112,8 @@ class PartitionLog:
         """Told when a segment took its last append: what lies before the log's end is to be flushed."""
         self.check_invariants()
 
-    @property
-    def config(self) -> LogConfig:
-        return self._config
-
-    @config.setter
-    def config(self, config: LogConfig) -> None:
-        self._config = config
+    def configure(self, config: LogConfig) -> None:
+        self.config = config
         for segment in self.segments:
             segment.config = config
 
@@ -147,23 +142,24 @@ class PartitionLog:
         says, likewise.
         """
         now_ms = self._clock.now_ms()
-        config = self._config
+        config = self.config
         batch = validate_batch(batch, config, from_client=from_client, now_ms=now_ms)
         if batch.producer_id >= 0 and not from_client:
             self._ensure_epoch(batch)
-        elif batch.producer_id >= 0:
+        elif batch.producer_id >= 0 and not self.producers.is_in_order(batch):
             known = self._find_duplicate(batch)
             if known is not None:
                 return AppendResult(
                     known.first_offset, known.last_offset, known.timestamp, self.log_start_offset, is_duplicate=True
                 )
-        set_base_offset_and_leader_epoch(batch, self.log_end_offset, leader_epoch)
+        base_offset = self.log_end_offset
+        set_base_offset_and_leader_epoch(batch, base_offset, leader_epoch)
         log_append_time = NO_TIMESTAMP
         if config.is_log_append_time and not batch.is_control:
             set_log_append_time(batch, now_ms)
             log_append_time = now_ms
         self._append(batch, now_ms)
-        return AppendResult(batch.base_offset, batch.last_offset, log_append_time, self.log_start_offset)
+        return AppendResult(base_offset, self.log_end_offset - 1, log_append_time, self.log_start_offset)
 
     def _find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
         """The batch that a retry repeats; KafkaError where this one does not follow its producer's last one."""
@@ -183,15 +179,16 @@ class PartitionLog:
             state.ensure_epoch(batch)
 
     def _append(self, batch: RecordBatch, now_ms: int) -> None:
-        if batch.size_bytes > self._config.segment_bytes:
+        segment = self.segments.active
+        if batch.size_bytes > self.config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"the record batch has {batch.size_bytes} bytes, segment.bytes is {self._config.segment_bytes}",
+                f"the record batch has {batch.size_bytes} bytes, segment.bytes is {self.config.segment_bytes}",
             )
-        segment = self.segments.active
         if segment.should_roll(batch, now_ms):
             segment = self.roll()
-        self.leader_epochs.assign(batch.partition_leader_epoch, batch.base_offset)
+        if batch.partition_leader_epoch != self.leader_epochs.latest_epoch:
+            self.leader_epochs.assign(batch.partition_leader_epoch, batch.base_offset)
         position = segment.append(batch)
         completed = self.producers.update(batch, segment.base_offset, position)
         if completed is not None and completed.is_aborted:
@@ -203,7 +200,7 @@ class PartitionLog:
                     self.producers.last_stable_offset(completed),
                 )
             )
-        self.log_end_offset = batch.next_offset
+        self.log_end_offset = batch.base_offset + batch.last_offset_delta + 1
 
     def roll(self) -> LogSegment:
         """Starts a new active segment at the log's end; an empty one is made anew."""
@@ -220,11 +217,11 @@ class PartitionLog:
         return segment
 
     def _new_segment(self, base_offset: int) -> LogSegment:
-        jitter = min(self._config.segment_jitter_ms, self._config.max_segment_ms)
+        jitter = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
         segment = LogSegment(
             self.directory,
             base_offset,
-            self._config,
+            self.config,
             self._filesystem,
             self._open_files,
             created_ms=self._clock.now_ms(),
@@ -239,7 +236,8 @@ class PartitionLog:
             offset = self.log_end_offset
         if offset > self.high_watermark:
             self.high_watermark = offset
-            self.producers.on_high_watermark(offset)
+            if self.producers.ended:
+                self.producers.on_high_watermark(offset)
 
     # --- read
 
@@ -429,7 +427,7 @@ class PartitionLog:
             LogSegment(
                 self.directory,
                 base_offset,
-                self._config,
+                self.config,
                 self._filesystem,
                 self._open_files,
                 created_ms=self._clock.now_ms(),

@@ -17,10 +17,16 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.log.producer_snapshot import ProducerSnapshotEntry
 from core.records.control_record import EndTransactionMarker
-from core.records.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, RecordBatch
+from core.records.record import MAX_SEQUENCE
+from core.records.record_batch import (
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
+    RecordBatch,
+)
 
 BATCHES_TO_RETAIN = 5
-_MAX_SEQUENCE = 0x7FFFFFFF
 NO_OFFSET = -1
 
 
@@ -40,7 +46,7 @@ class BatchMetadata(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        return (self.last_sequence - self.offset_delta) & _MAX_SEQUENCE
+        return (self.last_sequence - self.offset_delta) & MAX_SEQUENCE
 
     @property
     def first_offset(self) -> int:
@@ -110,6 +116,18 @@ class ProducerState:
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
+    def is_followed_by(self, batch: RecordBatch) -> bool:
+        """Whether the batch is what comes as a rule: of the same epoch, behind the last one, and of the open
+        transaction if there is one. Any other may be a repetition, or may not be appended.
+        """
+        batches = self.batches
+        return (
+            bool(batches)
+            and batch.base_sequence == batches[-1].last_sequence + 1
+            and batch.producer_epoch == self.producer_epoch
+            and (self.current_txn_first_offset is None or batch.is_transactional)
+        )
+
     def find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
         """The remembered batch that this one repeats; None where it is new."""
         if batch.producer_epoch != self.producer_epoch or self._follows(batch.base_sequence):
@@ -166,7 +184,7 @@ class ProducerState:
         if last == NO_SEQUENCE:
             # After a transaction's end in protocol 2 the marker's epoch is known, but no sequence of it yet.
             return self.producer_epoch == NO_PRODUCER_EPOCH or first_sequence == 0
-        return first_sequence == last + 1 or (first_sequence == 0 and last == _MAX_SEQUENCE)
+        return first_sequence == last + 1 or (first_sequence == 0 and last == MAX_SEQUENCE)
 
     def _out_of_order(self, batch: RecordBatch, why: str) -> KafkaError:
         return KafkaError(
@@ -178,11 +196,10 @@ class ProducerState:
         """Takes note of a data batch, its offsets set; True where it starts a transaction."""
         if batch.producer_epoch != self.producer_epoch:
             self._start_epoch(batch.producer_epoch)
-        self.batches.append(
-            BatchMetadata(batch.last_sequence, batch.last_offset, batch.last_offset_delta, batch.max_timestamp)
-        )
-        self.last_timestamp = batch.max_timestamp
-        if batch.is_transactional and self.current_txn_first_offset is None:
+        delta, timestamp = batch.last_offset_delta, batch.max_timestamp
+        self.batches.append(BatchMetadata(batch.last_sequence, batch.base_offset + delta, delta, timestamp))
+        self.last_timestamp = timestamp
+        if batch.attributes & TRANSACTIONAL_FLAG and self.current_txn_first_offset is None:
             self.current_txn_first_offset = batch.base_offset
             return True
         return False

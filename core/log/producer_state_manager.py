@@ -16,7 +16,7 @@ from core.log.file_names import SNAPSHOT_SUFFIX, find_offset_files, offset_file_
 from core.log.producer_snapshot import format_producer_snapshot, parse_producer_snapshot
 from core.log.producer_state import CompletedTransaction, LogOffsetMetadata, ProducerState
 from core.records.control_record import read_end_transaction_marker
-from core.records.record_batch import RecordBatch
+from core.records.record_batch import CONTROL_FLAG, RecordBatch
 
 
 class ProducerStateManager:
@@ -32,7 +32,8 @@ class ProducerStateManager:
         self.expiration_ms = producer_id_expiration_ms
         self._producers: dict[int, ProducerState] = {}
         self._ongoing: dict[int, LogOffsetMetadata] = {}  # producer id -> first offset, in order of offsets
-        self._unreplicated: list[tuple[LogOffsetMetadata, int]] = []  # (first offset, last offset) of ended ones
+        self.ended: list[tuple[LogOffsetMetadata, int]] = []
+        """Transactions whose marker is not below the high watermark: (first offset, last offset)."""
         self._last_snapshot_offset = -1
         self.map_end_offset = 0
 
@@ -46,7 +47,7 @@ class ProducerStateManager:
         none.
         """
         ongoing = next(iter(self._ongoing.values()), None)
-        ended = self._unreplicated[0][0] if self._unreplicated else None
+        ended = self.ended[0][0] if self.ended else None
         return min((o for o in (ongoing, ended) if o is not None), default=None)
 
     @property
@@ -61,13 +62,18 @@ class ProducerStateManager:
         """Known or new; a new one is remembered by `update` only."""
         return self._producers.get(producer_id) or ProducerState(producer_id)
 
+    def is_in_order(self, batch: RecordBatch) -> bool:
+        """As of `ProducerState.is_followed_by`; False where nothing is known of its producer."""
+        state = self._producers.get(batch.producer_id)
+        return state is not None and state.is_followed_by(batch)
+
     def update(self, batch: RecordBatch, segment_base_offset: int, position: int) -> CompletedTransaction | None:
         """Takes note of a batch that was appended at that position; gives the transaction that it ended, if it did."""
-        self.map_end_offset = batch.next_offset
+        self.map_end_offset = batch.base_offset + batch.last_offset_delta + 1
         producer_id = batch.producer_id
         if producer_id < 0:
             return None
-        if batch.is_control:
+        if batch.attributes & CONTROL_FLAG:
             return self._update_by_marker(batch)
         state = self._producers.get(producer_id)
         if state is None:
@@ -86,8 +92,8 @@ class ProducerStateManager:
         completed = state.append_marker(batch, marker)
         first = self._ongoing.pop(batch.producer_id, None)
         if first is not None:
-            self._unreplicated.append((first, batch.last_offset))
-            self._unreplicated.sort()
+            self.ended.append((first, batch.last_offset))
+            self.ended.sort()
         return completed
 
     def last_stable_offset(self, completed: CompletedTransaction) -> int:
@@ -97,8 +103,7 @@ class ProducerStateManager:
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Lets go of ended transactions whose marker is below it."""
-        if self._unreplicated:
-            self._unreplicated = [u for u in self._unreplicated if u[1] >= high_watermark]
+        self.ended = [u for u in self.ended if u[1] >= high_watermark]
 
     def remove_expired(self, now_ms: int) -> None:
         """Forgets producers without an open transaction that wrote nothing for `producer.id.expiration.ms`."""
@@ -125,7 +130,7 @@ class ProducerStateManager:
         """Forgets everything; the log is read again from `end_offset`."""
         self._producers.clear()
         self._ongoing.clear()
-        self._unreplicated.clear()
+        self.ended.clear()
         self._last_snapshot_offset = self.map_end_offset = end_offset
 
     def load(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> int:
@@ -156,7 +161,7 @@ class ProducerStateManager:
 
     def truncate_head(self, log_start_offset: int) -> None:
         """The log begins later now: ended transactions below it are no longer of interest, nor their snapshots."""
-        self._unreplicated = [u for u in self._unreplicated if u[1] >= log_start_offset]
+        self.ended = [u for u in self.ended if u[1] >= log_start_offset]
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
 
     def remove_stray_snapshots(self, segment_offsets: Container[int], log_end_offset: int) -> None:

@@ -25,6 +25,9 @@ from core.common.varint import read_varint, read_varlong, varint, varlong
 Headers = tuple[tuple[bytes, bytes | None], ...]
 """Names in the order in which they were sent, duplicates kept. Names are bytes: clients write what they like."""
 
+MAX_SEQUENCE = 0x7FFFFFFF
+"""The sequence behind it is 0."""
+
 
 class Record(NamedTuple):
     """One record; `timestamp` is milliseconds since the epoch, -1 where the format has none.
@@ -168,4 +171,4 @@ def encode_records(records: Iterable[Record], base_offset: int, base_timestamp: 
 
 def increment_sequence(sequence: int, by: int) -> int:
     """Sequences wrap from 2**31 - 1 to 0 (DefaultRecordBatch.incrementSequence)."""
-    return (sequence + by) & 0x7FFFFFFF
+    return (sequence + by) & MAX_SEQUENCE

@@ -29,7 +29,7 @@ from typing import NamedTuple
 from core.common.errors import CorruptRecordError
 from core.records.checksum import crc32c
 from core.records.compression import DEFAULT_LIMIT, CompressionType, decompress
-from core.records.record import Record, decode_records, increment_sequence
+from core.records.record import MAX_SEQUENCE, Record, decode_records
 
 Buffer = bytes | bytearray | memoryview
 
@@ -38,7 +38,6 @@ HEADER_SIZE = HEADER.size  # 61
 LOG_OVERHEAD = 12
 """Base offset and length: what the length field does not count."""
 
-LEADER_EPOCH_POSITION = 12
 MAGIC_POSITION = 16
 CRC_POSITION = 17
 ATTRIBUTES_POSITION = 21
@@ -66,7 +65,7 @@ class ProducerIdAndEpoch(NamedTuple):
 
 _CODECS = tuple(CompressionType)
 _INT64 = struct.Struct(">q")
-_INT32 = struct.Struct(">i")
+_OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
 _UINT32 = struct.Struct(">I")
 _INT16 = struct.Struct(">h")
 
@@ -108,6 +107,7 @@ class RecordBatch:
         self.attributes: int
         self.last_offset_delta: int
         self.producer_id: int
+        self.base_sequence: int
         (
             self.base_offset,
             self.length,
@@ -137,7 +137,7 @@ class RecordBatch:
     def last_sequence(self) -> int:
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
-        return increment_sequence(self.base_sequence, self.last_offset_delta)
+        return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
 
     @property
     def compression(self) -> CompressionType:
@@ -172,7 +172,8 @@ class RecordBatch:
 
     def ensure_valid(self) -> None:
         """CorruptRecordError unless the stored crc is that of the bytes."""
-        computed = self.computed_crc()
+        start = self.start
+        computed = crc32c(self.buffer[start + ATTRIBUTES_POSITION : start + self.size_bytes])
         if computed != self.crc:
             raise self.corrupt(f"crc mismatch: stored {self.crc:08x}, computed {computed:08x}")
 
@@ -207,8 +208,7 @@ class RecordBatch:
 
 def set_base_offset_and_leader_epoch(batch: RecordBatch, base_offset: int, leader_epoch: int) -> None:
     """What the broker writes into a producer's batch: both lie outside the crc. The buffer must be writable."""
-    _INT64.pack_into(batch.buffer, batch.start, base_offset)
-    _INT32.pack_into(batch.buffer, batch.start + LEADER_EPOCH_POSITION, leader_epoch)
+    _OFFSET_LENGTH_EPOCH.pack_into(batch.buffer, batch.start, base_offset, batch.length, leader_epoch)
     batch.base_offset = base_offset
     batch.partition_leader_epoch = leader_epoch
 

@@ -330,6 +330,34 @@ def test_an_unknown_topic_is_an_answer(broker: Broker) -> None:
     serving(broker, talk)
 
 
+@pytest.mark.parametrize("first_bytes", [2, 10, 1_400, 70_000])
+def test_a_request_of_a_usual_size_is_moved_once(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, first_bytes: int
+) -> None:
+    """However little of it came first: there is room for all of it then, where its size is known."""
+    grown: list[int] = []
+    grow = ReceiveBuffers.grow
+
+    def noted(self: ReceiveBuffers, buffer: bytearray, used_bytes: int, needed_bytes: int) -> bytearray:
+        grown.append(used_bytes)
+        return grow(self, buffer, used_bytes, needed_bytes)
+
+    monkeypatch.setattr(ReceiveBuffers, "grow", noted)
+    add_topic(broker)
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        sent = frame(PRODUCE, 7, produce_request(make_batch(bytes(130_000)), "t"), PRODUCE_BY_NAME)
+        writer.write(sent[:first_bytes])
+        await asyncio.sleep(0.05)
+        writer.write(sent[first_bytes:])
+        correlation_id, response = decode_response(PRODUCE, PRODUCE_BY_NAME, memoryview(await read_frame(reader)))
+        assert (correlation_id, response.responses[0].partition_responses[0].error_code) == (7, 0)
+
+    serving(broker, talk)
+    assert bool(grown) == (first_bytes < 4), "its size comes first"
+
+
 def test_buffers_are_used_again() -> None:
     buffers = ReceiveBuffers()
     first = buffers.take(10)

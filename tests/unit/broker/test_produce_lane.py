@@ -90,10 +90,10 @@ def two_sides(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[S
     )
     handle = ProduceLane.handle
 
-    def counted(self: ProduceLane, frame: memoryview, version: int, correlation_id: int) -> Any:
+    def counted(self: ProduceLane, frame: memoryview, version: int) -> Any:
         if self is without.broker.dispatcher._produce_lane:
             return None
-        found = handle(self, frame, version, correlation_id)
+        found = handle(self, frame, version)
         with_lane.taken += found is not None
         return found
 

@@ -264,7 +264,7 @@ def test_at_every_step_of_a_swap_the_log_is_the_old_one_or_the_new(tmp_path: Pat
         return found
 
     old, new = list(range(40)), list(range(10, 40))
-    log.config = replace(log.config, segment_bytes=1 << 20)
+    log.configure(replace(log.config, segment_bytes=1 << 20))
     cleaner = Cleaner(filesystem=FileSystem(), leaves_unchanged=False)
     (cleaned,) = cleaner.clean(log_to_clean(log, find_cleanable_part(log, None, NOW)), NOW)
     assert read() == old

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from core.common.error_code import ErrorCode
@@ -53,6 +55,22 @@ def test_a_batch_that_wraps_within() -> None:
     assert state.last_sequence == 1
     assert state.find_duplicate(batch(MAX_SEQUENCE - 1, count=4)) is not None
     state.ensure_may_append(batch(2))
+
+
+@pytest.mark.parametrize("is_open", [False, True], ids=["no transaction", "in a transaction"])
+def test_what_comes_as_a_rule_is_no_repetition_and_may_be_appended(is_open: bool) -> None:
+    states = [after(batch(MAX_SEQUENCE - 3, epoch=1, txn=is_open, count=3)), after(batch(4, epoch=1, txn=is_open))]
+    usual = []
+    for state in [*states, ProducerState.from_snapshot(states[1].to_snapshot())]:
+        for sequence, epoch, txn in product((0, 4, 5, 6, MAX_SEQUENCE), (0, 1, 2), (False, True)):
+            following = batch(sequence, epoch=epoch, txn=txn)
+            if state.is_followed_by(following):
+                usual.append((sequence, txn))
+                assert state.find_duplicate(following) is None
+                state.ensure_may_append(following)
+    expected = {(sequence, txn) for sequence in (5, MAX_SEQUENCE) for txn in {is_open, True}}
+    assert set(usual) == expected
+    assert not ProducerState(7).is_followed_by(batch(0)), "nothing is known yet"
 
 
 def test_a_new_epoch_starts_at_zero() -> None:

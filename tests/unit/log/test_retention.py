@@ -52,7 +52,7 @@ def test_retention_ms(tmp_path: Path, ages: list[int], kept: list[int]) -> None:
 def test_retention_bytes(tmp_path: Path, segments: float, kept: list[int]) -> None:
     log = log_of_segments(tmp_path / "t-0", NOW, NOW, NOW, NOW)
     size = log.segments.first.size_bytes
-    log.config = open_log(tmp_path / "x-0", retention_bytes=int(segments * size), retention_ms=-1).config
+    log.configure(open_log(tmp_path / "x-0", retention_bytes=int(segments * size), retention_ms=-1).config)
     delete_old_segments(log, NOW)
     assert bases(log) == kept
 
