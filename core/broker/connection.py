@@ -147,8 +147,8 @@ class Connection:
                 self._stop_reading()
                 return
             body = start + SIZE.size
-            frame_end = body + self._frame_size(data, start) if body <= end else body
-            if frame_end > end or body > end:
+            frame_end = body + self._frame_size(data, start) if body <= end else end + 1
+            if frame_end > end:
                 self._keep_partial(data[start:end])
                 return
             answer = self._dispatcher.handle(data[body:frame_end], self._local_host, self.client_host)
@@ -230,8 +230,15 @@ class Connection:
                 first = self._out[0]
                 if isinstance(first, FileRegion):
                     self._send_region(first)
-                else:
+                elif len(self._out) > 1:
                     self._send_bytes()
+                else:
+                    sent = self._socket.send(first)  # type: ignore[arg-type]  # a piece is a region or bytes
+                    self._out_bytes -= sent
+                    if sent < len(first):
+                        self._out[0] = memoryview(first)[sent:]  # type: ignore[arg-type]
+                    else:
+                        self._out.popleft()
         except BlockingIOError:
             if not self._is_writing:
                 self._loop.add_writer(self._fd, self._on_writable)
@@ -258,18 +265,6 @@ class Connection:
             self._out.appendleft(FileRegion(region.file, region.position + sent, region.size_bytes - sent))
 
     def _send_bytes(self) -> None:
-        if len(self._out) == 1:
-            piece = self._out.popleft()
-            assert isinstance(piece, bytes | memoryview)
-            try:
-                sent = self._socket.send(piece)
-            except BlockingIOError:
-                sent = 0
-            self._out_bytes -= sent
-            if sent < len(piece):
-                self._out.append(memoryview(piece)[sent:])
-                raise BlockingIOError
-            return
         run: list[bytes | bytearray | memoryview] = []
         for piece in self._out:
             if len(run) == _MAX_IOV or isinstance(piece, FileRegion):

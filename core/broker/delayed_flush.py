@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from core.broker.delayed_operation import DelayedOperation
@@ -22,10 +21,6 @@ class Unflushed(NamedTuple):
     partition: Partition
     offset: int
     refuse: Callable[[ErrorCode], None]
-
-
-_LOG = attrgetter("partition.log.partition")
-"""The name of what an `Unflushed` waits for."""
 
 
 def unflushed(partition: Partition, refuse: Callable[[ErrorCode], None]) -> list[Unflushed]:
@@ -72,7 +67,6 @@ class DelayedFlush(DelayedOperation):
         self._broker = broker
         self._response = response
         self._unflushed = waiting
-        self._watched = [*map(_LOG, waiting)]
 
     def answer(self, timeout_ms: int | None = None) -> Any:
         """The response where nothing must be waited for, else this, which waits so long; without a timeout for as long
@@ -80,13 +74,15 @@ class DelayedFlush(DelayedOperation):
         """
         if self.is_satisfied():
             return self.response()
-        self._broker.replicas.watch(self, self._watched, for_flush=True)
+        for partition, _, _ in self._unflushed:
+            partition.waiting_for_flush[self] = None
         if timeout_ms is not None:
             self.start_timer(self._broker.schedule, timeout_ms)
         return self
 
     def forget(self) -> None:
-        self._broker.replicas.unwatch(self, self._watched, for_flush=True)
+        for partition, _, _ in self._unflushed:
+            partition.waiting_for_flush.pop(self, None)
 
     def is_satisfied(self) -> bool:
         for partition, offset, _ in self._unflushed:

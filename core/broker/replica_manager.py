@@ -39,8 +39,7 @@ class ReplicaManager:
         self._flusher = Flusher(run_flush, schedule, clock, self._on_flushed, self.on_flush_failed)
         self.on_damage: Callable[[PartitionLog, CorruptRecordError], None] | None = None
         """Told of damage that a reader met and that was not known."""
-        self._waiting: _Waiting = {}
-        self._waiting_for_flush: _Waiting = {}
+        self._waiting: dict[TopicPartition, dict[DelayedOperation, None]] = {}
 
     # --- which partitions there are
 
@@ -67,23 +66,25 @@ class ReplicaManager:
     def remove_topic(self, topic: TopicImage) -> list[TopicPartition]:
         """Stops serving the topic; whoever waits for its records is answered. Gives its partitions."""
         removed = [TopicPartition(topic.name, number) for number in topic.partitions]
-        for partition in removed:
+        served = [self.partitions[name] for name in removed if name in self.partitions]
+        for partition in served:
             self._stop_serving(partition)
-        self._notify_gone(removed)
+        self.notify(removed)
+        for partition in served:
+            partition.tell_those_who_wait()
         return removed
 
-    def _stop_serving(self, partition: TopicPartition) -> None:
+    def _stop_serving(self, partition: Partition) -> None:
         self.generation += 1
-        served = self.partitions.pop(partition, None)
-        if served is not None:
-            self._flusher.forget(served.log)
+        del self.partitions[partition.log.partition]
+        self._flusher.forget(partition.log)
 
     def take_offline(self, partition: Partition, reason: PlogError) -> None:
         """Answers KAFKA_STORAGE_ERROR for it from now on; the next start tries again."""
-        name = partition.log.partition
-        self._stop_serving(name)
-        self._log_manager.set_offline(name, reason)
-        self._notify_gone([name])
+        self._stop_serving(partition)
+        self._log_manager.set_offline(partition.log.partition, reason)
+        self.notify([partition.log.partition])
+        partition.tell_those_who_wait()
 
     def find(self, topic: str, number: int) -> Partition:
         """KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR where its log is offline."""
@@ -150,7 +151,6 @@ class ReplicaManager:
         partition = self.partitions.get(log.partition)
         if partition is not None and partition.log is log:
             partition.on_flushed()
-            _complete(self._waiting_for_flush, log.partition)
             if log.config.plog_visible_after_flush:
                 self.notify([log.partition])
 
@@ -167,56 +167,33 @@ class ReplicaManager:
         found = {tp.partition: p.log.gaps for tp, p in self.partitions.items() if tp.topic == topic}
         return {number: gaps for number, gaps in found.items() if gaps}
 
-    # --- waiting for records, or for a flush
+    # --- waiting for records
 
-    def watch(
-        self, operation: DelayedOperation, partitions: Iterable[TopicPartition], *, for_flush: bool = False
-    ) -> None:
-        """`operation.maybe_complete` is called whenever one of the partitions gets records, or is flushed where that is
-        what it waits for; and when it goes away.
-        """
-        waiting = self._waiting_for_flush if for_flush else self._waiting
+    def watch(self, operation: DelayedOperation, partitions: Iterable[TopicPartition]) -> None:
+        """`operation.maybe_complete` is called whenever one of the partitions gets records, and when it goes away."""
         for partition in partitions:
-            waiting.setdefault(partition, {})[operation] = None
+            self._waiting.setdefault(partition, {})[operation] = None
 
-    def unwatch(
-        self, operation: DelayedOperation, partitions: Iterable[TopicPartition], *, for_flush: bool = False
-    ) -> None:
-        waiting = self._waiting_for_flush if for_flush else self._waiting
+    def unwatch(self, operation: DelayedOperation, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
-            operations = waiting.get(partition)
+            operations = self._waiting.get(partition)
             if operations is not None:
                 operations.pop(operation, None)
                 if not operations:
-                    del waiting[partition]
+                    del self._waiting[partition]
 
     def waiting_counts(self) -> tuple[int, int]:
         """How many wait for records, and for a flush."""
-        waiting = self._waiting, self._waiting_for_flush
-        for_records, for_flush = (len({o for operations in w.values() for o in operations}) for w in waiting)
-        return for_records, for_flush
+        for_records = {operation for operations in self._waiting.values() for operation in operations}
+        for_flush = {waiting for partition in self.partitions.values() for waiting in partition.waiting_for_flush}
+        return len(for_records), len(for_flush)
 
     def notify(self, partitions: Iterable[TopicPartition]) -> None:
-        """Records came."""
+        """Records came, or the partitions went."""
         if self._waiting:
             for partition in partitions:
-                _complete(self._waiting, partition)
-
-    def _notify_gone(self, partitions: Iterable[TopicPartition]) -> None:
-        for partition in partitions:
-            _complete(self._waiting, partition)
-            _complete(self._waiting_for_flush, partition)
-
-
-_Waiting = dict[TopicPartition, dict[DelayedOperation, None]]
-
-
-def _complete(waiting: _Waiting, partition: TopicPartition) -> None:
-    """Those of the operations that have what they waited for."""
-    operations = waiting.get(partition)
-    if operations:
-        for operation in list(operations):
-            operation.maybe_complete()
+                for operation in list(self._waiting.get(partition, ())):
+                    operation.maybe_complete()
 
 
 def _said(reason: PlogError, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> KafkaError:

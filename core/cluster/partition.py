@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from core.cluster.metadata_image import PartitionRegistration
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -10,6 +12,11 @@ from core.records.record_batch import RecordBatch
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
+
+
+class Waiting(Protocol):
+    def maybe_complete(self) -> None:
+        """Something happened that it may have waited for."""
 
 
 class Partition:
@@ -24,6 +31,8 @@ class Partition:
         self._isr_size = max(len(registration.isr), 1)
         self.messages_in = self.bytes_in = self.bytes_out = 0
         """Records and bytes of batches that were appended, bytes that were sent, since the broker started."""
+        self.waiting_for_flush: dict[Waiting, None] = {}
+        """Told whenever the partition was flushed, and when it is served no more."""
         log.leader_epochs.assign(self.leader_epoch, log.log_end_offset)
         if log.config.plog_visible_after_flush:
             log.flush()
@@ -60,6 +69,11 @@ class Partition:
         """The log's recovery point moved."""
         if self.log.config.plog_visible_after_flush:
             self.log.update_high_watermark(self.log.recovery_point)
+        self.tell_those_who_wait()
+
+    def tell_those_who_wait(self) -> None:
+        for waiting in list(self.waiting_for_flush):
+            waiting.maybe_complete()
 
     def end_offset(self, isolation_level: int) -> int:
         """Consumers of that isolation see what lies below it."""
