@@ -32,7 +32,7 @@ from core.broker.broker_config import BrokerConfig
 from core.broker.connection import Connection, ReceiveBuffers
 from core.broker.handlers import fetch
 from core.broker.handlers.fetch import DelayedFetch
-from core.broker.produce_lane import ProduceAnswer, ProduceLane
+from core.broker.produce_lane import ProduceLane
 from core.broker.replica_manager import ReplicaManager
 from core.cluster.controller import NewTopic
 from core.cluster.partition import Partition
@@ -56,9 +56,9 @@ STAGES: list[tuple[Any, str, str]] = [
     (Endpoint, "decode_request", "request decoded"),
     (ProduceLane, "handle", "met by its bytes (produce_lane)"),
     (fetch, "handle", "handler"),
-    (produce_lane, "read_one_batch", "batch header read"),
+    (produce_lane, "RecordBatch", "batch header read"),
     (partition_log, "validate_batch", "batch validated (CRC32C)"),
-    (PartitionLog, "_find_duplicate", "producer's sequence, state"),
+    (ProducerStateManager, "is_in_order", "producer's sequence, state"),
     (ProducerStateManager, "update", "producer's sequence, state"),
     (Partition, "append", "log append"),
     (PartitionLog, "append_as_leader", "log append"),
@@ -68,7 +68,7 @@ STAGES: list[tuple[Any, str, str]] = [
     (DelayedFetch, "read", "partitions read"),
     (PartitionLog, "read", "offset found in the log"),
     (Endpoint, "encode_response", "answer encoded"),
-    (ProduceAnswer, "pieces", "answer encoded"),
+    (produce_lane._Known, "answer", "answer encoded"),
 ]
 
 
