@@ -58,6 +58,18 @@ def after_flush(broker: Broker, waiting: list[Unflushed], work: Callable[[], Any
     return answer if answer.value is None else answer.value
 
 
+def find_error(broker: Broker, partition: Partition) -> ErrorCode | None:
+    """Why the partition is not served any more; None while it is."""
+    name, replicas = partition.log.partition, broker.replicas
+    if replicas.partitions.get(name) is partition:
+        return None
+    try:
+        replicas.find(name.topic, name.partition)
+    except KafkaError as error:
+        return error.code
+    return None
+
+
 class DelayedFlush(DelayedOperation):
     """Answered when the records are on the disk, or refused when its time is up."""
 
@@ -86,23 +98,12 @@ class DelayedFlush(DelayedOperation):
 
     def is_satisfied(self) -> bool:
         for partition, offset, _ in self._unflushed:
-            if partition.log.recovery_point < offset and self._find_error(partition) is None:
+            if partition.log.recovery_point < offset and find_error(self._broker, partition) is None:
                 return False
         return True
 
     def response(self) -> Any:
         for partition, offset, refuse in self._unflushed:
             if partition.log.recovery_point < offset:
-                refuse(self._find_error(partition) or ErrorCode.REQUEST_TIMED_OUT)
+                refuse(find_error(self._broker, partition) or ErrorCode.REQUEST_TIMED_OUT)
         return self._response
-
-    def _find_error(self, partition: Partition) -> ErrorCode | None:
-        """Why the partition is not served any more; None while it is."""
-        name, replicas = partition.log.partition, self._broker.replicas
-        if replicas.partitions.get(name) is partition:
-            return None
-        try:
-            replicas.find(name.topic, name.partition)
-        except KafkaError as error:
-            return error.code
-        return None

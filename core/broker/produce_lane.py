@@ -13,7 +13,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from core.broker.delayed_flush import DelayedFlush, Unflushed
+from core.broker.delayed_flush import find_error
+from core.broker.delayed_operation import DelayedOperation
 from core.broker.handlers.produce import FIRST_VERSION_WITH_IDS
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
@@ -74,19 +75,35 @@ class _Known(NamedTuple):
         return [b"".join((self.size, correlation_id, self.head, numbers, self.tail))]
 
 
-class ProduceAnswer:
-    """What is answered once the batch is flushed, or could not be."""
+class UnflushedAnswer(DelayedOperation):
+    """The answer where the batch must be flushed first: for one batch what `DelayedFlush` is for any request."""
 
-    def __init__(self, known: _Known, correlation_id: bytes, result: AppendResult) -> None:
+    def __init__(self, broker: Broker, known: _Known, correlation_id: bytes, result: AppendResult) -> None:
+        super().__init__()
+        self._broker = broker
         self._known = known
         self._correlation_id = correlation_id
         self._result = result
-        self.pieces = known.answer(correlation_id, result)
 
-    def refuse(self, error: ErrorCode) -> None:
-        """That what was appended could not be flushed."""
-        known = self._known._replace(head=self._known.head[:-2] + error.to_bytes(2, signed=True))
-        self.pieces = known.answer(self._correlation_id, self._result._replace(base_offset=-1))
+    def wait(self) -> None:
+        self._known.partition.waiting_for_flush[self] = None
+        self.start_timer(self._broker.schedule, self._known.timeout_ms)
+
+    def forget(self) -> None:
+        self._known.partition.waiting_for_flush.pop(self, None)
+
+    def is_satisfied(self) -> bool:
+        partition = self._known.partition
+        is_flushed = partition.log.recovery_point > self._result.last_offset
+        return is_flushed or find_error(self._broker, partition) is not None
+
+    def response(self) -> list[Piece]:
+        known, result = self._known, self._result
+        if known.partition.log.recovery_point <= result.last_offset:
+            error = find_error(self._broker, known.partition) or ErrorCode.REQUEST_TIMED_OUT
+            known = known._replace(head=known.head[:-2] + error.to_bytes(2, signed=True))
+            result = result._replace(base_offset=-1)
+        return known.answer(self._correlation_id, result)
 
 
 class ProduceLane:
@@ -99,9 +116,9 @@ class ProduceLane:
         """How far requests go before the size of their batch: as many as there are lengths of client ids and topics."""
         self._generation = -1
 
-    def handle(self, frame: memoryview, version: int) -> list[Piece] | DelayedFlush | None:
-        """Appends the request's batch; its answer, which may wait for the disk as a `ProduceAnswer`, or None where the
-        request is not of this kind, or not in order.
+    def handle(self, frame: memoryview, version: int) -> list[Piece] | UnflushedAnswer | None:
+        """Appends the request's batch; its answer, which may wait for the disk, or None where the request is not of
+        this kind, or not in order.
         """
         replicas = self._broker.replicas
         if self._generation != replicas.generation:
@@ -131,10 +148,11 @@ class ProduceLane:
         replicas.notify((log.partition,))
         correlation_id = frame[_CORRELATION_ID]
         if log.config.is_flushed_while_appending and partition.must_flush(result.last_offset + 1):
-            answer = ProduceAnswer(known, bytes(correlation_id), result)
-            unflushed = Unflushed(partition, result.last_offset + 1, answer.refuse)
-            flush = DelayedFlush(self._broker, answer, [unflushed])
-            return flush if flush.answer(known.timeout_ms) is flush else answer.pieces
+            answer = UnflushedAnswer(self._broker, known, bytes(correlation_id), result)
+            if answer.is_satisfied():
+                return answer.response()
+            answer.wait()
+            return answer
         return known.answer(correlation_id, result)
 
     def learn(

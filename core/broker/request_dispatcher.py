@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +57,7 @@ from core.broker.handlers import (
     update_features,
     write_txn_markers,
 )
-from core.broker.produce_lane import ProduceAnswer, ProduceLane
+from core.broker.produce_lane import ProduceLane
 from core.broker.request_context import RequestContext
 from core.broker.request_log import is_logging_requests, log_request
 from core.broker.request_metrics import RequestMetrics
@@ -116,8 +115,6 @@ if TYPE_CHECKING:
 
 AnyApi = Api[Any, Any]
 Handler = Callable[["Broker", Any, RequestContext], Any]
-
-_PIECES: Callable[[ProduceAnswer], list[Piece]] = attrgetter("pieces")
 
 MAX_SMALL_REQUEST_BYTES = 16 * 1024 * 1024
 """The largest request of any API but Produce: its objects take several times its bytes."""
@@ -220,7 +217,7 @@ class RequestDispatcher:
         if key == PRODUCE.key and not is_observed:
             answer = self._produce_lane.handle(frame, version)
             if answer is not None:
-                return answer if isinstance(answer, list) else PendingAnswer(answer, _PIECES)
+                return answer if isinstance(answer, list) else PendingAnswer(answer, list)
         route = self._routes.get((key, version)) or self._find_route(key, version)
         if route is None:
             refusal = api_versions.unsupported_version()
