@@ -66,7 +66,7 @@ class LeaderEpochCache:
         """Notes that the record at `start_offset` was written in `epoch`; nothing to do within the latest one. OSError
         as the disk says, nothing noted then.
         """
-        if epoch in (self.latest_epoch, UNDEFINED_EPOCH):
+        if epoch == self.latest_epoch or epoch < 0:
             return
         kept = [e for e in self._entries if e.epoch < epoch and e.start_offset < start_offset]
         self._write([*kept, EpochEntry(epoch, start_offset)])

@@ -12,7 +12,7 @@ class LogSegments:
     """A sorted map from base offset to segment; owned by one task."""
 
     active: LogSegment
-    """The last one, which takes the appends; there once one was added."""
+    """The last one, which takes the appends; there while there is one."""
 
     def __init__(self) -> None:
         self._offsets: list[int] = []
@@ -41,6 +41,8 @@ class LogSegments:
         del self._segments[segment.base_offset]
         if self._offsets:
             self.active = self._segments[self._offsets[-1]]
+        else:
+            del self.active  # nothing may be appended to what is gone
 
     def floor(self, offset: int) -> LogSegment | None:
         """The segment that holds `offset`, if any does: the last that begins at or below it."""

@@ -172,8 +172,7 @@ class RecordBatch:
 
     def ensure_valid(self) -> None:
         """CorruptRecordError unless the stored crc is that of the bytes."""
-        start = self.start
-        computed = crc32c(self.buffer[start + ATTRIBUTES_POSITION : start + self.size_bytes])
+        computed = self.computed_crc()
         if computed != self.crc:
             raise self.corrupt(f"crc mismatch: stored {self.crc:08x}, computed {computed:08x}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from errno import EIO
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -205,18 +206,26 @@ def test_what_waits_for_records_is_told(sides: tuple[Side, Side]) -> None:
         assert side.taken == number
 
 
-@pytest.mark.parametrize("end", ["flushed", "too late"])
+@pytest.mark.parametrize("end", ["flushed", "too late", "deleted", "refused by the disk"])
 def test_an_answer_that_waits_for_the_disk(sides: tuple[Side, Side], end: str) -> None:
     told: list[list[bytes]] = []
     for side in sides:
         side.broker.run_flush, side.broker.schedule = flushing, timers = Background(), Timers()
         answers: list[bytes] = []
+        topic_id = side.broker.image.topics["synced"].topic_id
         for number in range(3):
             pending = side.handle(usual_frame(number, topic="synced"))
-            pending.on_ready = lambda pieces, side=side, answers=answers: answers.append(side.without_ids(pieces))
+            pending.on_ready = lambda pieces, topic_id=topic_id, answers=answers: answers.append(
+                b"".join(pieces).replace(topic_id, b"")
+            )
         assert not answers
         if end == "too late":
             timers.fire()
+        elif end == "deleted":
+            side.broker.delete_topic("synced")
+        elif end == "refused by the disk":
+            log = side.broker.replicas.find("synced", 0).log
+            side.broker.replicas.on_flush_failed(log, OSError(EIO, "input/output error"))
         while flushing.waiting:
             flushing.run()
             timers.fire(within_ms=50)

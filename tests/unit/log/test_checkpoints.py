@@ -96,6 +96,14 @@ def test_epochs_are_in_the_file_at_once(epochs: LeaderEpochCache, tmp_path: Path
     assert LeaderEpochCache(tmp_path, FileSystem()).entries == epochs.entries
 
 
+@pytest.mark.parametrize("epoch", [-1, -5])
+def test_no_epoch_changes_nothing(epochs: LeaderEpochCache, epoch: int) -> None:
+    """-1 is none; whatever else is below 0 a damaged header says, as no crc covers it."""
+    before = epochs.entries
+    epochs.assign(epoch, 30)
+    assert (epochs.entries, epochs.latest_epoch) == (before, 5)
+
+
 def test_the_epoch_of_an_offset(epochs: LeaderEpochCache) -> None:
     assert [epochs.epoch_of(o) for o in (0, 9, 10, 19, 20, 99)] == [0, 0, 2, 2, 5, 5]
     assert epochs.latest_epoch == 5

@@ -7,6 +7,7 @@ import pytest
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.filesystem import File, FileSystem
 from core.index.transaction_index import AbortedTransaction
 from core.log.leader_epoch_cache import EpochEntry
 from core.log.partition_log import PartitionLog
@@ -30,6 +31,21 @@ def test_offsets_follow_one_another(log: PartitionLog) -> None:
     assert [(r.offset, r.value) for r in read_all(log)] == [(0, b"a"), (1, b"b"), (2, b"c")]
     assert log.log_end_offset == 3
     assert log.leader_epochs.entries == [EpochEntry(0, 0), EpochEntry(3, 2)]
+
+
+def test_nothing_is_appended_to_segments_that_are_gone(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk refused the segment that was to come in their place."""
+    append(log, make_batch(b"a"))
+
+    def refuse(_self: FileSystem, _path: Path) -> File:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileSystem, "open_append", refuse)
+        with pytest.raises(OSError, match="No space left"):
+            log.truncate_fully_and_start_at(10)
+    with pytest.raises(AttributeError, match="active"):
+        append(log, make_batch(b"b"))
 
 
 def test_a_read_begins_at_the_batch_that_holds_the_offset(log: PartitionLog) -> None:
