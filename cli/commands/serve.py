@@ -75,6 +75,7 @@ def serve(
 
     start_logging(log_format, log_requests=log_requests)
     _raise_open_files_limit()
+    _interrupt_nobody()
     broker_config = _broker_config(config, settings or [], advertise, is_ephemeral=ephemeral)
     where = parse_endpoint(listen) if listen else broker_config.listener or Endpoint("127.0.0.1", DEFAULT_PORT)
     metrics = parse_endpoint(metrics_listen, 0) if metrics_listen else None
@@ -98,6 +99,15 @@ def _raise_open_files_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _interrupt_nobody() -> None:
+    """A request wakes the broker, but takes the processor from nobody who works: on a busy machine the client fills its
+    next batches meanwhile, and they are met together (docs/adr/0018). A policy that somebody chose is kept.
+    """
+    with contextlib.suppress(AttributeError, OSError):  # not on Linux; not allowed in this container
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _broker_config(
