@@ -1,8 +1,9 @@
 """One client's connection: frames in, answers out, in the order of the requests.
 
-Raw non-blocking sockets under the event loop. Bytes are received into a buffer that all connections share; only a
-frame that is not complete gets one of its own, from a small pool or growing with what arrives, never with what is
-claimed. Answers go out as they are: bytes by send, file regions by sendfile.
+Raw non-blocking sockets under the event loop. Bytes are received into a buffer that all connections share. A
+connection with a frame that is not complete gets one of its own: the shared one, where much of the frame came and the
+rest has room behind it, else another, from a small pool or growing with what arrives, never with what is claimed.
+Answers go out as they are: bytes by send, file regions by sendfile.
 
 While an answer waits (a long poll) or the client reads slower than it asks, its further requests are set aside and,
 when there are some, reading stops: a client can't make the broker grow.
@@ -26,9 +27,10 @@ from core.protocol.primitives import Piece
 
 _log = logging.getLogger("plog.connection")
 
-_SHARED_BUFFER_BYTES = 256 * 1024
-_OWN_BUFFER_BYTES = (64 * 1024, 256 * 1024, 1088 * 1024)  # the last fits a request of the default message.max.bytes
+_SHARED_BUFFER_BYTES = 288 * 1024  # two requests of 128 KB, and more would not stay in a processor's own cache
+_BUFFER_BYTES = (64 * 1024, _SHARED_BUFFER_BYTES, 1088 * 1024)  # the last: a request of the default message.max.bytes
 _POOLED_BUFFERS = 8  # of each size
+_MOST_MOVED_BYTES = 16 * 1024
 _MAX_QUEUED_BYTES = 1024 * 1024
 _MAX_IOV = 64
 
@@ -36,31 +38,35 @@ _MAX_IOV = 64
 class ReceiveBuffers:
     """What all connections of a server receive into; owned by the loop's task.
 
-    `shared` is for reads that begin with a frame. A frame that is not complete moves to a buffer of its own: of a
-    few sizes that are given back and used again, or a larger one.
+    `shared` is for reads that begin with a frame. Buffers are of a few sizes, given back and used again, or larger.
     """
 
     def __init__(self) -> None:
-        self.shared = memoryview(bytearray(_SHARED_BUFFER_BYTES))
-        self._free: dict[int, list[bytearray]] = {size: [] for size in _OWN_BUFFER_BYTES}
+        self._free: dict[int, list[memoryview]] = {size: [] for size in _BUFFER_BYTES}
+        self.shared = self.take(_SHARED_BUFFER_BYTES)
 
-    def take(self, size_bytes: int) -> bytearray:
+    def take(self, size_bytes: int) -> memoryview:
         """Room for `size_bytes` at least."""
         for size, free in self._free.items():
             if size_bytes <= size:
-                return free.pop() if free else bytearray(size)
-        return bytearray(size_bytes)
+                return free.pop() if free else memoryview(bytearray(size))
+        return memoryview(bytearray(size_bytes))
 
-    def grow(self, buffer: bytearray, used_bytes: int, needed_bytes: int) -> bytearray:
+    def keep(self, buffer: memoryview) -> None:
+        """It is the caller's own from now on, if it was the shared one."""
+        if buffer is self.shared:
+            self.shared = self.take(_SHARED_BUFFER_BYTES)
+
+    def grow(self, buffer: memoryview, used_bytes: int, needed_bytes: int) -> memoryview:
         """A larger buffer with the same content, a few times as large at most: no claim is paid for before its bytes
         come.
         """
         larger = self.take(min(2 * len(buffer), needed_bytes))
-        larger[:used_bytes] = memoryview(buffer)[:used_bytes]
+        larger[:used_bytes] = buffer[:used_bytes]
         self.give_back(buffer)
         return larger
 
-    def give_back(self, buffer: bytearray) -> None:
+    def give_back(self, buffer: memoryview) -> None:
         free = self._free.get(len(buffer))
         if free is not None and len(free) < _POOLED_BUFFERS:
             free.append(buffer)
@@ -87,8 +93,9 @@ class Connection:
         self._on_close = on_close
         self._local_host: str = sock.getsockname()[0]
         self.client_host, self._peer = _peer(sock)
-        self._partial: bytearray | None = None  # holds a frame of which more is to come, from its size on
-        self._received = 0  # bytes of it that are there
+        self._partial: memoryview | None = None  # its own buffer, with a frame of which more is to come
+        self._start = 0  # of the frame there, its size first
+        self._end = 0  # of what was received of it
         self._aside = bytearray()  # what was received behind a request whose answer waits
         self._out: deque[Piece] = deque()
         self._out_bytes = 0
@@ -118,7 +125,7 @@ class Connection:
             if partial is None:
                 received = self._socket.recv_into(self._buffers.shared)
             else:
-                received = self._socket.recv_into(memoryview(partial)[self._received :])
+                received = self._socket.recv_into(partial[self._end :])
         except BlockingIOError:
             return
         except OSError:
@@ -129,18 +136,17 @@ class Connection:
         self.was_active = True
         try:
             if partial is None:
-                self._feed(self._buffers.shared, received)
+                self._feed(self._buffers.shared, 0, received)
             else:
-                self._received += received
+                self._end += received
                 self._continue_frame(partial)
         except Exception as error:  # noqa: BLE001 - the door of a connection's loop
             self._close_because(error)
             return
         self._go_on()
 
-    def _feed(self, data: memoryview, end: int) -> None:
-        """Handles every whole frame of data[:end]; what is left over is kept."""
-        start = 0
+    def _feed(self, data: memoryview, start: int, end: int) -> None:
+        """Handles every whole frame of data[start:end]; what is left over is kept."""
         while start < end:
             if self._pending is not None or self._out_bytes > _MAX_QUEUED_BYTES:
                 self._aside = bytearray(data[start:end])
@@ -149,7 +155,7 @@ class Connection:
             body = start + SIZE.size
             frame_end = body + self._frame_size(data, start) if body <= end else end + 1
             if frame_end > end:
-                self._keep_partial(data[start:end])
+                self._keep_partial(data, start, end)
                 return
             answer = self._dispatcher.handle(data[body:frame_end], self._local_host, self.client_host)
             if isinstance(answer, PendingAnswer):
@@ -160,7 +166,7 @@ class Connection:
                 self._out_bytes += sum(map(len, answer))
             start = frame_end
 
-    def _frame_size(self, data: memoryview | bytearray, start: int) -> int:
+    def _frame_size(self, data: memoryview, start: int) -> int:
         (size,) = SIZE.unpack_from(data, start)
         if not 0 <= size <= self._max_request_bytes:
             raise MalformedMessageError(
@@ -168,25 +174,34 @@ class Connection:
             )
         return int(size)
 
-    def _keep_partial(self, data: memoryview) -> None:
-        """Room for the whole frame at once where it is of a usual size, and for more behind it."""
-        needed = SIZE.size + self._frame_size(data, 0) if len(data) >= SIZE.size else 0
-        self._partial = self._buffers.take(max(min(needed, _SHARED_BUFFER_BYTES), len(data) + 1))
-        self._partial[: len(data)] = data
-        self._received = len(data)
+    def _keep_partial(self, data: memoryview, start: int, end: int) -> None:
+        """The frame's beginning stays where it is, if it is long and the rest has room there. Else it moves, to where
+        all of it has room if it is of a usual size.
+        """
+        held = end - start
+        needed = SIZE.size + self._frame_size(data, start) if held >= SIZE.size else 0
+        if held > _MOST_MOVED_BYTES and start + needed <= len(data):
+            self._buffers.keep(data)
+            self._partial, self._start, self._end = data, start, end
+            return
+        self._partial = self._buffers.take(max(min(needed, _SHARED_BUFFER_BYTES), held + 1))
+        self._partial[:held] = data[start:end]
+        self._start, self._end = 0, held
 
-    def _continue_frame(self, partial: bytearray) -> None:
+    def _continue_frame(self, partial: memoryview) -> None:
         """More of the frame in the connection's own buffer came: handles it when it is whole, with what came behind."""
-        needed = SIZE.size
-        if self._received >= SIZE.size:
-            needed += self._frame_size(partial, 0)
-        if self._received < needed:
-            if self._received == len(partial):
-                self._partial = self._buffers.grow(partial, self._received, needed)
+        start, end = self._start, self._end
+        needed = start + SIZE.size
+        if end >= needed:
+            needed += self._frame_size(partial, start)
+        if end < needed:
+            if end == len(partial):
+                self._partial = self._buffers.grow(partial, end, needed)
             return
         self._partial = None
-        self._feed(memoryview(partial), self._received)
-        self._buffers.give_back(partial)
+        self._feed(partial, start, end)
+        if self._partial is not partial:
+            self._buffers.give_back(partial)
 
     def _on_ready(self, pieces: list[Piece]) -> None:
         """The answer that was waited for is there; requests behind it have their turn."""
@@ -203,7 +218,7 @@ class Connection:
         while self._aside and self._pending is None and self._out_bytes <= _MAX_QUEUED_BYTES:
             aside, self._aside = self._aside, bytearray()
             try:
-                self._feed(memoryview(aside), len(aside))
+                self._feed(memoryview(aside), 0, len(aside))
             except Exception as error:  # noqa: BLE001 - the door of a connection's loop
                 self._close_because(error)
                 return

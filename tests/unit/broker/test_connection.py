@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from random import Random, randbytes
 from typing import Any
 
 import pytest
@@ -338,7 +339,7 @@ def test_a_request_of_a_usual_size_is_moved_once(
     grown: list[int] = []
     grow = ReceiveBuffers.grow
 
-    def noted(self: ReceiveBuffers, buffer: bytearray, used_bytes: int, needed_bytes: int) -> bytearray:
+    def noted(self: ReceiveBuffers, buffer: memoryview, used_bytes: int, needed_bytes: int) -> memoryview:
         grown.append(used_bytes)
         return grow(self, buffer, used_bytes, needed_bytes)
 
@@ -356,6 +357,80 @@ def test_a_request_of_a_usual_size_is_moved_once(
 
     serving(broker, talk)
     assert bool(grown) == (first_bytes < 4), "its size comes first"
+
+
+def test_many_begin_a_request_before_one_ends(broker: Broker) -> None:
+    """Each beginning stays where it was received, and nobody receives there but its own client."""
+    add_topic(broker)
+    sizes = [130_000, 60_000, 250_000, 20_000, 900_000, 130_001]
+
+    async def talk(server: SocketServer) -> None:
+        clients = [await connect(server) for _ in sizes]
+        frames = [produce_frame(n, randbytes(size)) for n, size in enumerate(sizes)]
+        for (_, writer), sent in zip(clients, frames, strict=True):
+            writer.write(versions_frame(100) + sent[:-9_000])
+            await asyncio.sleep(0.01)
+        for (reader, writer), sent in reversed(list(zip(clients, frames, strict=True))):
+            writer.write(sent[-9_000:] + versions_frame(101))
+            assert await read_correlation_ids(reader, 1) == [100]
+            _, response = decode_response(PRODUCE, PRODUCE_BY_NAME, memoryview(await read_frame(reader)))
+            assert response.responses[0].partition_responses[0].error_code == 0, "its checksum is right"
+            assert await read_correlation_ids(reader, 1) == [101]
+
+    serving(broker, talk)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_long_requests_cut_anywhere(broker: Broker, seed: int) -> None:
+    add_topic(broker)
+    random = Random(seed)
+    count = 20
+    stream = b"".join(produce_frame(n, random.randbytes(int(10 ** random.uniform(1, 5.7)))) for n in range(count))
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+
+        async def send() -> None:
+            start = 0
+            while start < len(stream):
+                cut = int(10 ** random.uniform(0, 5.5))
+                writer.write(stream[start : start + cut])
+                await writer.drain()
+                await asyncio.sleep(0.002 * random.randrange(2))
+                start += cut
+
+        sending = asyncio.create_task(send())
+        for number in range(count):
+            correlation_id, response = decode_response(PRODUCE, PRODUCE_BY_NAME, memoryview(await read_frame(reader)))
+            assert (correlation_id, response.responses[0].partition_responses[0].error_code) == (number, 0)
+        await sending
+
+    serving(broker, talk)
+
+
+def test_the_beginning_of_a_long_request_is_not_moved(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[memoryview] = []
+    keep = ReceiveBuffers.keep
+
+    def noted(self: ReceiveBuffers, buffer: memoryview) -> None:
+        kept.append(buffer)
+        keep(self, buffer)
+
+    monkeypatch.setattr(ReceiveBuffers, "keep", noted)
+    add_topic(broker)
+    sent = produce_frame(1, randbytes(130_000))
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        for end in (60_000, len(sent) - 60_000):
+            writer.write(sent[:end])
+            await asyncio.sleep(0.05)
+            writer.write(sent[end:])
+            assert await read_correlation_ids(reader, 1) == [1]
+
+    serving(broker, talk)
+    assert len(kept) >= 2
+    assert all(len(buffer) > 2 * len(sent) for buffer in kept)
 
 
 def test_buffers_are_used_again() -> None:
