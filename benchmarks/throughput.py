@@ -100,10 +100,10 @@ def java(address: str, topic: str, cell: Cell, count: int) -> float:
 CLIENTS = {"librdkafka": librdkafka, "java": java}
 
 
-def run(peers: list[Peer], memory: FullMemory, rounds: int, megabytes: int) -> Figures:
+def run(peers: list[Peer], memory: FullMemory, cells: list[Cell], rounds: int, megabytes: int) -> Figures:
     figures: Figures = defaultdict(list)
     for round_ in range(-1, rounds):  # the first is for Java's compiler, and is not counted
-        for number, cell in enumerate(CELLS):
+        for number, cell in enumerate(cells):
             for peer in peers[round_ % len(peers) :] + peers[: round_ % len(peers)]:
                 topic = f"{number}-{round_ + 1}"
                 make_topic(peer.address, topic, cell.partitions)
@@ -121,19 +121,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=40)
+    parser.add_argument("--client", choices=CLIENTS, help="only this one")
     arguments = parser.parse_args()
+    cells = [cell for cell in CELLS if arguments.client in (None, cell.client)]
     with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as temporary:
         directory = Path(temporary)
         peers: list[Peer] = [PlogPeer(directory), KafkaPeer(directory)]
         try:
             with FullMemory(directory) as memory:
-                figures = run(peers, memory, arguments.rounds, arguments.megabytes)
+                figures = run(peers, memory, cells, arguments.rounds, arguments.megabytes)
         finally:
             for peer in peers:
                 peer.stop()
     print("| client | record | batch | codec | partitions | plog, MB/s | Kafka, MB/s | plog / Kafka |")
     print("|---|---|---|---|---|---|---|---|")
-    for cell in CELLS:
+    for cell in cells:
         plog, kafka = figures[cell, "plog"], figures[cell, "kafka"]
         ratios = [a / b for a, b in zip(plog, kafka, strict=True)]
         ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
