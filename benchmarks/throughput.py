@@ -121,9 +121,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=40)
-    parser.add_argument("--client", choices=CLIENTS, help="only this one")
+    parser.add_argument("--only", action="append", metavar="CELL", help="as the table names it; may be repeated")
     arguments = parser.parse_args()
-    cells = [cell for cell in CELLS if arguments.client in (None, cell.client)]
+    cells = [cell for cell in CELLS if arguments.only is None or str(cell) in arguments.only]
     with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as temporary:
         directory = Path(temporary)
         peers: list[Peer] = [PlogPeer(directory), KafkaPeer(directory)]

@@ -1,8 +1,9 @@
 """Group commit: one flush at a time, in the background; whatever asks while it runs shares the next.
 
-A flush syncs the files of every log that asked since the last one began. Clients that were answered by one flush ask
-again one after the other: the next one waits for them, for as long as the last one took, within 1 to 20 ms, so that
-they share it again, and with those that asked meanwhile.
+A flush syncs the files of every log that asked before it began. Clients that were answered by one flush ask again one
+after the other: the next one waits for them, for as long as the last one took, within 1 to 20 ms, so that they share it
+again, and with those that asked meanwhile. It waits for seven of eight: the others come while the thread wakes, and
+what is appended until it syncs is synced.
 
 Who waits for a flush (an acknowledgement under `flush.messages`, a consumer under `plog.visible.after.flush`) is told
 in the broker's own task.
@@ -11,23 +12,37 @@ in the broker's own task.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from core.common.background import RunInBackground
 from core.common.clock import Clock
 from core.common.deferred import Schedule, TimerHandle
-from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog, sync_segments
 
 _LEAST_GATHER_MS, _MOST_GATHER_MS = 1, 20
 
 
-class _Sync(NamedTuple):
-    """What one log has to sync, and the offset up to which its records are safe then."""
+class _Sync:
+    """What one log has to sync; its records below `offset` are safe then, if there is no error."""
 
-    log: PartitionLog
-    offset: int
-    segments: list[LogSegment]
+    def __init__(self, log: PartitionLog) -> None:
+        self.log = log
+        self.offset = log.log_end_offset
+        self._segments = log.unflushed_segments(self.offset)
+        self.late_asks = 0  # that are answered too
+        self.error: OSError | None = None
+
+    def run(self, asked: dict[PartitionLog, int]) -> None:
+        """In the flusher's thread, while the log grows: what is asked for was appended, and what was appended without a
+        new segment is in the last of these.
+        """
+        late_asks = asked.get(self.log, 0)
+        offset = self.log.log_end_offset
+        if self._segments and not self._segments[-1].is_sealed:
+            self.late_asks, self.offset = late_asks, offset
+        try:
+            sync_segments(self._segments)
+        except OSError as error:
+            self.error = error
 
 
 class Flusher:
@@ -50,7 +65,7 @@ class Flusher:
         self._clock = clock
         self._on_flushed = on_flushed
         self._on_failed = on_failed
-        self._asked: dict[PartitionLog, None] = {}
+        self._asked: dict[PartitionLog, int] = {}  # how often, since the last flush began
         self._due: dict[PartitionLog, tuple[int, TimerHandle]] = {}  # by when, ms, and the timer for it
         self._asks = 0
         self._answered = 0  # how many asked for the flush that is done now
@@ -61,7 +76,7 @@ class Flusher:
 
     def flush(self, log: PartitionLog) -> None:
         """Brings everything that the log holds now to the disk."""
-        self._asked[log] = None
+        self._asked[log] = self._asked.get(log, 0) + 1
         self._asks += 1
         if not self._is_flushing:
             self._start_when_shared()
@@ -76,7 +91,7 @@ class Flusher:
 
     def forget(self, log: PartitionLog) -> None:
         """The log is not served any more."""
-        self._asked.pop(log, None)
+        self._asks -= self._asked.pop(log, 0)
         self._cancel_timer(log)
 
     def _cancel_timer(self, log: PartitionLog) -> None:
@@ -85,7 +100,7 @@ class Flusher:
             due[1].cancel()
 
     def _start_when_shared(self) -> None:
-        if self._asks >= self._expected_asks:
+        if self._asks >= self._expected_asks - self._expected_asks // 8:
             self._start()
         elif self._gathering is None:
             self._gathering = self._schedule(self._gather_ms, self._start)
@@ -96,32 +111,37 @@ class Flusher:
             self._gathering = None
         self._answered, self._asks = self._asks, 0
         self._started_ms = self._clock.now_ms()
-        syncs = [_Sync(log, log.log_end_offset, log.unflushed_segments(log.log_end_offset)) for log in self._asked]
+        syncs = [_Sync(log) for log in self._asked]
         for log in self._asked:
             self._cancel_timer(log)
         self._asked = {}
         self._is_flushing = True
-        failures: dict[PartitionLog, OSError] = {}
 
-        def sync() -> None:
-            for log, _, segments in syncs:
-                try:
-                    sync_segments(segments)
-                except OSError as error:
-                    failures[log] = error
+        def run() -> None:
+            for sync in syncs:
+                sync.run(self._asked)
 
-        self._run_in_background(sync, lambda: self._finish(syncs, failures))
+        self._run_in_background(run, lambda: self._finish(syncs))
 
-    def _finish(self, syncs: list[_Sync], failures: dict[PartitionLog, OSError]) -> None:
+    def _finish(self, syncs: list[_Sync]) -> None:
         self._is_flushing = False
         self._expected_asks = self._answered + self._asks
         took_ms = self._clock.now_ms() - self._started_ms  # by a clock that may be set
         self._gather_ms = min(max(took_ms, _LEAST_GATHER_MS), _MOST_GATHER_MS)
-        for log, offset, _ in syncs:
-            if log in failures:
-                self._on_failed(log, failures[log])
+        for sync in syncs:
+            self._forget_late_asks(sync)
+        for sync in syncs:
+            if sync.error is not None:
+                self._on_failed(sync.log, sync.error)
             else:
-                log.mark_flushed(offset)
-                self._on_flushed(log)
-        if self._asked:
+                sync.log.mark_flushed(sync.offset)
+                self._on_flushed(sync.log)
+        if self._asked and not self._is_flushing:
             self._start_when_shared()
+
+    def _forget_late_asks(self, sync: _Sync) -> None:
+        asks = self._asked.pop(sync.log, 0)
+        late_asks = min(sync.late_asks, asks)
+        self._asks -= late_asks
+        if asks > late_asks:
+            self._asked[sync.log] = asks - late_asks

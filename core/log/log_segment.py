@@ -84,14 +84,14 @@ class LogSegment:
         self._max_timestamp: TimestampOffset | None = None
         self.gaps: list[DamagedRange] = []
         self._is_new = False
-        self._is_sealed = False
+        self.is_sealed = False
         self._is_removed = False
         self._changes = 0  # appends and the like, and how many of them are on the disk
         self._synced_changes = 0
         self._last_batch = (base_offset, 0)  # base offset and position of a batch near the end: where tails begin
 
         if is_sealed:
-            self._is_sealed = True
+            self.is_sealed = True
             self._share_files()
 
     def _path(self, suffix: str) -> Path:
@@ -408,18 +408,18 @@ class LogSegment:
             self.time_index.maybe_append(*self.max_timestamp, at_roll=True)
         self.offset_index.seal()
         self.time_index.seal()
-        self._is_sealed = True
+        self.is_sealed = True
         self._changes += 1
 
     def unseal(self) -> None:
         """It takes appends after all: those behind it went."""
-        self._is_sealed = False
+        self.is_sealed = False
         self.records.on_use = None
         self._open_files.forget(self)
 
     def sync(self) -> None:
         """Returns when the batches, and the indexes of a sealed segment, are on the disk. Safe from any thread."""
-        changes, is_sealed = self._changes, self._is_sealed
+        changes, is_sealed = self._changes, self.is_sealed
         if changes == self._synced_changes or self._is_removed:
             return
         self.records.file.sync()
@@ -453,14 +453,14 @@ class LogSegment:
 
     def release_files(self) -> None:
         """Closes what can be opened again."""
-        if self._is_sealed:
+        if self.is_sealed:
             self.records.release()
             self.offset_index.release()
             self.time_index.release()
 
     def close(self) -> None:
         """Writes the indexes, trimmed, syncs all and closes the files."""
-        if not self._is_sealed:
+        if not self.is_sealed:
             self.on_become_inactive()
         self.sync()
         self._open_files.forget(self)

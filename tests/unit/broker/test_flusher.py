@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,18 @@ def log_of(broker: Broker, topic: str = "t") -> PartitionLog:
     return broker.replicas.find(topic, 0).log
 
 
+def during_a_sync(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """It happens in the middle of the next sync, once."""
+    sync = File.sync
+
+    def interrupted(self: File) -> None:
+        monkeypatch.setattr(File, "sync", sync)
+        sync(self)
+        happens()
+
+    monkeypatch.setattr(File, "sync", interrupted)
+
+
 class Waiting:
     """A produce request whose answer waits; the error code and the base offset once it is there."""
 
@@ -79,25 +92,84 @@ def test_an_acknowledgement_waits_for_the_flush(broker: Broker, flusher: Backgro
     assert not flusher.waiting
 
 
-def test_what_waits_while_a_flush_runs_shares_the_next_one(broker: Broker, flusher: Background, timers: Timers) -> None:
+def test_what_waits_while_a_flush_runs_shares_the_next_one(
+    broker: Broker, flusher: Background, timers: Timers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add_topic(broker, flush_messages="1")
     add_topic(broker, "other", flush_messages="1")
     first = Waiting(broker, b"a")
-    later = [Waiting(broker, b"b"), Waiting(broker, b"c"), Waiting(broker, b"d", topic="other")]
-    assert len(flusher.waiting) == 1
+    later = [Waiting(broker, b"d", topic="other")]
+    during_a_sync(monkeypatch, lambda: later.extend([Waiting(broker, b"b"), Waiting(broker, b"c")]))
     flusher.run()
     assert first.answer == (0, 0)
     assert [w.answer for w in later] == [None, None, None]
     assert not flusher.waiting, "the first client may ask again, and share it"
     timers.fire(within_ms=1)
     flusher.run()
-    assert [w.answer for w in later] == [(0, 1), (0, 2), (0, 0)]
+    assert [w.answer for w in later] == [(0, 0), (0, 1), (0, 2)]
     assert not flusher.waiting
 
 
-def test_a_flush_waits_for_whom_the_last_one_answered(broker: Broker, flusher: Background, timers: Timers) -> None:
+def test_what_is_appended_until_the_disk_is_asked_is_flushed(broker: Broker, flusher: Background) -> None:
+    add_topic(broker, flush_messages="1")
+    waiting = [Waiting(broker, b"a"), Waiting(broker, b"b"), Waiting(broker, b"c")]
+    assert len(flusher.waiting) == 1
+    flusher.run()
+    assert [w.answer for w in waiting] == [(0, 0), (0, 1), (0, 2)]
+    assert log_of(broker).recovery_point == 3
+    assert not flusher.waiting
+
+
+def test_what_is_appended_to_a_new_segment_meanwhile_is_not_flushed(
+    broker: Broker, flusher: Background, timers: Timers
+) -> None:
     add_topic(broker, flush_messages="1")
     waiting = [Waiting(broker, b"a"), Waiting(broker, b"b")]
+    log_of(broker).roll()
+    waiting.append(Waiting(broker, b"c"))
+    flusher.run()
+    assert [w.answer for w in waiting] == [(0, 0), None, None]
+    assert log_of(broker).recovery_point == 1
+    timers.fire(within_ms=1)
+    flusher.run()
+    assert [w.answer for w in waiting] == [(0, 0), (0, 1), (0, 2)]
+    assert log_of(broker).recovery_point == 3
+
+
+def test_a_flush_waits_for_seven_of_eight(
+    broker: Broker, flusher: Background, timers: Timers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last ones come while the thread wakes, and are answered with the others, and waited for again."""
+    add_topic(broker, flush_messages="1")
+    waiting = [Waiting(broker, b"first") for _ in range(16)]
+    flusher.run()
+    for _ in range(3):
+        waiting = [Waiting(broker, b"again") for _ in range(13)]
+        assert not flusher.waiting
+        waiting.append(Waiting(broker, b"again"))
+        assert len(flusher.waiting) == 1
+        waiting += [Waiting(broker, b"again") for _ in range(2)]
+        flusher.run()
+        assert [w.answer is None for w in waiting] == [False] * 16
+        assert not flusher.waiting
+    waiting = [Waiting(broker, b"again") for _ in range(14)]
+    late: list[Waiting] = []
+    during_a_sync(monkeypatch, lambda: late.extend([Waiting(broker, b"late"), Waiting(broker, b"late")]))
+    flusher.run()
+    assert [w.answer is None for w in waiting + late] == [False] * 14 + [True] * 2
+    waiting = [Waiting(broker, b"again") for _ in range(11)]
+    assert not flusher.waiting, "two waited already: fourteen are there with the next"
+    waiting.append(Waiting(broker, b"again"))
+    flusher.run()
+    assert [w.answer is None for w in waiting + late] == [False] * 14
+
+
+def test_a_flush_waits_for_whom_the_last_one_answered(
+    broker: Broker, flusher: Background, timers: Timers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_topic(broker, flush_messages="1")
+    waiting = [Waiting(broker, b"a")]
+    during_a_sync(monkeypatch, lambda: waiting.append(Waiting(broker, b"b")))
     flusher.run()
     assert waiting[0].answer is not None
     waiting[0] = Waiting(broker, b"a")
@@ -112,24 +184,28 @@ def test_a_flush_waits_for_whom_the_last_one_answered(broker: Broker, flusher: B
 
 
 def test_nobody_waits_long_for_others_to_share_a_flush(
-    broker: Broker, clock: ManualClock, flusher: Background, timers: Timers
+    broker: Broker, clock: ManualClock, flusher: Background, timers: Timers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long the last one took: the disk hung, or somebody set the clock."""
     add_topic(broker, flush_messages="1")
     Waiting(broker, b"a")
-    Waiting(broker, b"b")
+    during_a_sync(monkeypatch, lambda: Waiting(broker, b"b"))
     clock.advance(3_600_000)
     flusher.run()
     assert min(timers.delays) <= 20
 
 
-def test_a_flush_after_some_messages(broker: Broker, flusher: Background, timers: Timers) -> None:
+def test_a_flush_after_some_messages(
+    broker: Broker, flusher: Background, timers: Timers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add_topic(broker, flush_messages="3")
     produce_values(broker, b"a", b"b")
     assert not flusher.waiting
     third = Waiting(broker, b"c")
-    fourth = Waiting(broker, b"d")  # with the third three are unflushed still: no fourth may be lost
+    late: list[Waiting] = []
+    during_a_sync(monkeypatch, lambda: late.append(Waiting(broker, b"d")))
     flusher.run()
+    (fourth,) = late  # when it came, four were unflushed: it may not be lost
     assert (third.answer, fourth.answer) == ((0, 2), None)
     timers.fire(within_ms=1)
     flusher.run()
