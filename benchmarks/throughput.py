@@ -1,6 +1,6 @@
 """Megabytes of records a second through one producer, plog and Kafka 4.3.1 in turns, in one run.
 
-    .venv/bin/python -m benchmarks.throughput [--rounds 5] [--megabytes 40]
+    .venv/bin/python -m benchmarks.throughput [--rounds 5] [--megabytes 40] [--only CELL]
 
 Cells: client x record size x batch size x codec x partitions. Each round and cell: a fresh topic on each broker, and
 `megabytes` of records (before compression) of random capital letters, from the first record sent to the last one
