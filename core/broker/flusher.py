@@ -32,8 +32,9 @@ class _Sync:
         self.error: OSError | None = None
 
     def run(self, asked: dict[PartitionLog, int]) -> None:
-        """In the flusher's thread, while the log grows: what is asked for was appended, and what was appended without a
-        new segment is in the last of these.
+        """In the flusher's thread, while the broker's task appends on; the order of the lines matters. Who asked by now
+        had appended before, so the end that is read next covers them; and all below it is in these segments, if the
+        last one takes appends still. Then they are synced.
         """
         late_asks = asked.get(self.log, 0)
         offset = self.log.log_end_offset

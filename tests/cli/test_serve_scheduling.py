@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.support.server import PLOG, Server
+from tests.support.server import Server
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="scheduling policies are Linux's")
 
-AS_IDLE = (
-    f"import os, sys; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0)); os.execv({str(PLOG)!r}, sys.argv)"
-)
+STARTED_UNDER = """
+import os, sys
+from cli.main import run
+os.sched_setscheduler(0, os.{policy}, os.sched_param(0))
+sys.exit(run(sys.argv[1:]))
+"""
 REFUSED = """
 import errno, os, sys
 from cli.main import run
+os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 def refuse(*_: object) -> None:
     raise PermissionError(errno.EPERM, "Operation not permitted")
 os.sched_setscheduler = refuse
@@ -27,15 +30,15 @@ sys.exit(run(sys.argv[1:]))
 
 
 @pytest.mark.parametrize(
-    ("command", "policy"),
+    ("program", "policy"),
     [
-        pytest.param([PLOG, "serve"], "SCHED_BATCH", id="interrupts nobody"),
-        pytest.param([sys.executable, "-c", AS_IDLE, "serve"], "SCHED_IDLE", id="what was chosen is kept"),
-        pytest.param([sys.executable, "-c", REFUSED, "serve"], "SCHED_OTHER", id="where it is not allowed"),
+        pytest.param(STARTED_UNDER.format(policy="SCHED_OTHER"), "SCHED_BATCH", id="interrupts nobody"),
+        pytest.param(STARTED_UNDER.format(policy="SCHED_IDLE"), "SCHED_IDLE", id="what was chosen is kept"),
+        pytest.param(REFUSED, "SCHED_OTHER", id="where it is not allowed"),
     ],
 )
-def test_the_policy(command: Sequence[str | Path], policy: str, tmp_path: Path) -> None:
-    with Server(tmp_path / "data", command=command) as server:
+def test_the_policy(program: str, policy: str, tmp_path: Path) -> None:
+    with Server(tmp_path / "data", command=(sys.executable, "-c", program, "serve")) as server:
         assert server.process is not None
         threads = Path(f"/proc/{server.process.pid}/task").iterdir()
         assert {os.sched_getscheduler(int(thread.name)) for thread in threads} == {getattr(os, policy)}
