@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 
 from core.broker.handlers.produce import UnacknowledgedError
-from core.broker.request_dispatcher import PendingAnswer, RequestDispatcher
+from core.broker.pending_answer import PendingAnswer
+from core.broker.request_dispatcher import RequestDispatcher
 from core.common.errors import ConnectionFailedError
 from core.log.file_records import FileRegion
 from core.protocol.frame import SIZE

@@ -19,7 +19,8 @@ from collections import deque
 from collections.abc import Callable
 
 from core.broker.handlers.produce import UnacknowledgedError
-from core.broker.request_dispatcher import PendingAnswer, RequestDispatcher
+from core.broker.pending_answer import PendingAnswer
+from core.broker.request_dispatcher import RequestDispatcher
 from core.common.errors import MalformedMessageError
 from core.log.file_records import FileRegion
 from core.protocol.frame import SIZE
@@ -158,12 +159,12 @@ class Connection:
                 self._keep_partial(data, start, end)
                 return
             answer = self._dispatcher.handle(data[body:frame_end], self._local_host, self.client_host)
-            if isinstance(answer, PendingAnswer):
-                self._pending = answer
-                answer.on_ready = self._on_ready
-            elif answer is not None:
+            if isinstance(answer, list):
                 self._out += answer
                 self._out_bytes += sum(map(len, answer))
+            elif answer is not None:
+                self._pending = answer
+                answer.on_ready = self._on_ready
             start = frame_end
 
     def _frame_size(self, data: memoryview, start: int) -> int:

@@ -14,9 +14,10 @@ import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from core.broker.delayed_flush import find_error
-from core.broker.delayed_operation import DelayedOperation
 from core.broker.handlers.produce import FIRST_VERSION_WITH_IDS
+from core.broker.pending_answer import PendingAnswer
 from core.cluster.partition import Partition
+from core.common.deferred import TimerHandle
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
@@ -75,29 +76,40 @@ class _Known(NamedTuple):
         return [b"".join((self.size, correlation_id, self.head, numbers, self.tail))]
 
 
-class UnflushedAnswer(DelayedOperation):
+class UnflushedAnswer(PendingAnswer):
     """The answer where the batch must be flushed first: for one batch what `DelayedFlush` is for any request."""
 
     def __init__(self, broker: Broker, known: _Known, correlation_id: bytes, result: AppendResult) -> None:
-        super().__init__()
         self._broker = broker
         self._known = known
         self._correlation_id = correlation_id
         self._result = result
+        self._timer: TimerHandle | None = None
 
     def wait(self) -> None:
-        self._known.partition.waiting_for_flush[self] = None
-        self.start_timer(self._broker.schedule, self._known.timeout_ms)
+        known = self._known
+        known.partition.waiting_for_flush[self] = None
+        self._timer = self._broker.schedule(known.timeout_ms, self.complete_now)
 
-    def forget(self) -> None:
-        self._known.partition.waiting_for_flush.pop(self, None)
-
-    def is_satisfied(self) -> bool:
+    def maybe_complete(self) -> None:
         partition = self._known.partition
-        is_flushed = partition.log.recovery_point > self._result.last_offset
-        return is_flushed or find_error(self._broker, partition) is not None
+        if partition.log.recovery_point > self._result.last_offset or find_error(self._broker, partition) is not None:
+            self.complete_now()
 
-    def response(self) -> list[Piece]:
+    def complete_now(self) -> None:
+        on_ready = self.on_ready
+        self.cancel()
+        if on_ready is not None:
+            on_ready(self.pieces())
+
+    def cancel(self) -> None:
+        self._known.partition.waiting_for_flush.pop(self, None)
+        if self._timer is not None:
+            self._timer.cancel()
+        self.on_ready = self._timer = None  # they hold the answer: no work for the garbage collector
+
+    def pieces(self) -> list[Piece]:
+        """The answer as of now."""
         known, result = self._known, self._result
         if known.partition.log.recovery_point <= result.last_offset:
             error = find_error(self._broker, known.partition) or ErrorCode.REQUEST_TIMED_OUT
@@ -116,7 +128,7 @@ class ProduceLane:
         """How far requests go before the size of their batch: as many as there are lengths of client ids and topics."""
         self._generation = -1
 
-    def handle(self, frame: memoryview, version: int) -> list[Piece] | UnflushedAnswer | None:
+    def handle(self, frame: memoryview, version: int) -> list[Piece] | PendingAnswer | None:
         """Appends the request's batch; its answer, which may wait for the disk, or None where the request is not of
         this kind, or not in order.
         """
@@ -149,8 +161,8 @@ class ProduceLane:
         correlation_id = frame[_CORRELATION_ID]
         if log.config.is_flushed_while_appending and partition.must_flush(result.last_offset + 1):
             answer = UnflushedAnswer(self._broker, known, bytes(correlation_id), result)
-            if answer.is_satisfied():
-                return answer.response()
+            if replicas.generation != self._generation:
+                return answer.pieces()  # the disk refused
             answer.wait()
             return answer
         return known.answer(correlation_id, result)

@@ -57,6 +57,7 @@ from core.broker.handlers import (
     update_features,
     write_txn_markers,
 )
+from core.broker.pending_answer import DelayedAnswer, PendingAnswer
 from core.broker.produce_lane import ProduceLane
 from core.broker.request_context import RequestContext
 from core.broker.request_log import is_logging_requests, log_request
@@ -171,28 +172,6 @@ _HANDLERS: dict[int, tuple[AnyApi, Handler]] = {
 SERVED_APIS: list[AnyApi] = [api for api, _ in _HANDLERS.values()]
 
 
-class PendingAnswer:
-    """An answer that comes later: `on_ready` gets its pieces, unless it is cancelled before."""
-
-    def __init__(self, operation: DelayedOperation | Deferred[Any], encode: Callable[[Any], list[Piece]]) -> None:
-        self._operation = operation
-        self._encode = encode
-        self.on_ready: Callable[[list[Piece]], None] | None = None
-        operation.on_complete = self._ready
-
-    def _ready(self, response: Any) -> None:  # a response message of the request's API
-        if self.on_ready is not None:
-            self.on_ready(self._encode(response))
-
-    def complete_now(self) -> None:
-        """Answers with what there is."""
-        self._operation.complete()
-
-    def cancel(self) -> None:
-        """The client is gone."""
-        self._operation.cancel()
-
-
 Answer = list[Piece] | PendingAnswer | None
 
 
@@ -217,7 +196,7 @@ class RequestDispatcher:
         if key == PRODUCE.key and not is_observed:
             answer = self._produce_lane.handle(frame, version)
             if answer is not None:
-                return answer if isinstance(answer, list) else PendingAnswer(answer, list)
+                return answer
         route = self._routes.get((key, version)) or self._find_route(key, version)
         if route is None:
             refusal = api_versions.unsupported_version()
@@ -234,7 +213,7 @@ class RequestDispatcher:
             self._produce_lane.learn(frame, header, request, endpoint)
         response = handler(self._broker, request, context)
         if isinstance(response, DelayedOperation | Deferred):
-            return PendingAnswer(response, encode)
+            return DelayedAnswer(response, encode)
         if response is None and not is_observed:
             return None
         return encode(response) or None

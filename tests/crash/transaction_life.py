@@ -10,7 +10,7 @@ from typing import Any
 
 from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
-from core.broker.request_dispatcher import PendingAnswer
+from core.broker.pending_answer import PendingAnswer
 from core.cluster.partition import READ_COMMITTED, READ_UNCOMMITTED
 from core.common.clock import ManualClock
 from core.common.topic_partition import TopicPartition

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
-from core.broker.request_dispatcher import PendingAnswer
+from core.broker.pending_answer import PendingAnswer
 from core.cluster.controller import NewTopic
 from core.common.clock import Clock, ManualClock
 from core.log.file_records import FileRegion

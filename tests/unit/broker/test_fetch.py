@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from core.broker.broker import Broker
-from core.broker.request_dispatcher import PendingAnswer
+from core.broker.pending_answer import PendingAnswer
 from core.common.error_code import ErrorCode
 from core.log.file_records import FileRegion
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchTopic

@@ -9,7 +9,7 @@ import pytest
 
 from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
-from core.broker.request_dispatcher import PendingAnswer
+from core.broker.pending_answer import PendingAnswer
 from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode

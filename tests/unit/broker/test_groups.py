@@ -8,7 +8,7 @@ import pytest
 
 from core.broker.broker import Broker
 from core.broker.coordinator_log import java_hash, partition_of
-from core.broker.request_dispatcher import PendingAnswer
+from core.broker.pending_answer import PendingAnswer
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from core.broker.broker import Broker
-from core.broker.request_dispatcher import MAX_SMALL_REQUEST_BYTES, SERVED_APIS, PendingAnswer
+from core.broker.pending_answer import PendingAnswer
+from core.broker.request_dispatcher import MAX_SMALL_REQUEST_BYTES, SERVED_APIS
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
 from core.protocol.frame import encode_request

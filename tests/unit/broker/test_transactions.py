@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.broker.broker import Broker
-from core.broker.request_dispatcher import PendingAnswer
+from core.broker.pending_answer import PendingAnswer
 from core.cluster.partition import READ_COMMITTED
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
