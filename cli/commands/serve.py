@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from core.broker.broker_config import BrokerConfig
     from core.broker.socket_server import SocketServer
     from core.common.endpoint import Endpoint
+
+_SWITCH_INTERVAL_S = 0.0001
+"""How long a thread waits for the interpreter before it is handed over; Python's own 5 ms are longer than a request, or
+a flush, takes.
+"""
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -76,6 +82,7 @@ def serve(
     start_logging(log_format, log_requests=log_requests)
     _raise_open_files_limit()
     _interrupt_nobody()
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     broker_config = _broker_config(config, settings or [], advertise, is_ephemeral=ephemeral)
     where = parse_endpoint(listen) if listen else broker_config.listener or Endpoint("127.0.0.1", DEFAULT_PORT)
     metrics = parse_endpoint(metrics_listen, 0) if metrics_listen else None

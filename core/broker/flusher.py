@@ -1,9 +1,12 @@
 """Group commit: one flush at a time, in the background; whatever asks while it runs shares the next.
 
-A flush syncs the files of every log that asked before it began. Clients that were answered by one flush ask again one
-after the other: the next one waits for them, for as long as the last one took, within 1 to 20 ms, so that they share it
-again, and with those that asked meanwhile. It waits for seven of eight: the others come while the thread wakes, and
-what is appended until it syncs is synced.
+A flush syncs the files of every log that asked before it began. The next one begins when as many asked as the broker
+can handle while it runs, so that neither waits for the other: those who were answered by one flush ask again during the
+next.
+
+Where the disk takes longer than all of them do, a flush is to be shared by all. They ask again one after the other: it
+waits for those that the last one answered, for as long as that took, within 1 to 20 ms. It waits for seven of eight:
+the others come while the thread wakes, and what is appended until it syncs is synced.
 
 Who waits for a flush (an acknowledgement under `flush.messages`, a consumer under `plog.visible.after.flush`) is told
 in the broker's own task.
@@ -19,6 +22,8 @@ from core.common.deferred import Schedule, TimerHandle
 from core.log.partition_log import PartitionLog, sync_segments
 
 _LEAST_GATHER_MS, _MOST_GATHER_MS = 1, 20
+_REQUEST_US = 30
+"""About what a request that asks for a flush takes the broker."""
 
 
 class _Sync:
@@ -70,8 +75,8 @@ class Flusher:
         self._due: dict[PartitionLog, tuple[int, TimerHandle]] = {}  # by when, ms, and the timer for it
         self._asks = 0
         self._answered = 0  # how many asked for the flush that is done now
-        self._expected_asks = 1
-        self._started_ms = self._gather_ms = 0
+        self._enough_asks = 1
+        self._started_us = self._gather_ms = 0
         self._is_flushing = False
         self._gathering: TimerHandle | None = None
 
@@ -101,7 +106,7 @@ class Flusher:
             due[1].cancel()
 
     def _start_when_shared(self) -> None:
-        if self._asks >= self._expected_asks - self._expected_asks // 8:
+        if self._asks >= self._enough_asks:
             self._start()
         elif self._gathering is None:
             self._gathering = self._schedule(self._gather_ms, self._start)
@@ -111,7 +116,7 @@ class Flusher:
             self._gathering.cancel()
             self._gathering = None
         self._answered, self._asks = self._asks, 0
-        self._started_ms = self._clock.now_ms()
+        self._started_us = self._clock.monotonic_us()
         syncs = [_Sync(log) for log in self._asked]
         for log in self._asked:
             self._cancel_timer(log)
@@ -126,9 +131,10 @@ class Flusher:
 
     def _finish(self, syncs: list[_Sync]) -> None:
         self._is_flushing = False
-        self._expected_asks = self._answered + self._asks
-        took_ms = self._clock.now_ms() - self._started_ms  # by a clock that may be set
-        self._gather_ms = min(max(took_ms, _LEAST_GATHER_MS), _MOST_GATHER_MS)
+        took_us = self._clock.monotonic_us() - self._started_us
+        ask_again = self._answered + self._asks
+        self._enough_asks = max(min(ask_again - ask_again // 8, took_us // _REQUEST_US), 1)
+        self._gather_ms = min(max(took_us // 1000, _LEAST_GATHER_MS), _MOST_GATHER_MS)
         for sync in syncs:
             self._forget_late_asks(sync)
         for sync in syncs:
@@ -136,9 +142,11 @@ class Flusher:
                 self._on_failed(sync.log, sync.error)
             else:
                 sync.log.mark_flushed(sync.offset)
+        if self._asked:
+            self._start_when_shared()  # the disk works while those are answered who waited for this one
+        for sync in syncs:
+            if sync.error is None:
                 self._on_flushed(sync.log)
-        if self._asked and not self._is_flushing:
-            self._start_when_shared()
 
     def _forget_late_asks(self, sync: _Sync) -> None:
         asks = self._asked.pop(sync.log, 0)

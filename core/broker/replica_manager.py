@@ -140,12 +140,12 @@ class ReplicaManager:
         unflushed = log.log_end_offset - log.recovery_point
         if not unflushed:
             return
-        is_timed = config.flush_ms != LONG_MAX
-        is_flushed_at_once = config.plog_visible_after_flush and not is_timed and config.flush_messages == LONG_MAX
-        if unflushed >= config.flush_messages or is_flushed_at_once:
+        if unflushed >= config.flush_messages:
             self._flusher.flush(log)
-        elif is_timed:
+        elif config.flush_ms != LONG_MAX:
             self._flusher.flush_within(log, config.flush_ms)
+        elif config.plog_visible_after_flush and config.flush_messages == LONG_MAX:
+            self._flusher.flush(log)
 
     def _on_flushed(self, log: PartitionLog) -> None:
         partition = self.partitions.get(log.partition)

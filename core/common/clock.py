@@ -7,26 +7,36 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Milliseconds since the Unix epoch."""
+    """What the time is, and how much of it goes by."""
 
-    def now_ms(self) -> int: ...
+    def now_ms(self) -> int:
+        """Milliseconds since the Unix epoch."""
+
+    def monotonic_us(self) -> int:
+        """Microseconds since some moment; nobody sets it."""
 
 
 class SystemClock:
-    """The machine's wall clock; immutable."""
+    """The machine's clocks; immutable."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def monotonic_us(self) -> int:
+        return time.monotonic_ns() // 1000
 
 
 class ManualClock:
     """A clock that moves when it is told to; for tests."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
-        self._now_ms = now_ms
+        self._now_us = now_ms * 1000
 
     def now_ms(self) -> int:
-        return self._now_ms
+        return self._now_us // 1000
 
-    def advance(self, ms: int) -> None:
-        self._now_ms += ms
+    def monotonic_us(self) -> int:
+        return self._now_us
+
+    def advance(self, ms: float) -> None:
+        self._now_us += round(ms * 1000)

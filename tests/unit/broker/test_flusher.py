@@ -36,12 +36,24 @@ from tests.support.broker import (
 from tests.support.logs import NOW, make_batch
 
 
+class Disk(Background):
+    """The flusher's thread, which works when it is told to. By default a flush takes as long as 33 requests."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self._clock = clock
+        self.takes_ms = 1.0
+
+    def run(self) -> None:
+        self._clock.advance(self.takes_ms)
+        super().run()
+
+
 @pytest.fixture
-def flusher(broker: Broker) -> Background:
-    """The flusher's thread, which works when it is told to."""
-    background = Background()
-    broker.run_flush = background
-    return background
+def flusher(broker: Broker, clock: ManualClock) -> Disk:
+    disk = Disk(clock)
+    broker.run_flush = disk
+    return disk
 
 
 @pytest.fixture
@@ -75,13 +87,15 @@ class Waiting:
         pending = send(broker, PRODUCE, produce_request(make_batch(*values), topic), PRODUCE_BY_NAME)
         assert isinstance(pending, PendingAnswer)
         pending.on_ready = self._keep
+        self.on_answer: Callable[[], object] = lambda: None
 
     def _keep(self, pieces: list[object]) -> None:
         response = decode(PRODUCE, pieces, PRODUCE_BY_NAME).responses[0].partition_responses[0]  # type: ignore[arg-type]
         self.answer = response.error_code, response.base_offset
+        self.on_answer()
 
 
-def test_an_acknowledgement_waits_for_the_flush(broker: Broker, flusher: Background) -> None:
+def test_an_acknowledgement_waits_for_the_flush(broker: Broker, flusher: Disk) -> None:
     add_topic(broker, flush_messages="1")
     waiting = Waiting(broker, b"a", b"b")
     assert waiting.answer is None
@@ -93,7 +107,7 @@ def test_an_acknowledgement_waits_for_the_flush(broker: Broker, flusher: Backgro
 
 
 def test_what_waits_while_a_flush_runs_shares_the_next_one(
-    broker: Broker, flusher: Background, timers: Timers, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_topic(broker, flush_messages="1")
     add_topic(broker, "other", flush_messages="1")
@@ -110,7 +124,7 @@ def test_what_waits_while_a_flush_runs_shares_the_next_one(
     assert not flusher.waiting
 
 
-def test_what_is_appended_until_the_disk_is_asked_is_flushed(broker: Broker, flusher: Background) -> None:
+def test_what_is_appended_until_the_disk_is_asked_is_flushed(broker: Broker, flusher: Disk) -> None:
     add_topic(broker, flush_messages="1")
     waiting = [Waiting(broker, b"a"), Waiting(broker, b"b"), Waiting(broker, b"c")]
     assert len(flusher.waiting) == 1
@@ -121,7 +135,7 @@ def test_what_is_appended_until_the_disk_is_asked_is_flushed(broker: Broker, flu
 
 
 def test_what_is_appended_to_a_new_segment_meanwhile_is_not_flushed(
-    broker: Broker, flusher: Background, timers: Timers
+    broker: Broker, flusher: Disk, timers: Timers
 ) -> None:
     add_topic(broker, flush_messages="1")
     waiting = [Waiting(broker, b"a"), Waiting(broker, b"b")]
@@ -137,7 +151,7 @@ def test_what_is_appended_to_a_new_segment_meanwhile_is_not_flushed(
 
 
 def test_a_flush_waits_for_seven_of_eight(
-    broker: Broker, flusher: Background, timers: Timers, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last ones come while the thread wakes, and are answered with the others, and waited for again."""
     add_topic(broker, flush_messages="1")
@@ -164,8 +178,36 @@ def test_a_flush_waits_for_seven_of_eight(
     assert [w.answer is None for w in waiting + late] == [False] * 14
 
 
+def test_a_quick_disk_works_while_the_broker_does(
+    broker: Broker, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a flush takes as long as four requests, it begins with four of sixteen; the next one before anybody is
+    answered by it.
+    """
+    flusher.takes_ms = 0.12
+    add_topic(broker, flush_messages="1")
+    waiting = [Waiting(broker, b"first") for _ in range(16)]
+    flusher.run()
+    assert all(w.answer for w in waiting)
+    waiting = [Waiting(broker, b"again") for _ in range(3)]
+    assert not flusher.waiting
+    waiting.append(Waiting(broker, b"again"))
+    assert len(flusher.waiting) == 1
+    others: list[Waiting] = []
+    during_a_sync(monkeypatch, lambda: others.extend(Waiting(broker, b"other") for _ in range(4)))
+    flushes: list[int] = []
+    waiting[0].on_answer = lambda: flushes.append(len(flusher.waiting))
+    flusher.run()
+    assert all(w.answer for w in waiting)
+    assert not any(w.answer for w in others)
+    assert flushes == [1]
+    flusher.run()
+    assert all(w.answer for w in others)
+    assert not flusher.waiting
+
+
 def test_a_flush_waits_for_whom_the_last_one_answered(
-    broker: Broker, flusher: Background, timers: Timers, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_topic(broker, flush_messages="1")
     waiting = [Waiting(broker, b"a")]
@@ -184,7 +226,7 @@ def test_a_flush_waits_for_whom_the_last_one_answered(
 
 
 def test_nobody_waits_long_for_others_to_share_a_flush(
-    broker: Broker, clock: ManualClock, flusher: Background, timers: Timers, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, clock: ManualClock, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long the last one took: the disk hung, or somebody set the clock."""
     add_topic(broker, flush_messages="1")
@@ -196,7 +238,7 @@ def test_nobody_waits_long_for_others_to_share_a_flush(
 
 
 def test_a_flush_after_some_messages(
-    broker: Broker, flusher: Background, timers: Timers, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_topic(broker, flush_messages="3")
     produce_values(broker, b"a", b"b")
@@ -212,7 +254,7 @@ def test_a_flush_after_some_messages(
     assert fourth.answer == (0, 3)
 
 
-def test_a_retry_of_what_is_not_flushed_yet_waits_too(broker: Broker, flusher: Background) -> None:
+def test_a_retry_of_what_is_not_flushed_yet_waits_too(broker: Broker, flusher: Disk) -> None:
     add_topic(broker, flush_messages="1")
     answers: list[tuple[int, int]] = []
     for _ in range(2):
@@ -233,13 +275,13 @@ def test_a_retry_of_what_is_not_flushed_yet_waits_too(broker: Broker, flusher: B
     assert log_of(broker).log_end_offset == 1
 
 
-def test_nobody_waits_with_acks_0(broker: Broker, flusher: Background) -> None:
+def test_nobody_waits_with_acks_0(broker: Broker, flusher: Disk) -> None:
     add_topic(broker, flush_messages="1")
     assert send(broker, PRODUCE, produce_request(make_batch(b"a"), acks=0), PRODUCE_BY_NAME) is None
     assert len(flusher.waiting) == 1
 
 
-def test_a_flush_that_takes_too_long(broker: Broker, flusher: Background, timers: Timers) -> None:
+def test_a_flush_that_takes_too_long(broker: Broker, flusher: Disk, timers: Timers) -> None:
     add_topic(broker, flush_messages="1")
     waiting = Waiting(broker, b"a")
     assert timers.delays == [1000], "the request's timeout"
@@ -249,7 +291,7 @@ def test_a_flush_that_takes_too_long(broker: Broker, flusher: Background, timers
     assert log_of(broker).recovery_point == 1
 
 
-def test_a_topic_deleted_under_a_waiting_producer(broker: Broker, flusher: Background) -> None:
+def test_a_topic_deleted_under_a_waiting_producer(broker: Broker, flusher: Disk) -> None:
     add_topic(broker, flush_messages="1")
     waiting = Waiting(broker, b"a")
     broker.delete_topic("t")
@@ -257,7 +299,7 @@ def test_a_topic_deleted_under_a_waiting_producer(broker: Broker, flusher: Backg
     flusher.run()
 
 
-def test_flush_ms(broker: Broker, flusher: Background, timers: Timers) -> None:
+def test_flush_ms(broker: Broker, flusher: Disk, timers: Timers) -> None:
     add_topic(broker, flush_ms="1000")
     produce_values(broker, b"a", b"b")
     assert timers.delays == [1000]
@@ -298,9 +340,7 @@ def end_offset(broker: Broker) -> int:
 
 
 @pytest.mark.parametrize("interval", [{}, {"flush_messages": "2"}, {"flush_ms": "500"}])
-def test_consumers_see_what_is_flushed(
-    broker: Broker, flusher: Background, timers: Timers, interval: dict[str, str]
-) -> None:
+def test_consumers_see_what_is_flushed(broker: Broker, flusher: Disk, timers: Timers, interval: dict[str, str]) -> None:
     add_topic(broker, **{"plog_visible_after_flush": "true", **interval})
     assert produce(broker, make_batch(b"a")).error_code == 0
     send(broker, PRODUCE, produce_request(make_batch(b"b")), PRODUCE_BY_NAME)
@@ -317,7 +357,7 @@ def test_consumers_see_what_is_flushed(
     assert end_offset(broker) == 2
 
 
-def test_a_waiting_consumer_is_told_of_a_flush(broker: Broker, flusher: Background) -> None:
+def test_a_waiting_consumer_is_told_of_a_flush(broker: Broker, flusher: Disk) -> None:
     add_topic(broker, plog_visible_after_flush="true")
     pending = send(broker, FETCH, fetch_request(0, max_wait_ms=500), PRODUCE_BY_NAME)
     assert isinstance(pending, PendingAnswer)
@@ -353,7 +393,7 @@ class FailingSync(FileSystem):
         return UnsyncedFile(path, fd)
 
 
-def test_a_segment_that_retention_takes_away_meanwhile(broker: Broker, flusher: Background, timers: Timers) -> None:
+def test_a_segment_that_retention_takes_away_meanwhile(broker: Broker, flusher: Disk, timers: Timers) -> None:
     add_topic(broker, flush_messages="3", internal_segment_bytes="100", retention_ms="1000")
     log = log_of(broker)
     produce_values(broker, b"a")
