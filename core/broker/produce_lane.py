@@ -161,8 +161,8 @@ class ProduceLane:
         correlation_id = frame[_CORRELATION_ID]
         if log.config.is_flushed_while_appending and partition.must_flush(result.last_offset + 1):
             answer = UnflushedAnswer(self._broker, known, bytes(correlation_id), result)
-            if replicas.generation != self._generation:
-                return answer.pieces()  # the disk refused
+            if replicas.generation != self._generation and find_error(self._broker, partition) is not None:
+                return answer.pieces()  # the disk refused already
             answer.wait()
             return answer
         return known.answer(correlation_id, result)

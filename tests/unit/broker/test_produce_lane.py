@@ -20,6 +20,7 @@ from core.broker.handlers.produce import UnacknowledgedError
 from core.broker.produce_lane import ProduceLane
 from core.common.clock import ManualClock
 from core.common.errors import MalformedMessageError
+from core.common.filesystem import File
 from core.common.topic_partition import TopicPartition
 from core.protocol.frame import encode_request
 from core.protocol.schema.fetch import FETCH
@@ -233,6 +234,19 @@ def test_an_answer_that_waits_for_the_disk(sides: tuple[Side, Side], end: str) -
     assert told[0] == told[1]
     assert len(told[0]) == 3
     assert sides[0].taken == 2
+
+
+def test_a_disk_that_refuses_at_once(sides: tuple[Side, Side], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a flush is done when it is asked for."""
+    for number in range(4):
+        if number == 2:
+            monkeypatch.setattr(File, "sync", refuse)
+        hold_beside(sides, usual_frame(number, topic="synced"))
+    assert sides[0].taken == 2, "from the second until the partition went"
+
+
+def refuse(file: File) -> None:
+    raise OSError(EIO, "input/output error", str(file.path))
 
 
 def test_more_kinds_than_are_kept(sides: tuple[Side, Side], monkeypatch: pytest.MonkeyPatch) -> None:
