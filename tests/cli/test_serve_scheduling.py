@@ -1,4 +1,4 @@
-"""Which scheduling policy of Linux a broker takes."""
+"""Which scheduling policy of Linux a broker takes, and how its threads share the interpreter."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.server import Server
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="scheduling policies are Linux's")
 
 STARTED_UNDER = """
 import os, sys
@@ -27,8 +25,16 @@ def refuse(*_: object) -> None:
 os.sched_setscheduler = refuse
 sys.exit(run(sys.argv[1:]))
 """
+HANDED_OVER = """
+import atexit, sys
+from pathlib import Path
+from cli.main import run
+atexit.register(lambda: Path({path!r}).write_text(str(sys.getswitchinterval())))
+sys.exit(run(sys.argv[1:]))
+"""
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="scheduling policies are Linux's")
 @pytest.mark.parametrize(
     ("program", "policy"),
     [
@@ -42,3 +48,11 @@ def test_the_policy(program: str, policy: str, tmp_path: Path) -> None:
         assert server.process is not None
         threads = Path(f"/proc/{server.process.pid}/task").iterdir()
         assert {os.sched_getscheduler(int(thread.name)) for thread in threads} == {getattr(os, policy)}
+
+
+def test_no_thread_waits_long_for_the_interpreter(tmp_path: Path) -> None:
+    told = tmp_path / "interval"
+    program = HANDED_OVER.format(path=str(told))
+    with Server(tmp_path / "data", command=(sys.executable, "-c", program, "serve")) as server:
+        server.stop()
+    assert float(told.read_text()) == pytest.approx(0.0001)
