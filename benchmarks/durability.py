@@ -1,10 +1,10 @@
 """What flushing costs, what sharing a flush brings, and how long a start takes after a crash.
 
-    .venv/bin/python -m benchmarks.durability [--rounds 9]
+    .venv/bin/python -m benchmarks.durability [--rounds 9] [--clients 1 2 8 32 128]
 
 - acknowledgements a second with `flush.messages=1`: 32 clients that each wait for their answer before they send again,
   beside one such client (one flush for each append), and beside a loop of write and fdatasync; plog, Kafka, and plog on
-  disks with slower syncs in turns
+  disks with slower syncs in turns; with `--clients` this alone, for so many clients
 - megabytes a second produced by librdkafka with and without `flush.ms=1000`, in turns
 - gigabytes by CPU second that recovery reads, from the page cache, in batches of 16 KB; seconds from the start of
   `plog serve` to ready after a kill with 500 MB unflushed, and with 1,000 partitions cleanly closed
@@ -110,6 +110,20 @@ def group_commit(peers: list[Peer], directory: Path, rounds: int) -> None:
         print(f"| {peer.name} | {text(one)} | {text(many)} | {ratio(many, one)} | {ratio(many, figures['loop'])} |")
 
 
+def by_clients(peers: list[Peer], counts: list[int], rounds: int) -> None:
+    figures: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for peer in peers:
+        make_topic(peer.address, "synced", flush_messages="1", retention_ms="-1")
+    for _ in range(rounds):
+        for clients in counts:
+            for peer in peers:
+                figures[peer.name, clients].append(acknowledged_per_second(peer.address, "synced", clients))
+    print("| `flush.messages=1`, records/s, clients: |" + "".join(f" {clients} |" for clients in counts))
+    print("|---" * (len(counts) + 1) + "|")
+    for peer in peers:
+        print(f"| {peer.name} |" + "".join(f" {text(figures[peer.name, clients])} |" for clients in counts))
+
+
 def flusher_cost(peers: list[Peer], rounds: int) -> None:
     print("\n| produced, MB/s | none | `flush.ms=1000` | with / without |\n|---|---|---|---|")
     figures: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -170,12 +184,16 @@ def many_partitions(directory: Path, rounds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--clients", type=int, nargs="+")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as temporary:
         directory = Path(temporary)
         peers: list[Peer] = [PlogPeer(directory), KafkaPeer(directory)]
         slow_disks = [SlowDiskPeer(directory, milliseconds) for milliseconds in (1, 5)]
         try:
+            if arguments.clients:
+                by_clients([*peers, *slow_disks], arguments.clients, arguments.rounds)
+                return
             group_commit([*peers, *slow_disks], directory, arguments.rounds)
             flusher_cost(peers, arguments.rounds)
         finally:

@@ -60,11 +60,11 @@ def after_flush(broker: Broker, waiting: list[Unflushed], work: Callable[[], Any
 
 def find_error(broker: Broker, partition: Partition) -> ErrorCode | None:
     """Why the partition is not served any more; None while it is."""
-    name, replicas = partition.log.partition, broker.replicas
-    if replicas.partitions.get(name) is partition:
+    if partition.is_served:
         return None
+    name = partition.log.partition
     try:
-        replicas.find(name.topic, name.partition)
+        broker.replicas.find(name.topic, name.partition)
     except KafkaError as error:
         return error.code
     return None
@@ -98,7 +98,7 @@ class DelayedFlush(DelayedOperation):
 
     def is_satisfied(self) -> bool:
         for partition, offset, _ in self._unflushed:
-            if partition.log.recovery_point < offset and find_error(self._broker, partition) is None:
+            if partition.log.recovery_point < offset and partition.is_served:
                 return False
         return True
 

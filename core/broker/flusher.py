@@ -133,7 +133,7 @@ class Flusher:
         self._is_flushing = False
         took_us = self._clock.monotonic_us() - self._started_us
         ask_again = self._answered + self._asks
-        self._enough_asks = max(min(ask_again - ask_again // 8, took_us // _REQUEST_US), 1)
+        self._enough_asks = min(ask_again - ask_again // 8, took_us // _REQUEST_US)
         self._gather_ms = min(max(took_us // 1000, _LEAST_GATHER_MS), _MOST_GATHER_MS)
         for sync in syncs:
             self._forget_late_asks(sync)

@@ -77,7 +77,9 @@ class _Known(NamedTuple):
 
 
 class UnflushedAnswer(PendingAnswer):
-    """The answer where the batch must be flushed first: for one batch what `DelayedFlush` is for any request."""
+    """The answer where the batch must be flushed first: for one batch what `DelayedFlush` is for any request, and the
+    pending answer too, as each object counts here.
+    """
 
     def __init__(self, broker: Broker, known: _Known, correlation_id: bytes, result: AppendResult) -> None:
         self._broker = broker
@@ -93,7 +95,7 @@ class UnflushedAnswer(PendingAnswer):
 
     def maybe_complete(self) -> None:
         partition = self._known.partition
-        if partition.log.recovery_point > self._result.last_offset or find_error(self._broker, partition) is not None:
+        if partition.log.recovery_point > self._result.last_offset or not partition.is_served:
             self.complete_now()
 
     def complete_now(self) -> None:
@@ -161,7 +163,7 @@ class ProduceLane:
         correlation_id = frame[_CORRELATION_ID]
         if log.config.is_flushed_while_appending and partition.must_flush(result.last_offset + 1):
             answer = UnflushedAnswer(self._broker, known, bytes(correlation_id), result)
-            if replicas.generation != self._generation and find_error(self._broker, partition) is not None:
+            if not partition.is_served:
                 return answer.pieces()  # the disk refused already
             answer.wait()
             return answer

@@ -76,6 +76,7 @@ class ReplicaManager:
 
     def _stop_serving(self, partition: Partition) -> None:
         self.generation += 1
+        partition.is_served = False
         del self.partitions[partition.log.partition]
         self._flusher.forget(partition.log)
 

@@ -31,6 +31,8 @@ class Partition:
         self._isr_size = max(len(registration.isr), 1)
         self.messages_in = self.bytes_in = self.bytes_out = 0
         """Records and bytes of batches that were appended, bytes that were sent, since the broker started."""
+        self.is_served = True
+        """Until its topic is deleted or its disk refuses; never again then."""
         self.waiting_for_flush: dict[Waiting, None] = {}
         """Told whenever the partition was flushed, and when it is served no more."""
         log.leader_epochs.assign(self.leader_epoch, log.log_end_offset)

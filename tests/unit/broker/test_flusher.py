@@ -181,8 +181,8 @@ def test_a_flush_waits_for_seven_of_eight(
 def test_a_quick_disk_works_while_the_broker_does(
     broker: Broker, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a flush takes as long as four requests, it begins with four of sixteen; the next one before anybody is
-    answered by it.
+    """Where a flush takes as long as four requests, it begins with four of sixteen; the next one begins before
+    those are answered that waited for this one.
     """
     flusher.takes_ms = 0.12
     add_topic(broker, flush_messages="1")
@@ -228,7 +228,7 @@ def test_a_flush_waits_for_whom_the_last_one_answered(
 def test_nobody_waits_long_for_others_to_share_a_flush(
     broker: Broker, clock: ManualClock, flusher: Disk, timers: Timers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long the last one took: the disk hung, or somebody set the clock."""
+    """However long the last one took: the disk hung."""
     add_topic(broker, flush_messages="1")
     Waiting(broker, b"a")
     during_a_sync(monkeypatch, lambda: Waiting(broker, b"b"))
