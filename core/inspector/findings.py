@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from core.inspector.bit_flip import ByteFix
+from core.log.bit_flip import ByteFix
 from core.inspector.file_kind import FileKind
 
 

@@ -15,7 +15,7 @@ from core.common.filesystem import access_error
 from core.common.varint import read_varlong
 from core.inspector.file_kind import FileKind
 from core.inspector.findings import Finding
-from core.inspector.segment_walk import FIELDS, Damage, SegmentWalk
+from core.log.segment_walk import FIELDS, Damage, SegmentWalk
 from core.inspector.value_format import as_utf8
 from core.log.file_names import parse_offset_file_name
 from core.records.batches import Batch

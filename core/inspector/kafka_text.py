@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from core.common.errors import CorruptRecordError, MalformedMessageError
-from core.inspector.segment_walk import is_valid
+from core.log.segment_walk import is_valid
 from core.records.batches import Batch
 from core.records.compression import INSPECTION_LIMIT, CompressionType
 from core.records.control_record import ControlRecordType, control_type, read_end_transaction_marker

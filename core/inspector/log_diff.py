@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from core.common.errors import AccessError, CorruptRecordError
 from core.inspector.findings import Finding
-from core.inspector.segment_walk import Damage, SegmentWalk
+from core.log.segment_walk import Damage, SegmentWalk
 from core.log.file_names import LOG_SUFFIX, find_offset_files, parse_offset_file_name
 from core.records.batches import Batch
 from core.records.compression import INSPECTION_LIMIT

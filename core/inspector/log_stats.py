@@ -11,7 +11,7 @@ from pathlib import Path
 
 from core.common.errors import CorruptRecordError
 from core.inspector.findings import Finding
-from core.inspector.segment_walk import Damage, SegmentWalk
+from core.log.segment_walk import Damage, SegmentWalk
 from core.records.batches import Batch
 from core.records.compression import INSPECTION_LIMIT, CompressionType, compress
 from core.records.record_batch import HEADER_SIZE, RecordBatch

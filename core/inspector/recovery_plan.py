@@ -14,7 +14,7 @@ from pathlib import Path
 
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.topic_partition import TopicPartition, uuid_text
-from core.inspector.bit_flip import ByteFix
+from core.log.bit_flip import ByteFix
 from core.inspector.file_kind import FileKind, kind_of
 from core.inspector.findings import Code, Finding
 from core.inspector.segment_check import VerifyOptions

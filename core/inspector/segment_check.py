@@ -9,7 +9,7 @@ from pathlib import Path
 from core.inspector.findings import Code, Finding, Severity
 from core.inspector.index_check import OffsetIndexCheck, TimeIndexCheck
 from core.inspector.producer_check import ProducerCheck
-from core.inspector.segment_walk import Damage, SegmentWalk, SoundRun, first_offset
+from core.log.segment_walk import Damage, SegmentWalk, SoundRun, first_offset
 from core.log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from core.records.batches import Batch
 from core.records.checksum import crc32c_by_table

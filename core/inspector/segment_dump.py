@@ -30,7 +30,7 @@ from core.inspector.kafka_text import (
     timestamp_type,
 )
 from core.inspector.output import Buffer, write_all
-from core.inspector.segment_walk import Damage, SegmentWalk, first_offset, is_valid
+from core.log.segment_walk import Damage, SegmentWalk, first_offset, is_valid
 from core.inspector.value_format import ValueFormat, as_utf8, format_text
 from core.log.file_names import parse_offset_file_name
 from core.log.partition_reader import SegmentReader

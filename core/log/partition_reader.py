@@ -21,11 +21,11 @@ from typing import TypeVar
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem, access_error
-from core.index.offset_index import OffsetIndex, OffsetPosition
+from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex
 from core.index.transaction_index import AbortedTransaction, parse_transaction_index
 from core.log.aborted_filter import AbortedFilter
-from core.log.damage import DamagedRange, measure_gap
+from core.log.directory_lock import find_lock_holder
 from core.log.file_names import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
@@ -39,7 +39,12 @@ from core.log.file_names import (
     parse_offset_file_name,
 )
 from core.log.file_records import FileRecords
+from core.log.hole import Hole, HoleReason, TailKind
+from core.log.log_evidence import DirectoryEvidence
+from core.log.log_map import first_offset_of
 from core.log.producer_snapshot import parse_producer_snapshot
+from core.log.reading import LogReading
+from core.log.recovery_journal import read_lost_offsets
 from core.records.batches import Batch
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
@@ -94,7 +99,7 @@ class SegmentReader:
     def position_before(self, offset: int) -> int:
         """A position that starts a batch at or before the one that holds `offset`: from the index, if that is right."""
         entry = self._offset_index.lookup(offset)
-        if entry.position == 0:
+        if entry.position <= 0 or entry.offset < self.base_offset:
             return 0
         try:
             header = self.records.read_header(entry.position)
@@ -115,9 +120,9 @@ class SegmentReader:
                 return batch.position
         return self.records.size_bytes
 
-    def position_by_timestamp(self, timestamp: int) -> int:
-        """A position before which no record is as new as `timestamp`."""
-        return self.position_before(self._time_index.lookup(timestamp).offset)
+    def offset_by_timestamp(self, timestamp: int) -> int:
+        """An offset below which no record is as new as `timestamp`."""
+        return max(self._time_index.lookup(timestamp).offset, self.base_offset)
 
     @cached_property
     def max_timestamp(self) -> int:
@@ -135,33 +140,53 @@ class PartitionReader:
         self,
         directory: Path,
         *,
-        log_start_offset: int = 0,
+        evidence: DirectoryEvidence | None = None,
         find_high_watermark: Callable[[], int | None] = lambda: None,
         filesystem: FileSystem | None = None,
     ) -> None:
-        """AccessError where the folder can't be read. `find_high_watermark`, asked whenever the folder is looked at:
-        nothing at or above it is read; None is no limit.
+        """`evidence` is what the data directory says, which is read if it is not given. `find_high_watermark`, asked
+        whenever the folder is looked at: nothing at or above it is read; None is no limit. Raises AccessError if the
+        folder can't be read.
         """
         self.directory = directory
         self._filesystem = filesystem or FileSystem()
-        self._given_start = log_start_offset
+        self._root = directory.resolve().parent
+        self._evidence = evidence or DirectoryEvidence(self._root)
         self._find_high_watermark = find_high_watermark
         self.segments: list[SegmentReader] = []
-        self.torn: CorruptRecordError | None = None
-        """What follows the last whole batch, where that is not the end of the file."""
+        self._names: set[str] = set()
         self.end_offset = 0
+        """After the last record that may be read."""
         self.refresh()
 
     def refresh(self) -> None:
         """Looks again at what there is."""
         try:
             segments = self._open_segments()
+            evidence = self._evidence.of(self.directory)
         except OSError as error:
             raise access_error(error, error.filename or self.directory, "read") from error
         self.close()
         self.segments = segments
-        self.end_offset = self._find_end()
+        given_up = read_lost_offsets(self.directory)
+        self.reading = LogReading(segments, evidence, given_up, is_live=self._is_live)
+        self.start_offset = self.reading.start_offset
+        high_watermark = self._find_high_watermark()
+        end_offset = self.reading.end_offset
+        self.end_offset = end_offset if high_watermark is None else min(end_offset, high_watermark)
+        self.start_offset = min(self.start_offset, self.end_offset)
         self.__dict__.pop("last_stable_offset", None)
+
+    def _is_live(self) -> bool:
+        """Whether somebody writes to the log: the directory's lock is held, or there is more than at opening."""
+        if find_lock_holder(self._root) is not None:
+            return True
+        try:
+            return self._list().keys() != self._names or any(
+                one.path.stat().st_size != one.records.size_bytes for one in self.segments[-1:]
+            )
+        except OSError:
+            return True
 
     def _open_segments(self) -> list[SegmentReader]:
         """Once more where what was listed is not what was opened: retention takes segments from the front, and the
@@ -175,6 +200,7 @@ class PartitionReader:
                     segments.append(SegmentReader(path, offset, self._filesystem))
                     opened.callback(segments[-1].close)
                 if self._list() == names:
+                    self._names = set(names)
                     opened.pop_all()
                     return _without_replaced(segments)
 
@@ -182,25 +208,6 @@ class PartitionReader:
         """Names and inodes of the log files, and of those that the cleaner makes."""
         suffixes = LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX, LOG_SUFFIX + CLEANED_SUFFIX
         return {entry.name: entry.inode() for entry in os.scandir(self.directory) if entry.name.endswith(suffixes)}
-
-    @property
-    def start_offset(self) -> int:
-        first = self.segments[0].base_offset if self.segments else self._given_start
-        return min(max(self._given_start, first), self.end_offset)
-
-    def _find_end(self) -> int:
-        self.torn = None
-        if not self.segments:
-            return self._given_start
-        last = self.segments[-1]
-        end = last.base_offset
-        try:
-            for batch in last.records.iter_headers(last.position_before(last.base_offset + _UNLIMITED)):
-                end = batch.next_offset
-        except CorruptRecordError as error:
-            self.torn = error
-        high_watermark = self._find_high_watermark()
-        return end if high_watermark is None else min(end, high_watermark)
 
     # --- finding offsets
 
@@ -210,22 +217,45 @@ class PartitionReader:
             is_last = number == len(self.segments) - 1
             if not is_last and NO_TIMESTAMP < segment.max_timestamp < timestamp:
                 continue
-            for batch in self._headers(segment, segment.position_by_timestamp(timestamp)):
+            following = self._following_base(segment)
+            for batch in self._batches(max(segment.offset_by_timestamp(timestamp), self.start_offset)):
+                if following is not None and batch.last_offset >= following:
+                    break
                 if batch.max_timestamp < timestamp or batch.next_offset <= self.start_offset:
                     continue
-                for record in segment.records.read_batch(batch.position).records():
+                for record in self._whole(batch).records():
                     if record.offset >= self.end_offset:
                         return None
                     if record.timestamp >= timestamp and record.offset >= self.start_offset:
                         return record.offset
         return None
 
-    def _headers(self, segment: SegmentReader, position: int) -> Iterator[Batch]:
-        return segment.records.iter_headers(position, self.end_position(segment))
+    def _batches(self, start_offset: int) -> Iterator[Batch]:
+        """The log's batches from there on, of sound ones the headers only: `_whole` has the rest."""
+        next_offset = start_offset
+        first = max(bisect_right([one.base_offset for one in self.segments], start_offset) - 1, 0)
+        try:
+            for number in range(first, len(self.segments)):
+                segment, following = self.segments[number], self._following_base(self.segments[number])
+                position = segment.position_before(start_offset) if number == first else 0
+                for batch in segment.records.iter_headers(position):
+                    if batch.next_offset <= next_offset and batch.next_offset > start_offset:
+                        raise batch.corrupt("offsets do not rise")
+                    if following is not None and batch.next_offset > following:
+                        raise batch.corrupt("offsets are the next segment's")
+                    if batch.next_offset > start_offset:
+                        yield batch
+                        next_offset = batch.next_offset
+        except CorruptRecordError:
+            yield from (item for item in self.reading.items(next_offset) if not isinstance(item, Hole))
 
-    def end_position(self, segment: SegmentReader) -> int:
-        is_last = segment is self.segments[-1]
-        return self.torn.position if is_last and self.torn is not None else segment.records.size_bytes
+    def _whole(self, batch: Batch) -> Batch:
+        """A batch of which perhaps only the header was read."""
+        if len(batch.buffer) - batch.start >= batch.size_bytes:
+            return batch
+        offset = batch.last_offset
+        segment = self.segments[max(bisect_right([one.base_offset for one in self.segments], offset) - 1, 0)]
+        return segment.records.read_batch(batch.position)
 
     # --- reading
 
@@ -236,54 +266,55 @@ class PartitionReader:
         *,
         read_committed: bool = True,
         with_control: bool = False,
-        on_damage: Callable[[DamagedRange, CorruptRecordError], None] | None = None,
+        on_hole: Callable[[Hole], None] | None = None,
+        on_note: Callable[[str], None] | None = None,
     ) -> Iterator[Batch]:
         """Whole batches, checked, that hold offsets of [start_offset, end_offset): no control batches, if they are not
         asked for, and with `read_committed` none of aborted or open transactions.
 
-        CorruptRecordError at the first batch whose bytes are damaged; or `on_damage` is told, and what is sound behind
-        it comes next.
+        Raises CorruptRecordError where records are lost to damage; or calls `on_hole`, and what is sound after it comes
+        next. `on_note` is called with what a reader should know though nothing is wrong with the files.
         """
-        end_offset = min(end_offset, self.last_stable_offset if read_committed else self.end_offset)
-        first = bisect_right([s.base_offset for s in self.segments], start_offset) - 1
-        segments = self.segments[max(first, 0) :]
-        aborted = self.aborted_transactions(segments, start_offset) if read_committed else []
+        limit = self.last_stable_offset if read_committed else self.end_offset
+        wanted, end_offset = end_offset, min(end_offset, limit)
+        first = max(bisect_right([s.base_offset for s in self.segments], start_offset) - 1, 0)
+        aborted = self.aborted_transactions(self.segments[first:], start_offset) if read_committed else []
         hidden = AbortedFilter(aborted)
-        for segment in segments:
-            if segment.base_offset >= end_offset:
-                return
-            for batch in self._sound_batches(segment, start_offset, on_damage):
-                if batch.last_offset >= end_offset and batch.base_offset >= end_offset:
+        for item in self.reading.items(start_offset):
+            if isinstance(item, Hole):
+                if item.start >= end_offset:
                     return
-                if not hidden.hides(batch) or (with_control and batch.is_control):
-                    yield batch
-
-    def _sound_batches(
-        self,
-        segment: SegmentReader,
-        start_offset: int,
-        on_damage: Callable[[DamagedRange, CorruptRecordError], None] | None,
-    ) -> Iterator[Batch]:
-        """Of one segment, those that hold offsets from the start offset on."""
-        position, end_position = segment.position_before(start_offset), self.end_position(segment)
-        next_offset = max(start_offset, segment.base_offset)
-        while True:
-            try:
-                for batch in segment.records.iter_batches(position, end_position):
-                    if batch.last_offset >= start_offset:
-                        _ensure_valid(batch, segment.path)
-                        yield batch
-                        next_offset = batch.next_offset
-                    position = batch.position + batch.size_bytes
+                self._meet(item, on_hole, on_note)
+                continue
+            if item.last_offset >= end_offset and first_offset_of(item, end_offset) >= end_offset:
                 return
-            except CorruptRecordError as error:
-                if on_damage is None:
-                    raise
-                following = self._following_base(segment)
-                end = OffsetPosition(self.end_offset if following is None else following, end_position)
-                damage = measure_gap(segment.records, segment.base_offset, position, next_offset, end)
-                on_damage(damage, error)
-                position, next_offset = damage.end_position, damage.end_offset
+            if not hidden.hides(item) or (with_control and item.is_control):
+                yield item
+        if wanted >= self.reading.sound_end:
+            self._meet_tail(on_hole, on_note)
+
+    def _meet(self, hole: Hole, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None) -> None:
+        if hole.reason is HoleReason.COMPACTED:
+            return
+        if hole.reason in (HoleReason.UNKNOWN, HoleReason.TRUNCATED):
+            if on_note is not None:
+                on_note(f"{hole.offsets_text} are not in the log: {hole.evidence}")
+        elif on_hole is not None:
+            on_hole(hole)
+        else:
+            raise hole.error()
+
+    def _meet_tail(self, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None) -> None:
+        tail = self.reading.tail
+        if tail is None or self.reading.end_offset > self.reading.sound_end:
+            return
+        if tail.kind is TailKind.TORN:
+            if on_note is not None:
+                on_note(f"{tail}: what a crash left of a write; the next start of a broker cuts it off")
+        elif on_hole is not None:
+            on_hole(tail.as_hole(self.reading.end_offset))
+        else:
+            raise tail.as_hole(self.reading.end_offset).error()
 
     # --- transactions
 
@@ -291,19 +322,15 @@ class PartitionReader:
     def last_stable_offset(self) -> int:
         """Where the first open transaction begins; the end where none is open."""
         offset, ongoing = self._newest_snapshot()
-        for segment in self.segments:
-            following = self._following_base(segment)
-            if following is not None and following <= offset:
+        for batch in self._batches(offset):
+            if not isinstance(batch, RecordBatch) or not batch.is_transactional or not batch.has_producer_id:
                 continue
-            for batch in self._headers(segment, segment.position_of(offset)):
-                if not isinstance(batch, RecordBatch) or not batch.is_transactional or not batch.has_producer_id:
-                    continue
-                if batch.base_offset >= self.end_offset:
-                    break
-                if batch.is_control:
-                    ongoing.pop(batch.producer_id, None)
-                else:
-                    ongoing.setdefault(batch.producer_id, batch.base_offset)
+            if batch.base_offset >= self.end_offset:
+                break
+            if batch.is_control:
+                ongoing.pop(batch.producer_id, None)
+            else:
+                ongoing.setdefault(batch.producer_id, batch.base_offset)
         return min([*ongoing.values(), self.end_offset])
 
     def _following_base(self, segment: SegmentReader) -> int | None:
@@ -343,18 +370,17 @@ class PartitionReader:
         """The same from the log alone: every batch's header, from the beginning."""
         ongoing: dict[int, int] = {}
         found = []
-        for segment in self.segments:
-            for batch in self._headers(segment, 0):
-                if not isinstance(batch, RecordBatch) or not batch.is_transactional:
-                    continue
-                if not batch.is_control:
-                    ongoing.setdefault(batch.producer_id, batch.base_offset)
-                    continue
-                first = ongoing.pop(batch.producer_id, None)
-                marker = read_end_transaction_marker(segment.records.read_batch(batch.position).records()[0])
-                if first is None or marker is None or marker.is_commit or batch.last_offset < start_offset:
-                    continue
-                found.append(AbortedTransaction(batch.producer_id, first, batch.last_offset, -1))
+        for batch in self._batches(0):
+            if not isinstance(batch, RecordBatch) or not batch.is_transactional:
+                continue
+            if not batch.is_control:
+                ongoing.setdefault(batch.producer_id, batch.base_offset)
+                continue
+            first = ongoing.pop(batch.producer_id, None)
+            marker = read_end_transaction_marker(self._whole(batch).records()[0])
+            if first is None or marker is None or marker.is_commit or batch.last_offset < start_offset:
+                continue
+            found.append(AbortedTransaction(batch.producer_id, first, batch.last_offset, -1))
         return sorted(found, key=lambda entry: entry.first_offset)
 
     def close(self) -> None:
@@ -397,10 +423,3 @@ def _end_offset(segment: SegmentReader) -> int:
         for batch in segment.records.iter_headers(segment.position_before(segment.base_offset + _UNLIMITED)):
             end_offset = batch.next_offset
     return end_offset
-
-
-def _ensure_valid(batch: Batch, path: Path) -> None:
-    try:
-        batch.ensure_valid()
-    except CorruptRecordError as error:
-        raise error.in_file(path) from None

@@ -1,0 +1,134 @@
+"""Offsets that no batch of a log holds, and bytes that follow its last one: why, and what proves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from core.common.errors import CorruptRecordError
+from core.log.damage import Damage, DamageKind
+from core.log.log_evidence import LogEvidence
+
+
+class HoleReason(StrEnum):
+    """Why no batch holds some offsets."""
+
+    DAMAGED = "damaged"
+    MISSING = "missing"
+    TRUNCATED = "truncated"
+    COMPACTED = "compacted"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Offsets [start, end) that no batch of the log holds.
+
+    `position` and `end_position` are the bytes of the damage in the file `path`, or twice the place where the batches
+    should stand. `damage` is what is wrong there, if the reason is DAMAGED.
+    """
+
+    start: int
+    end: int
+    reason: HoleReason
+    evidence: str
+    path: Path
+    position: int
+    end_position: int
+    damage: Damage | None = None
+
+    @property
+    def records(self) -> int:
+        """How many records are lost: as many as the damaged batch's header says, or else one for each offset."""
+        damage = self.damage
+        is_named = damage is not None and (damage.offset, damage.end_offset) == (self.start, self.end)
+        return damage.records if damage is not None and is_named and damage.records else self.end - self.start
+
+    @property
+    def offsets_text(self) -> str:
+        return offsets_text(self.start, self.end)
+
+    def error(self) -> CorruptRecordError:
+        """What a reader is told that may not pass over it."""
+        offsets = f"{self.offsets_text}: " if self.end > self.start else ""
+        return CorruptRecordError(f"{offsets}{self.evidence}", position=self.position, path=str(self.path))
+
+
+class TailKind(StrEnum):
+    """What follows the last batch of a log in its last file."""
+
+    TORN = "torn"
+    """What a crash leaves: a batch that was being written, or zeros."""
+    WRONG = "wrong"
+    """Bytes that no crash explains, or any that follow the end of a log that was stopped cleanly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The bytes after a log's last batch."""
+
+    kind: TailKind
+    path: Path
+    damage: Damage
+
+    def __str__(self) -> str:
+        return f"{self.path} position {self.damage.position}: {self.damage.kind}: {self.damage.message}"
+
+    def as_hole(self, end_offset: int) -> Hole:
+        """The damage, without any offset that is known to be lost with it."""
+        damage = self.damage
+        why = f"{damage.kind}: {damage.message}"
+        return Hole(
+            end_offset, end_offset, HoleReason.DAMAGED, why, self.path, damage.position, damage.end_position, damage
+        )
+
+
+def explain_hole(
+    start: int,
+    end: int,
+    evidence: LogEvidence,
+    given_up: Iterable[tuple[int, int]],
+    path: Path,
+    position: int,
+    *,
+    compacted_below: int,
+    is_end: bool = False,
+) -> Hole:
+    """Why no batch holds offsets [start, end), where no damage stands: `given_up` are those of the recovery journal,
+    holes below `compacted_below` are the cleaner's. With `is_end` the log's last batch lies before them.
+    """
+
+    def hole(reason: HoleReason, why: str) -> Hole:
+        return Hole(start, end, reason, why, path, position, position)
+
+    if any(first <= start and end <= last for first, last in given_up):
+        return hole(HoleReason.TRUNCATED, "recovery-journal names them as given up")
+    missing = [base for base in evidence.lone_indexes if start <= base < end]
+    if missing:
+        return hole(HoleReason.MISSING, f"segment {missing[0]} is missing: an index of it is left, its log is not")
+    if is_end:
+        return hole(HoleReason.MISSING, f"the log ends at offset {start}, {evidence.source} knows of offset {end - 1}")
+    if end <= compacted_below:
+        return hole(HoleReason.COMPACTED, "the cleaner was at this log")
+    return hole(HoleReason.UNKNOWN, "no batch holds them, and nothing proves that the cleaner took them")
+
+
+def tail_kind(damage: Damage, evidence: LogEvidence, sound_end: int, last_base_offset: int) -> TailKind:
+    """Whether a crash alone explains the bytes after a log's last batch, which ends below `sound_end`; the last segment
+    begins at `last_base_offset`.
+    """
+    is_crash = damage.kind in (DamageKind.TORN_TAIL, DamageKind.ZEROED)
+    was_stopped = evidence.was_stopped_cleanly or evidence.newest_snapshot == sound_end > last_base_offset
+    return TailKind.TORN if is_crash and not was_stopped and evidence.known_end <= sound_end else TailKind.WRONG
+
+
+def claimed_end(damage: Iterable[Damage]) -> int:
+    """The end of the offsets that damaged batches held which lie whole in the file; 0 if there is none."""
+    return max((one.end_offset or 0 for one in damage if one.kind is not DamageKind.TORN_TAIL), default=0)
+
+
+def offsets_text(start: int, end: int) -> str:
+    """`offset 7`, or `offsets 7 to 9`."""
+    return f"offset {start}" if end == start + 1 else f"offsets {start} to {end - 1}"
