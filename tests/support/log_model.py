@@ -4,115 +4,71 @@ It is written from the rules of reading and from the byte formats alone, and sha
 judges: nothing of `core` is imported. It is slow and reads everything into memory; where two ways lead to an answer, it
 takes the one that is easier to check by eye.
 
-    sound frames of each file   by bytes alone                                    `_FileWalk`
+    sound frames of each file   by bytes alone                                    tests/support/log_frames.py
     placement                   which of them are the log's, and in which order   `_Placement`
     the records                 of the log's frames                               tests/support/record_decoder.py
     the end                     what other files prove                            `_proven_end`
-
-A frame is a record batch of magic 2, or a message of magic 0 or 1 (a plain one or a wrapper), as it stands in a file.
-
-    0   int64   base offset (magic 0 and 1: the offset, a wrapper's last)
-    8   int32   length of what follows
-    magic 2:                                    magic 0 and 1:
-    12  int32   leader epoch                    12  uint32  CRC-32 of the bytes from 16 on
-    16  int8    magic                           16  int8    magic
-    17  uint32  CRC-32C of the bytes from 21    17  int8    attributes
-    21  int16   attributes                      18  int64   timestamp (magic 1 only)
-    23  int32   last offset delta                   int32   key length, key, int32 value length, value
-    43  int64   producer id
-    51  int16   producer epoch
-    57  int32   record count
-    61  records
 """
 
 from __future__ import annotations
 
 import re
-import struct
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-import crcmod.predefined
-
-from tests.support.record_decoder import LEAST_LENGTH, Record, UndecodableError, decode
-
-_crc32c = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
-
-_MOST_BYTES = 100 * 1024 * 1024
-_HEADER_BYTES = 17
-"""Enough to see an offset, a length and a magic."""
-_MOST_RELATIVE_OFFSET = 2**31 - 1
-_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+from tests.support.log_frames import Damage, FileWalk, Frame
+from tests.support.record_decoder import Record, UndecodableError, decode
 
 
 @dataclass(frozen=True)
-class Frame:
-    """A sound one: bytes [position, end) of a file, offsets [base, end_offset)."""
+class Reading:
+    """Where the rules leave something open, or lose records that are sound by the letter, how the judge takes them."""
 
-    path: Path
-    file_base: int
-    position: int
-    end: int
-    base: int
-    end_offset: int
-    crc: int
-    magic: int
-    data: bytes = field(repr=False, compare=False)
+    resumes_at_file_base: bool = True
+    """After damage, a batch fits from the file's base offset on, not only from the end of the frame before: else one
+    stray batch hides everything of lower offsets after it (39 written over 6 in a log of 40: 7 to 38).
+    """
 
-    @property
-    def span(self) -> int:
-        return self.end_offset - self.base
+    moves_between_files: bool = True
+    """A frame below its file's base offset is never accepted, but may be placed in a hole: else of two segments whose
+    files were swapped one is lost.
+    """
 
-    @property
-    def attributes(self) -> int:
-        return int(struct.unpack_from(">h", self.data, 21)[0]) if self.magic == 2 else self.data[17]
+    flips_at_the_end: bool = True
+    """What follows the last frame of the last file is the proven end: else a flipped bit in the last batch's base
+    offset moves its records, and the log's end, by up to two milliards of offsets.
+    """
 
-    @property
-    def is_control(self) -> bool:
-        return self.magic == 2 and bool(self.attributes & _CONTROL)
+    doubts_flips: bool = True
+    """A frame is no flip if another states the very offset that is due in its place: batches 1 and 3, swapped, look
+    like two flips, and are lost; with the bit mended they would have each other's offsets.
+    """
 
-    @property
-    def is_transactional(self) -> bool:
-        return self.magic == 2 and bool(self.attributes & _TRANSACTIONAL)
+    places_again: bool = True
+    """The displaced are gone through until none finds a place: the first may fit only beside a later one."""
 
-    @property
-    def producer_id(self) -> int:
-        return int(struct.unpack_from(">q", self.data, 43)[0]) if self.magic == 2 else -1
-
-    @property
-    def may_be_the_logs(self) -> bool:
-        return 0 <= self.file_base <= self.base and self.end_offset - 1 - self.file_base <= _MOST_RELATIVE_OFFSET
-
-    def __str__(self) -> str:
-        return f"{self.path.name}@{self.position} offsets {self.base}-{self.end_offset - 1}"
-
-
-@dataclass(frozen=True)
-class Damage:
-    """Bytes [position, end) of a file that are no sound frame."""
-
-    path: Path
-    position: int
-    end: int
+    places_at_the_ends: bool = True
+    """What lies before the first accepted frame, and after the last but below the proven end, is a hole as well: old
+    wrappers, whose first offsets the rules don't look at, fill no hole exactly.
+    """
 
 
 class LogModel:
     """`records` is S: the data records that a read_uncommitted reader has to get, by offset."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, reading: Reading = Reading()) -> None:
         self.directory = directory
         self.files = _offset_files(directory, ".log")
         self.frames_by_file: dict[Path, list[Frame]] = {}
         self.damage: list[Damage] = []
         for number, (base, path) in enumerate(self.files):
             next_base = self.files[number + 1][0] if number + 1 < len(self.files) else None
-            walk = _FileWalk(path, base, next_base)
+            walk = FileWalk(path, base, next_base, resumes_at_base=reading.resumes_at_file_base)
             self.frames_by_file[path] = walk.frames
             self.damage += walk.damage
 
-        placement = _Placement(self.files, self.frames_by_file, _proven_end(directory))
+        placement = _Placement(self.files, self.frames_by_file, _proven_end(directory), reading)
         self.accepted = placement.accepted
         self.placed = placement.placed
         self.repeated = placement.repeated
@@ -178,130 +134,37 @@ def ranges_without(whole: range, holes: Iterable[range]) -> list[range]:
     return left
 
 
-# --- the frames of a file
-
-
-class _FileWalk:
-    """One file from its first byte to its last."""
-
-    def __init__(self, path: Path, base: int, next_base: int | None) -> None:
-        self.frames: list[Frame] = []
-        self.damage: list[Damage] = []
-        self._path = path
-        self._base = base
-        self._high = base + 2**31 if next_base is None else next_base
-        self._data = path.read_bytes()
-        position = 0
-        while position < len(self._data):
-            frame = self._sound(position)
-            if frame is not None:
-                self.frames.append(frame)
-                position = frame.end
-                continue
-            end = self._end_of_damage(position)
-            self.damage.append(Damage(path, position, end))
-            position = end
-
-    def _header(self, position: int) -> tuple[int, int, int] | None:
-        """(offset, size, magic) as they stand there; None where the file is too short for them."""
-        if position + _HEADER_BYTES > len(self._data):
-            return None
-        offset, length = struct.unpack_from(">qi", self._data, position)
-        return offset, 12 + length, self._data[position + 16]
-
-    def _sound(self, position: int, size: int | None = None) -> Frame | None:
-        """The sound frame that begins there; with `size`, the one that would if its length field said so."""
-        header = self._header(position)
-        if header is None:
-            return None
-        offset, stated, magic = header
-        size = stated if size is None else size
-        if magic not in LEAST_LENGTH or size - 12 < LEAST_LENGTH[magic] or position + size > len(self._data):
-            return None
-        data = self._data[position : position + size]
-        if magic == 2:
-            (crc,) = struct.unpack_from(">I", data, 17)
-            (last_delta,) = struct.unpack_from(">i", data, 23)
-            if _crc32c(data[21:]) != crc or last_delta < 0:
-                return None
-            end_offset = offset + last_delta + 1
-        else:
-            (crc,) = struct.unpack_from(">I", data, 12)
-            if zlib.crc32(data[16:]) != crc:
-                return None
-            end_offset = offset + 1
-        return Frame(self._path, self._base, position, position + size, offset, end_offset, crc, magic, data)
-
-    def _end_of_damage(self, position: int) -> int:
-        for find in (self._end_by_header, self._end_by_flipped_length, self._next_fitting):
-            end = find(position)
-            if end is not None:
-                return end
-        return len(self._data)
-
-    def _end_by_header(self, position: int) -> int | None:
-        """Rule a. Of an unknown magic, the least length is that of magic 0."""
-        header = self._header(position)
-        if header is None:
-            return None
-        _, size, magic = header
-        end = position + size
-        if not 12 + LEAST_LENGTH.get(magic, 14) <= size <= _MOST_BYTES or end > len(self._data):
-            return None
-        return end if end == len(self._data) or self._sound(end) is not None else None
-
-    def _end_by_flipped_length(self, position: int) -> int | None:
-        """Rule b."""
-        header = self._header(position)
-        if header is None or header[2] != 2:
-            return None
-        length = int.from_bytes(self._data[position + 8 : position + 12], "big")
-        for bit in range(32):
-            size = 12 + (length ^ 1 << bit)
-            if size <= _MOST_BYTES and self._sound(position, size) is not None:
-                return position + size
-        return None
-
-    def _next_fitting(self, position: int) -> int | None:
-        """Rule c. Where a file has no sound frame before the damage, old messages are not looked for in it."""
-        last = self.frames[-1] if self.frames else None
-        low = last.end_offset if last is not None and self._base <= last.end_offset <= self._high else self._base
-        magics = (0, 1, 2) if last is not None and last.magic < 2 else (2,)
-        for start in range(position + 1, len(self._data) - _HEADER_BYTES + 1):
-            if self._data[start + 16] in magics:
-                frame = self._sound(start)
-                if frame is not None and low <= frame.base and frame.end_offset <= self._high and _counts_fit(frame):
-                    return start
-        return None
-
-
-def _counts_fit(frame: Frame) -> bool:
-    if frame.magic < 2:
-        return True
-    return 0 <= int.from_bytes(frame.data[57:61], "big", signed=True) <= frame.span
-
-
 # --- which frames are the log's
 
 
 class _Placement:
-    def __init__(self, files: list[tuple[int, Path]], frames_by_file: dict[Path, list[Frame]], proven_end: int) -> None:
+    def __init__(
+        self,
+        files: list[tuple[int, Path]],
+        frames_by_file: dict[Path, list[Frame]],
+        proven_end: int,
+        reading: Reading,
+    ) -> None:
         self.accepted: list[Frame] = []
         self.placed: list[Frame] = []
         self.repeated: list[Frame] = []
         self.flipped: list[Frame] = []
         self.stray: list[Frame] = []
+        self._reading = reading
         self._by_file = frames_by_file
-        self._proven_end = proven_end
+        self._first_base = files[0][0] if files else 0
+        self._proven_end = max(proven_end, files[-1][0] if files else 0)
         self._next_bases = {
             path: files[number + 1][0] if number + 1 < len(files) else None for number, (_, path) in enumerate(files)
         }
         self._order = [frame for _, path in files for frame in frames_by_file[path]]
         self._weights: dict[int, int] | None = None
         self._displaced: list[Frame] = []
-        self._accept(files[0][0] if files else 0)
-        for run in _runs(self._displaced, self._by_file):
-            self._place(run)
+        self._flips: list[tuple[Frame, int]] = []
+        """With the offset that is due in the frame's place."""
+        self._accept(self._first_base)
+        self._doubt_flips()
+        self._place_all()
 
     # accepted where they stand
 
@@ -309,11 +172,11 @@ class _Placement:
         for number, frame in enumerate(self._order):
             next_base = self._next_bases[frame.path]
             is_in_turn = frame.base == next_offset and (next_base is None or frame.end_offset <= next_base)
-            if is_in_turn and frame.may_be_the_logs:
+            if is_in_turn and frame.may_be_accepted:
                 self.accepted.append(frame)
                 next_offset = frame.end_offset
             elif self._is_flip(frame, next_offset):
-                self.flipped.append(frame)
+                self._flips.append((frame, next_offset))
                 next_offset += frame.span
             elif self._begins_heaviest_chain(number, next_offset):
                 self.accepted.append(frame)
@@ -324,18 +187,15 @@ class _Placement:
     def _is_flip(self, frame: Frame, next_offset: int) -> bool:
         """Whether one bit of its base offset stands between the frame and the place where offset `next_offset` is due,
         and what follows bears that out.
-
-        At the end of the last file the proven end follows. (The rules name the next file's base offset and leave this
-        open: without it, a flipped bit in the log's last batch would move its records, and the log's end, up to two
-        milliards of offsets away.)
         """
         of_file = self._by_file[frame.path]
         number = of_file.index(frame)
         if number + 1 < len(of_file):
-            following = of_file[number + 1].base
+            following: int | None = of_file[number + 1].base
         else:
+            at_the_end = self._proven_end if self._reading.flips_at_the_end else None
             next_base = self._next_bases[frame.path]
-            following = self._proven_end if next_base is None else next_base
+            following = at_the_end if next_base is None else next_base
         return _is_one_bit(frame.base, next_offset) and following == next_offset + frame.span
 
     def _is_flip_alone(self, frame: Frame) -> bool:
@@ -359,12 +219,29 @@ class _Placement:
         weights: dict[int, int] = {}
         for number in reversed(range(len(self._order))):
             frame = self._order[number]
-            if frame.may_be_the_logs and not self._is_flip_alone(frame):
+            if frame.may_be_accepted and not self._is_flip_alone(frame):
                 after = [weight for i, weight in weights.items() if self._order[i].base >= frame.end_offset]
                 weights[number] = frame.span + max(after, default=0)
         return weights
 
     # the others
+
+    def _doubt_flips(self) -> None:
+        claimed = {frame.base for frame in self._displaced} | {frame.base for frame, _ in self._flips}
+        for frame, due in self._flips:
+            is_doubted = due in claimed and self._reading.doubts_flips
+            (self._displaced if is_doubted else self.flipped).append(frame)
+        self._displaced.sort(key=self._order.index)
+
+    def _place_all(self) -> None:
+        left = self._displaced
+        while True:
+            self.stray = []
+            for run in _runs(left, self._by_file):
+                self._place(run)
+            if len(self.stray) == len(left) or not self._reading.places_again:
+                break
+            left = self.stray
 
     def _place(self, run: list[Frame]) -> None:
         """A run that does not find a place as a whole is tried frame by frame. A single frame's flipped bit comes
@@ -391,7 +268,9 @@ class _Placement:
         )
 
     def _fits(self, run: list[Frame]) -> bool:
-        return all(frame.may_be_the_logs for frame in run) and self._is_free(run[0].base, run[-1].end_offset)
+        moves = self._reading.moves_between_files
+        may_be = all(frame.may_be_moved if moves else frame.may_be_accepted for frame in run)
+        return may_be and self._is_free(run[0].base, run[-1].end_offset)
 
     def _is_free(self, start: int, end: int) -> bool:
         return all(end <= frame.base or frame.end_offset <= start for frame in self.accepted + self.placed)
@@ -408,9 +287,11 @@ class _Placement:
         return (touches_before and touches_after) or is_last or is_first
 
     def _is_in_hole(self, run: list[Frame]) -> bool:
-        """Between two frames of the log; what the run overlaps was looked at already."""
+        """Between two frames of the log; whether it overlaps one was looked at already."""
         log = self.accepted + self.placed
         start, end = run[0].base, run[-1].end_offset
+        if self._reading.places_at_the_ends:
+            return self._first_base <= start and end <= max([self._proven_end, *(frame.end_offset for frame in log)])
         return any(frame.end_offset <= start for frame in log) and any(end <= frame.base for frame in log)
 
     def _would_fit_with_one_bit(self, frame: Frame) -> bool:
