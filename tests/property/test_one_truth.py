@@ -9,34 +9,57 @@ folder, by way of tests/support/doors.py: consume, a broker that only reads, dum
     the ranges of verify's findings that lose records = those of gaps that are losses
     at read_committed: S without what gaps calls aborted or open
 
-`scripts/torture --one-truth 5000` tries more cases. The seed of one that failed and taught something is kept in KEPT.
+`scripts/torture --one-truth 5000` tries more cases. What a failure taught is kept in KEPT.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from core.inspector.recovery_plan import Action
 from core.log.file_names import OFFSET_CHECKPOINTS
+from core.log.gap_ledger import LOSSES, GapReason
 from tests.support import doors
 from tests.support.damage import write_log
 from tests.support.golden import GOLDEN, GoldenCase, directories, golden_cases
 from tests.support.log_model import LogModel, ranges_without
+from tests.support.server import Server, call_plog
+from tests.support.wreck import apply as wreck_by
 from tests.support.wreck import wreck
 
 COUNT = int(os.environ.get("PLOG_ONE_TRUTH_CASES", "300"))
 FIRST = int(os.environ.get("PLOG_ONE_TRUTH_FIRST", "0"))
 
-KEPT: list[int] = []
-"""Seeds."""
+KEPT = [
+    ("multisegment", "swap_logs", 1),
+    ("multisegment", "delete_log", 0),
+    ("v1_none_java", "flip_bit_of_header", 13),
+    ("txn_interleaved", "take_out", 4),
+    ("compacted_txn", "copy_segment", 5),
+    ("__transaction_state-0", "swap_distant", 176),
+    ("big_value_lz4", "swap_distant", 162),
+    ("c_torn_tail", "stray_write", 311),
+    ("idempotent", "stray_write", 12),
+    ("v0_lz4_java", "swap_neighbours", 3),
+    ("mixed_v0_v1_v2", "zero_bytes", 7),
+    ("deleterecords", "cut_file", 2),
+    ("live_unclean", "append_bytes", 3),
+]
+"""(folder, kind of damage, seed): one of each kind, and what a failure taught."""
+
+COMMANDS = range(10)
+"""Seeds that are asked of the commands and of a server too."""
 
 FOLDERS = [path for path in directories() if not path.name.startswith("_root") and path.name != "__cluster_metadata-0"]
 """All partitions' folders; of the metadata log there is no consumer."""
@@ -129,21 +152,30 @@ class _Verdict:
 
     def __init__(self, wrecked: Wrecked) -> None:
         self._wrecked = wrecked
-        self._wrong: list[str] = []
+        self._said: list[str] = []
 
     def ask(self, door: str, question: Callable[[], None]) -> None:
         """An AssertionError is the door's answer; anything else that is raised, its failure."""
         try:
             question()
         except AssertionError as error:
-            self._wrong.append(f"{door}: {str(error).splitlines()[0] if str(error) else 'asserts'}")
+            self._said.append(f"{door}: {str(error).splitlines()[0] if str(error) else 'asserts'}")
         except Exception as error:  # noqa: BLE001 - whatever a door raises is what it says
-            self._wrong.append(f"{door} raises {type(error).__name__}: {error}")
+            self._said.append(f"{door} raises {type(error).__name__}: {error}")
+
+    def ask_of(self, door: str, offsets: list[int]) -> None:
+        self.ask(door, lambda: same_offsets(offsets, self._wrecked.model.records))
+
+    @property
+    def wrong(self) -> list[str]:
+        """The case, what each door said, and the judge; nothing where all agree."""
+        if not self._said:
+            return []
+        return ["\n  ".join([self._wrecked.what, *self._said, f"the judge: {_summary(self._wrecked.model)}"])]
 
     def give(self) -> None:
-        if self._wrong:
-            log = "\n  ".join(self._wrong)
-            pytest.fail(f"{self._wrecked.what}\n  {log}\n  the judge: {_summary(self._wrecked.model)}", pytrace=False)
+        if self._said:
+            pytest.fail(self.wrong[0], pytrace=False)
 
 
 def _summary(model: LogModel) -> str:
@@ -257,6 +289,71 @@ def test_all_doors_say_the_same_of_a_damaged_log(memory: Path, seed: int) -> Non
     judge(make(memory, seed), with_broker=seed % 5 == 0)  # not all of them are in a data directory
 
 
-@pytest.mark.parametrize("seed", KEPT)
-def test_a_kept_example(memory: Path, seed: int) -> None:
-    judge(make(memory, seed), with_broker=True)
+@pytest.mark.parametrize(("name", "kind", "seed"), KEPT)
+@pytest.mark.parametrize("is_in_data_directory", [True, False], ids=["in a data directory", "alone"])
+def test_a_kept_example(memory: Path, name: str, kind: str, seed: int, *, is_in_data_directory: bool) -> None:
+    sound = copy(memory, GOLDEN / name, is_in_data_directory=is_in_data_directory)
+    what = wreck_by(sound.directory, kind, seed, LOGS)
+    assert what, "the seed damages something"
+    judge(Wrecked(sound.directory, f"{name}: {what}", LogModel(sound.directory)), with_broker=True)
+
+
+# --- the commands, and a server
+
+
+CONSUME = ["--isolation", "read_uncommitted", "--no-exit-on-error", "--format", "%o\\n"]
+
+
+@pytest.mark.parametrize("seed", COMMANDS)
+def test_the_commands_say_the_same_and_never_in_silence(memory: Path, seed: int) -> None:
+    """consume and gaps end with 1, and say why, where an offset is lost; gaps and verify name the same offsets."""
+    wrecked = make(memory, seed)
+    directory, model = wrecked.directory, wrecked.model
+    topic = directory.name.rpartition("-")[0]
+    data_dir = directory.parent if doors.is_in_data_directory(directory) else directory
+    verdict = _Verdict(wrecked)
+    consumed = call_plog("consume", topic, "--data-dir", str(data_dir), *CONSUME)
+    account = gaps_command(directory)
+    lost = doors.merged(range(g["start_offset"], g["end_offset"]) for g in account if GapReason(g["reason"]) in LOSSES)
+    verdict.ask_of("plog consume", [int(line) for line in consumed.stdout.split()])
+    verdict.ask("plog consume", lambda: tells(consumed, is_lossy=bool(lost)))
+    unread = [range(g["start_offset"], g["end_offset"]) for g in account]
+    verdict.ask("plog gaps", lambda: same_ranges([r for r in unread if r.start >= model.log_start], model.unread))
+    verdict.ask("plog gaps", lambda: same_ranges(lost, _losses(directory)))
+    verdict.give()
+
+
+def gaps_command(directory: Path) -> list[dict[str, Any]]:
+    done = call_plog("gaps", str(directory), "--isolation", "read_uncommitted", "--output", "ndjson")
+    assert done.returncode in (0, 1), done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def tells(done: subprocess.CompletedProcess[bytes], *, is_lossy: bool) -> None:
+    assert done.returncode in (0, 1), f"exit {done.returncode}: {done.stderr.decode()[:300]}"
+    assert not is_lossy or done.returncode == 1, "exit 0 though offsets are lost"
+    assert not is_lossy or done.stderr, "nothing is said of what is lost"
+
+
+def test_a_server_that_only_reads_gives_the_same(memory: Path, tmp_path: Path) -> None:
+    """Several damaged partitions of one data directory, over the network."""
+    root = tmp_path / "data"
+    root.mkdir()
+    (root / "meta.properties").write_bytes((GOLDEN / "_root" / "meta.properties").read_bytes())
+    wrecked: dict[str, Wrecked] = {}
+    for seed in range(40):
+        case = make(memory, seed)
+        topic = f"t{seed}"
+        if not doors.is_in_data_directory(case.directory) and case.model.damage:
+            directory = shutil.copytree(case.directory, root / f"{topic}-0")
+            (directory / "partition.metadata").unlink(missing_ok=True)  # of topics that no metadata log knows
+            wrecked[topic] = Wrecked(directory, case.what, LogModel(directory))
+    assert len(wrecked) >= 4
+    wrong = []
+    with Server(root, "--read-only") as server:
+        for topic, case in wrecked.items():
+            done = call_plog("consume", topic, "--bootstrap-server", server.address, *CONSUME)
+            verdict = _Verdict(case)
+            verdict.ask_of("plog consume from a server", [int(line) for line in done.stdout.split()])
+            wrong += verdict.wrong
+    assert not wrong, "\n".join(wrong)
