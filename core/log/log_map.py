@@ -78,7 +78,8 @@ class LogMap:
         for number in range(len(files)):
             self._walk_file(number, builder)
             builder.end_piece()
-        placement = place(builder.pieces, [file.base_offset for file in files], self._batches_of)
+        bases = [file.base_offset for file in files]
+        placement = place(builder.pieces, bases, evidence.known_end, self._batches_of)
         self.log = placement.log
         """The batches of the log, in order of offsets."""
         self.displaced = placement.displaced
@@ -167,8 +168,14 @@ class LogMap:
     def end_offset(self) -> int:
         """After the last batch of the log, or further, if there is proof that more was there."""
         after = [one.damage for one in self._damage_after(len(self.log) - 1)]
-        last_base_offset = self.files[-1].base_offset if self.files else 0
-        return max(self.sound_end, last_base_offset, self.evidence.known_end, claimed_end(after))
+        return max(self.sound_end, self._last_base_offset, self.evidence.known_end, claimed_end(after))
+
+    @cached_property
+    def _last_base_offset(self) -> int:
+        """Of the last file that is not just a copy of others: the log reached to it."""
+        copies = {one.piece.file for one in self.displaced if one.fate in (Fate.REPEATED, Fate.STRAY)}
+        copies -= {piece.file for piece in self.log}
+        return max((file.base_offset for n, file in enumerate(self.files) if n not in copies), default=0)
 
     @cached_property
     def tail(self) -> Tail | None:
@@ -286,10 +293,9 @@ class LogMap:
 
     def _explain_undamaged(self, start: int, end: int, file: int, position: int, *, is_end: bool = False) -> Hole:
         path = self.files[file].path if self.files else Path()
-        last_base_offset = self.files[-1].base_offset if self.files else 0
         return explain_hole(
             start, end, self.evidence, self._given_up, path, position, compacted_below=self.compacted_below,
-            is_end=is_end and end > last_base_offset,
+            is_end=is_end and end > self._last_base_offset,
         )  # fmt: skip
 
     def _damaged(self, loss: _Loss) -> Hole:

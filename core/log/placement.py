@@ -17,7 +17,7 @@ that a sound segment is one piece; they are taken apart only where they contradi
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 from itertools import pairwise
@@ -132,12 +132,14 @@ class PieceBuilder:
         self._is_after_contradiction = True
 
 
-def place(pieces: Sequence[Piece], base_offsets: Sequence[int], find_batches: FindBatches) -> Placement:
-    """Decides over all pieces of a partition; `base_offsets` are those of its files, by their names."""
+def place(pieces: Sequence[Piece], base_offsets: Sequence[int], known_end: int, find_batches: FindBatches) -> Placement:
+    """Decides over all pieces of a partition. `base_offsets` are those of its files, by their names; the log is known
+    to have reached to `known_end`.
+    """
     if _is_in_order(pieces, base_offsets):
         return Placement(list(pieces), [])
     apart = _take_apart(pieces, base_offsets, find_batches)
-    return _Placer(apart, base_offsets, find_batches).place()
+    return _Placer(apart, base_offsets, known_end, find_batches).place()
 
 
 def one_bit_apart(a: int, b: int) -> bool:
@@ -188,32 +190,89 @@ def _cut(batches: Iterable[Piece], edges: Sequence[int]) -> list[Piece]:
 
 
 class _Placer:
-    def __init__(self, pieces: Sequence[Piece], base_offsets: Sequence[int], find_batches: FindBatches) -> None:
+    """Says which pieces are accepted where they stand."""
+
+    def __init__(
+        self, pieces: Sequence[Piece], base_offsets: Sequence[int], known_end: int, find_batches: FindBatches
+    ) -> None:
         self._pieces = pieces
         self._base_offsets = base_offsets
+        self._known_end = known_end
         self._find_batches = find_batches
-        self._right_bases = [self._find_right_base(number) for number in range(len(pieces))]
-        self._is_usable = [
-            right is None and _may_stand(piece, base_offsets)
-            for piece, right in zip(pieces, self._right_bases, strict=True)
+        self._may_be_accepted = [
+            _may_stand(piece, base_offsets) and not self._is_flipped(number, self._end_before(number))
+            for number, piece in enumerate(pieces)
         ]
         self._weights, self._successors = self._weigh()
 
-    def _find_right_base(self, number: int) -> int | None:
-        """The base offset that a batch had before a flipped bit took it out of a log without holes; None of others."""
-        piece = self._pieces[number]
-        if piece.batches > 1:
-            return None
+    def place(self) -> Placement:
+        next_offset = self._base_offsets[0]
+        heaviest = self._heaviest(0, next_offset)
+        accepted: list[int] = []
+        displaced: list[int] = []
+        flips: dict[int, int] = {}
+        for number, piece in enumerate(self._pieces):
+            is_in_turn = piece.base_offset == next_offset and piece.end_offset <= self._limit(piece)
+            if is_in_turn and _may_stand(piece, self._base_offsets):
+                accepted.append(number)
+                next_offset, heaviest = piece.end_offset, self._successors[number]
+            elif self._is_flipped(number, next_offset):
+                flips[number] = next_offset
+                next_offset += piece.span
+                if heaviest is not None and self._pieces[heaviest].base_offset < next_offset:
+                    heaviest = self._heaviest(number + 1, next_offset)
+            elif number == heaviest:
+                accepted.append(number)
+                next_offset, heaviest = piece.end_offset, self._successors[number]
+            else:
+                displaced.append(number)
+        # Two batches that changed places may look like two flips: a flip is none if another batch has its offset.
+        claimed = {self._pieces[number].base_offset for number in (*displaced, *flips)}
+        doubted = [number for number, due in flips.items() if due in claimed]
+        flips = {number: due for number, due in flips.items() if due not in claimed}
+        return _Fitting(self, accepted, sorted([*displaced, *doubted]), flips).fit()
+
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        return self._pieces
+
+    @property
+    def base_offsets(self) -> Sequence[int]:
+        return self._base_offsets
+
+    @property
+    def known_end(self) -> int:
+        return max(self._known_end, self._base_offsets[-1])
+
+    @property
+    def find_batches(self) -> FindBatches:
+        return self._find_batches
+
+    def _limit(self, piece: Piece) -> int:
+        return self._base_offsets[piece.file + 1] if piece.file + 1 < len(self._base_offsets) else 1 << 63
+
+    # --- flipped bits
+
+    def _end_before(self, number: int) -> int:
+        """Where the batch before it in the file ends; the file's base offset if there is none."""
+        file = self._pieces[number].file
         before = self._pieces[number - 1] if number else None
-        is_first = before is None or before.file != piece.file
-        expected = self._base_offsets[piece.file] if is_first else self._pieces[number - 1].end_offset
+        return self._base_offsets[file] if before is None or before.file != file else before.end_offset
+
+    def _is_flipped(self, number: int, due: int) -> bool:
+        """Whether one bit of its base offset stands between a batch and offset `due`, and the log goes on as if the bit
+        were right.
+        """
+        piece = self._pieces[number]
+        if piece.batches > 1 or not one_bit_apart(piece.base_offset, due):
+            return False
         after = self._pieces[number + 1] if number + 1 < len(self._pieces) else None
         if after is not None and after.file == piece.file:
-            following: int | None = after.base_offset
+            following = after.base_offset
         else:
-            following = self._base_offsets[piece.file + 1] if piece.file + 1 < len(self._base_offsets) else None
-        is_flipped = one_bit_apart(piece.base_offset, expected) and following == expected + piece.span
-        return expected if is_flipped else None
+            is_last = piece.file + 1 == len(self._base_offsets)
+            following = self.known_end if is_last else self._base_offsets[piece.file + 1]
+        return following == due + piece.span
 
     # --- the heaviest chain
 
@@ -221,11 +280,11 @@ class _Placer:
         """Of each piece, the weight of the heaviest chain that begins with it, and the next piece of that chain."""
         count = len(self._pieces)
         weights = [0] * count
+        successors: list[int | None] = [None] * count
         bases = sorted({piece.base_offset for piece in self._pieces})
         best: list[int | None] = [None] * (len(bases) + 1)  # a Fenwick tree over the bases from the largest down
-        found: list[int | None] = [None] * count
         for number in reversed(range(count)):
-            if not self._is_usable[number]:
+            if not self._may_be_accepted[number]:
                 continue
             piece = self._pieces[number]
             at = len(bases) - bisect_left(bases, piece.end_offset)
@@ -233,13 +292,13 @@ class _Placer:
             while at > 0:
                 successor = self._better(weights, successor, best[at])
                 at -= at & -at
-            found[number] = successor
+            successors[number] = successor
             weights[number] = piece.span + (0 if successor is None else weights[successor])
             at = len(bases) - bisect_left(bases, piece.base_offset)
             while at <= len(bases):
                 best[at] = self._better(weights, best[at], number)
                 at += at & -at
-        return weights, found
+        return weights, successors
 
     def _better(self, weights: Sequence[int], one: int | None, other: int | None) -> int | None:
         """The heavier; of equals the one that ends first, then the one that stands first."""
@@ -250,31 +309,9 @@ class _Placer:
     def _heaviest(self, start: int, next_offset: int) -> int | None:
         found: int | None = None
         for number in range(start, len(self._pieces)):
-            if self._is_usable[number] and self._pieces[number].base_offset >= next_offset:
+            if self._may_be_accepted[number] and self._pieces[number].base_offset >= next_offset:
                 found = self._better(self._weights, found, number)
         return found
-
-    def place(self) -> Placement:
-        next_offset = self._base_offsets[0]
-        heaviest = self._heaviest(0, next_offset)
-        accepted: list[int] = []
-        displaced: list[int] = []
-        for number, piece in enumerate(self._pieces):
-            right = self._right_bases[number]
-            limit = self._base_offsets[piece.file + 1] if piece.file + 1 < len(self._base_offsets) else 1 << 63
-            goes_on = piece.base_offset == next_offset and piece.end_offset <= limit
-            if self._is_usable[number] and (goes_on or number == heaviest):
-                accepted.append(number)
-                next_offset, heaviest = piece.end_offset, self._successors[number]
-                continue
-            displaced.append(number)
-            if right == next_offset:
-                next_offset += piece.span
-                if heaviest is not None and self._pieces[heaviest].base_offset < next_offset:
-                    heaviest = self._heaviest(number + 1, next_offset)
-        return _Fitting(
-            self._pieces, accepted, displaced, self._right_bases, self._base_offsets, self._find_batches
-        ).fit()
 
 
 class _Room(Enum):
@@ -285,72 +322,49 @@ class _Room(Enum):
 
 
 class _Fitting:
-    """What becomes of the displaced pieces."""
+    """Says what becomes of the displaced pieces."""
 
     def __init__(
-        self,
-        pieces: Sequence[Piece],
-        accepted: Sequence[int],
-        displaced: Sequence[int],
-        right_bases: Sequence[int | None],
-        base_offsets: Sequence[int],
-        find_batches: FindBatches,
+        self, placer: _Placer, accepted: Sequence[int], displaced: Sequence[int], flips: Mapping[int, int]
     ) -> None:
-        self._pieces = pieces
-        self._find_batches = find_batches
+        self._pieces = placer.pieces
+        self._base_offsets = placer.base_offsets
+        self._known_end = placer.known_end
+        self._find_batches = placer.find_batches
         self._opened: tuple[Piece, dict[int, Piece]] | None = None
         self._accepted = accepted
-        self._displaced = displaced
-        self._right_bases = right_bases
-        self._base_offsets = base_offsets
-        self._log = sorted((pieces[n] for n in accepted), key=_base_offset)
-        self._result: list[Displaced] = []
+        self._left: list[tuple[int, Piece]] = [(number, self._pieces[number]) for number in displaced]
+        self._log = sorted((self._pieces[n] for n in accepted), key=_base_offset)
+        self._result = [Displaced(self._pieces[number], Fate.FLIPPED, due) for number, due in flips.items()]
 
     def fit(self) -> Placement:
-        for run in self._runs():
-            first = self._pieces[run[0]]
-            right = self._right_bases[run[0]]
-            if right is not None:
-                self._result.append(Displaced(first, Fate.FLIPPED, right))
-                continue
-            whole = first
-            for number in run[1:]:
-                whole = whole.then(self._pieces[number])
-            if whole.batches > 1 and self._find_room(whole) is not _Room.NONE:
-                self._put(whole)
-                continue
-            for number in run:
-                piece = self._pieces[number]
-                for batch in self._find_batches(piece) if piece.batches > 1 else [piece]:
-                    self._fit_batch(number, batch)
-        return Placement(self._log, self._result)
+        """Goes through them until none finds a place: the first may fit only beside a later one."""
+        while True:
+            before = len(self._left)
+            left, self._left = self._left, []
+            for run in _runs(left):
+                self._fit_run(run)
+            if len(self._left) == before:
+                break
+        strays = [Displaced(piece, Fate.STRAY, piece.base_offset) for _, piece in self._left]
+        found = sorted([*self._result, *strays], key=lambda one: (one.piece.file, one.piece.position))
+        return Placement(self._log, _joined(found))
 
-    def _runs(self) -> Iterable[list[int]]:
-        """Displaced pieces that stand one after the other, and whose offsets follow one another."""
-        run: list[int] = []
-        for number in self._displaced:
-            piece = self._pieces[number]
-            before = self._pieces[run[-1]] if run else None
-            if (
-                before is not None
-                and number == run[-1] + 1
-                and self._right_bases[number] is None
-                and self._right_bases[run[-1]] is None
-                and (before.file, before.end_position, before.end_offset)
-                == (piece.file, piece.position, piece.base_offset)
-            ):
-                run.append(number)
-                continue
-            if run:
-                yield run
-            run = [number]
-        if run:
-            yield run
+    def _fit_run(self, run: Sequence[tuple[int, Piece]]) -> None:
+        whole = run[0][1]
+        for _, piece in run[1:]:
+            whole = whole.then(piece)
+        if whole.batches > 1 and self._find_room(whole) is not _Room.NONE:
+            self._put(whole)
+            return
+        for number, piece in run:
+            for batch in self._find_batches(piece) if piece.batches > 1 else [piece]:
+                self._fit_batch(number, batch)
 
     def _fit_batch(self, number: int, batch: Piece) -> None:
         room = self._find_room(batch)
         if self._is_repeated(batch):
-            self._tell(batch, Fate.REPEATED)
+            self._result.append(Displaced(batch, Fate.REPEATED, batch.base_offset))
         elif room is _Room.EXACT:
             self._put(batch)
         elif (right := self._find_one_bit(number, batch)) is not None:
@@ -358,41 +372,33 @@ class _Fitting:
         elif room is _Room.ROOM:
             self._put(batch)
         else:
-            self._tell(batch, Fate.STRAY)
+            self._left.append((number, batch))
 
     def _put(self, piece: Piece) -> None:
         insort(self._log, piece, key=_base_offset)
-        self._tell(piece, Fate.PLACED)
-
-    def _tell(self, piece: Piece, fate: Fate) -> None:
-        """Neighbours that share their fate are one."""
-        last = self._result[-1] if self._result else None
-        if (
-            last is not None
-            and last.fate is fate
-            and (last.piece.file, last.piece.end_position, last.piece.end_offset)
-            == (piece.file, piece.position, piece.base_offset)
-        ):
-            self._result[-1] = replace(last, piece=last.piece.then(piece))
-        else:
-            self._result.append(Displaced(piece, fate, piece.base_offset))
+        self._result.append(Displaced(piece, Fate.PLACED, piece.base_offset))
 
     def _find_room(self, piece: Piece) -> _Room:
         """Whether the piece lies in a hole of the log."""
-        at = bisect_right(self._log, piece.base_offset, key=_base_offset)
-        before = self._log[at - 1] if at else None
-        after = self._log[at] if at < len(self._log) else None
-        touches_before = before is not None and before.end_offset == piece.base_offset
-        touches_after = after is not None and after.base_offset == piece.end_offset
-        if before is None and after is None:
+        start, end = piece.base_offset, piece.end_offset
+        is_possible = self._base_offsets[0] <= start and end - 1 - self._base_offsets[piece.file] <= MAX_RELATIVE_OFFSET
+        if not is_possible or not self._is_free(start, end):
             return _Room.NONE
-        if before is None:
-            return _Room.EXACT if touches_after and piece.base_offset >= self._base_offsets[0] else _Room.NONE
-        if after is None:
-            return _Room.EXACT if touches_before else _Room.NONE
-        if before.end_offset > piece.base_offset or piece.end_offset > after.base_offset:
-            return _Room.NONE
-        return _Room.EXACT if touches_before and touches_after else _Room.ROOM
+        at = bisect_right(self._log, start, key=_base_offset)
+        before = self._log[at - 1].end_offset if at else None
+        after = self._log[at].base_offset if at < len(self._log) else None
+        touches_before, touches_after = before == start, after == end
+        if (touches_before and touches_after) or (touches_before and after is None):
+            return _Room.EXACT
+        if before is None and touches_after:
+            return _Room.EXACT
+        return _Room.ROOM if after is not None or end <= max(self._known_end, before or 0) else _Room.NONE
+
+    def _is_free(self, start: int, end: int) -> bool:
+        at = bisect_right(self._log, start, key=_base_offset)
+        return (at == 0 or self._log[at - 1].end_offset <= start) and (
+            at == len(self._log) or end <= self._log[at].base_offset
+        )
 
     def _is_repeated(self, batch: Piece) -> bool:
         """Whether the log has the same batch elsewhere."""
@@ -406,16 +412,54 @@ class _Fitting:
         return other is not None and (other.end_offset, other.crc) == (batch.end_offset, batch.crc)
 
     def _find_one_bit(self, number: int, batch: Piece) -> int | None:
-        """The base offset with which the batch would fit where it stands, next to an accepted one, if that is one bit
-        away from the one it has.
+        """The base offset with which the batch would fit where it stands, next to an accepted one of its file, if that
+        is one bit away from the one it has.
         """
         at = bisect_left(self._accepted, number)
-        low = self._pieces[self._accepted[at - 1]].end_offset if at else self._base_offsets[batch.file]
-        high = self._pieces[self._accepted[at]].base_offset if at < len(self._accepted) else 1 << 63
-        for right in (low, high - batch.span):
-            if low <= right and right + batch.span <= high and one_bit_apart(batch.base_offset, right):
+        neighbours = [self._pieces[n] for n in self._accepted[max(at - 1, 0) : at + 1]]
+        same = [piece for piece in neighbours if piece.file == batch.file]
+        before = next((piece.end_offset for piece in same if piece.position < batch.position), None)
+        after = next((piece.base_offset for piece in same if piece.position > batch.position), None)
+        for right in (before, None if after is None else after - batch.span):
+            if (
+                right is not None
+                and one_bit_apart(batch.base_offset, right)
+                and max(before or 0, self._base_offsets[batch.file]) <= right
+                and (after is None or right + batch.span <= after)
+                and self._is_free(right, right + batch.span)
+            ):
                 return right
         return None
+
+
+def _runs(pieces: Iterable[tuple[int, Piece]]) -> Iterator[list[tuple[int, Piece]]]:
+    """Pieces that stand one after the other, and whose offsets follow one another."""
+    run: list[tuple[int, Piece]] = []
+    for number, piece in pieces:
+        if run and _follows(run[-1][1], piece):
+            run.append((number, piece))
+            continue
+        if run:
+            yield run
+        run = [(number, piece)]
+    if run:
+        yield run
+
+
+def _joined(displaced: Iterable[Displaced]) -> list[Displaced]:
+    """Neighbours that share their fate are one."""
+    result: list[Displaced] = []
+    for one in displaced:
+        last = result[-1] if result else None
+        if last is not None and last.fate is one.fate is not Fate.FLIPPED and _follows(last.piece, one.piece):
+            result[-1] = replace(last, piece=last.piece.then(one.piece))
+        else:
+            result.append(one)
+    return result
+
+
+def _follows(piece: Piece, other: Piece) -> bool:
+    return (piece.file, piece.end_position, piece.end_offset) == (other.file, other.position, other.base_offset)
 
 
 def _base_offset(piece: Piece) -> int:

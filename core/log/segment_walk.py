@@ -99,11 +99,6 @@ class SegmentWalk:
         except OSError as error:
             raise access_error(error, path, "read") from error
 
-    @property
-    def _low(self) -> int:
-        """The least offset that may follow: what the last sound batch says, unless that can't be."""
-        return self.next_offset if self._base_offset <= self.next_offset <= self._limit else self._base_offset
-
     def __iter__(self) -> Iterator[Batch | Damage]:
         yield from self.walk_from(0)
 
@@ -361,7 +356,7 @@ class SegmentWalk:
         offset = int.from_bytes(head[:8].tobytes().ljust(8, b"\0"), "big", signed=True)
         is_header = len(head) <= MAGIC_POSITION or head[MAGIC_POSITION] <= CURRENT_MAGIC
         if len(head) >= _LENGTH_POSITION:
-            is_header &= self._low <= offset < self._limit
+            is_header &= self._base_offset <= offset < self._limit
         if len(head) >= ENTRY_HEADER_SIZE:
             is_header &= LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True) > left
         if not is_header:
@@ -381,7 +376,7 @@ class SegmentWalk:
         )
 
     def _lost(self, kind: DamageKind, message: str, position: int) -> Damage:
-        return Damage(kind, message, position, self.size_bytes, self._low, None, None)
+        return Damage(kind, message, position, self.size_bytes, self._base_offset, None, None)
 
     def _unframed(self, position: int, following: Batch, cause: str, batch: Batch | None = None) -> Damage:
         """Up to a batch that was found again."""
@@ -392,7 +387,7 @@ class SegmentWalk:
             f"{size} bytes of zeros" if is_zero else f"{cause}: no batch for {size} bytes",
             position,
             following.position,
-            self._low,
+            self._base_offset,
             None,
             None,
             batch,
@@ -403,8 +398,8 @@ class SegmentWalk:
         end = batch.position + batch.size_bytes
         says = batch if fix is None else _fixed(batch, fix)
         first = says.base_offset if isinstance(says, RecordBatch) else says.last_offset
-        if not self._low <= first <= says.last_offset < self._limit:
-            return Damage(kind, message, batch.position, end, self._low, None, None, batch, fix)
+        if not self._base_offset <= first <= says.last_offset < self._limit:
+            return Damage(kind, message, batch.position, end, self._base_offset, None, None, batch, fix)
         span = says.last_offset + 1 - first
         records = says.count if isinstance(says, RecordBatch) and 0 <= says.count <= span else span
         return Damage(kind, message, batch.position, end, first, first + span, records, batch, fix)
@@ -431,7 +426,7 @@ class SegmentWalk:
     def _may_end_at(self, position: int) -> bool:
         """Whether a batch may end there, at a glance: at the file's end, or where another seems to begin."""
         following = self._base_offset_at(position)
-        return position == self.size_bytes or (following is not None and self._low < following < self._limit)
+        return position == self.size_bytes or (following is not None and self._base_offset < following < self._limit)
 
     def _is_sound_at(self, position: int) -> bool:
         """Whether a batch with a right checksum begins there."""
@@ -450,7 +445,7 @@ class SegmentWalk:
     def _find_batch(self, position: int) -> Batch | None:
         find = find_legacy_batch if self._is_legacy else find_batch
         try:
-            return find(self._file, position, self.size_bytes, self._low, self._limit)
+            return find(self._file, position, self.size_bytes, self._base_offset, self._limit)
         except OSError as error:
             raise access_error(error, self.path, "read") from error
 

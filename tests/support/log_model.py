@@ -78,7 +78,7 @@ class LogModel:
         """The log's frames in order of offsets."""
 
         first_base = self.files[0][0] if self.files else 0
-        last_base = self.files[-1][0] if self.files else 0
+        last_base = max((base for base, path in self.files if not self._is_a_copy(path)), default=0)
         # The rules don't say what the log start is. This is how a broker has it: never below the first segment that is
         # there. A first segment of which only an index is left does not count.
         self.log_start = max(first_base, _checkpointed(directory, "log-start-offset-checkpoint"))
@@ -98,6 +98,11 @@ class LogModel:
         spans += [range(offset, offset + 1) for offset in self.records]
         self.missing = ranges_without(range(self.log_start, self.log_end), spans)
         """Offsets that no frame of the log covers, in order; one flipped bit can make them many."""
+
+    def _is_a_copy(self, path: Path) -> bool:
+        """Whether all frames of the file are others' (a segment copied under another name): its name proves no end."""
+        frames = self.frames_by_file[path]
+        return bool(frames) and all(frame in self.repeated or frame in self.stray for frame in frames)
 
     @property
     def unread(self) -> list[range]:
