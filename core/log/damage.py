@@ -197,7 +197,8 @@ def find_legacy_batch(
         for match in _LEGACY_FRAME.finditer(data):
             start = match.start()
             offset, length = _OFFSET_AND_LENGTH.unpack_from(data, start)
-            if not min_offset <= offset < max_offset or length > min(end - position - start, MAX_BATCH_BYTES):
+            left = min(end - position - start - LOG_OVERHEAD, MAX_BATCH_BYTES)
+            if not min_offset <= offset < max_offset or not MIN_MESSAGE_SIZE <= length <= left:
                 continue
             with contextlib.suppress(CorruptRecordError):
                 whole = memoryview(file.read_at(LOG_OVERHEAD + length, position + start))

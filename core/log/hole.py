@@ -10,6 +10,7 @@ from pathlib import Path
 from core.common.errors import CorruptRecordError
 from core.log.damage import Damage, DamageKind
 from core.log.log_evidence import LogEvidence
+from core.records.record_batch import RecordBatch
 
 
 class HoleReason(StrEnum):
@@ -124,9 +125,16 @@ def tail_kind(damage: Damage, evidence: LogEvidence, sound_end: int, last_base_o
     return TailKind.TORN if is_crash and not was_stopped and evidence.known_end <= sound_end else TailKind.WRONG
 
 
-def claimed_end(damage: Iterable[Damage]) -> int:
-    """The end of the offsets that damaged batches held which lie whole in the file; 0 if there is none."""
-    return max((one.end_offset or 0 for one in damage if one.kind is not DamageKind.TORN_TAIL), default=0)
+def claimed_end(end_offset: int, damage: Iterable[Damage]) -> int:
+    """Where a log ended whose last sound batch ends at `end_offset`, by the headers of the damaged batches after it: of
+    those that lie whole in the file, and whose offsets follow.
+    """
+    for one in damage:
+        batch = one.batch if one.kind is not DamageKind.OFFSETS_NOT_RISING else None
+        is_whole = not isinstance(batch, RecordBatch) or one.records == (one.end_offset or 0) - one.offset
+        if batch is not None and is_whole and one.offset == end_offset and one.end_offset is not None:
+            end_offset = one.end_offset
+    return end_offset
 
 
 def offsets_text(start: int, end: int) -> str:

@@ -168,13 +168,13 @@ class LogMap:
     def end_offset(self) -> int:
         """After the last batch of the log, or further, if there is proof that more was there."""
         after = [one.damage for one in self._damage_after(len(self.log) - 1)]
-        return max(self.sound_end, self._last_base_offset, self.evidence.known_end, claimed_end(after))
+        return max(self.sound_end, self._last_base_offset, self.evidence.known_end, claimed_end(self.sound_end, after))
 
     @cached_property
     def _last_base_offset(self) -> int:
         """Of the last file that is not just a copy of others: the log reached to it."""
-        copies = {one.piece.file for one in self.displaced if one.fate in (Fate.REPEATED, Fate.STRAY)}
-        copies -= {piece.file for piece in self.log}
+        copies = {one.piece.file for one in self.displaced} - {piece.file for piece in self.log}
+        copies -= {one.piece.file for one in self.displaced if one.fate in (Fate.PLACED, Fate.FLIPPED)}
         return max((file.base_offset for n, file in enumerate(self.files) if n not in copies), default=0)
 
     @cached_property
@@ -184,7 +184,7 @@ class LogMap:
             return None
         number, damage = self.damage[-1]
         file = self.files[-1]
-        if number != len(self.files) - 1 or damage.end_position < file.file.size() or damage.fix is not None:
+        if number != len(self.files) - 1 or damage.end_position < file.file.size():
             return None
         return Tail(tail_kind(damage, self.evidence, self.sound_end, file.base_offset), file.path, damage)
 

@@ -136,7 +136,7 @@ def place(pieces: Sequence[Piece], base_offsets: Sequence[int], known_end: int, 
     """Decides over all pieces of a partition. `base_offsets` are those of its files, by their names; the log is known
     to have reached to `known_end`.
     """
-    if _is_in_order(pieces, base_offsets):
+    if _is_in_order(pieces, base_offsets) and not _is_end_odd(pieces, known_end):
         return Placement(list(pieces), [])
     apart = _take_apart(pieces, base_offsets, find_batches)
     return _Placer(apart, base_offsets, known_end, find_batches).place()
@@ -152,6 +152,11 @@ def _is_in_order(pieces: Sequence[Piece], base_offsets: Sequence[int]) -> bool:
     return all(before.end_offset <= after.base_offset for before, after in pairwise(pieces)) and all(
         _may_stand(piece, base_offsets) and piece.end_offset <= following[piece.file] for piece in pieces
     )
+
+
+def _is_end_odd(pieces: Sequence[Piece], known_end: int) -> bool:
+    """Whether the last batch lies after a hole, and beyond the end that is known: a flipped bit may have moved it."""
+    return bool(pieces) and pieces[-1].batches == 1 and pieces[-1].end_offset > known_end > 0
 
 
 def _may_stand(piece: Piece, base_offsets: Sequence[int]) -> bool:

@@ -12,6 +12,7 @@ say the same.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property
 from typing import Protocol
@@ -27,6 +28,7 @@ from core.records.batches import Batch
 from core.records.record_batch import RecordBatch
 
 _UNLIMITED = 1 << 62
+_CHECKED_BATCHES = 8
 _EXPECTED = (HoleReason.COMPACTED, HoleReason.TRUNCATED)
 """Reasons for holes in a log that nothing is wrong with."""
 
@@ -89,41 +91,48 @@ class LogReading:
     # --- the end
 
     def _find_end(self) -> None:
-        """By the headers from the last index entry on; by all there is, if they do not go on to the end of the file."""
+        """By the headers from the last index entry on, and the checksums of the last few batches; by all there is, if
+        that is not a sound end.
+        """
         last = self._segments[-1]
-        records = last.records
         next_offset, position = last.base_offset, last.position_before(_UNLIMITED)
         is_known = position == 0
+        ends: deque[tuple[int, int]] = deque([(next_offset, position)], _CHECKED_BATCHES)  # where batches begin
         try:
-            for batch in records.iter_headers(position):
-                first = batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
-                is_legacy = not isinstance(batch, RecordBatch)
-                if (is_known and first != next_offset and not is_legacy) or first < next_offset:
+            for batch in last.records.iter_headers(position):
+                base_offset, end_offset = _offsets_of(batch)
+                if base_offset < next_offset or (is_known and base_offset != next_offset):
                     self._take_end_of_map()
                     return
-                next_offset, is_known, position = batch.next_offset, True, batch.position + batch.size_bytes
-        except CorruptRecordError as error:
-            self._find_tail(next_offset, error.position)
-            return
-        self._set_end(next_offset, [])
-
-    def _find_tail(self, next_offset: int, position: int) -> None:
-        """The headers end before the file does."""
-        if self.is_live:
-            self.sound_end = self.end_offset = max(next_offset, self.start_offset)
-            return
-        damage: list[Damage] = []
-        for item in self._walk(len(self._segments) - 1).walk_from(position):
-            if not isinstance(item, Damage):
-                self._take_end_of_map()
+                is_known, next_offset, position = True, end_offset, batch.position + batch.size_bytes
+                ends.append((next_offset, position))
+        except CorruptRecordError:
+            if self.is_live:
+                self._set_end(next_offset, [])
                 return
-            damage.append(item)
-        self._set_end(next_offset, damage)
+        self._check_end(*ends[0])
+
+    def _check_end(self, next_offset: int, position: int) -> None:
+        """Reads the last batches, from that position on."""
+        damage: list[Damage] = []
+        is_known = position == 0
+        for item in self._walk(len(self._segments) - 1).walk_from(position):
+            if isinstance(item, Damage):
+                damage.append(item)
+            elif damage:
+                is_known = False
+                break
+            else:
+                next_offset, is_known = item.last_offset + 1, True
+        if is_known:
+            self._set_end(next_offset, damage)
+        else:
+            self._take_end_of_map()
 
     def _set_end(self, sound_end: int, damage: Sequence[Damage]) -> None:
         self.sound_end = self.end_offset = max(sound_end, self.start_offset)
         if (damage or self.sound_end < self._evidence.known_end) and not self.is_live:
-            self.end_offset = max(self.sound_end, self._evidence.known_end, claimed_end(damage))
+            self.end_offset = max(self.sound_end, self._evidence.known_end, claimed_end(self.sound_end, damage))
             self._set_tail(damage)
 
     def _set_tail(self, damage: Sequence[Damage]) -> None:
@@ -205,8 +214,10 @@ class LogReading:
         """
         if base_offset < max(expected, self._segments[number].base_offset):
             return False
-        if expected < 0 or not isinstance(batch, RecordBatch):
+        if expected < 0:
             return True
+        if not isinstance(batch, RecordBatch):  # its first offset is inside
+            return self._rises_from(number, batch.position)
         hole = self._explain(expected, base_offset, number, batch.position)
         return hole.reason in _EXPECTED and self._rises_from(number, batch.position)
 

@@ -29,7 +29,7 @@ from core.log.damage import MAX_BATCH_BYTES, Damage, DamageKind, find_batch, fin
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, entry_size, read_batch
 from core.records.checksum import crc32c, crc32c_of_parts
 from core.records.legacy_message_set import CRC_POSITION as LEGACY_CRC_POSITION
-from core.records.legacy_message_set import LegacyRecordBatch
+from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
 from core.records.record_batch import (
     ATTRIBUTES_POSITION,
     CRC_POSITION,
@@ -151,6 +151,7 @@ class SegmentWalk:
                 return
             self.next_offset = offset + last_offset_delta + 1
             self.position = data_position + end
+            self._is_legacy = False
             yield start
             start = end
 
@@ -275,9 +276,13 @@ class SegmentWalk:
         head = self._bytes(min(HEADER_SIZE, left), position)
         size = LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True)
         magic = head[MAGIC_POSITION]
-        if magic == CURRENT_MAGIC or not HEADER_SIZE <= size <= min(left, MAX_BATCH_BYTES):
+        if magic == CURRENT_MAGIC or not LOG_OVERHEAD + MIN_MESSAGE_SIZE <= size <= min(left, MAX_BATCH_BYTES):
             return self._examine_length(position, cause)
-        return self._flipped_magic(position, size) or self._examine_length(position, cause)
+        flipped = self._flipped_magic(position, size)
+        if flipped is None and (position + size == self.size_bytes or self._is_sound_at(position + size)):
+            end_position = position + size
+            return Damage(DamageKind.BAD_MAGIC, cause, position, end_position, self._base_offset, None, None)
+        return flipped or self._examine_length(position, cause)
 
     def _flipped_magic(self, position: int, size: int) -> Damage | None:
         """The batch of which nothing but the magic is wrong; None where more is."""
@@ -315,8 +320,10 @@ class SegmentWalk:
             return damage
         if not leads_on:
             following = self._find_batch(batch.position + 1)
-            if following is not None and following.position != end:
-                cause = f"stored crc {batch.crc:08x}, and no batch follows"
+            cause = f"stored crc {batch.crc:08x}, and no batch follows"
+            if following is None:
+                return self._tail(batch.position, cause)
+            if following.position != end:
                 return self._unframed(batch.position, following, cause, batch)
         message = f"stored crc {batch.crc:08x}, computed {computed:08x}"
         if fix is not None:
@@ -425,8 +432,7 @@ class SegmentWalk:
 
     def _may_end_at(self, position: int) -> bool:
         """Whether a batch may end there, at a glance: at the file's end, or where another seems to begin."""
-        following = self._base_offset_at(position)
-        return position == self.size_bytes or (following is not None and self._base_offset < following < self._limit)
+        return position == self.size_bytes or self._base_offset_at(position) is not None
 
     def _is_sound_at(self, position: int) -> bool:
         """Whether a batch with a right checksum begins there."""
@@ -443,9 +449,12 @@ class SegmentWalk:
         return bool(batch.computed_crc() == batch.crc)
 
     def _find_batch(self, position: int) -> Batch | None:
-        find = find_legacy_batch if self._is_legacy else find_batch
         try:
-            return find(self._file, position, self.size_bytes, self._base_offset, self._limit)
+            found = find_batch(self._file, position, self.size_bytes, self._base_offset, self._limit)
+            if not self._is_legacy:
+                return found
+            end = self.size_bytes if found is None else found.position
+            return find_legacy_batch(self._file, position, end, self._base_offset, self._limit) or found
         except OSError as error:
             raise access_error(error, self.path, "read") from error
 

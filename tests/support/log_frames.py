@@ -29,7 +29,7 @@ import crcmod.predefined
 
 from tests.support.record_decoder import LEAST_LENGTH
 
-_crc32c = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
+crc32c = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
 
 _MOST_BYTES = 100 * 1024 * 1024
 _HEADER_BYTES = 17
@@ -137,7 +137,7 @@ class FileWalk:
         if magic == 2:
             (crc,) = struct.unpack_from(">I", data, 17)
             (last_delta,) = struct.unpack_from(">i", data, 23)
-            if _crc32c(data[21:]) != crc or last_delta < 0:
+            if crc32c(data[21:]) != crc or last_delta < 0:
                 return None
             end_offset = offset + last_delta + 1
         else:

@@ -13,11 +13,12 @@ takes the one that is easier to check by eye.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.log_frames import Damage, FileWalk, Frame
+from tests.support.log_frames import Damage, FileWalk, Frame, crc32c
 from tests.support.record_decoder import Record, UndecodableError, decode
 
 
@@ -83,7 +84,7 @@ class LogModel:
         # there. A first segment of which only an index is left does not count.
         self.log_start = max(first_base, _checkpointed(directory, "log-start-offset-checkpoint"))
         last_end = self.log[-1].end_offset if self.log else 0
-        self.log_end = max(last_end, last_base, _proven_end(directory))
+        self.log_end = max(self._claimed_end(max(last_end, self.log_start)), last_base, _proven_end(directory))
 
         self.records: dict[int, Record] = {}
         self.control: set[int] = set()
@@ -98,6 +99,29 @@ class LogModel:
         spans += [range(offset, offset + 1) for offset in self.records]
         self.missing = ranges_without(range(self.log_start, self.log_end), spans)
         """Offsets that no frame of the log covers, in order; one flipped bit can make them many."""
+
+    def _claimed_end(self, end: int) -> int:
+        """Where the log ended, by damaged batches after the last sound one of the last file that lie whole in it, and
+        whose headers go on from there.
+        """
+        if not self.files:
+            return end
+        path = self.files[-1][1]
+        data = path.read_bytes()
+        last = max((frame.end for frame in self.frames_by_file[path] if frame not in self.flipped), default=0)
+        if self.log and self.log[-1].path != path and any(frame in self.log for frame in self.frames_by_file[path]):
+            return end
+        broken = [(d.position, d.end) for d in self.damage if d.path == path and d.position >= last]
+        for position, stop in broken:
+            if stop - position < 61 or data[position + 16] != 2:
+                continue
+            base, length = struct.unpack_from(">qi", data, position)
+            (delta,) = struct.unpack_from(">i", data, position + 23)
+            (count,) = struct.unpack_from(">i", data, position + 57)
+            delta, count = _mended_header(data[position:stop]) or (delta, count)
+            if base == end and position + 12 + length == stop and count == delta + 1 > 0:
+                end += count
+        return end
 
     def _is_a_copy(self, path: Path) -> bool:
         """Whether all frames of the file are others' (a segment copied under another name): its name proves no end."""
@@ -339,6 +363,16 @@ def _is_one_bit(one: int, other: int) -> bool:
     return ((one ^ other) & 0xFFFF_FFFF_FFFF_FFFF).bit_count() == 1
 
 
+def _mended_header(frame: bytes) -> tuple[int, int] | None:
+    """(last offset delta, count) of a batch with one flipped bit in its header, as they were; None of any other."""
+    for at in range(21 * 8, 61 * 8):
+        fixed = bytearray(frame)
+        fixed[at // 8] ^= 1 << at % 8
+        if crc32c(bytes(fixed[21:])) == int.from_bytes(fixed[17:21], "big"):
+            return struct.unpack_from(">i", fixed, 23)[0], struct.unpack_from(">i", fixed, 57)[0]
+    return None
+
+
 # --- what other files say
 
 
@@ -356,8 +390,9 @@ def _proven_end(directory: Path) -> int:
     """
     proven = [0]
     proven += [offset for offset, _ in _offset_files(directory, ".snapshot")]
-    for suffix in (".index", ".timeindex", ".txnindex"):
-        proven += [offset for offset, _ in _offset_files(directory, suffix)]  # where the .log is there too, it says so
+    logs = {offset for offset, _ in _offset_files(directory, ".log")}
+    for suffix in (".index", ".timeindex", ".txnindex"):  # where the .log is there too, it says more
+        proven += [offset for offset, _ in _offset_files(directory, suffix) if offset not in logs]
     proven += [start for _, start in _read_checkpoint(directory / "leader-epoch-checkpoint", 2)]
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"):
         proven.append(_checkpointed(directory, name))
