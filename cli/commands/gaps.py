@@ -47,7 +47,6 @@ def gaps(
     """
     from core.common.errors import UsageError
     from core.common.filesystem import write_report
-    from core.inspector.surroundings import DirectorySurroundings
     from core.inspector.verify import nothing_there
     from core.log.directory_reader import DirectoryReader
     from core.log.gap_ledger import LOSSES
@@ -57,7 +56,6 @@ def gaps(
     reader = DirectoryReader(path)
     if not reader.partitions:
         raise nothing_there(path)
-    surroundings = DirectorySurroundings(reader.root)
     accounts = [
         _account(
             reader,
@@ -65,7 +63,6 @@ def gaps(
             from_,
             until,
             read_committed=isolation == "read_committed",
-            is_compacted=surroundings.of(partition).is_compacted or None,
         )
         for partition in sorted(reader.partitions)
     ]
@@ -97,7 +94,6 @@ def _account(
     end: int | None,
     *,
     read_committed: bool,
-    is_compacted: bool | None,
 ) -> dict[str, Any]:
     """Of one partition: offsets `start_offset` to below `end_offset` are `records` and those of the gaps, no other."""
     from core.log.gap_ledger import GapLedger
@@ -109,7 +105,6 @@ def _account(
             start,
             log.end_offset if end is None else end,
             read_committed=read_committed,
-            is_compacted=is_compacted,
         )
         rows: list[Row] = [
             {

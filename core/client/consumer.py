@@ -43,6 +43,9 @@ class Patience:
     tell: Callable[[str], None] = lambda _: None
     """What is made do with, in words."""
 
+    note: Callable[[str], None] = lambda _: None
+    """Called with what a reader should know of a log though nothing is wrong with it."""
+
 
 _Sent = dict[int, dict[str, list[FetchPartition]]]
 """What each leader, by its node id, was asked for, by topic."""

@@ -14,8 +14,8 @@ from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, CorruptRecordError, KafkaError, UsageError
 from core.common.topic_partition import TopicPartition
-from core.log.damage import DamagedRange
 from core.log.directory_reader import DirectoryReader
+from core.log.hole import Hole
 from core.log.partition_reader import PartitionReader
 from core.records.batches import Batch
 
@@ -211,7 +211,8 @@ class DirectorySource:
                 end,
                 read_committed=self._read_committed,
                 with_control=self._with_control,
-                on_damage=partial(self._pass_over, partition) if self._patience.skips_damage else None,
+                on_hole=partial(self._pass_over, partition) if self._patience.skips_damage else None,
+                on_note=partial(self._note, partition),
             ):
                 group.append(batch)
                 size += batch.size_bytes
@@ -225,5 +226,8 @@ class DirectorySource:
         if group:
             yield partition, group
 
-    def _pass_over(self, partition: TopicPartition, damage: DamagedRange, error: CorruptRecordError) -> None:
-        self._patience.tell(f"{partition}: offsets {damage} passed over: {error}")
+    def _pass_over(self, partition: TopicPartition, hole: Hole) -> None:
+        self._patience.tell(f"{partition}: passed over: {hole.error()}")
+
+    def _note(self, partition: TopicPartition, note: str) -> None:
+        self._patience.note(f"{partition}: {note}")

@@ -113,8 +113,7 @@ class Tracer:
     def _find_gap(self, log: PartitionReader, partition: TopicPartition, offset: int) -> Gap | None:
         if offset >= log.end_offset:
             return None
-        is_compacted = self._surroundings.of(partition).is_compacted or None
-        ledger = GapLedger(log, offset, offset + 1, read_committed=False, is_compacted=is_compacted)
+        ledger = GapLedger(log, offset, offset + 1, read_committed=False)
         return next(iter(ledger), None)
 
     # --- what will take it

@@ -131,7 +131,9 @@ def claimed_end(end_offset: int, damage: Iterable[Damage]) -> int:
     """
     for one in damage:
         batch = one.batch if one.kind is not DamageKind.OFFSETS_NOT_RISING else None
-        is_whole = not isinstance(batch, RecordBatch) or one.records == (one.end_offset or 0) - one.offset
+        is_whole = (
+            one.fix is not None or not isinstance(batch, RecordBatch) or batch.count == batch.last_offset_delta + 1
+        )
         if batch is not None and is_whole and one.offset == end_offset and one.end_offset is not None:
             end_offset = one.end_offset
     return end_offset

@@ -113,7 +113,9 @@ class LogModel:
             return end
         broken = [(d.position, d.end) for d in self.damage if d.path == path and d.position >= last]
         for position, stop in broken:
-            if stop - position < 61 or data[position + 16] != 2:
+            mended = data[position : position + 16] + b"\2" + data[position + 17 : stop]
+            is_current = data[position + 16] == 2 or crc32c(mended[21:]) == int.from_bytes(mended[17:21], "big")
+            if stop - position < 61 or not is_current:
                 continue
             base, length = struct.unpack_from(">qi", data, position)
             (delta,) = struct.unpack_from(">i", data, position + 23)
