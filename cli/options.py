@@ -5,16 +5,17 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from core.common.errors import UsageError
+from core.common.errors import AccessError, UsageError
 
 DATA_DIR = "PLOG_DATA_DIR"
+Found = TypeVar("Found")
 
 
 class Acks(StrEnum):
@@ -120,3 +121,25 @@ def load_function(name: str, option: str) -> Callable[..., Any]:
 def say(text: str) -> None:
     """Talk goes to stderr: stdout is for data."""
     print(text, file=sys.stderr)
+
+
+def each_path(
+    paths: Iterable[Path], look_at: Callable[[Path], Iterable[Found]], failures: list[AccessError]
+) -> Iterator[Found]:
+    """What is found in each of the paths that a command was given; one that can't be read is kept in `failures`, and
+    the others are looked at all the same.
+    """
+    for path in paths:
+        try:
+            yield from look_at(path)
+        except AccessError as error:
+            failures.append(error)
+
+
+def say_failures(failures: Sequence[AccessError]) -> int:
+    """Tells of each; the exit code: 0 where there are none."""
+    for error in failures:
+        say(f"error: {error.message}")
+        if error.hint:
+            say(f"hint: {error.hint}")
+    return max((error.exit_code for error in failures), default=0)

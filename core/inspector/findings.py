@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
+from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.inspector.bit_flip import ByteFix
 from core.inspector.file_kind import FileKind
+from core.log.file_names import LOG_SUFFIX
 
 
 class Severity(StrEnum):
@@ -25,6 +28,7 @@ class Code(StrEnum):
     TORN_TAIL = "torn-tail"
     ZEROED = "zeroed"
     GARBAGE = "garbage"
+    UNREADABLE = "unreadable"
     OFFSETS_NOT_RISING = "offsets-not-rising"
     OFFSETS_MISSING = "offsets-missing"
     EPOCHS_NOT_RISING = "epochs-not-rising"
@@ -66,6 +70,21 @@ class Finding:
     last_offset: int = -1
     records: int | None = 0
     fix: ByteFix | None = None
+
+
+def unreadable_finding(error: UnreadableFileError) -> Finding:
+    """A file, or a part of it, that the system does not give; of a log nobody knows how many records that costs."""
+    records = None if Path(error.path).suffix == LOG_SUFFIX else 0
+    return Finding(
+        Severity.ERROR, Code.UNREADABLE, error.path, error.cause, error.position, error.offset, records=records
+    )
+
+
+def corrupt_finding(code: Code, error: CorruptRecordError, path: Path) -> Finding:
+    """A file that does not parse, or can't be read."""
+    if isinstance(error, UnreadableFileError):
+        return unreadable_finding(error)
+    return Finding(Severity.ERROR, code, str(path), error.cause, error.position)
 
 
 _CORRUPT = {

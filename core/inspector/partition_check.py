@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from core.common.errors import AccessError, CorruptRecordError
+from core.common.bad_sectors import read_small_text
+from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
 from core.common.filesystem import access_error
-from core.index.transaction_index import parse_transaction_index
-from core.inspector.findings import Code, Finding, Severity
+from core.index.transaction_index import read_transaction_index
+from core.inspector.findings import Code, Finding, Severity, corrupt_finding, unreadable_finding
 from core.inspector.producer_check import ProducerCheck
 from core.inspector.segment_check import OnBytes, SegmentCheck, VerifyOptions
 from core.log.file_names import (
@@ -20,9 +21,10 @@ from core.log.file_names import (
     SNAPSHOT_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     find_offset_files,
+    find_unreadable_files,
 )
 from core.log.leader_epoch_cache import EpochEntry, parse_leader_epochs
-from core.log.producer_snapshot import parse_producer_snapshot
+from core.log.producer_snapshot import iter_producer_snapshot
 from core.log.recovery_journal import is_lost, read_lost_offsets
 
 
@@ -65,11 +67,18 @@ class PartitionCheck:
         self.end_offset = 0
 
     def run(self, on_bytes: OnBytes) -> Iterator[Finding]:
-        logs = find_offset_files(self._directory, LOG_SUFFIX)
+        unreadable = {file.path: file for file in find_unreadable_files(self._directory)}
+        logs = sorted(
+            {*find_offset_files(self._directory, LOG_SUFFIX), *((f.offset, f.path) for f in unreadable.values())}
+        )
         is_compacted = False
         holes: list[Finding] = []
         last: SegmentCheck | None = None
         for number, (base_offset, path) in enumerate(logs):
+            if path in unreadable:
+                yield self._unreadable(unreadable[path].error, logs[number + 1][0] if number + 1 < len(logs) else None)
+                last = None
+                continue
             if last is not None:
                 yield from self._check_seam(last, base_offset, path, holes)
             self._check_snapshot(base_offset)
@@ -88,10 +97,12 @@ class PartitionCheck:
             )
             try:
                 yield from check.run(on_bytes)
-            except AccessError:
+            except AccessError as error:
                 if path.exists():
-                    raise
-                self._producers.forget()  # its broker deleted it meanwhile
+                    yield Finding(Severity.ERROR, Code.UNREADABLE, str(path), error.message, 0, base_offset)
+                    self._has_damage = True
+                self._producers.forget()  # else its broker deleted it meanwhile
+                last = None
                 continue
             yield from self._check_transaction_index(check, is_complete=logs[0][0] == 0)
             self._last_epoch = check.last_epoch
@@ -108,6 +119,15 @@ class PartitionCheck:
         if not is_compacted and not self._has_damage and not self._lost:
             yield from self._uncompacted_findings(holes)
             yield from self._snapshot_findings
+
+    def _unreadable(self, error: UnreadableFileError, following: int | None) -> Finding:
+        """A segment of which nothing is known but that it is there."""
+        self._has_damage = True
+        self._producers.forget()
+        finding = unreadable_finding(error)
+        if following is None:
+            return finding
+        return replace(finding, last_offset=following - 1, records=following - finding.offset)
 
     def _uncompacted_findings(self, holes: list[Finding]) -> Iterator[Finding]:
         """Of a log that shows no compaction; holes between its batches may still be of it, and batches that they
@@ -172,7 +192,7 @@ class PartitionCheck:
     def _read_epochs(self) -> list[EpochEntry] | None:
         path = self._directory / LEADER_EPOCH_CHECKPOINT
         try:
-            return parse_leader_epochs(path.read_text(encoding="utf-8", errors="replace"), str(path))
+            return parse_leader_epochs(read_small_text(path), str(path))
         except FileNotFoundError:
             return None
         except CorruptRecordError:
@@ -207,27 +227,24 @@ class PartitionCheck:
         if path is None:
             return
         try:
-            entries = parse_producer_snapshot(path.read_bytes(), str(path))
+            self._snapshot_findings += self._producers.check_snapshot(iter_producer_snapshot(path), path)
         except CorruptRecordError:
             return  # a finding of its own
         except FileNotFoundError:
             return
         except OSError as error:
             raise access_error(error, path, "read") from error
-        self._snapshot_findings += self._producers.check_snapshot(entries, path)
 
     def _check_transaction_index(self, segment: SegmentCheck, *, is_complete: bool) -> Iterator[Finding]:
         path = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
         try:
-            data = path.read_bytes()
+            entries = read_transaction_index(path)
         except FileNotFoundError:
-            data = b""
+            entries = []
         except OSError as error:
             raise access_error(error, path, "read") from error
-        try:
-            entries = parse_transaction_index(data, str(path))
         except CorruptRecordError as error:
-            yield Finding(Severity.ERROR, Code.TRANSACTION_INDEX_CORRUPT, str(path), error.cause, error.position)
+            yield corrupt_finding(Code.TRANSACTION_INDEX_CORRUPT, error, path)
             list(self._producers.check_transaction_index([], path, 0, is_complete=False))
             return
         is_end_known = segment.end_offset in segment.known_ends  # an entry behind it is wrong then

@@ -68,12 +68,14 @@ class SegmentCheck:
 
     def run(self, on_bytes: OnBytes) -> Iterator[Finding]:
         walk = SegmentWalk(self.path, self.base_offset, self.limit_offset)
+        self._offset_index = OffsetIndexCheck(self.path.with_suffix(INDEX_SUFFIX), self.base_offset)
+        self._time_index = TimeIndexCheck(self.path.with_suffix(TIME_INDEX_SUFFIX), self.base_offset)
         try:
-            self._offset_index = OffsetIndexCheck(self.path.with_suffix(INDEX_SUFFIX), self.base_offset)
-            self._time_index = TimeIndexCheck(self.path.with_suffix(TIME_INDEX_SUFFIX), self.base_offset)
             yield from self._run(walk, on_bytes)
         finally:
             walk.close()
+            for index in (self._offset_index, self._time_index):
+                index.close()
         self.end_offset = walk.next_offset
 
     def _run(self, walk: SegmentWalk, on_bytes: OnBytes) -> Iterator[Finding]:
@@ -148,8 +150,8 @@ class SegmentCheck:
         offset_index, time_index = self._offset_index, self._time_index
         # Entries behind the end of the log are witnesses of what it held; behind a damaged end, of what is damaged.
         if not self.is_active and walk.next_offset not in self.known_ends:
-            for offset in (*offset_index.take_entries_behind(), *time_index.take_entries_behind()):
-                self.known_end = max(self.known_end, offset + 1)
+            for offset in (offset_index.take_entries_behind(), time_index.take_entries_behind()):
+                self.known_end = max(self.known_end, -1 if offset is None else offset + 1)
         if not self.is_active:
             offset_index.check_reach(last_position)
         has_batches = last_position >= 0

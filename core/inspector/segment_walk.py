@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from core.common.bad_sectors import open_salvaging
 from core.common.errors import CorruptRecordError
-from core.common.filesystem import File, FileSystem, access_error
+from core.common.filesystem import FileSystem, access_error
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.inspector.bit_flip import (
     CRC32_POLYNOMIAL,
@@ -102,10 +103,17 @@ class SegmentWalk:
     """
 
     def __init__(
-        self, path: Path, base_offset: int = 0, end_offset: int | None = None, *, read_bytes: int = _READ_BYTES
+        self,
+        path: Path,
+        base_offset: int = 0,
+        end_offset: int | None = None,
+        *,
+        read_bytes: int = _READ_BYTES,
+        filesystem: FileSystem | None = None,
     ) -> None:
-        """AccessError where the file can't be opened. Every offset of it lies in [base_offset, end_offset), if the
-        latter is known. `read_bytes`: how much is read at a time; batches that were read together share a buffer.
+        """AccessError where the file can't be opened; what can't be read of it is damage. Every offset of it lies in
+        [base_offset, end_offset), if the latter is known. `read_bytes`: how much is read at a time; batches that were
+        read together share a buffer.
         """
         self.path = path
         self.next_offset = base_offset
@@ -116,7 +124,7 @@ class SegmentWalk:
         self._limit = base_offset + MAX_RELATIVE_OFFSET + 1 if end_offset is None else end_offset
         self._data, self._data_position = memoryview(b""), 0
         try:
-            self._file: File = FileSystem().open_read(path)
+            self._file = open_salvaging(path, filesystem)
             self.size_bytes = self._file.size()
         except OSError as error:
             raise access_error(error, path, "read") from error
@@ -185,6 +193,7 @@ class SegmentWalk:
             return None
         item = self._examine(self.position)
         if isinstance(item, Damage):
+            item = self._named(item)
             self.position = item.end_position
             self.next_offset = max(self.next_offset, item.end_offset or 0)
         else:
@@ -269,6 +278,18 @@ class SegmentWalk:
     def head(self, position: int, end: int) -> bytes:
         """What lies there, as much as is worth looking at."""
         return bytes(self._read(min(end - position, _HEAD_BYTES), position))
+
+    def _named(self, damage: Damage) -> Damage:
+        """The damage, with its cause where that is bytes that the disk does not give: their zeros explain nothing."""
+        bad = self._file.unreadable_in(damage.position, damage.end_position)
+        if not bad:
+            return damage
+        message = f"bytes {bad[0].position} to {bad[0].end - 1} could not be read: {bad[0].reason}"
+        if len(bad) > 1:
+            message += f", and {len(bad) - 1} more such"
+        is_header_known = bad[0].position >= damage.position + HEADER_SIZE
+        batch = damage.batch if is_header_known else None
+        return replace(damage, code=Code.UNREADABLE, message=message, batch=batch, fix=None)
 
     # --- what is no run of sound batches
 

@@ -3,7 +3,6 @@ partition's folder."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from core.common.errors import AccessError, CorruptRecordError
@@ -17,7 +16,9 @@ from core.log.file_names import (
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     find_offset_files,
-    parse_partition_directory_name,
+    find_partition_folders,
+    find_unreadable_files,
+    locate_partition,
 )
 from core.log.partition_reader import PartitionReader
 
@@ -29,26 +30,25 @@ class DirectoryReader:
         """AccessError where the folder is not there or can't be read."""
         self.directory = directory
         try:
-            names = [entry.name for entry in os.scandir(directory) if entry.is_dir()]
-            is_partition = bool(find_offset_files(directory, LOG_SUFFIX))
+            folders = find_partition_folders(directory)
+            logs = find_offset_files(directory, LOG_SUFFIX) or find_unreadable_files(directory, opens_all=False)
+            is_partition = bool(logs)
         except OSError as error:
             failure = access_error(error, directory, "read")
             failure.hint = "name a data directory with --data-dir, or a server with --bootstrap-server"
             raise failure from error
         if is_partition:
-            partition = parse_partition_directory_name(directory.resolve().name)
-            self.root = directory.resolve().parent
+            partition, self.root = locate_partition(directory)
             self.partitions = {partition or TopicPartition(directory.resolve().name, 0): directory}
         else:
             self.root = directory
-            parsed = ((parse_partition_directory_name(name), directory / name) for name in sorted(names))
-            self.partitions = {tp: path for tp, path in parsed if tp and tp.topic != CLUSTER_METADATA_TOPIC}
+            self.partitions = {tp: path for tp, path in folders.items() if tp.topic != CLUSTER_METADATA_TOPIC}
         self._log_starts = self._checkpoint(LOG_START_OFFSET_CHECKPOINT)
 
     def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
         try:
             return read_offset_checkpoint(self.root / name)
-        except CorruptRecordError:
+        except (CorruptRecordError, OSError):
             return {}
 
     @property

@@ -23,7 +23,7 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem, access_error
 from core.index.offset_index import OffsetIndex, OffsetPosition
 from core.index.time_index import TimeIndex
-from core.index.transaction_index import AbortedTransaction, parse_transaction_index
+from core.index.transaction_index import AbortedTransaction, read_transaction_index
 from core.log.aborted_filter import AbortedFilter
 from core.log.damage import DamagedRange, measure_gap
 from core.log.file_names import (
@@ -39,7 +39,7 @@ from core.log.file_names import (
     parse_offset_file_name,
 )
 from core.log.file_records import FileRecords
-from core.log.producer_snapshot import parse_producer_snapshot
+from core.log.producer_snapshot import read_producer_snapshot
 from core.records.batches import Batch
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
@@ -316,7 +316,7 @@ class PartitionReader:
             if offset > self.end_offset:
                 continue
             try:
-                entries = parse_producer_snapshot(path.read_bytes(), str(path))
+                entries = read_producer_snapshot(path)
             except (CorruptRecordError, OSError):
                 continue
             ongoing = {e.producer_id: e.current_txn_first_offset for e in entries if e.current_txn_first_offset >= 0}
@@ -329,7 +329,7 @@ class PartitionReader:
         for segment in segments:
             path = segment.file(TRANSACTION_INDEX_SUFFIX)
             try:
-                entries = parse_transaction_index(path.read_bytes(), str(path))
+                entries = read_transaction_index(path)
             except FileNotFoundError:
                 entries = []
             except (CorruptRecordError, OSError):

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from core.common.bad_sectors import read_small_text
 from core.common.errors import AccessError, CorruptRecordError, PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.log.file_names import LOG_SUFFIX, find_offset_files
@@ -43,7 +44,7 @@ def read_runs(directory: Path) -> list[Run]:
     """Of a folder, in order; CorruptRecordError where the journal is none."""
     path = directory / JOURNAL
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_small_text(path).splitlines()
     except FileNotFoundError:
         return []
     except OSError as error:
