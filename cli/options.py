@@ -15,6 +15,7 @@ import typer
 from core.common.errors import AccessError, UsageError
 
 DATA_DIR = "PLOG_DATA_DIR"
+Thing = TypeVar("Thing")
 Found = TypeVar("Found")
 
 
@@ -123,15 +124,15 @@ def say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def each_path(
-    paths: Iterable[Path], look_at: Callable[[Path], Iterable[Found]], failures: list[AccessError]
+def each_of(
+    things: Iterable[Thing], look_at: Callable[[Thing], Iterable[Found]], failures: list[AccessError]
 ) -> Iterator[Found]:
-    """What is found in each of the paths that a command was given; one that can't be read is kept in `failures`, and
-    the others are looked at all the same.
+    """What is found in each of the paths or partitions that a command works on; why one can't be read is kept in
+    `failures`, and the others are looked at all the same.
     """
-    for path in paths:
+    for thing in things:
         try:
-            yield from look_at(path)
+            yield from look_at(thing)
         except AccessError as error:
             failures.append(error)
 

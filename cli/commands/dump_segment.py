@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.findings_out import print_findings
-from cli.options import SchemaRegistryOption, each_path, say, say_failures
+from cli.options import SchemaRegistryOption, each_of, say, say_failures
 from cli.output import OutputFormat, Row, is_terminal, write_rows
 from core.common.errors import AccessError, UsageError
 
@@ -143,7 +143,7 @@ def dump_segment(
         value_format=parse_value_format(value_format, registry),
     )
     failures: list[AccessError] = []
-    dumps = each_path(paths, lambda path: find_dumps(path, options), failures)
+    dumps = each_of(paths, lambda path: find_dumps(path, options), failures)
     if hex_:
         code = _print_hex(dumps)
     else:
@@ -265,5 +265,5 @@ def _check_indexes(paths: list[Path], *, sanity_only: bool) -> int:
         codes |= {Code.TRANSACTION_INDEX_MISMATCH}
     codes |= {Code.UNREADABLE}
     failures: list[AccessError] = []
-    found = each_path(paths, verify, failures)
+    found = each_of(paths, verify, failures)
     return print_findings([finding for finding in found if finding.code in codes]) or say_failures(failures)

@@ -13,10 +13,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from core.common.errors import AccessError, CorruptRecordError
-from core.inspector.findings import Finding
+from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
+from core.inspector.findings import Finding, unreadable_finding
+from core.inspector.log_stats import find_segments
 from core.inspector.segment_walk import Damage, SegmentWalk
-from core.log.file_names import LOG_SUFFIX, find_offset_files, parse_offset_file_name
+from core.log.file_names import parse_offset_file_name
 from core.records.batches import Batch
 from core.records.compression import INSPECTION_LIMIT
 from core.records.record import Record
@@ -125,7 +126,9 @@ class _Copy:
         self._is_at_end = False
 
     def _walk(self, path: Path) -> Iterator[Batch]:
-        for log, base_offset in _logs(path):
+        logs, unreadable = _logs(path)
+        self.findings += map(unreadable_finding, unreadable)
+        for log, base_offset in logs:
             walk = SegmentWalk(log, base_offset)
             try:
                 for item in walk:
@@ -202,15 +205,19 @@ def _same_batches(a: _Copy, b: _Copy) -> tuple[int, list[Difference]] | None:
     return count, differences
 
 
-def _logs(path: Path) -> list[tuple[Path, int]]:
-    """The segments of a partition's folder, or one `.log`; AccessError where there are none."""
+def _logs(path: Path) -> tuple[list[tuple[Path, int]], list[UnreadableFileError]]:
+    """The segments of a partition's folder, or one `.log`, and why others can't be opened; AccessError where there are
+    none.
+    """
+    unreadable: list[UnreadableFileError] = []
     if path.is_dir():
-        logs = [(log, offset) for offset, log in find_offset_files(path, LOG_SUFFIX)]
+        found, unreadable = find_segments(path)
+        logs = [(log, offset) for offset, log in found]
     else:
         parsed = parse_offset_file_name(path.name)
         logs = [(path, parsed[0] if parsed else 0)]
-    if not logs:
+    if not logs and not unreadable:
         raise AccessError(
             f"no segments in {path}", where=str(path), hint="name two copies of one partition's folder, or two .log"
         )
-    return logs
+    return logs, unreadable

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from core.common.errors import CorruptRecordError
+from core.common.bad_sectors import unreadable_error
+from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.inspector.findings import Finding
 from core.inspector.segment_walk import Damage, SegmentWalk
+from core.log.file_names import LOG_SUFFIX, find_offset_files, find_unreadable_files
 from core.records.batches import Batch
 from core.records.compression import INSPECTION_LIMIT, CompressionType, compress
 from core.records.record_batch import HEADER_SIZE, RecordBatch
@@ -157,6 +159,16 @@ class LogStats:
     producers: dict[int, ProducerStats] = field(default_factory=dict)
     sample: Sample = field(default_factory=Sample)
     findings: list[Finding] = field(default_factory=list)
+
+
+def find_segments(folder: Path) -> tuple[list[tuple[int, Path]], list[UnreadableFileError]]:
+    """The segments of a partition's folder with their base offsets, and why others can't be opened, or the folder."""
+    try:
+        unreadable = {file.path: file.error for file in find_unreadable_files(folder)}
+        segments = [segment for segment in find_offset_files(folder, LOG_SUFFIX) if segment[1] not in unreadable]
+    except OSError as error:
+        return [], [unreadable_error(error, folder)]
+    return segments, list(unreadable.values())
 
 
 def collect_stats(

@@ -12,7 +12,7 @@ from core.common.errors import CorruptRecordError
 from core.common.topic_partition import TopicPartition
 from core.inspector.surroundings import DirectorySurroundings
 from core.log.directory_reader import DirectoryReader
-from core.log.gap_ledger import Gap, GapLedger
+from core.log.gap_ledger import Gap, GapLedger, GapReason
 from core.log.log_config import LogConfig, stored_topic_values
 from core.log.partition_reader import PartitionReader, SegmentReader
 from core.records.batches import Batch
@@ -112,7 +112,8 @@ class Tracer:
 
     def _find_gap(self, log: PartitionReader, partition: TopicPartition, offset: int) -> Gap | None:
         if offset >= log.end_offset:
-            return None
+            unreadable = log.unreadable_between(offset, offset + 1)
+            return Gap(offset, offset + 1, GapReason.DAMAGED, str(unreadable[0])) if unreadable else None
         is_compacted = self._surroundings.of(partition).is_compacted or None
         ledger = GapLedger(log, offset, offset + 1, read_committed=False, is_compacted=is_compacted)
         return next(iter(ledger), None)

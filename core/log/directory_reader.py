@@ -3,6 +3,7 @@ partition's folder."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from core.common.errors import AccessError, CorruptRecordError
@@ -59,8 +60,12 @@ class DirectoryReader:
             topics.setdefault(partition.topic, []).append(partition.partition)
         return topics
 
-    def open(self, partition: TopicPartition) -> PartitionReader:
-        """The partition as it is now. AccessError where there is no such partition."""
+    def open(
+        self, partition: TopicPartition, on_no_folder: Callable[[AccessError], None] | None = None
+    ) -> PartitionReader:
+        """The partition as it is now; `on_no_folder` as of `PartitionReader`. AccessError where there is no such
+        partition.
+        """
         path = self.partitions.get(partition)
         if path is None:
             raise AccessError(f"no partition {partition} in {self.directory}", where=str(self.directory))
@@ -68,6 +73,7 @@ class DirectoryReader:
             path,
             log_start_offset=self._log_starts.get(partition, 0),
             find_high_watermark=lambda: self._find_high_watermark(partition),
+            on_no_folder=on_no_folder,
         )
 
     def _find_high_watermark(self, partition: TopicPartition) -> int | None:

@@ -184,6 +184,8 @@ class GapLedger:
 
     def _hole(self, start: int, end: int, where: str) -> Gap:
         """Offsets that no batch was found for."""
+        for error in self._reader.unreadable_between(start, end):
+            return Gap(start, end, GapReason.DAMAGED, f"{where}: {error}")
         if is_lost(self._lost, start, end):
             return Gap(start, end, GapReason.TRUNCATED, f"{where}: recovery-journal names them as given up")
         if self._is_compacted is None:

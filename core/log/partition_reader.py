@@ -19,7 +19,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from core.common.errors import CorruptRecordError
+from core.common.bad_sectors import SalvagingFile, is_of_the_file, open_salvaging, unreadable_error
+from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
 from core.common.filesystem import FileSystem, access_error
 from core.index.offset_index import OffsetIndex, OffsetPosition
 from core.index.time_index import TimeIndex
@@ -54,7 +55,7 @@ class SegmentReader:
     def __init__(self, path: Path, base_offset: int, filesystem: FileSystem) -> None:
         self.path = path
         self.base_offset = base_offset
-        self.records = FileRecords(path, filesystem.open_read)
+        self.records = FileRecords(path, lambda path: open_salvaging(path, filesystem))
         self._filesystem = filesystem
 
     def file(self, suffix: str) -> Path:
@@ -86,7 +87,12 @@ class SegmentReader:
     def _load(self, kind: type[_Index], suffix: str) -> _Index:
         """As it is now; empty where it is not this segment's any more."""
         index = kind(self.file(suffix), self.base_offset, _UNLIMITED, self._filesystem, may_map=False)
-        len(index)  # which reads it
+        try:
+            len(index)  # which reads it
+        except OSError as error:
+            if not is_of_the_file(error):
+                raise
+            index.reset()  # the log is searched without it
         if not self.is_current:
             index.reset()
         return index
@@ -94,7 +100,7 @@ class SegmentReader:
     def position_before(self, offset: int) -> int:
         """A position that starts a batch at or before the one that holds `offset`: from the index, if that is right."""
         entry = self._offset_index.lookup(offset)
-        if entry.position == 0:
+        if not 0 < entry.position < self.records.size_bytes:
             return 0
         try:
             header = self.records.read_header(entry.position)
@@ -124,6 +130,20 @@ class SegmentReader:
         """The largest that the time index knows; -1 where it knows none. A live segment may hold larger ones."""
         return self._time_index.last_entry().timestamp
 
+    def unreadable_in(self, damage: DamagedRange) -> UnreadableFileError | None:
+        """That the disk does not give some of these bytes, which is the cause of the damage then."""
+        file = self.records.file
+        bad = file.unreadable_in(damage.position, damage.end_position) if isinstance(file, SalvagingFile) else []
+        if not bad:
+            return None
+        return UnreadableFileError(
+            bad[0].reason,
+            errno=bad[0].errno,
+            path=str(self.path),
+            position=bad[0].position,
+            offset=damage.start_offset,
+        )
+
     def close(self) -> None:
         self.records.close()
 
@@ -138,15 +158,20 @@ class PartitionReader:
         log_start_offset: int = 0,
         find_high_watermark: Callable[[], int | None] = lambda: None,
         filesystem: FileSystem | None = None,
+        on_no_folder: Callable[[AccessError], None] | None = None,
     ) -> None:
-        """AccessError where the folder can't be read. `find_high_watermark`, asked whenever the folder is looked at:
+        """AccessError where the folder can't be read, or `on_no_folder` is told, and the log is empty.
+        `find_high_watermark`, asked whenever the folder is looked at:
         nothing at or above it is read; None is no limit.
         """
         self.directory = directory
         self._filesystem = filesystem or FileSystem()
         self._given_start = log_start_offset
         self._find_high_watermark = find_high_watermark
+        self._on_no_folder = on_no_folder
         self.segments: list[SegmentReader] = []
+        self.unreadable: list[UnreadableFileError] = []
+        """Of the log's files that can't be opened, in order; `offset` is where such a segment begins."""
         self.torn: CorruptRecordError | None = None
         """What follows the last whole batch, where that is not the end of the file."""
         self.end_offset = 0
@@ -157,7 +182,11 @@ class PartitionReader:
         try:
             segments = self._open_segments()
         except OSError as error:
-            raise access_error(error, error.filename or self.directory, "read") from error
+            failure = access_error(error, error.filename or self.directory, "read")
+            if self._on_no_folder is None:
+                raise failure from error
+            self._on_no_folder(failure)
+            segments = []
         self.close()
         self.segments = segments
         self.end_offset = self._find_end()
@@ -170,12 +199,20 @@ class PartitionReader:
         while True:
             names = self._list()
             segments: list[SegmentReader] = []
+            unreadable: list[UnreadableFileError] = []
             with contextlib.ExitStack() as opened, contextlib.suppress(FileNotFoundError):
                 for offset, path in _log_files(self.directory, names):
-                    segments.append(SegmentReader(path, offset, self._filesystem))
-                    opened.callback(segments[-1].close)
+                    try:
+                        segments.append(SegmentReader(path, offset, self._filesystem))
+                    except OSError as error:
+                        if not is_of_the_file(error) and not path.is_symlink():
+                            raise
+                        unreadable.append(unreadable_error(error, path, offset=offset))
+                    else:
+                        opened.callback(segments[-1].close)
                 if self._list() == names:
                     opened.pop_all()
+                    self.unreadable = unreadable
                     return _without_replaced(segments)
 
     def _list(self) -> dict[str, int]:
@@ -244,12 +281,16 @@ class PartitionReader:
         CorruptRecordError at the first batch whose bytes are damaged; or `on_damage` is told, and what is sound behind
         it comes next.
         """
-        end_offset = min(end_offset, self.last_stable_offset if read_committed else self.end_offset)
+        limit = self.last_stable_offset if read_committed else self.end_offset
+        unreadable = self.unreadable_between(start_offset, end_offset if end_offset < limit else _UNLIMITED)
+        end_offset = min(end_offset, limit)
         first = bisect_right([s.base_offset for s in self.segments], start_offset) - 1
         segments = self.segments[max(first, 0) :]
         aborted = self.aborted_transactions(segments, start_offset) if read_committed else []
         hidden = AbortedFilter(aborted)
         for segment in segments:
+            while unreadable and unreadable[0].offset < segment.base_offset:
+                self._pass_unreadable(unreadable.pop(0), on_damage)
             if segment.base_offset >= end_offset:
                 return
             for batch in self._sound_batches(segment, start_offset, on_damage):
@@ -257,6 +298,27 @@ class PartitionReader:
                     return
                 if not hidden.hides(batch) or (with_control and batch.is_control):
                     yield batch
+        for error in unreadable:
+            self._pass_unreadable(error, on_damage)
+
+    def unreadable_between(self, start_offset: int, end_offset: int) -> list[UnreadableFileError]:
+        """The segments that can't be opened and may hold offsets of [start_offset, end_offset), in order."""
+        return [
+            error
+            for error in self.unreadable
+            if error.offset < end_offset and start_offset < (self._following(error.offset) or _UNLIMITED)
+        ]
+
+    def _following(self, offset: int) -> int | None:
+        return min((s.base_offset for s in self.segments if s.base_offset > offset), default=None)
+
+    def _pass_unreadable(
+        self, error: UnreadableFileError, on_damage: Callable[[DamagedRange, CorruptRecordError], None] | None
+    ) -> None:
+        if on_damage is None:
+            raise error
+        end_offset = self._following(error.offset) or error.offset + 1
+        on_damage(DamagedRange(error.offset, end_offset, error.offset, 0, 0), error)
 
     def _sound_batches(
         self,
@@ -277,12 +339,13 @@ class PartitionReader:
                     position = batch.position + batch.size_bytes
                 return
             except CorruptRecordError as error:
-                if on_damage is None:
-                    raise
                 following = self._following_base(segment)
                 end = OffsetPosition(self.end_offset if following is None else following, end_position)
                 damage = measure_gap(segment.records, segment.base_offset, position, next_offset, end)
-                on_damage(damage, error)
+                cause = segment.unreadable_in(damage) or error
+                if on_damage is None:
+                    raise cause from None
+                on_damage(damage, cause)
                 position, next_offset = damage.end_position, damage.end_offset
 
     # --- transactions
@@ -312,7 +375,8 @@ class PartitionReader:
 
     def _newest_snapshot(self) -> tuple[int, dict[int, int]]:
         """(offset, open transactions by producer id) of the newest snapshot that is sound; from the start else."""
-        for offset, path in reversed(find_offset_files(self.directory, SNAPSHOT_SUFFIX)):
+        snapshots = find_offset_files(self.directory, SNAPSHOT_SUFFIX) if self.segments else []
+        for offset, path in reversed(snapshots):
             if offset > self.end_offset:
                 continue
             try:
