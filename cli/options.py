@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from core.common.errors import UsageError
+from core.common.errors import AccessError, UsageError
 
 DATA_DIR = "PLOG_DATA_DIR"
+Thing = TypeVar("Thing")
+Found = TypeVar("Found")
 
 
 class Acks(StrEnum):
@@ -120,3 +122,25 @@ def load_function(name: str, option: str) -> Callable[..., Any]:
 def say(text: str) -> None:
     """Talk goes to stderr: stdout is for data."""
     print(text, file=sys.stderr)
+
+
+def each_of(
+    things: Iterable[Thing], look_at: Callable[[Thing], Iterable[Found]], failures: list[AccessError]
+) -> Iterator[Found]:
+    """What is found in each of the paths or partitions that a command works on; why one can't be read is kept in
+    `failures`, and the others are looked at all the same.
+    """
+    for thing in things:
+        try:
+            yield from look_at(thing)
+        except AccessError as error:
+            failures.append(error)
+
+
+def say_failures(failures: Sequence[AccessError]) -> int:
+    """Tells of each; the exit code: 0 where there are none."""
+    for error in failures:
+        say(f"error: {error.message}")
+        if error.hint:
+            say(f"hint: {error.hint}")
+    return max((error.exit_code for error in failures), default=0)

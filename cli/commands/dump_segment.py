@@ -8,13 +8,14 @@ import sys
 import time
 from collections.abc import Iterator
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.findings_out import print_findings
-from cli.options import SchemaRegistryOption, say
+from cli.options import SchemaRegistryOption, each_of, say, say_failures
 from cli.output import OutputFormat, Row, is_terminal, write_rows
 from core.common.errors import AccessError, UsageError
 
@@ -27,6 +28,7 @@ SCHEMA = 1
 """Of the rows in docs/dump-log.md: columns are added to it, never taken away or changed."""
 
 _SHOWN_CHARACTERS = 60
+_TABLE_ROWS = 50_000
 
 
 class DumpFormat(StrEnum):
@@ -140,11 +142,13 @@ def dump_segment(
         key_format=parse_value_format(key_format, registry),
         value_format=parse_value_format(value_format, registry),
     )
-    dumps = (dump for path in paths for dump in find_dumps(path, options))
+    failures: list[AccessError] = []
+    dumps = each_of(paths, lambda path: find_dumps(path, options), failures)
     if hex_:
-        raise typer.Exit(_print_hex(dumps))
-    chosen = format_ or (DumpFormat.table if is_terminal() else DumpFormat.kafka)
-    raise typer.Exit(_print(dumps, chosen))
+        code = _print_hex(dumps)
+    else:
+        code = _print(dumps, format_ or (DumpFormat.table if is_terminal() else DumpFormat.kafka))
+    raise typer.Exit(say_failures(failures) or code)
 
 
 def _print(dumps: Iterator[FileDump], format_: DumpFormat) -> int:
@@ -152,7 +156,8 @@ def _print(dumps: Iterator[FileDump], format_: DumpFormat) -> int:
     findings = []
     for dump in dumps if format_ is not DumpFormat.arrow else _print_arrow(dumps):
         try:
-            _print_one(dump, format_)
+            if dump.is_readable:
+                _print_one(dump, format_)
         except AccessError as error:
             if dump.path.exists():
                 raise
@@ -167,10 +172,12 @@ def _print_one(dump: FileDump, format_: DumpFormat) -> None:
         case DumpFormat.kafka:
             _print_text(dump)
         case DumpFormat.table:
-            rows = list(dump.rows())
-            print(f"{dump.path}: {dump.kind.value}" + ("" if rows else ", empty"), flush=True)
-            if rows:
-                write_rows([_readable(row) for row in rows], list(rows[0]), OutputFormat.table)
+            rows = dump.rows()
+            shown = list(islice(rows, _TABLE_ROWS))
+            print(f"{dump.path}: {dump.kind.value}" + ("" if shown else ", empty"), flush=True)
+            while shown:  # a large file is several tables
+                write_rows([_readable(row) for row in shown], list(shown[0]), OutputFormat.table)
+                shown = list(islice(rows, _TABLE_ROWS))
         case DumpFormat.ndjson:
             encode = json.JSONEncoder().encode
             write = sys.stdout.write
@@ -195,6 +202,9 @@ def _print_hex(dumps: Iterator[FileDump]) -> int:
     """Position, bytes, field and value; sixteen bytes a line."""
     findings = []
     for dump in dumps:
+        if not dump.is_readable:
+            findings += dump.findings
+            continue
         print(f"{dump.path}: {dump.kind.value}")
         for field in dump.hex_fields():
             where = "        " if field.position < 0 else f"{field.position:08x}"
@@ -239,8 +249,9 @@ def _print_arrow(dumps: Iterator[FileDump]) -> Iterator[FileDump]:
     with pa.ipc.new_stream(sys.stdout.buffer, ARROW_SCHEMA) as stream:
         for dump in dumps:
             if dump.is_log:
-                for batch in dump.arrow():
-                    stream.write_batch(batch)
+                if dump.is_readable:
+                    for batch in dump.arrow():
+                        stream.write_batch(batch)
                 yield dump
 
 
@@ -252,4 +263,7 @@ def _check_indexes(paths: list[Path], *, sanity_only: bool) -> int:
     if not sanity_only:
         codes |= {Code.INDEX_MISSING, Code.INDEX_MISMATCH, Code.TIME_INDEX_MISSING, Code.TIME_INDEX_MISMATCH}
         codes |= {Code.TRANSACTION_INDEX_MISMATCH}
-    return print_findings([finding for path in paths for finding in verify(path) if finding.code in codes])
+    codes |= {Code.UNREADABLE}
+    failures: list[AccessError] = []
+    found = each_of(paths, verify, failures)
+    return print_findings([finding for finding in found if finding.code in codes]) or say_failures(failures)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import say
+from cli.findings_out import print_findings
+from cli.options import each_of, say, say_failures
 from cli.output import OutputFormat, OutputOption, Row, write_rows
+from core.common.errors import AccessError
 
 if TYPE_CHECKING:
     from core.common.topic_partition import TopicPartition
+    from core.inspector.findings import Finding
     from core.log.directory_reader import DirectoryReader
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -56,16 +60,20 @@ def gaps(
     reader = DirectoryReader(path)
     if not reader.partitions:
         raise nothing_there(path)
-    accounts = [
-        _account(
+    unreadable: list[Finding] = []
+    failures: list[AccessError] = []
+
+    def account(partition: TopicPartition) -> Iterator[dict[str, Any]]:
+        yield _account(
             reader,
             partition,
             from_,
             until,
+            unreadable,
             read_committed=isolation == "read_committed",
         )
-        for partition in sorted(reader.partitions)
-    ]
+
+    accounts = list(each_of(sorted(reader.partitions), account, failures))
     rows = [row for account in accounts for row in account["gaps"]]
     if output is OutputFormat.table:
         write_rows([_short(row) for row in rows], _SHORT_COLUMNS, output)
@@ -78,7 +86,7 @@ def gaps(
     records = sum(account["records"] for account in accounts)
     missing = sum(row["count"] for row in rows)
     say(f"{path}: {records} records, {missing} offsets without one, {lost} of them lost or unexplained")
-    raise typer.Exit(1 if lost else 0)
+    raise typer.Exit(max(say_failures(failures), print_findings(unreadable), 1 if lost else 0))
 
 
 def _short(row: Row) -> Row:
@@ -92,13 +100,18 @@ def _account(
     partition: TopicPartition,
     start: int,
     end: int | None,
+    unreadable: list[Finding],
     *,
     read_committed: bool,
 ) -> dict[str, Any]:
-    """Of one partition: offsets `start_offset` to below `end_offset` are `records` and those of the gaps, no other."""
+    """Of one partition: offsets `start_offset` to below `end_offset` are `records` and those of the gaps, no other.
+    What can't be opened of it goes to `unreadable`.
+    """
+    from core.inspector.findings import unreadable_finding
     from core.log.gap_ledger import GapLedger
 
     log = reader.open(partition)
+    unreadable += map(unreadable_finding, log.unreadable)
     try:
         ledger = GapLedger(
             log,

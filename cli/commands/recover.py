@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import say
+from cli.options import each_of, say, say_failures
 from cli.output import OutputFormat, OutputOption, Row, write_rows
-from core.common.errors import UsageError
+from core.common.errors import AccessError, UsageError
 
 if TYPE_CHECKING:
-    from core.inspector.recovery_plan import RecoveryOptions, Step
+    from core.inspector.recovery_plan import FolderPlan, RecoveryOptions, Step
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -51,19 +51,30 @@ def recover(
             _undo(path)
         return
     options = RecoveryOptions(is_like_kafka=like_kafka, fixes_bits=fix_bits)
-    plans = [(path, list(plan_recovery(path, options))) for path in paths]
-    steps = [step for _, of_path in plans for plan in of_path for step in plan.steps]
+    failures: list[AccessError] = []
+    plans = list(each_of(paths, lambda path: ((path, plan) for plan in plan_recovery(path, options)), failures))
+    steps = [step for _, plan in plans for step in plan.steps]
     if output is OutputFormat.table:
         for step in steps:
             print(_text(step))
     else:
         write_rows(list(map(_row, steps)), _COLUMNS, output)
     say(_summary(steps))
+    _say_links(paths, [plan for _, plan in plans])
     if not apply:
-        if any(plan.is_needed for _, of_path in plans for plan in of_path):
+        if any(plan.is_needed for _, plan in plans):
             say("nothing was changed; --apply does it")
-        raise typer.Exit(1 if steps else 0)
-    raise typer.Exit(max([_apply(path, options) for path in paths], default=0))
+        raise typer.Exit(say_failures(failures) or (1 if steps else 0))
+    unread = {error.where for error in failures}
+    codes = list(each_of([p for p in paths if str(p) not in unread], lambda path: [_apply(path, options)], failures))
+    raise typer.Exit(max([say_failures(failures), *codes]))
+
+
+def _say_links(paths: Sequence[Path], plans: Sequence[FolderPlan]) -> None:
+    """Whoever mends a link mends what it leads to."""
+    for path in dict.fromkeys([*paths, *(plan.directory for plan in plans if plan.is_needed)]):
+        if path.is_symlink():
+            say(f"{path} is a link: what is mended is {path.resolve()}")
 
 
 def _text(step: Step) -> str:
@@ -134,6 +145,6 @@ def _undo(path: Path) -> None:
 
 def _root_of(path: Path) -> Path:
     """The data directory of a path that is one, or a partition's folder in one."""
-    from core.log.file_names import LOG_SUFFIX, find_offset_files
+    from core.log.file_names import LOG_SUFFIX, find_offset_files, locate_partition
 
-    return path.resolve().parent if find_offset_files(path, LOG_SUFFIX) else path
+    return locate_partition(path)[1] if find_offset_files(path, LOG_SUFFIX) else path

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.findings_out import print_findings
-from cli.options import say
+from cli.options import each_of, say, say_failures
 from cli.output import OutputFormat, OutputOption, Row, write_rows
+from core.common.errors import AccessError
 
 if TYPE_CHECKING:
+    from core.inspector.findings import Finding
     from core.inspector.log_stats import LogStats
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -48,9 +51,10 @@ def stats(
     found: dict[str, LogStats] = {}
     findings = []
     progress = Progress("read", "bytes")
-    for name, segments in _logs(paths):
+    failures: list[AccessError] = []
+    for name, segments, unreadable in each_of(paths, _logs, failures):
         found[name] = collect_stats(segments, now_ms, lambda size: progress.add(size, size))
-        findings += found[name].findings
+        findings += [*found[name].findings, *unreadable]
     progress.done()
     if html is not None:
         from cli.stats_html import stats_html
@@ -66,26 +70,27 @@ def stats(
     else:
         rows: list[Row] = [{"log": name, **as_json(log)["summary"]} for name, log in found.items()]
         write_rows(rows, list(rows[0]) if rows else [], output)
-    raise typer.Exit(print_findings(findings))
+    raise typer.Exit(max(say_failures(failures), print_findings(findings)))
 
 
-def _logs(paths: list[Path]) -> list[tuple[str, list[tuple[int, Path]]]]:
-    """Name and segments of every partition. AccessError where there is none."""
+def _logs(path: Path) -> Iterator[tuple[str, list[tuple[int, Path]], list[Finding]]]:
+    """Name and segments of every partition, and what can't be opened of it. AccessError where there is none."""
+    from core.inspector.findings import unreadable_finding
+    from core.inspector.log_stats import find_segments
     from core.inspector.verify import nothing_there
     from core.log.directory_reader import DirectoryReader
-    from core.log.file_names import LOG_SUFFIX, find_offset_files, parse_offset_file_name
+    from core.log.file_names import parse_offset_file_name
 
-    found = []
-    for path in paths:
-        if path.is_file():
-            parsed = parse_offset_file_name(path.name)
-            found.append((str(path), [(parsed[0] if parsed else 0, path)]))
-            continue
-        partitions = DirectoryReader(path).partitions
-        if not partitions:
-            raise nothing_there(path)
-        found += [(str(tp), find_offset_files(folder, LOG_SUFFIX)) for tp, folder in sorted(partitions.items())]
-    return found
+    if path.is_file():
+        parsed = parse_offset_file_name(path.name)
+        yield str(path), [(parsed[0] if parsed else 0, path)], []
+        return
+    partitions = DirectoryReader(path).partitions
+    if not partitions:
+        raise nothing_there(path)
+    for partition, folder in sorted(partitions.items()):
+        segments, unreadable = find_segments(folder)
+        yield str(partition), segments, list(map(unreadable_finding, unreadable))
 
 
 def as_json(log: LogStats) -> dict[str, Any]:

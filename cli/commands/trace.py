@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import DataDirOption, default_data_dir, say
+from cli.options import DataDirOption, default_data_dir, each_of, say, say_failures
 from cli.output import OutputFormat, OutputOption, Row, write_rows
-from core.common.errors import UsageError
+from core.common.errors import AccessError, UsageError
 
 if TYPE_CHECKING:
+    from core.common.topic_partition import TopicPartition
     from core.inspector.trace import Trace
     from core.log.directory_reader import DirectoryReader
 
@@ -47,12 +49,15 @@ def trace(
         raise UsageError(f"{place!r}: expected TOPIC@OFFSET, TOPIC:PARTITION@OFFSET, or TOPIC with --key")
     reader = DirectoryReader(data_dir or default_data_dir())
     tracer = Tracer(reader, time.time_ns() // 1_000_000)
-    traces = []
-    for partition in _partitions(reader, match["topic"], match["partition"]):
+    failures: list[AccessError] = []
+
+    def look_at(partition: TopicPartition) -> Iterator[Trace]:
         if key is None:
-            traces.append(tracer.trace(partition, int(match["offset"])))
+            yield tracer.trace(partition, int(match["offset"]))
         elif (newest := max(tracer.find_key(partition, key.encode()), default=None)) is not None:
-            traces.append(tracer.trace(partition, newest))
+            yield tracer.trace(partition, newest)
+
+    traces = list(each_of(_partitions(reader, match["topic"], match["partition"]), look_at, failures))
     if output is OutputFormat.json:
         print(json.dumps([_as_json(trace) for trace in traces], indent=2))
     else:
@@ -61,7 +66,7 @@ def trace(
     is_found = any(trace.record is not None for trace in traces)
     if key is not None and not is_found:
         say(f"no record with key {key!r} in {match['topic']}")
-    raise typer.Exit(0 if is_found else 1)
+    raise typer.Exit(say_failures(failures) or (0 if is_found else 1))
 
 
 def _partitions(reader: DirectoryReader, topic: str, number: str | None) -> list[Any]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import say
+from cli.options import each_of, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_rows
+from core.common.errors import AccessError
+
+if TYPE_CHECKING:
+    from core.inspector.findings import Finding
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -41,33 +46,46 @@ def verify(
 
     options = VerifyOptions(is_deep=deep, is_paranoid=paranoid)
     progress = Progress("checked", "bytes", sum(map(_size, paths)))
-    findings = []
-    for path in paths:
-        for finding in verify_path(path, lambda size: progress.add(size, size), options):
+    findings: list[Finding] = []
+    failures: list[AccessError] = []
+
+    def look_at(path: Path) -> Iterator[Finding]:
+        return verify_path(path, lambda size: progress.add(size, size), options)
+
+    try:
+        for finding in each_of(paths, look_at, failures):
             findings.append(finding)
             if output is OutputFormat.table:
                 progress.done()
                 print(finding_text(finding))
-    progress.done()
-    if output is not OutputFormat.table:
-        write_rows(list(map(finding_row, findings)), COLUMNS, output)
-    what = ", ".join(map(str, paths))
+            elif output is OutputFormat.ndjson:
+                write_rows([finding_row(finding)], COLUMNS, output)
+    finally:  # what was found is told, whatever ends this
+        progress.done()
+        if output in (OutputFormat.json, OutputFormat.csv):
+            write_rows(list(map(finding_row, findings)), COLUMNS, output)
+    unread = {error.where for error in failures}
+    what = ", ".join(str(path) for path in paths if str(path) not in unread)
     checked = f"{size_text(progress.bytes)} of log checked"
-    say(
-        f"{what}: {len(findings)} finding{'' if len(findings) == 1 else 's'}, {checked}"
-        if findings
-        else f"{what}: clean, {checked}"
-    )
-    raise typer.Exit(1 if findings else 0)
+    if findings:
+        say(f"{what}: {len(findings)} finding{'' if len(findings) == 1 else 's'}, {checked}")
+    elif what:
+        say(f"{what}: clean, {checked}")
+    raise typer.Exit(say_failures(failures) or (1 if findings else 0))
 
 
 def _size(path: Path) -> int:
-    """Bytes of the logs under a path."""
-    if path.is_file():
-        return path.stat().st_size
-    return sum(
-        (Path(folder) / name).stat().st_size
-        for folder, _, names in os.walk(path)
-        for name in names
-        if name.endswith(".log")
-    )
+    """Bytes of the logs under a path, for the progress alone."""
+    from core.log.file_names import LOG_SUFFIX, find_offset_files, find_partition_folders
+
+    try:
+        if path.is_file():
+            return path.stat().st_size
+        folders = [path, *find_partition_folders(path).values()]
+    except OSError:
+        return 0
+    total = 0
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            total += sum(log.stat().st_size for _, log in find_offset_files(folder, LOG_SUFFIX))
+    return total

@@ -24,21 +24,23 @@ from core.cluster.found_topics import find_topics
 from core.cluster.metadata_image import MetadataImage, TopicImage
 from core.cluster.metadata_log import MetadataLog, read_metadata_image
 from core.common.background import RunInBackground, run_now
+from core.common.bad_sectors import unreadable_error
 from core.common.clock import Clock, SystemClock
 from core.common.config_def import ConfigResourceType
 from core.common.deferred import Schedule, TimerHandle
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
-from core.common.errors import AccessError, CorruptRecordError, KafkaError
+from core.common.errors import AccessError, CorruptRecordError, KafkaError, PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.common.shadow_filesystem import ShadowFileSystem, link_tree
 from core.common.topic_partition import TopicPartition, random_uuid, uuid_text
+from core.common.users_paths import UsersPaths
 from core.compaction.cleaner_process import CleanerSettings
 from core.compaction.log_cleaner import LogCleaner
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.transaction_coordinator import TransactionCoordinator
 from core.log.directory_lock import DirectoryLock
-from core.log.file_names import LOCK
+from core.log.file_names import LOCK, parse_offset_file_name
 from core.log.log_config import LogConfig, stored_topic_values
 from core.log.log_loader import LogSettings
 from core.log.log_manager import LogManager, find_partitions
@@ -80,7 +82,8 @@ class Broker:
         self.run_flush: RunInBackground = run_now
         self.run_cleaning: RunInBackground = run_now
         self.endpoint: Endpoint | None = None
-        self._filesystem = filesystem or (ShadowFileSystem() if is_read_only else FileSystem())
+        self._users_paths = UsersPaths(self._log_directory, directory)
+        self._filesystem = filesystem or (ShadowFileSystem(self._users_paths) if is_read_only else FileSystem())
         self._lock = DirectoryLock(self._log_directory)
         self._producer_ids = iter(range(0))
         self._last_run: dict[str, int] = {}
@@ -94,20 +97,33 @@ class Broker:
         """Locks the directory and opens what is in it. AccessError and CorruptRecordError where that can't be done."""
         try:
             if self.is_read_only:
-                link_tree(self.directory, self._log_directory, is_left_out=lambda name: name == LOCK)
+                self._users_paths.start()
+                link_tree(
+                    self.directory,
+                    self._log_directory,
+                    is_left_out=lambda name: name == LOCK,
+                    on_unreadable=_warn_of_unreadable,
+                )
             else:
                 self._filesystem.make_directory(self.directory)
         except OSError as error:
+            self._release()
             raise access_error(error, self.directory, "read" if self.is_read_only else "create") from error
         self._lock.acquire(lock_timeout_s)
         try:
             self._open_locked()
         except OSError as error:
             self._release()
-            raise access_error(error, error.filename or self.directory, "open") from error
+            failure = access_error(error, error.filename or self.directory, "open")
+            self._users_paths.rename(failure)
+            raise failure from error
         except KafkaError as error:  # of the metadata log
             self._release()
-            raise AccessError(str(error), where=str(self.directory)) from error
+            raise AccessError(self._users_paths.text(str(error)), where=str(self.directory)) from error
+        except PlogError as error:
+            self._release()
+            self._users_paths.rename(error)
+            raise
         except BaseException:
             self._release()
             raise
@@ -502,7 +518,13 @@ class Broker:
     def _release(self) -> None:
         self._lock.release()
         if self._shadow is not None:
+            self._users_paths.stop()
             self._shadow.cleanup()
+
+
+def _warn_of_unreadable(error: OSError, path: Path) -> None:
+    if not path.is_dir() or parse_offset_file_name(path.name) is not None:
+        _log.warning("%s; it is passed over", unreadable_error(error, path))
 
 
 class _NoTimer:

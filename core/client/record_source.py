@@ -121,6 +121,7 @@ class DirectorySource:
         self._with_control = with_control
         self._patience = patience or Patience()
         self._watermarks = watermarks
+        self._told: set[str] = set()
         self._open: dict[TopicPartition, PartitionReader] = {}
         self._where = ", ".join(str(reader.directory) for reader in readers)
         self._readers: dict[TopicPartition, DirectoryReader] = {}
@@ -149,7 +150,7 @@ class DirectorySource:
             reader = self._readers.get(partition)
             if reader is None:
                 raise AccessError(f"no partition {partition} in {self._where}", where=self._where)
-            self._open[partition] = reader.open(partition)
+            self._open[partition] = reader.open(partition, self._tell_once if self._patience.skips_damage else None)
         return self._open[partition]
 
     def close(self) -> None:
@@ -225,6 +226,12 @@ class DirectorySource:
             raise
         if group:
             yield partition, group
+
+    def _tell_once(self, error: AccessError) -> None:
+        """Of a folder that can't be read: it is looked at again and again."""
+        if error.message not in self._told:
+            self._told.add(error.message)
+            self._patience.tell(error.message)
 
     def _pass_over(self, partition: TopicPartition, hole: Hole) -> None:
         self._patience.tell(f"{partition}: passed over: {hole.error()}")

@@ -9,7 +9,7 @@ from core.cluster.metadata_log import read_metadata_image
 from core.cluster.topic_description import PartitionDescription, TopicDescription
 from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
-from core.common.errors import CorruptRecordError, KafkaError
+from core.common.errors import AccessError, CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.log.damaged_ranges import read_damaged_ranges
 from core.log.directory_reader import DirectoryReader
@@ -48,11 +48,12 @@ class DirectoryTopics:
         start = end = size = 0
         damaged: tuple[str, ...] = ()
         if partition in self._reader.partitions:
-            log = self._reader.open(partition)
+            failures: list[AccessError] = []
+            log = self._reader.open(partition, failures.append)
             start, end = log.start_offset, log.end_offset
             size = sum(segment.records.size_bytes for segment in log.segments)
             log.close()
-            damaged = _damaged(log.directory)
+            damaged = (*_damaged(log.directory), *map(str, failures), *map(str, log.unreadable))
         return PartitionDescription(
             partition.partition,
             known.leader if known else NO_LEADER,

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from core.common.bad_sectors import read_small_text
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition, ensure_valid_topic_name, random_uuid
@@ -62,7 +63,7 @@ def _latest_epoch(path: Path) -> int:
     """-1 where the folder knows none, or not readably: the log itself is asked later."""
     epochs = path / LEADER_EPOCH_CHECKPOINT
     try:
-        entries = parse_leader_epochs(epochs.read_text(encoding="utf-8", errors="replace"), str(epochs))
+        entries = parse_leader_epochs(read_small_text(epochs), str(epochs))
     except (FileNotFoundError, CorruptRecordError):
         return -1
     return entries[-1].epoch if entries else -1

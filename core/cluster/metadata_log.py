@@ -18,12 +18,14 @@ from pathlib import Path
 
 from core.cluster.metadata_image import MetadataImage
 from core.cluster.metadata_record import MetadataRecord, decode_metadata_record, encode_metadata_record
+from core.common.bad_sectors import open_salvaging, read_small_file
 from core.common.clock import Clock
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, MalformedMessageError
 from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition
-from core.log.file_names import CHECKPOINT_SUFFIX, CLUSTER_METADATA_TOPIC
+from core.log.file_names import CHECKPOINT_SUFFIX, CLUSTER_METADATA_TOPIC, LOG_SUFFIX, find_offset_files
+from core.log.file_records import FileRecords
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_log import PartitionLog
@@ -41,7 +43,6 @@ from core.protocol.schema.metadata_records import (
     BeginTransactionRecord,
     EndTransactionRecord,
 )
-from core.records.batches import iter_batches
 from core.records.control_record import ControlRecordType, control_key
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
@@ -115,14 +116,14 @@ class MetadataLog:
         return log
 
     def _first_segment_offset(self) -> int:
-        names = [path.name for path in self.directory.glob("*.log")]
-        return min((int(name.split(".")[0]) for name in names), default=self._snapshot_end)
+        offsets = (offset for offset, _ in find_offset_files(self.directory, LOG_SUFFIX))
+        return min(offsets, default=self._snapshot_end)
 
     def _epoch_of_quorum_state(self) -> int:
         try:
-            state = json.loads((self.directory / "quorum-state").read_bytes())
+            state = json.loads(read_small_file(self.directory / "quorum-state"))
             return int(state["leaderEpoch"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+        except (FileNotFoundError, CorruptRecordError, ValueError, KeyError, TypeError):
             return 0
 
     # --- appending
@@ -256,15 +257,23 @@ def _records_of(log: PartitionLog, start_offset: int) -> Iterable[MetadataRecord
 
 
 def read_snapshot(path: Path) -> Iterable[MetadataRecord]:
-    """The metadata records of a `.checkpoint`; CorruptRecordError where it is damaged."""
+    """The metadata records of a `.checkpoint`; CorruptRecordError where it is damaged, AccessError where it can't be
+    opened.
+    """
     try:
-        for batch in iter_batches(memoryview(path.read_bytes())):
+        records = FileRecords(path, open_salvaging)
+    except OSError as error:
+        raise access_error(error, path, "read") from error
+    try:
+        for batch in records.iter_batches():
             batch.ensure_valid()
             if not batch.is_control:
                 for record in batch.records():
                     yield _decode(record, path)
     except CorruptRecordError as error:
         raise error.in_file(path) from None
+    finally:
+        records.close()
 
 
 def _decode(record: Record, path: Path) -> MetadataRecord:

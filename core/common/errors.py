@@ -6,6 +6,7 @@ PlogError
 │   ├── DirectoryLockedError
 │   └── ConnectionFailedError
 ├── CorruptRecordError    bytes that break the format, with where they lie
+│   └── UnreadableFileError   bytes that the system does not give
 ├── MalformedMessageError a protocol message that does not decode
 └── KafkaError            an error that has one of Kafka's codes and goes to the client
 
@@ -80,6 +81,29 @@ class CorruptRecordError(PlogError):
     def in_file(self, path: object) -> CorruptRecordError:
         """The same error, saying that its position is one in that file."""
         return CorruptRecordError(self.cause, position=self.position, offset=self.offset, path=str(path))
+
+
+class UnreadableFileError(CorruptRecordError):
+    """A file, or a part of it, that the system does not give: a bad sector, a permission, a link that leads nowhere,
+    something that is no regular file. `position` is where the unreadable bytes begin, -1 for the whole file; `errno`
+    is the system's number.
+    """
+
+    def __init__(self, reason: str, *, errno: int = 0, path: str = "", position: int = -1, offset: int = -1) -> None:
+        where = "" if position < 0 else f" at position {position}"
+        PlogError.__init__(
+            self,
+            f"could not read {path}{where}: {reason}",
+            hint="plog verify names every file that can't be read; plog recover mends round bad sectors",
+        )
+        self.cause = f"could not be read: {reason}"
+        self.errno = errno
+        self.position = position
+        self.offset = offset
+        self.path = path
+
+    def in_file(self, path: object) -> CorruptRecordError:  # noqa: ARG002 - it knows its file
+        return self
 
 
 class MalformedMessageError(PlogError):

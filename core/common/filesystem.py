@@ -7,11 +7,13 @@ sync of a folder. A test puts another FileSystem in its place to drop what was n
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
+import stat
 from pathlib import Path
 
-from core.common.errors import AccessError
+from core.common.errors import AccessError, PlogError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -70,11 +72,14 @@ class FileSystem:
 
     def open_append(self, path: Path) -> File:
         """Opens for reading and writing, creating the file where it is missing."""
-        return File(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        return File(path, open_regular(path, os.O_RDWR | os.O_CREAT))
 
     def open_read(self, path: Path) -> File:
-        """Opens for reading only; FileNotFoundError and PermissionError as the system gives them."""
-        return File(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        """Opens for reading only. OSError as of `open_regular`."""
+        return File(path, open_regular(path, os.O_RDONLY))
+
+    def name_for_user(self, error: PlogError) -> None:
+        """Makes an error name paths as the user knows them, where this file system works elsewhere."""
 
     def write_atomic(self, path: Path, content: bytes, *, sync: bool = True) -> None:
         """Replaces `path` whole: after a crash it holds either the old content or the new.
@@ -138,6 +143,29 @@ class FileSystem:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def open_regular(path: Path, flags: int) -> int:
+    """A descriptor of a regular file. OSError as the system gives it, and for what is no regular file, at once: a pipe
+    would block whoever opens it until somebody writes to it.
+    """
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    try:
+        ensure_regular_mode(os.fstat(fd).st_mode, path)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def ensure_regular_mode(mode: int, path: Path) -> None:
+    """OSError that says what `path` is, if that is no regular file."""
+    if stat.S_ISREG(mode):
+        return
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    kind = "a named pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+    raise OSError(errno.EINVAL, f"is {kind}, no regular file", str(path))
 
 
 def write_report(path: Path, text: str) -> None:

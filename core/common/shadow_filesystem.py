@@ -7,35 +7,78 @@ it is, on a disk that may not even be writable.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from core.common.filesystem import Buffer, File, FileSystem
+from core.common.errors import PlogError
+from core.common.filesystem import Buffer, File, FileSystem, open_regular
+from core.common.users_paths import UsersPaths
 
 
-def link_tree(directory: Path, shadow: Path, *, is_left_out: Callable[[str], bool]) -> None:
-    """Makes `shadow` hold links to the files of `directory` and of the folders in it. OSError where one can't be
-    read.
+def link_tree(
+    directory: Path,
+    shadow: Path,
+    *,
+    is_left_out: Callable[[str], bool] = lambda _: False,
+    on_unreadable: Callable[[OSError, Path], None] = lambda _error, _path: None,
+    depth: int = 1,
+) -> None:
+    """Makes `shadow` hold links to the files of `directory`, and of the folders in it, `depth` levels deep; what lies
+    deeper is no log's. OSError where the directory itself can't be read.
+
+    A file that can't be opened is left out, and `on_unreadable` is told; a folder that can't be read is one in the
+    shadow as well.
     """
     for entry in os.scandir(directory):
+        path = Path(entry.path).absolute()
         if is_left_out(entry.name):
             continue
-        if entry.is_dir():
-            (shadow / entry.name).mkdir()
-            link_tree(Path(entry.path), shadow / entry.name, is_left_out=is_left_out)
-        else:
-            (shadow / entry.name).symlink_to(Path(entry.path).absolute())
+        try:
+            mode = path.stat().st_mode
+            if stat.S_ISDIR(mode):
+                if not depth:
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+                _link_folder(path, shadow / entry.name, is_left_out, on_unreadable, depth - 1)
+            else:
+                os.close(open_regular(path, os.O_RDONLY))
+                (shadow / entry.name).symlink_to(path)
+        except OSError as error:
+            on_unreadable(error, path)
+
+
+def _link_folder(
+    path: Path,
+    shadow: Path,
+    is_left_out: Callable[[str], bool],
+    on_unreadable: Callable[[OSError, Path], None],
+    depth: int,
+) -> None:
+    try:
+        os.scandir(path).close()
+    except OSError:
+        shadow.symlink_to(path)  # whoever opens it is told why it can't be read
+        return
+    shadow.mkdir()
+    link_tree(path, shadow, is_left_out=is_left_out, on_unreadable=on_unreadable, depth=depth)
 
 
 class ShadowFileSystem(FileSystem):
-    """For a folder made by `link_tree`. Stateless; safe from any thread."""
+    """For a folder made by `link_tree`; `paths` knows what it is a shadow of. Stateless; safe from any thread."""
+
+    def __init__(self, paths: UsersPaths) -> None:
+        self._paths = paths
+
+    def name_for_user(self, error: PlogError) -> None:
+        self._paths.rename(error)
 
     def open_append(self, path: Path) -> File:
         if not path.is_symlink():
             return super().open_append(path)
-        return _LinkedFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return _LinkedFile(path, open_regular(path, os.O_RDONLY))
 
 
 class _LinkedFile(File):

@@ -14,9 +14,13 @@ import struct
 from pathlib import Path
 
 from core.common.errors import CorruptRecordError
-from core.common.filesystem import FileSystem
+from core.common.filesystem import File, FileSystem
 
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
+
+_MOST_READ_BYTES = 32 * 1024 * 1024
+"""An index of the largest segment has 4 MB at Kafka's distance between entries; of a larger file nothing is believed,
+which costs a search of the log."""
 
 
 class AbstractIndex:
@@ -168,15 +172,29 @@ class AbstractIndex:
 
     def _read(self) -> mmap.mmap | bytes:
         try:
-            with self.path.open("rb") as file:
-                if file.seek(0, 2) < self.ENTRY.size:
-                    return b""
-                if not self._may_map:
-                    file.seek(0)
-                    return file.read()
-                return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+            file = FileSystem().open_read(self.path)
         except FileNotFoundError:
             return b""
+        try:
+            size = file.size()
+            if size < self.ENTRY.size:
+                return b""
+            if self._may_map:
+                return mmap.mmap(file.fd, 0, prot=mmap.PROT_READ)
+            return self._read_entries(file, size)
+        finally:
+            file.close()
+
+    def _read_entries(self, file: File, size_bytes: int) -> bytes:
+        """Those before the zeros of a file that was not trimmed; none of a file that no log has so many entries for."""
+        low, high = 0, size_bytes // self.ENTRY.size
+        while low < high:
+            middle = (low + high) // 2
+            if any(file.read_at(self.ENTRY.size, middle * self.ENTRY.size)):
+                low = middle + 1
+            else:
+                high = middle
+        return file.read_at(low * self.ENTRY.size, 0) if low * self.ENTRY.size <= _MOST_READ_BYTES else b""
 
     def _valid_count(self, data: mmap.mmap | bytes) -> int:
         """How many entries come before the zeros of a file that was not trimmed."""

@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from core.common.errors import CorruptRecordError
+from core.common.bad_sectors import is_of_the_file, open_salvaging, unreadable_error
+from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.common.filesystem import FileSystem
 
 ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
+_PIECE_BYTES = ENTRY.size * 4096
 
 
 class AbortedTransaction(NamedTuple):
@@ -32,24 +35,63 @@ class AbortedTransaction(NamedTuple):
 
 def parse_transaction_index(data: bytes, path: str = "") -> list[AbortedTransaction]:
     """All entries; CorruptRecordError for an unknown version, a torn entry, or offsets that make no sense."""
-    if len(data) % ENTRY.size:
+    _ensure_whole(len(data), path)
+    return list(_parse_entries(data, 0, -1, path))
+
+
+def read_transaction_index(path: Path) -> list[AbortedTransaction]:
+    """Those of a file, read in pieces, so that a large one that is none is not read whole. FileNotFoundError where
+    there is none; CorruptRecordError as of `parse_transaction_index`, and where the file can't be read.
+    """
+    return list(iter_transaction_index(path))
+
+
+def iter_transaction_index(path: Path) -> Iterator[AbortedTransaction]:
+    """As of `read_transaction_index`, one by one."""
+    try:
+        file = open_salvaging(path)
+    except OSError as error:
+        if is_of_the_file(error) or path.is_symlink():
+            raise unreadable_error(error, path) from None
+        raise
+    try:
+        size, last_offset = file.size(), -1
+        _ensure_whole(size, str(path))
+        for position in range(0, size, _PIECE_BYTES):
+            data = file.read_at(min(_PIECE_BYTES, size - position), position)
+            if file.unreadable:
+                bad = file.unreadable[0]
+                raise UnreadableFileError(bad.reason, errno=bad.errno, path=str(path), position=bad.position)
+            for entry in _parse_entries(data, position, last_offset, str(path)):
+                yield entry
+                last_offset = entry.last_offset
+    finally:
+        file.close()
+
+
+def _ensure_whole(size_bytes: int, path: str) -> None:
+    if size_bytes % ENTRY.size:
         raise CorruptRecordError(
-            f"transaction index of {len(data)} bytes, expected a multiple of {ENTRY.size}", path=path
+            f"transaction index of {size_bytes} bytes, expected a multiple of {ENTRY.size}", path=path
         )
-    entries = []
-    for position in range(0, len(data), ENTRY.size):
-        version, *fields = ENTRY.unpack_from(data, position)
+
+
+def _parse_entries(data: bytes, position: int, last_offset: int, path: str) -> Iterator[AbortedTransaction]:
+    """Of data that lies at `position` in its file, behind an entry that ends with `last_offset`."""
+    for start in range(0, len(data), ENTRY.size):
+        version, *fields = ENTRY.unpack_from(data, start)
+        at = position + start
         if version != _VERSION:
-            raise CorruptRecordError(f"aborted transaction of version {version}", position=position, path=path)
+            raise CorruptRecordError(f"aborted transaction of version {version}", position=at, path=path)
         entry = AbortedTransaction(*fields)
         if entry.first_offset > entry.last_offset:
-            raise CorruptRecordError(
-                f"aborted transaction from offset {entry.first_offset} to {entry.last_offset}",
-                position=position,
-                path=path,
-            )
-        entries.append(entry)
-    return entries
+            message = f"aborted transaction from offset {entry.first_offset} to {entry.last_offset}"
+            raise CorruptRecordError(message, position=at, path=path)
+        if entry.last_offset <= last_offset:
+            message = f"aborted transaction that ends at offset {entry.last_offset}, the one before at {last_offset}"
+            raise CorruptRecordError(message, position=at, path=path)
+        yield entry
+        last_offset = entry.last_offset
 
 
 class TransactionIndex:
@@ -63,8 +105,10 @@ class TransactionIndex:
 
     def entries(self) -> list[AbortedTransaction]:
         if self._entries is None:
-            data = self.path.read_bytes() if self.path.exists() else b""
-            self._entries = parse_transaction_index(data, str(self.path))
+            try:
+                self._entries = read_transaction_index(self.path)
+            except FileNotFoundError:
+                self._entries = []
             self._written = len(self._entries)
         return self._entries
 

@@ -8,16 +8,19 @@ at any moment leaves the old log or the new one.
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from core.common.bad_sectors import unreadable_error
 from core.common.clock import Clock, SystemClock
-from core.common.errors import AccessError, CorruptRecordError, KafkaError, UsageError
+from core.common.errors import AccessError, CorruptRecordError, KafkaError, PlogError, UsageError
 from core.common.filesystem import FileSystem, access_error
 from core.common.shadow_filesystem import ShadowFileSystem, link_tree
 from core.common.topic_partition import TopicPartition
+from core.common.users_paths import UsersPaths
 from core.compaction.cleaned_segment import CleanedSegment
 from core.compaction.cleaner import Cleaner
 from core.compaction.cleaner_stats import CleanerStats
@@ -126,9 +129,24 @@ class Compaction:
     # --- what would be done
 
     def plan(self, partition: TopicPartition) -> CompactionPlan:
-        """AccessError and CorruptRecordError where the log can't be read."""
-        with self._opened(partition) as opened:
-            return self._plan(opened)
+        """What can't be read is refused."""
+        try:
+            self._ensure_there(partition)
+            with self._opened(partition) as opened:
+                return self._plan(opened)
+        except CorruptRecordError as error:
+            return self._refused(partition, error)
+
+    def _ensure_there(self, partition: TopicPartition) -> None:
+        directory = self._reader.partitions[partition]
+        try:
+            os.scandir(directory).close()
+        except OSError as error:
+            raise unreadable_error(error, directory) from error
+
+    def _refused(self, partition: TopicPartition, error: PlogError) -> CompactionPlan:
+        config = self.config_of(partition.topic)
+        return CompactionPlan(self._reader.partitions[partition], partition, config, refusal=str(error))
 
     def _plan(self, opened: OpenedLog) -> CompactionPlan:
         plan = CompactionPlan(opened.directory, opened.log.partition, opened.log.config)
@@ -144,7 +162,7 @@ class Compaction:
             for _ in cleaner.clean(log_to_clean(opened.log, part), self._clock.now_ms()):
                 pass
         except CorruptRecordError as error:
-            return replace(plan, refusal=f"{error}; mend it first: plog recover {opened.directory}")
+            return replace(plan, refusal=opened.refusal(error))
         return replace(plan, stats=cleaner.stats, end_offset=cleaner.end_offset)
 
     def _refusal(self, opened: OpenedLog) -> str | None:
@@ -175,7 +193,7 @@ class Compaction:
     def _offsets(self, name: str) -> dict[TopicPartition, int]:
         try:
             return read_offset_checkpoint(self._root / name)
-        except CorruptRecordError:
+        except (CorruptRecordError, OSError):
             return {}
 
     # --- opening
@@ -193,14 +211,18 @@ class Compaction:
         directory = self._reader.partitions[partition]
         with tempfile.TemporaryDirectory(prefix="plog-compact-") as temporary:
             shadow = Path(temporary) / directory.name
+            paths = UsersPaths(shadow, directory)
             try:
-                shadow.mkdir()
-                link_tree(directory, shadow, is_left_out=lambda _: False)
-                yield self._load(partition, directory, shadow)
+                with paths:
+                    shadow.mkdir()
+                    link_tree(directory, shadow, on_unreadable=_ensure_no_log, depth=0)
+                    yield self._load(partition, directory, shadow, paths)
             except OSError as error:
-                raise access_error(error, error.filename or directory, "compact") from error
+                failure = access_error(error, error.filename or directory, "compact")
+                paths.rename(failure)
+                raise failure from error
 
-    def _load(self, partition: TopicPartition, directory: Path, shadow: Path) -> OpenedLog:
+    def _load(self, partition: TopicPartition, directory: Path, shadow: Path, paths: UsersPaths) -> OpenedLog:
         recovery_points, high_watermarks = (
             self._offsets(RECOVERY_POINT_CHECKPOINT),
             self._offsets(HIGH_WATERMARK_CHECKPOINT),
@@ -209,7 +231,7 @@ class Compaction:
             shadow,
             partition,
             self.config_of(partition.topic),
-            LogSettings(self._clock, ShadowFileSystem(), keeps_cut_bytes=False),
+            LogSettings(self._clock, ShadowFileSystem(paths), keeps_cut_bytes=False),
             log_start_offset=self._offsets(LOG_START_OFFSET_CHECKPOINT).get(partition, 0),
             recovery_point=recovery_points.get(partition),
             had_clean_shutdown=(self._root / CLEAN_SHUTDOWN).exists(),
@@ -218,7 +240,7 @@ class Compaction:
         log.update_high_watermark(high_watermarks.get(partition, log.log_end_offset))
         if self._options.rolls and log.segments.active.size_bytes:
             log.roll()
-        return OpenedLog(directory, log, loaded.was_cut)
+        return OpenedLog(directory, log, loaded.was_cut, paths)
 
     # --- doing it
 
@@ -238,6 +260,13 @@ class Compaction:
         """Plans anew, and does it, in as many rounds as the keys need; the plan's `stats` are of all of them. To be
         called with the directory locked. AccessError as the disk says: the log is the old one, or the new, then.
         """
+        try:
+            self._ensure_there(partition)
+            return self._apply(partition)
+        except CorruptRecordError as error:
+            return self._refused(partition, error)
+
+    def _apply(self, partition: TopicPartition) -> CompactionPlan:
         directory = self._reader.partitions[partition]
         try:
             finish_swaps(directory, self._filesystem)
@@ -270,7 +299,7 @@ class Compaction:
             cleaned = list(cleaner.clean(to_clean, self._clock.now_ms()))
         except CorruptRecordError as error:
             self._drop_cleaned(directory)
-            return replace(plan, refusal=f"{error}; mend it first: plog recover {directory}")
+            return replace(plan, refusal=opened.refusal(error))
         except OSError:
             self._drop_cleaned(directory)
             raise
@@ -317,7 +346,18 @@ class OpenedLog:
     directory: Path
     log: PartitionLog
     was_cut: bool
+    paths: UsersPaths
     part: CleanablePart | None = None
+
+    def refusal(self, error: CorruptRecordError) -> str:
+        """Why it can't be compacted as it is."""
+        return f"{self.paths.text(str(error))}; mend it first: plog recover {self.directory}"
+
+
+def _ensure_no_log(error: OSError, path: Path) -> None:
+    """A segment that can't be read must not be compacted away; what else can't be is made again."""
+    if path.suffix == LOG_SUFFIX:
+        raise unreadable_error(error, path)
 
 
 def waits_for(part: CleanablePart, config: LogConfig) -> str | None:

@@ -5,20 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.common.errors import AccessError, CorruptRecordError
+from core.common.bad_sectors import unreadable_error
+from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
 from core.common.filesystem import access_error
-from core.inspector.file_kind import FileKind, ensure_regular, kind_of
-from core.inspector.findings import Finding, Severity, corrupt_code
+from core.inspector.file_kind import FileKind, ensure_regular, ensure_there, is_named_by_kafka, kind_of
+from core.inspector.findings import Finding, corrupt_code, corrupt_finding, unreadable_finding
 from core.inspector.index_dump import Row, dump_rows, kafka_text
 from core.inspector.output import write_all
 from core.inspector.segment_dump import DumpOptions, SegmentDump
-from core.log.file_names import LOG_SUFFIX, parse_offset_file_name, parse_partition_directory_name
+from core.log.file_names import (
+    LOG_SUFFIX,
+    find_partition_folders,
+    find_unreadable,
+    is_folder,
+    parse_offset_file_name,
+)
 
 _LOGS = (FileKind.LOG, FileKind.METADATA_SNAPSHOT)
+_LINES_TOGETHER = 1000
 
 
 if TYPE_CHECKING:
@@ -33,6 +41,8 @@ class FileDump:
     kind: FileKind
     options: DumpOptions
     findings: list[Finding] = field(default_factory=list)
+    is_readable: bool = True
+    """Else it is here for its finding alone."""
 
     @property
     def is_log(self) -> bool:
@@ -44,7 +54,9 @@ class FileDump:
         if self.is_log:
             yield from self._follow(SegmentDump(self.path, self.options), SegmentDump.kafka_text)
         else:
-            yield kafka_text(self.path, self.kind, self._small_rows()).encode("utf-8", "replace")
+            lines = kafka_text(self.path, self.kind, self._small_rows())
+            while piece := "".join(islice(lines, _LINES_TOGETHER)):
+                yield piece.encode("utf-8", "replace")
 
     def write_kafka_text(self, fd: int) -> None:
         """The same to a descriptor; of a large log on several CPUs."""
@@ -61,7 +73,10 @@ class FileDump:
         """Every byte, field by field."""
         from core.inspector.hex_dump import hex_fields
 
-        return hex_fields(self.path, self.kind, self.findings)
+        try:
+            yield from hex_fields(self.path, self.kind, self.findings)
+        except UnreadableFileError as error:
+            self.findings.append(unreadable_finding(error))
 
     def rows(self) -> Iterator[Row]:
         if self.is_log:
@@ -81,13 +96,11 @@ class FileDump:
         yield from read(dump)
         self.findings += dump.findings
 
-    def _small_rows(self) -> list[Row]:
+    def _small_rows(self) -> Iterator[Row]:
         try:
-            return dump_rows(self.path, self.kind)
+            yield from dump_rows(self.path, self.kind)
         except CorruptRecordError as error:
-            code = corrupt_code(self.kind)
-            self.findings.append(Finding(Severity.ERROR, code, str(self.path), error.cause, error.position))
-            return []
+            self.findings.append(corrupt_finding(corrupt_code(self.kind), error, self.path))
 
 
 def find_dumps(path: Path, options: DumpOptions) -> Iterator[FileDump]:
@@ -95,8 +108,7 @@ def find_dumps(path: Path, options: DumpOptions) -> Iterator[FileDump]:
 
     AccessError where there is none, or where the file is none that Kafka or plog writes.
     """
-    if not path.exists():
-        raise AccessError(f"no such file or directory: {path}", where=str(path))
+    ensure_there(path)
     if path.is_dir():
         yield from _find_in_directory(path, options)
         return
@@ -111,9 +123,10 @@ def find_dumps(path: Path, options: DumpOptions) -> Iterator[FileDump]:
     yield FileDump(path, kind, options)
 
 
-def _find_in_directory(path: Path, options: DumpOptions) -> Iterator[FileDump]:
+def _find_in_directory(path: Path, options: DumpOptions, *, depth: int = 1) -> Iterator[FileDump]:
     try:
         entries = sorted(os.scandir(path), key=lambda entry: entry.name)
+        folders = {folder.name for folder in find_partition_folders(path).values()} if depth else set()
     except OSError as error:
         raise access_error(error, path, "read") from error
     passed_over = _before(options.start_offset, [entry.name for entry in entries])
@@ -121,10 +134,29 @@ def _find_in_directory(path: Path, options: DumpOptions) -> Iterator[FileDump]:
         inner = path / entry.name
         if entry.name in passed_over:
             continue
-        if entry.is_dir(follow_symlinks=False) and parse_partition_directory_name(entry.name) is not None:
-            yield from _find_in_directory(inner, options)
-        elif entry.is_file() and (kind := kind_of(inner)) is not None:
-            yield FileDump(inner, kind, options)
+        if entry.name in folders:
+            yield from _find_in_folder(inner, options)
+        elif (kind := kind_of(inner)) is not None and (not is_folder(entry) or is_named_by_kafka(inner)):
+            yield _find_file(inner, kind, options)
+
+
+def _find_in_folder(path: Path, options: DumpOptions) -> Iterator[FileDump]:
+    """Of a data directory; one that can't be read is told of, and ends nothing."""
+    try:
+        os.scandir(path).close()
+    except OSError as error:
+        if os.path.lexists(path):
+            finding = unreadable_finding(unreadable_error(error, path))
+            yield FileDump(path, FileKind.LOG, options, [finding], is_readable=False)
+        return
+    yield from _find_in_directory(path, options, depth=0)
+
+
+def _find_file(path: Path, kind: FileKind, options: DumpOptions) -> FileDump:
+    error = find_unreadable(path)
+    if error is None:
+        return FileDump(path, kind, options)
+    return FileDump(path, kind, options, [unreadable_finding(error)], is_readable=False)
 
 
 def _before(offset: int, names: list[str]) -> set[str]:

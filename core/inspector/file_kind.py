@@ -6,6 +6,7 @@ import stat
 from enum import Enum
 from pathlib import Path
 
+from core.common.bad_sectors import unreadable_error
 from core.common.errors import AccessError
 from core.common.filesystem import access_error
 from core.log.file_names import (
@@ -21,6 +22,7 @@ from core.log.file_names import (
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    parse_offset_file_name,
 )
 
 
@@ -60,6 +62,23 @@ _BY_NAME = {
 def kind_of(path: Path) -> FileKind | None:
     """None for a file that Kafka and plog don't write."""
     return _BY_NAME.get(path.name) or _BY_SUFFIX.get(path.suffix)
+
+
+def is_named_by_kafka(path: Path) -> bool:
+    """Whether no other program gives a file that name: one in full, or one by an offset."""
+    return path.name in _BY_NAME or parse_offset_file_name(path.name) is not None
+
+
+def ensure_there(path: Path) -> None:
+    """AccessError where there is nothing, or a link that leads nowhere."""
+    if path.exists():
+        return
+    if path.is_symlink():
+        try:
+            path.stat()
+        except OSError as error:
+            raise AccessError(unreadable_error(error, path).message, where=str(path)) from error
+    raise AccessError(f"no such file or directory: {path}", where=str(path))
 
 
 def ensure_regular(path: Path) -> None:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
-from core.log.bit_flip import ByteFix
+from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.inspector.file_kind import FileKind
+from core.log.bit_flip import ByteFix
+from core.log.damage import Damage
+from core.log.file_names import LOG_SUFFIX
+from core.log.hole import Hole, HoleReason, offsets_text
+from core.log.placement import Displaced, Fate
 
 
 class Severity(StrEnum):
@@ -25,10 +31,13 @@ class Code(StrEnum):
     TORN_TAIL = "torn-tail"
     ZEROED = "zeroed"
     GARBAGE = "garbage"
+    UNREADABLE = "unreadable"
     OFFSETS_NOT_RISING = "offsets-not-rising"
     OFFSETS_MISSING = "offsets-missing"
     EPOCHS_NOT_RISING = "epochs-not-rising"
     LOG_SHORT = "log-short"
+    SEGMENT_MISSING = "segment-missing"
+    OUT_OF_PLACE = "out-of-place"
     SEQUENCE_GAP = "sequence-gap"
     TRANSACTION_ORDER = "transaction-order"
     INDEX_MISSING = "index-missing"
@@ -66,6 +75,72 @@ class Finding:
     last_offset: int = -1
     records: int | None = 0
     fix: ByteFix | None = None
+
+
+def unreadable_finding(error: UnreadableFileError, records: int | None = None) -> Finding:
+    """A file, or a part of it, that the system does not give; of a log nobody knows how many records that costs."""
+    if records is None and Path(error.path).suffix != LOG_SUFFIX:
+        records = 0
+    return Finding(
+        Severity.ERROR, Code.UNREADABLE, error.path, error.cause, error.position, error.offset, records=records
+    )
+
+
+def hole_finding(hole: Hole) -> Finding:
+    """Records that are lost, or may be."""
+    if hole.damage is not None:
+        code = Code(hole.damage.kind.value)
+    elif hole.reason is HoleReason.DAMAGED:
+        code = Code.UNREADABLE
+    elif hole.reason is HoleReason.MISSING:
+        code = Code.LOG_SHORT if hole.is_end else Code.SEGMENT_MISSING
+    else:
+        code = Code.OFFSETS_MISSING
+    damage = hole.damage
+    return Finding(
+        Severity.ERROR,
+        code,
+        str(hole.path),
+        hole.evidence if damage is None else damage.message,
+        hole.position if damage is not None else -1,
+        hole.start,
+        hole.end_position if damage is not None else -1,
+        hole.end - 1 if hole.end > hole.start else -1,
+        hole.records,
+        None if damage is None else damage.fix,
+    )
+
+
+def damage_finding(damage: Damage, path: Path) -> Finding:
+    """Damage of which it is not known what was in its place; what its header claims is not counted as lost."""
+    return Finding(
+        Severity.ERROR, Code(damage.kind.value), str(path), damage.message, damage.position, damage.offset,
+        damage.end_position, -1 if damage.end_offset is None else damage.end_offset - 1, 0, damage.fix,
+    )  # fmt: skip
+
+
+def displaced_finding(one: Displaced, path: Path) -> Finding:
+    """Sound batches that stand where they should not; nothing is lost with them."""
+    piece = one.piece
+    offsets = offsets_text(piece.base_offset, piece.end_offset)
+    stand = "stands" if piece.batches == 1 else "stand"
+    batches = "a sound batch" if piece.batches == 1 else f"{piece.batches} sound batches"
+    message = (
+        f"{batches} of {offsets} {stand} here once more"
+        if one.fate is Fate.REPEATED
+        else f"{batches} of {offsets} {stand} out of order"
+    )
+    return Finding(
+        Severity.ERROR, Code.OUT_OF_PLACE, str(path), message, piece.position, piece.base_offset, piece.end_position,
+        piece.end_offset - 1, 0,
+    )  # fmt: skip
+
+
+def corrupt_finding(code: Code, error: CorruptRecordError, path: Path) -> Finding:
+    """A file that does not parse, or can't be read."""
+    if isinstance(error, UnreadableFileError):
+        return unreadable_finding(error)
+    return Finding(Severity.ERROR, code, str(path), error.cause, error.position)
 
 
 _CORRUPT = {

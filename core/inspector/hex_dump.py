@@ -6,18 +6,21 @@ A log's batches and records, and the entries of indexes and producer snapshots; 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from core.common.errors import CorruptRecordError
+from core.common.bad_sectors import open_salvaging, read_small_file
+from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.common.filesystem import access_error
 from core.common.varint import read_varlong
 from core.inspector.file_kind import FileKind
-from core.inspector.findings import Finding
-from core.log.segment_walk import FIELDS, Damage, SegmentWalk
+from core.inspector.findings import Finding, damage_finding
 from core.inspector.value_format import as_utf8
+from core.log.damage import Damage
 from core.log.file_names import parse_offset_file_name
+from core.log.segment_walk import FIELDS, SegmentWalk
 from core.records.batches import Batch
 from core.records.compression import INSPECTION_LIMIT, CompressionType
 from core.records.record_batch import HEADER, HEADER_SIZE, RecordBatch
@@ -47,16 +50,9 @@ def hex_fields(path: Path, kind: FileKind, findings: list[Finding]) -> Iterator[
         yield from _entry_fields(path, kind)
     else:
         position = 0
-        for line in _read(path).splitlines(keepends=True):
+        for line in read_small_file(path).splitlines(keepends=True):
             yield HexField(position, line, "line", line.decode("utf-8", "replace").rstrip("\r\n"))
             position += len(line)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise access_error(error, path, "read") from error
 
 
 # --- logs
@@ -68,7 +64,7 @@ def _log_fields(path: Path, findings: list[Finding]) -> Iterator[HexField]:
     try:
         for item in walk:
             if isinstance(item, Damage):
-                findings.append(item.finding(path))
+                findings.append(damage_finding(item, path))
                 yield HexField(item.position, walk.head(item.position, item.end_position), "damaged", item.message)
             elif isinstance(item, RecordBatch):
                 yield from _batch_fields(item)
@@ -228,16 +224,36 @@ _ENTRIES: dict[FileKind, tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str
 
 
 def _entry_fields(path: Path, kind: FileKind) -> Iterator[HexField]:
-    data = _read(path)
     head, entry = _ENTRIES[kind]
+    try:
+        file = open_salvaging(path)
+    except OSError as error:
+        raise access_error(error, path, "read") from error
+    try:
+        position, size_bytes = 0, file.size()
+        for fields in chain([head], repeat(entry)):
+            size = sum(struct.calcsize(format_) for _, format_ in fields)
+            if size_bytes - position < size:
+                break
+            yield from _fields_of(fields, file.read_at(size, position), position)
+            position += size
+        yield from _fields_of(fields, file.read_at(size_bytes - position, position), position)
+    finally:
+        file.close()
+    if file.unreadable:
+        bad = file.unreadable[0]
+        raise UnreadableFileError(bad.reason, errno=bad.errno, path=str(path), position=bad.position)
+
+
+def _fields_of(fields: Sequence[tuple[str, str]], data: bytes, position: int) -> Iterator[HexField]:
+    """Those of one entry, as far as its bytes go."""
     at = 0
-    for fields in (head, *[entry] * (len(data) // sum(struct.calcsize(format_) for _, format_ in entry) + 1)):
-        for name, format_ in fields:
-            size = struct.calcsize(format_)
-            if at + size > len(data):
-                if at < len(data):
-                    yield HexField(at, data[at:], "rest", "too few bytes for an entry")
-                return
-            (value,) = struct.unpack_from(format_, data, at)
-            yield HexField(at, data[at : at + size], name, _shown(name, value))
-            at += size
+    for name, format_ in fields:
+        size = struct.calcsize(format_)
+        if at + size > len(data):
+            if at < len(data):
+                yield HexField(position + at, data[at:], "rest", "too few bytes for an entry")
+            return
+        (value,) = struct.unpack_from(format_, data, at)
+        yield HexField(position + at, data[at : at + size], name, _shown(name, value))
+        at += size

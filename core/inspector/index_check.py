@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
+from typing import Any
 
+from core.common.bad_sectors import SalvagingFile, is_of_the_file, open_salvaging, unreadable_error
+from core.common.errors import UnreadableFileError
 from core.common.filesystem import access_error
 from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex
-from core.inspector.findings import Code, Finding, Severity
-from core.log.segment_walk import Damage
+from core.inspector.findings import Code, Finding, Severity, unreadable_finding
+from core.log.damage import Damage
 from core.records.record_batch import NO_TIMESTAMP
 
 _MOST_FINDINGS = 5
@@ -27,6 +30,50 @@ _MOST_STRETCH = 3
 """A restart begins to count bytes anew, which stretches one gap to twice its width; three times is damage."""
 
 _NEVER = 1 << 63
+
+
+_PAGE_ENTRIES = 4096
+_MOST_HELD_ENTRIES = 1 << 18
+"""As many as a log of 1 GiB has at Kafka's distance between entries: 30 MB."""
+
+
+class _Entries(Sequence[tuple[int, int]]):
+    """The entries of an index file, a page at a time: a file may be of any size. What can't be read is zeros."""
+
+    def __init__(self, file: SalvagingFile, entry: struct.Struct) -> None:
+        self.file = file
+        self._entry = entry
+        self._page: list[tuple[int, int]] = []
+        self._page_start = 0
+        self._count = file.size() // entry.size
+        self._drop_padding()
+
+    def _drop_padding(self) -> None:
+        """A file that is in use is zeros behind its last entry; one entry of zeros alone may be the first."""
+        end = self._count * self._entry.size
+        while end:
+            start = max(end - _PAGE_ENTRIES * self._entry.size, 0)
+            data = self.file.read_at(end - start, start).rstrip(b"\0")
+            if data:
+                self._count = -(-(start + len(data)) // self._entry.size)
+                return
+            end = start
+        self._count = min(self._count, 1) if self.file.size() == self._entry.size else 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any) -> Any:  # of Sequence: a number or a slice, which nobody asks for
+        if number < 0:
+            number += self._count
+        if not 0 <= number < self._count:
+            raise IndexError(number)
+        if not self._page_start <= number < self._page_start + len(self._page):
+            self._page_start = number - number % _PAGE_ENTRIES
+            size = self._entry.size
+            data = self.file.read_at(_PAGE_ENTRIES * size, self._page_start * size)
+            self._page = list(self._entry.iter_unpack(data[: len(data) // size * size]))
+        return self._page[number - self._page_start]
 
 
 class _IndexCheck(ABC):
@@ -43,28 +90,42 @@ class _IndexCheck(ABC):
         self._problems: list[Finding] = []
         self._left_out = 0
         self._next = 0
-        self._entries: list[tuple[int, int]] = []
+        self._entries: Sequence[tuple[int, int]] = ()
+        self._file: SalvagingFile | None = None
+        self._unreadable: UnreadableFileError | None = None
+        self.is_there = True
         try:
-            data = path.read_bytes()
-            self.is_there = True
-        except FileNotFoundError:
-            data = b""
-            self.is_there = False
+            self._file = open_salvaging(path)
         except OSError as error:
-            raise access_error(error, path, "read") from error
-        size = self.ENTRY.size
-        if len(data) % size and any(data[len(data) - len(data) % size :]):
-            self._complain(self.CORRUPT, f"{len(data)} bytes, expected a multiple of {size}", len(data) // size)
-        self._entries = list(self.ENTRY.iter_unpack(data[: len(data) // size * size]))
-        while len(self._entries) > 1 and not any(self._entries[-1]):
-            self._entries.pop()  # a file that is in use is zeros behind its last entry
-        if self._entries and not any(self._entries[-1]) and len(data) > size:
-            self._entries.pop()
+            if not is_of_the_file(error) and not isinstance(error, FileNotFoundError):
+                raise access_error(error, path, "read") from error
+            if is_of_the_file(error) or path.is_symlink():
+                self._unreadable = unreadable_error(error, path)
+            else:
+                self.is_there = False
+        else:
+            self._read(self._file)
         self.due = self._due()
         """Batches before this need not be shown."""
 
+    def _read(self, file: SalvagingFile) -> None:
+        size_bytes, size = file.size(), self.ENTRY.size
+        if size_bytes % size and any(file.read_at(size_bytes % size, size_bytes - size_bytes % size)):
+            self._complain(self.CORRUPT, f"{size_bytes} bytes, expected a multiple of {size}", size_bytes // size)
+        entries = _Entries(file, self.ENTRY)
+        self._entries = list(entries) if len(entries) <= _MOST_HELD_ENTRIES else entries  # a list is faster
+
+    def close(self) -> None:
+        """The entries are needed no more."""
+        if self._file is not None:
+            self._file.close()
+
+    @property
+    def _is_told_enough(self) -> bool:
+        return len(self._problems) >= _MOST_FINDINGS
+
     def _complain(self, code: Code, message: str, number: int, offset: int = -1) -> None:
-        if len(self._problems) < _MOST_FINDINGS:
+        if not self._is_told_enough:
             position = number * self.ENTRY.size
             self._problems.append(Finding(Severity.WARNING, code, str(self._path), message, position, offset))
         else:
@@ -77,19 +138,35 @@ class _IndexCheck(ABC):
                 yield Finding(Severity.WARNING, self.MISSING, str(self._path), "there is a .log, but not this index")
             return
         for number in range(self._next, len(self._entries)):
+            if self._is_told_enough:
+                self._left_out += len(self._entries) - number
+                break
             self._complain(self.MISMATCH, f"{self._entry_text(number)} points at no batch of the log", number)
+        if self._file is not None and self._file.unreadable:
+            bad = self._file.unreadable[0]
+            self._unreadable = UnreadableFileError(
+                bad.reason, errno=bad.errno, path=str(self._path), position=bad.position
+            )
+        if self._unreadable is not None:  # what else there was to complain of are its zeros
+            yield unreadable_finding(self._unreadable)
+            return
         yield from self._problems
         if self._left_out:
             message = f"{self._left_out} more entries are wrong"
             yield Finding(Severity.WARNING, self.MISMATCH, str(self._path), message)
 
-    def take_entries_behind(self) -> list[int]:
-        """The offsets of the entries that no batch was due for, in order; they are not complained of then."""
-        offsets = [self._offset(number) for number in range(self._next, len(self._entries))]
-        if any(before >= after for before, after in pairwise(offsets)):
-            return []  # no entries of any log
+    def take_entries_behind(self) -> int | None:
+        """The largest offset of the entries that no batch was due for, None where there are none; they are not
+        complained of then.
+        """
+        last: int | None = None
+        for number in range(self._next, len(self._entries)):
+            offset = self._offset(number)
+            if last is not None and offset <= last:
+                return None  # no entries of any log
+            last = offset
         self._next = len(self._entries)
-        return offsets
+        return last
 
     @abstractmethod
     def _due(self) -> int: ...
@@ -163,7 +240,7 @@ class OffsetIndexCheck(_IndexCheck):
         last = self._entries[-1][1] if count else 0
         if count < _ENOUGH_ENTRIES or (log_end - last) * count <= _MOST_STRETCH * last:
             return  # even if they are all as far apart as on average
-        positions = [0, *(position for _, position in self._entries)]
+        positions = chain([0], (self._entries[number][1] for number in range(count)))
         widest = max(after - before for before, after in pairwise(positions))
         if log_end - last > _MOST_STRETCH * widest > 0:
             self._complain(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from core.common.errors import CorruptRecordError
-from core.common.filesystem import FileSystem, access_error
+from core.common.bad_sectors import open_salvaging, read_small_file, read_small_text
+from core.common.errors import CorruptRecordError, UnreadableFileError
+from core.common.filesystem import access_error
 from core.common.topic_partition import uuid_text
 from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex
-from core.index.transaction_index import parse_transaction_index
+from core.index.transaction_index import iter_transaction_index
 from core.inspector.file_kind import FileKind
 from core.inspector.kafka_text import optional_long
 from core.log.checkpoint_file import parse_offset_checkpoint
@@ -21,43 +23,56 @@ from core.log.file_names import parse_offset_file_name
 from core.log.leader_epoch_cache import parse_leader_epochs
 from core.log.meta_properties import parse_meta_properties
 from core.log.partition_metadata_file import parse_partition_metadata
-from core.log.producer_snapshot import parse_producer_snapshot
+from core.log.producer_snapshot import iter_producer_snapshot
 from core.log.producer_state import ProducerState
 
 Row = Mapping[str, Any]
 """Column -> value; the columns of a kind of file are always the same."""
 
-_UNLIMITED = 1 << 40
+_PIECE_ENTRIES = 4096
 
 
-def dump_rows(path: Path, kind: FileKind) -> list[Row]:
-    """The rows of any file but a log. AccessError where it can't be read, CorruptRecordError where it can't be
-    parsed.
+def dump_rows(path: Path, kind: FileKind) -> Iterator[Row]:
+    """The rows of any file but a log, one by one: a file may be of any size. AccessError where it can't be read,
+    CorruptRecordError where it can't be parsed, after the rows before that.
     """
     try:
-        data = path.read_bytes()
+        yield from _ROWS[kind](path)
     except OSError as error:
         raise access_error(error, path, "read") from error
-    return _ROWS[kind](path, data)
 
 
-def _offset_index_rows(path: Path, data: bytes) -> list[Row]:
-    index = OffsetIndex(path, _base_offset(path), _UNLIMITED, FileSystem(), may_map=False)
-    _ensure_whole(path, data, index.ENTRY.size)
-    entries = (index.entry(number) for number in range(len(index)))
-    return [{"offset": index.base_offset + relative, "position": position} for relative, position in entries]
+def _offset_index_rows(path: Path) -> Iterator[Row]:
+    base_offset = _base_offset(path)
+    for relative, position in _entries(path, OffsetIndex.ENTRY):
+        yield {"offset": base_offset + relative, "position": position}
 
 
-def _time_index_rows(path: Path, data: bytes) -> list[Row]:
-    index = TimeIndex(path, _base_offset(path), _UNLIMITED, FileSystem(), may_map=False)
-    _ensure_whole(path, data, index.ENTRY.size)
-    entries = (index.entry(number) for number in range(len(index)))
-    return [{"timestamp": timestamp, "offset": index.base_offset + relative} for timestamp, relative in entries]
+def _time_index_rows(path: Path) -> Iterator[Row]:
+    base_offset = _base_offset(path)
+    for timestamp, relative in _entries(path, TimeIndex.ENTRY):
+        yield {"timestamp": timestamp, "offset": base_offset + relative}
 
 
-def _ensure_whole(path: Path, data: bytes, entry_size: int) -> None:
-    if len(data) % entry_size:
-        raise CorruptRecordError(f"{len(data)} bytes, expected a multiple of {entry_size}", path=str(path))
+def _entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, int]]:
+    """Those of an index before the zeros of a file that was not trimmed."""
+    file = open_salvaging(path)
+    try:
+        size = file.size()
+        if size % entry.size:
+            raise CorruptRecordError(f"{size} bytes, expected a multiple of {entry.size}", path=str(path))
+        for position in range(0, size, entry.size * _PIECE_ENTRIES):
+            data = file.read_at(entry.size * _PIECE_ENTRIES, position)
+            if file.unreadable:
+                bad = file.unreadable[0]
+                raise UnreadableFileError(bad.reason, errno=bad.errno, path=str(path), position=bad.position)
+            is_first_shown = position == 0 and any(data[entry.size : 2 * entry.size])  # by Kafka's tool as well
+            for number, (first, second) in enumerate(entry.iter_unpack(data)):
+                if not first and not second and (number or not is_first_shown):
+                    return
+                yield first, second
+    finally:
+        file.close()
 
 
 def _base_offset(path: Path) -> int:
@@ -67,62 +82,55 @@ def _base_offset(path: Path) -> int:
     return parsed[0]
 
 
-def _transaction_index_rows(path: Path, data: bytes) -> list[Row]:
-    return [
-        {
+def _transaction_index_rows(path: Path) -> Iterator[Row]:
+    for entry in iter_transaction_index(path):
+        yield {
             "version": 0,
             "producer_id": entry.producer_id,
             "first_offset": entry.first_offset,
             "last_offset": entry.last_offset,
             "last_stable_offset": entry.last_stable_offset,
         }
-        for entry in parse_transaction_index(data, str(path))
-    ]
 
 
-def _snapshot_rows(path: Path, data: bytes) -> list[Row]:
-    rows: list[Row] = []
-    for entry in parse_producer_snapshot(data, str(path)):
+def _snapshot_rows(path: Path) -> Iterator[Row]:
+    for entry in iter_producer_snapshot(path):
         last = next(iter(ProducerState.from_snapshot(entry).batches), None)
-        rows.append(
-            {
-                "producer_id": entry.producer_id,
-                "producer_epoch": entry.producer_epoch,
-                "coordinator_epoch": entry.coordinator_epoch,
-                "current_txn_first_offset": (
-                    None if entry.current_txn_first_offset < 0 else entry.current_txn_first_offset
-                ),
-                "last_timestamp": entry.timestamp,
-                "first_sequence": None if last is None else last.first_sequence,
-                "last_sequence": None if last is None else last.last_sequence,
-                "last_offset": None if last is None else last.last_offset,
-                "offset_delta": None if last is None else last.offset_delta,
-            }
-        )
-    return rows
+        yield {
+            "producer_id": entry.producer_id,
+            "producer_epoch": entry.producer_epoch,
+            "coordinator_epoch": entry.coordinator_epoch,
+            "current_txn_first_offset": (
+                None if entry.current_txn_first_offset < 0 else entry.current_txn_first_offset
+            ),
+            "last_timestamp": entry.timestamp,
+            "first_sequence": None if last is None else last.first_sequence,
+            "last_sequence": None if last is None else last.last_sequence,
+            "last_offset": None if last is None else last.last_offset,
+            "offset_delta": None if last is None else last.offset_delta,
+        }
 
 
-def _offset_checkpoint_rows(path: Path, data: bytes) -> list[Row]:
-    if not data:
-        return []
-    offsets = parse_offset_checkpoint(data.decode("utf-8", "replace"), str(path))
+def _offset_checkpoint_rows(path: Path) -> list[Row]:
+    text = read_small_text(path)
+    offsets = parse_offset_checkpoint(text, str(path)) if text else {}
     return [{"topic": tp.topic, "partition": tp.partition, "offset": offset} for tp, offset in offsets.items()]
 
 
-def _damaged_range_rows(path: Path, data: bytes) -> list[Row]:
-    return [gap._asdict() for gap in parse_damaged_ranges(data.decode("utf-8", "replace"), str(path))]
+def _damaged_range_rows(path: Path) -> list[Row]:
+    return [gap._asdict() for gap in parse_damaged_ranges(read_small_text(path), str(path))]
 
 
-def _leader_epoch_rows(path: Path, data: bytes) -> list[Row]:
-    return [e._asdict() for e in parse_leader_epochs(data.decode("utf-8", "replace"), str(path))]
+def _leader_epoch_rows(path: Path) -> list[Row]:
+    return [e._asdict() for e in parse_leader_epochs(read_small_text(path), str(path))]
 
 
-def _partition_metadata_rows(path: Path, data: bytes) -> list[Row]:
-    return [{"version": 0, "topic_id": uuid_text(parse_partition_metadata(data.decode("utf-8", "replace"), str(path)))}]
+def _partition_metadata_rows(path: Path) -> list[Row]:
+    return [{"version": 0, "topic_id": uuid_text(parse_partition_metadata(read_small_text(path), str(path)))}]
 
 
-def _meta_properties_rows(path: Path, data: bytes) -> list[Row]:
-    meta = parse_meta_properties(data.decode("utf-8", "replace"), str(path))
+def _meta_properties_rows(path: Path) -> list[Row]:
+    meta = parse_meta_properties(read_small_text(path), str(path))
     return [
         {
             "version": meta.version,
@@ -133,9 +141,9 @@ def _meta_properties_rows(path: Path, data: bytes) -> list[Row]:
     ]
 
 
-def _clean_shutdown_rows(path: Path, data: bytes) -> list[Row]:
+def _clean_shutdown_rows(path: Path) -> list[Row]:
     try:
-        fields = json.loads(data or b"{}")
+        fields = json.loads(read_small_file(path) or b"{}")
     except ValueError as error:
         raise CorruptRecordError(f"not JSON: {error}", path=str(path)) from error
     if not isinstance(fields, dict):
@@ -143,7 +151,7 @@ def _clean_shutdown_rows(path: Path, data: bytes) -> list[Row]:
     return [{"version": fields.get("version"), "broker_epoch": fields.get("brokerEpoch")}]
 
 
-_ROWS: dict[FileKind, Callable[[Path, bytes], list[Row]]] = {
+_ROWS: dict[FileKind, Callable[[Path], Iterable[Row]]] = {
     FileKind.OFFSET_INDEX: _offset_index_rows,
     FileKind.TIME_INDEX: _time_index_rows,
     FileKind.TRANSACTION_INDEX: _transaction_index_rows,
@@ -160,20 +168,26 @@ _ROWS: dict[FileKind, Callable[[Path, bytes], list[Row]]] = {
 # --- Kafka's text of them
 
 
-def kafka_text(path: Path, kind: FileKind, rows: list[Row]) -> str:
+def kafka_text(path: Path, kind: FileKind, rows: Iterable[Row]) -> Iterator[str]:
     """The lines that Kafka's dump tool prints; for files that it can't read, `name: value` likewise."""
-    match kind:
-        case FileKind.OFFSET_INDEX if not rows:
-            return f"{path} is empty.\n"
-        case FileKind.TRANSACTION_INDEX:
-            return "".join(
-                f"version: {r['version']} producerId: {r['producer_id']} firstOffset: {r['first_offset']} "
-                f"lastOffset: {r['last_offset']} lastStableOffset: {r['last_stable_offset']}\n"
-                for r in rows
-            )
-        case FileKind.PRODUCER_SNAPSHOT:
-            return "".join(map(_snapshot_line, rows))
-    return "".join(" ".join(f"{name}: {value}" for name, value in row.items()) + "\n" for row in rows)
+    line_of = _LINES.get(kind, _plain_line)
+    is_empty = True
+    for row in rows:
+        is_empty = False
+        yield line_of(row)
+    if is_empty and kind is FileKind.OFFSET_INDEX:
+        yield f"{path} is empty.\n"
+
+
+def _plain_line(row: Row) -> str:
+    return " ".join(f"{name}: {value}" for name, value in row.items()) + "\n"
+
+
+def _transaction_line(row: Row) -> str:
+    return (
+        f"version: {row['version']} producerId: {row['producer_id']} firstOffset: {row['first_offset']} "
+        f"lastOffset: {row['last_offset']} lastStableOffset: {row['last_stable_offset']}\n"
+    )
 
 
 def _snapshot_line(row: Row) -> str:
@@ -189,3 +203,6 @@ def _snapshot_line(row: Row) -> str:
             f"lastOffset: {row['last_offset']} offsetDelta: {row['offset_delta']} timestamp: {row['last_timestamp']}"
         )
     return line + "\n"
+
+
+_LINES = {FileKind.TRANSACTION_INDEX: _transaction_line, FileKind.PRODUCER_SNAPSHOT: _snapshot_line}

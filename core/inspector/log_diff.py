@@ -13,10 +13,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from core.common.errors import AccessError, CorruptRecordError
-from core.inspector.findings import Finding
-from core.log.segment_walk import Damage, SegmentWalk
-from core.log.file_names import LOG_SUFFIX, find_offset_files, parse_offset_file_name
+from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
+from core.inspector.findings import Finding, damage_finding, hole_finding, unreadable_finding
+from core.inspector.log_stats import find_segments
+from core.log.file_names import parse_offset_file_name
+from core.log.hole import Hole, HoleReason
+from core.log.log_evidence import LogEvidence
+from core.log.partition_reader import open_reading
 from core.records.batches import Batch
 from core.records.compression import INSPECTION_LIMIT
 from core.records.record import Record
@@ -125,16 +128,16 @@ class _Copy:
         self._is_at_end = False
 
     def _walk(self, path: Path) -> Iterator[Batch]:
-        for log, base_offset in _logs(path):
-            walk = SegmentWalk(log, base_offset)
-            try:
-                for item in walk:
-                    if isinstance(item, Damage):
-                        self.findings.append(item.finding(log))
-                    else:
-                        yield item
-            finally:
-                walk.close()
+        logs, unreadable = _logs(path)
+        self.findings += map(unreadable_finding, unreadable)
+        with open_reading([(base_offset, log) for log, base_offset in logs], LogEvidence()) as reading:
+            for item in reading.items(reading.start_offset):
+                if not isinstance(item, Hole):
+                    yield item
+                elif item.reason in (HoleReason.DAMAGED, HoleReason.MISSING):
+                    self.findings.append(hole_finding(item))
+            if reading.tail is not None and reading.end_offset == reading.sound_end:
+                self.findings.append(damage_finding(reading.tail.damage, reading.tail.path))
 
     def peek(self) -> Batch | Record | None:
         """What comes next, records of an opened batch first; None at the end."""
@@ -202,15 +205,19 @@ def _same_batches(a: _Copy, b: _Copy) -> tuple[int, list[Difference]] | None:
     return count, differences
 
 
-def _logs(path: Path) -> list[tuple[Path, int]]:
-    """The segments of a partition's folder, or one `.log`; AccessError where there are none."""
+def _logs(path: Path) -> tuple[list[tuple[Path, int]], list[UnreadableFileError]]:
+    """The segments of a partition's folder, or one `.log`, and why others can't be opened; AccessError where there are
+    none.
+    """
+    unreadable: list[UnreadableFileError] = []
     if path.is_dir():
-        logs = [(log, offset) for offset, log in find_offset_files(path, LOG_SUFFIX)]
+        found, unreadable = find_segments(path)
+        logs = [(log, offset) for offset, log in found]
     else:
         parsed = parse_offset_file_name(path.name)
         logs = [(path, parsed[0] if parsed else 0)]
-    if not logs:
+    if not logs and not unreadable:
         raise AccessError(
             f"no segments in {path}", where=str(path), hint="name two copies of one partition's folder, or two .log"
         )
-    return logs
+    return logs, unreadable

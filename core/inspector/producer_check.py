@@ -6,7 +6,7 @@ Nothing is said of what can't be known: a producer's batches before the log's st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from core.common.errors import CorruptRecordError
@@ -203,7 +203,7 @@ class ProducerCheck:
                         -1,
                     )
 
-    def check_snapshot(self, entries: Sequence[ProducerSnapshotEntry], path: Path) -> Iterator[Finding]:
+    def check_snapshot(self, entries: Iterable[ProducerSnapshotEntry], path: Path) -> Iterator[Finding]:
         """A snapshot of where the log was read to; producers that the log shows nothing of are believed."""
         if not self.is_certain:
             return

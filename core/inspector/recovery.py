@@ -9,15 +9,18 @@ first: at no time are damaged bytes in one place only.
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from core.common.bad_sectors import is_of_the_file, open_salvaging
 from core.common.clock import SystemClock
-from core.common.errors import CorruptRecordError
+from core.common.errors import AccessError, CorruptRecordError, PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition
+from core.common.users_paths import UsersPaths
 from core.inspector.recovery_plan import Action, FolderPlan, Step
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
 from core.log.directory_lock import DirectoryLock
@@ -29,11 +32,14 @@ from core.log.file_names import (
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     META_PROPERTIES,
+    PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
-    parse_partition_directory_name,
+    find_unreadable_files,
+    is_folder,
+    locate_partition,
 )
 from core.log.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
@@ -68,20 +74,32 @@ class Recovery:
         self._lock.release()
 
     def apply(self, plans: Sequence[FolderPlan]) -> None:
-        """What can be mended is; steps that can't be done are passed over."""
+        """What can be mended is; steps that can't be done are passed over. A folder that the disk refuses to mend is
+        told of by an AccessError, when all others are done.
+        """
         end_offsets: dict[TopicPartition, int] = {}
         root_steps: list[Step] = []
+        failures: list[PlogError] = []
         for plan in plans:
             if plan.directory.resolve() == self._root.resolve():
                 root_steps = plan.steps
             elif plan.is_needed:
-                with _telling(plan.directory):
-                    end_offset = self._apply_to_partition(plan)
-                partition = parse_partition_directory_name(plan.directory.resolve().name)
+                try:
+                    with _telling(plan.directory):
+                        end_offset = self._apply_to_partition(plan)
+                except PlogError as error:
+                    failures.append(error)
+                    continue
+                partition, _ = locate_partition(plan.directory)
                 if partition is not None:
                     end_offsets[partition] = end_offset
         with _telling(self._root):
             self._apply_to_root(root_steps, end_offsets)
+        if failures:
+            others = f"; {len(failures) - 1} more folders could not be recovered" * (len(failures) > 1)
+            raise AccessError(
+                f"{failures[0].message}{others}", where=str(self._root), hint=failures[0].hint
+            ) from failures[0]
 
     def undo(self, directories: Sequence[Path]) -> int:
         """Takes the last recovery of each folder back; how many files that were. AccessError, and nothing is changed,
@@ -103,22 +121,32 @@ class Recovery:
         self._filesystem.remove_tree(stage)
         self._filesystem.make_directory(stage)
         try:
-            self._fill(stage, plan)
-            end_offset = self._rebuild(stage, plan)
-            self._swap(stage, plan)
+            with UsersPaths(stage, plan.directory):
+                left_alone = self._fill(stage, plan)
+                end_offset = self._rebuild(stage, plan)
+            self._swap(stage, plan, left_alone)
         finally:
             self._filesystem.remove_tree(stage)
         return end_offset
 
-    def _fill(self, stage: Path, plan: FolderPlan) -> None:
+    def _fill(self, stage: Path, plan: FolderPlan) -> set[str]:
+        """The names of the files that stay as they are: what can't be read, and all that tells of a segment whose log
+        can't be.
+        """
         left_away = _left_away(plan)
+        unreadable = {file.path.stem for file in find_unreadable_files(plan.directory, filesystem=self._filesystem)}
+        left_alone: set[str] = set()
         for entry in os.scandir(plan.directory):
             path = plan.directory / entry.name
-            if not entry.is_file() or _is_ours(entry.name) or path in left_away:
+            if path.stem in unreadable or is_folder(entry):
+                left_alone.add(entry.name)
+                continue
+            if not _is_regular(entry) or _is_ours(entry.name) or path in left_away:
                 continue
             steps = plan.of(path)
             if not entry.name.endswith(LOG_SUFFIX):
-                shutil.copy2(path, stage / entry.name)  # the engine may write to it
+                if not self._copy(path, stage / entry.name):  # the engine may write to it
+                    left_alone.add(entry.name)
             elif any(step.action is Action.SET_ASIDE for step in steps):
                 continue
             elif any(step.action in (Action.CUT_OUT, Action.TRUNCATE, Action.FIX) for step in steps):
@@ -127,11 +155,27 @@ class Recovery:
                 self._filesystem.link(path, stage / entry.name)
         if plan.topic_id is not None:
             write_partition_metadata(stage, plan.topic_id, self._filesystem)
+            left_alone.discard(PARTITION_METADATA)
+        return left_alone
 
-    def _write_log(self, source: Path, target: Path, steps: Sequence[Step]) -> None:
-        """The log without the bytes that are taken out, and with the fixed ones."""
+    def _copy(self, source: Path, target: Path) -> bool:
+        """Whether all of it could be read; there is no copy else."""
+        try:
+            bad = self._write_log(source, target, ())
+        except OSError as error:
+            if not is_of_the_file(error):
+                raise
+            bad = True
+        if bad:
+            self._filesystem.unlink(target)
+        return not bad
+
+    def _write_log(self, source: Path, target: Path, steps: Sequence[Step]) -> bool:
+        """The log without the bytes that are taken out, and with the fixed ones. Whether some that stay could not be
+        read; they are zeros then.
+        """
         fixes = {step.fix.position: step.fix.expected for step in steps if step.fix is not None}
-        file = self._filesystem.open_read(source)
+        file = open_salvaging(source, self._filesystem)
         out = self._filesystem.open_append(target)
         try:
             written = 0
@@ -150,30 +194,37 @@ class Recovery:
             file.close()
             out.close()
         shutil.copystat(source, target)
+        return bool(file.unreadable)
 
     def _rebuild(self, stage: Path, plan: FolderPlan) -> int:
         """The engine opens the partition and closes it; where the log ends."""
-        partition = parse_partition_directory_name(plan.directory.resolve().name) or TopicPartition(
-            plan.directory.resolve().name, 0
-        )
-        log_starts = read_offset_checkpoint(self._root / LOG_START_OFFSET_CHECKPOINT) if self._is_directory else {}
+        partition = locate_partition(plan.directory)[0] or TopicPartition(plan.directory.resolve().name, 0)
         log = load_log(
             stage,
             partition,
             LogConfig(),
             LogSettings(SystemClock(), self._filesystem, producer_id_expiration_ms=1 << 62, keeps_cut_bytes=False),
-            log_start_offset=log_starts.get(partition, 0),
+            log_start_offset=self._log_starts().get(partition, 0),
             recovery_point=None,
         ).log
         end_offset = log.log_end_offset
         log.close()
         return end_offset
 
-    def _swap(self, stage: Path, plan: FolderPlan) -> None:
+    def _log_starts(self) -> dict[TopicPartition, int]:
+        """None from a checkpoint that is corrupt, which is set aside: it keeps no log from being mended."""
+        if not self._is_directory:
+            return {}
+        try:
+            return read_offset_checkpoint(self._root / LOG_START_OFFSET_CHECKPOINT)
+        except (CorruptRecordError, OSError):
+            return {}
+
+    def _swap(self, stage: Path, plan: FolderPlan, left_alone: set[str]) -> None:
         directory = plan.directory
         journal = RecoveryJournal(directory, plan.lost(), self._filesystem)
-        new = {entry.name for entry in os.scandir(stage) if entry.is_file()}
-        old = {e.name for e in os.scandir(directory) if e.is_file() and not _is_ours(e.name)}
+        new = {entry.name for entry in os.scandir(stage) if entry.is_file()} - left_alone
+        old = {e.name for e in os.scandir(directory) if _is_regular(e) and not _is_ours(e.name)} - left_alone
         for name in sorted(new | old, key=lambda name: (not name.endswith(LOG_SUFFIX), name)):
             if name not in new:
                 journal.replace(name, None)
@@ -200,7 +251,7 @@ class Recovery:
         for name in _ROOT_CHECKPOINTS:
             try:
                 offsets = read_offset_checkpoint(self._root / name)
-            except CorruptRecordError:  # set aside
+            except (CorruptRecordError, OSError):  # set aside
                 continue
             fitting = {tp: min(offset, end_offsets.get(tp, offset)) for tp, offset in offsets.items()}
             if fitting != offsets:
@@ -256,7 +307,19 @@ def _is_ours(name: str) -> bool:
     return name == JOURNAL or ".before-recovery-" in name
 
 
+def _is_regular(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself
+        return False
+
+
 def _is_same(new: Path, old: Path) -> bool:
-    if new.samefile(old):
-        return True
-    return not new.name.endswith(LOG_SUFFIX) and new.read_bytes() == old.read_bytes()
+    try:
+        if new.samefile(old):
+            return True
+        return not new.name.endswith(LOG_SUFFIX) and filecmp.cmp(new, old, shallow=False)
+    except OSError as error:
+        if not is_of_the_file(error):
+            raise
+        return False

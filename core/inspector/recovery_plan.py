@@ -14,17 +14,18 @@ from pathlib import Path
 
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.topic_partition import TopicPartition, uuid_text
-from core.log.bit_flip import ByteFix
 from core.inspector.file_kind import FileKind, kind_of
 from core.inspector.findings import Code, Finding
 from core.inspector.segment_check import VerifyOptions
 from core.inspector.surroundings import DirectorySurroundings
 from core.inspector.verify import verify
+from core.log.bit_flip import ByteFix
 from core.log.file_names import (
+    LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
-    META_PROPERTIES,
     PARTITION_METADATA,
     find_offset_files,
+    locate_partition,
     parse_offset_file_name,
     parse_partition_directory_name,
 )
@@ -97,6 +98,7 @@ _DAMAGE = {
     Code.ZEROED,
     Code.GARBAGE,
     Code.OFFSETS_NOT_RISING,
+    Code.UNREADABLE,
 }
 _REBUILT = {
     Code.INDEX_MISSING,
@@ -114,6 +116,17 @@ _REBUILT = {
 }
 
 
+_MADE_FROM_THE_LOG = {
+    FileKind.OFFSET_INDEX,
+    FileKind.TIME_INDEX,
+    FileKind.TRANSACTION_INDEX,
+    FileKind.PRODUCER_SNAPSHOT,
+    FileKind.LEADER_EPOCHS,
+    FileKind.DAMAGED_RANGES,
+}
+_WHAT_TO_DO = "; make it readable (a permission, a disk that is not mounted) or move it away, then run this again"
+
+
 def plan_recovery(path: Path, options: RecoveryOptions, *, is_locked: bool = False) -> Iterator[FolderPlan]:
     """The plan of each folder in which something is wrong: a data directory's partitions, then its root.
 
@@ -128,8 +141,12 @@ def plan_recovery(path: Path, options: RecoveryOptions, *, is_locked: bool = Fal
     by_folder: dict[Path, list[Finding]] = {}
     for finding in verify(path, options=VerifyOptions(is_locked=is_locked)):
         by_folder.setdefault(Path(finding.path).parent, []).append(finding)
+    seen: set[Path] = set()
     for directory, findings in sorted(by_folder.items(), key=lambda item: (item[0] == path, item[0])):
-        if parse_partition_directory_name(directory.resolve().name) or find_offset_files(directory, LOG_SUFFIX):
+        if directory.resolve() in seen:
+            continue  # another link to a folder that is mended already
+        seen.add(directory.resolve())
+        if locate_partition(directory)[0] or find_offset_files(directory, LOG_SUFFIX):
             yield _Planner(directory, options).plan(findings)
         else:
             yield _plan_root(directory, findings)
@@ -213,13 +230,18 @@ class _Planner:
         if finding.code in _REBUILT:
             return Step(Action.REBUILD, path, why, *at)
         kind = kind_of(path)
+        if finding.code is Code.UNREADABLE and kind in _MADE_FROM_THE_LOG and not path.is_dir():
+            return Step(Action.REBUILD, path, why)
         if finding.code is Code.CHECKPOINT_CORRUPT and kind in (FileKind.LEADER_EPOCHS, FileKind.DAMAGED_RANGES):
             return Step(Action.REBUILD, path, why)
-        if finding.code in (Code.METADATA_CORRUPT, Code.TOPIC_ID_MISMATCH) and path.name == PARTITION_METADATA:
+        is_id_lost = finding.code in (Code.METADATA_CORRUPT, Code.TOPIC_ID_MISMATCH, Code.UNREADABLE)
+        if is_id_lost and path.name == PARTITION_METADATA and not path.is_dir():
             topic_id = _find_topic_id(self._directory)
             if topic_id is not None:
                 self._plan.topic_id = topic_id
                 return Step(Action.RESTORE, path, f"{why}; the topic's id is {uuid_text(topic_id)}")
+        if finding.code is Code.UNREADABLE:
+            return Step(Action.NONE, path, why + _WHAT_TO_DO, *at)
         return Step(Action.NONE, path, why, *at, finding.records)
 
 
@@ -230,10 +252,9 @@ def _base_offset(path: Path) -> int:
 
 def _find_topic_id(directory: Path) -> bytes | None:
     """What the metadata log says of a partition's topic, or else its other partitions, if they agree."""
-    partition = parse_partition_directory_name(directory.resolve().name)
+    partition, root = locate_partition(directory)
     if partition is None:
         return None
-    root = directory.resolve().parent
     known = DirectorySurroundings(root).topic_ids.get(partition.topic)
     if known is not None:
         return known
@@ -253,12 +274,24 @@ def _topic_id_of(directory: Path) -> bytes | None:
         return None
 
 
+_STARTS_ARE_LOST = (
+    "; where DeleteRecords let logs begin is in it: what was deleted so comes back where its segment is still there; "
+    "restore the file from a copy if there is one"
+)
+
+
 def _plan_root(directory: Path, findings: list[Finding]) -> FolderPlan:
     plan = FolderPlan(directory)
     for finding in findings:
         path = Path(finding.path)
         why = f"{finding.code}: {finding.message}"
-        is_needed = path.name == META_PROPERTIES
-        action = Action.NONE if is_needed or finding.code is not Code.CHECKPOINT_CORRUPT else Action.SET_ASIDE
+        is_checkpoint = kind_of(path) is FileKind.OFFSET_CHECKPOINT and not path.is_dir()
+        action = Action.NONE
+        if finding.code is Code.CHECKPOINT_CORRUPT or (finding.code is Code.UNREADABLE and is_checkpoint):
+            action = Action.SET_ASIDE
+            if path.name == LOG_START_OFFSET_CHECKPOINT:
+                why += _STARTS_ARE_LOST
+        elif finding.code is Code.UNREADABLE:
+            why += _WHAT_TO_DO
         plan.steps.append(Step(action, path, why))
     return plan

@@ -16,7 +16,7 @@ from typing import Any
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.inspector.file_kind import FileKind, kind_of
-from core.inspector.findings import Code, Finding, Severity
+from core.inspector.findings import Code, Finding, Severity, damage_finding
 from core.inspector.in_turns import Turn, write_in_turns
 from core.inspector.index_dump import Row
 from core.inspector.kafka_text import (
@@ -30,10 +30,11 @@ from core.inspector.kafka_text import (
     timestamp_type,
 )
 from core.inspector.output import Buffer, write_all
-from core.log.segment_walk import Damage, SegmentWalk, first_offset, is_valid
 from core.inspector.value_format import ValueFormat, as_utf8, format_text
+from core.log.damage import Damage, DamageKind
 from core.log.file_names import parse_offset_file_name
 from core.log.partition_reader import SegmentReader
+from core.log.segment_walk import SegmentWalk, first_offset, is_valid
 from core.records.batches import Batch, group_batches
 from core.records.compression import INSPECTION_LIMIT, CompressionType
 from core.records.record import Record
@@ -161,10 +162,10 @@ class SegmentDump:
 
     def _framed(self, damage: Damage) -> Batch | None:
         """The damaged batch, where its frame is sound: it can be shown as it is."""
-        self.findings.append(damage.finding(self.path))
+        self.findings.append(damage_finding(damage, self.path))
         batch = damage.batch
         is_framed = batch is not None and batch.position + batch.size_bytes == damage.end_position
-        if is_framed and damage.code is not Code.BAD_LENGTH:
+        if is_framed and damage.kind is not DamageKind.BAD_LENGTH:
             self._damaged.add(damage.position)
             return batch
         self._invalid_bytes += self._walk.size_bytes - damage.position if self._stops_at_damage else 0

@@ -12,7 +12,8 @@ from core.common.errors import CorruptRecordError
 from core.common.topic_partition import TopicPartition
 from core.inspector.surroundings import DirectorySurroundings
 from core.log.directory_reader import DirectoryReader
-from core.log.gap_ledger import Gap, GapLedger
+from core.log.gap_ledger import Gap, GapLedger, GapReason
+from core.log.hole import Hole, HoleReason
 from core.log.log_config import LogConfig, stored_topic_values
 from core.log.partition_reader import PartitionReader, SegmentReader
 from core.records.batches import Batch
@@ -84,7 +85,7 @@ class Tracer:
                 trace.batch, trace.record, trace.file = batch, record, segment.path
                 self._describe(trace, log, segment, batch, record)
             else:
-                trace.gap = self._find_gap(log, partition, offset)
+                trace.gap = self._find_gap(log, offset)
         finally:
             log.close()
         trace.groups = self._groups(partition, offset)
@@ -110,9 +111,10 @@ class Tracer:
             trace.transaction = _find_transaction(log, batch)
         trace.fate = list(self._fate(log, segment, trace))
 
-    def _find_gap(self, log: PartitionReader, partition: TopicPartition, offset: int) -> Gap | None:
+    def _find_gap(self, log: PartitionReader, offset: int) -> Gap | None:
         if offset >= log.end_offset:
-            return None
+            beyond = [error for error in log.unreadable if error.offset >= log.end_offset]
+            return Gap(offset, offset + 1, GapReason.DAMAGED, str(beyond[0])) if beyond else None
         ledger = GapLedger(log, offset, offset + 1, read_committed=False)
         return next(iter(ledger), None)
 
@@ -214,27 +216,29 @@ def _commits(reader: DirectoryReader, number: int, partition: TopicPartition) ->
 
 
 def _find(log: PartitionReader, offset: int) -> tuple[SegmentReader, Batch, Record] | None:
-    """Where the record of that offset lies; None where there is none."""
+    """Where the record of that offset lies; None where there is none. CorruptRecordError where it is lost to damage."""
     if not log.start_offset <= offset < log.end_offset:
         return None
-    segment = [s for s in log.segments if s.base_offset <= offset][-1]
-    position = segment.position_of(offset)
-    if position >= segment.records.size_bytes:
+    item = next(log.reading.items(offset), None)
+    if isinstance(item, Hole):
+        if item.start <= offset < item.end and item.reason in (HoleReason.DAMAGED, HoleReason.MISSING):
+            raise item.error()
         return None
-    batch = segment.records.read_batch(position)
+    segment = log.segment_of(offset)
+    if item is None or segment is None:
+        return None
     try:
-        batch.ensure_valid()
-        record = next((r for r in batch.records(limit=INSPECTION_LIMIT) if r.offset == offset), None)
+        record = next((r for r in item.records(limit=INSPECTION_LIMIT) if r.offset == offset), None)
     except CorruptRecordError as error:
         raise error.in_file(segment.path) from None
-    return None if record is None else (segment, batch, record)
+    return None if record is None else (segment, item, record)
 
 
 def _find_transaction(log: PartitionReader, batch: Batch) -> Transaction:
     """The one that a batch is part of: between its producer's marker before and the one behind."""
     first_offset = batch.base_offset
     for segment in log.segments:
-        for header in segment.records.iter_headers(0, log.end_position(segment)):
+        for header in segment.records.iter_headers(0):
             if header.producer_id != batch.producer_id or not header.is_transactional:
                 continue
             if not header.is_control:

@@ -10,18 +10,21 @@ what the logs hold. Small files parse.
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from core.common.bad_sectors import open_salvaging, read_small_text, unreadable_error
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition, uuid_text
-from core.index.transaction_index import parse_transaction_index
-from core.inspector.file_kind import FileKind, ensure_regular, kind_of
-from core.inspector.findings import Code, Finding, Severity, corrupt_code
-from core.inspector.partition_check import PartitionCheck
+from core.index.transaction_index import read_transaction_index
+from core.inspector.file_kind import FileKind, ensure_regular, ensure_there, is_named_by_kafka, kind_of
+from core.inspector.findings import Code, Finding, Severity, corrupt_code, corrupt_finding, unreadable_finding
+from core.inspector.partition_check import PartitionCheck, map_findings
 from core.inspector.producer_check import ProducerCheck
 from core.inspector.segment_check import OnBytes, SegmentCheck, VerifyOptions
 from core.inspector.surroundings import DirectorySurroundings
@@ -36,13 +39,20 @@ from core.log.file_names import (
     SWAP_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     find_offset_files,
+    find_partition_folders,
+    find_unreadable,
+    find_unreadable_files,
+    is_folder,
+    locate_partition,
     parse_offset_file_name,
-    parse_partition_directory_name,
 )
 from core.log.leader_epoch_cache import parse_leader_epochs
+from core.log.log_evidence import LogEvidence
+from core.log.log_map import LogFile, LogMap
 from core.log.meta_properties import parse_meta_properties
 from core.log.partition_metadata_file import parse_partition_metadata, read_partition_metadata
-from core.log.producer_snapshot import parse_producer_snapshot
+from core.log.producer_snapshot import iter_producer_snapshot
+from core.log.recovery_journal import read_lost_offsets
 
 _INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
 _DEFAULT_OPTIONS = VerifyOptions()
@@ -54,19 +64,18 @@ def _ignore(_size_bytes: int) -> None:
 
 def verify(path: Path, on_bytes: OnBytes = _ignore, options: VerifyOptions = _DEFAULT_OPTIONS) -> Iterator[Finding]:
     """Everything wrong with a file, a partition's folder or a data directory. AccessError where it can't be read."""
-    if not path.exists():
-        raise AccessError(f"no such file or directory: {path}", where=str(path))
+    ensure_there(path)
     if not path.is_dir():
         yield from _verify_file(path, on_bytes, options)
     elif _has_logs(path):
-        yield from _verify_partition(path, DirectorySurroundings(path.resolve().parent), on_bytes, options)
+        yield from _verify_partition(path, DirectorySurroundings(locate_partition(path)[1]), on_bytes, options)
     else:
         yield from _verify_directory(path, on_bytes, options)
 
 
 def _has_logs(directory: Path) -> bool:
     try:
-        return bool(find_offset_files(directory, LOG_SUFFIX))
+        return bool(find_offset_files(directory, LOG_SUFFIX)) or bool(find_unreadable_files(directory))
     except OSError as error:
         raise access_error(error, directory, "read") from error
 
@@ -78,19 +87,39 @@ def _verify_directory(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> 
     is_empty = True
     surroundings = DirectorySurroundings(path)
     topic_ids: dict[str, bytes] = dict(surroundings.topic_ids)
+    folders = {folder.name: (partition, folder) for partition, folder in find_partition_folders(path).items()}
     for entry in _entries(path):
         inner = path / entry.name
-        if entry.is_dir(follow_symlinks=False):
-            partition = parse_partition_directory_name(entry.name)
-            if partition is not None:
-                is_empty = False
-                yield from _check_topic_id(inner, partition, topic_ids)
-                yield from _verify_partition(inner, surroundings, on_bytes, options)
+        if entry.name in folders:
+            is_empty = False
+            yield from _verify_folder(*folders[entry.name], surroundings, topic_ids, on_bytes, options)
         else:
             is_empty &= kind_of(inner) is None
             yield from _verify_beside(inner, entry)
     if is_empty:
         raise nothing_there(path)
+
+
+def _verify_folder(
+    partition: TopicPartition,
+    path: Path,
+    surroundings: DirectorySurroundings,
+    topic_ids: dict[str, bytes],
+    on_bytes: OnBytes,
+    options: VerifyOptions,
+) -> Iterator[Finding]:
+    """One partition. What can't be read of it is a finding, and does not end the check of the others."""
+    try:
+        os.scandir(path).close()
+        yield from _check_topic_id(path, partition, topic_ids)
+        yield from _verify_partition(path, surroundings, on_bytes, options)
+    except OSError as error:
+        if not os.path.lexists(path):
+            return  # its broker deleted it meanwhile
+        yield unreadable_finding(unreadable_error(error, path))
+    except AccessError as error:
+        if os.path.lexists(path):
+            yield Finding(Severity.ERROR, Code.UNREADABLE, error.where or str(path), error.message, records=None)
 
 
 def nothing_there(path: Path) -> AccessError:
@@ -133,20 +162,20 @@ def _check_topic_id(directory: Path, partition: TopicPartition, topic_ids: dict[
 def _verify_partition(
     path: Path, surroundings: DirectorySurroundings, on_bytes: OnBytes, options: VerifyOptions
 ) -> Iterator[Finding]:
-    is_live = not options.is_locked and find_lock_holder(path.resolve().parent) is not None
-    partition = parse_partition_directory_name(path.resolve().name)
+    partition, root = locate_partition(path)
+    is_live = not options.is_locked and find_lock_holder(root) is not None
     for entry in _entries(path):
         inner = path / entry.name
         if entry.name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)):
             message = "a compaction was not finished; the next start of a broker does it"
             yield Finding(Severity.WARNING, Code.UNFINISHED_SWAP, str(inner), message)
         elif kind_of(inner) in (FileKind.LOG, *_INDEXES):
-            if kind_of(inner) in _INDEXES and not inner.with_suffix(LOG_SUFFIX).exists():
+            if kind_of(inner) in _INDEXES and not os.path.lexists(inner.with_suffix(LOG_SUFFIX)):
                 yield from _verify_lone_index(inner)
         else:
             yield from _verify_beside(inner, entry)
     try:
-        yield from PartitionCheck(path, options, surroundings.of(partition), is_live=is_live).run(on_bytes)
+        yield from PartitionCheck(path, options, surroundings.of(partition, path), is_live=is_live).run(on_bytes)
     except AccessError:
         if path.exists():
             raise
@@ -154,15 +183,17 @@ def _verify_partition(
 
 def _verify_beside(path: Path, entry: os.DirEntry[str]) -> list[Finding]:
     """Of a small file in a folder, which its broker may delete at any time: that is no finding."""
-    kind = kind_of(path)
-    if kind is None or not entry.is_file():
+    if kind_of(path) is None or (is_folder(entry) and not is_named_by_kafka(path)):
         return []
+    error = find_unreadable(path)
+    if error is not None:
+        return [unreadable_finding(error)]
     try:
         findings = list(_verify_file(path, _ignore, _DEFAULT_OPTIONS))
-    except AccessError:
-        if path.exists():
-            raise
-        return []
+    except AccessError as failure:
+        if not path.exists():
+            return []
+        return [Finding(Severity.ERROR, Code.UNREADABLE, str(path), failure.message)]
     return findings if path.exists() else []
 
 
@@ -181,7 +212,7 @@ def _verify_file(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Itera
     if kind is FileKind.LOG:
         yield from _verify_log(path, on_bytes, options)
     elif kind is FileKind.METADATA_SNAPSHOT:
-        yield from SegmentCheck(path, 0, options, ProducerCheck(), has_indexes=False).run(on_bytes)
+        yield from _verify_alone(path, 0, on_bytes, options, has_indexes=False)
     elif kind not in _INDEXES:
         yield from _verify_small(path, kind)
     elif (log := path.with_suffix(LOG_SUFFIX)).exists():
@@ -192,15 +223,28 @@ def _verify_file(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Itera
 
 def _verify_log(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Iterator[Finding]:
     parsed = parse_offset_file_name(path.name)
-    base_offset = parsed[0] if parsed else 0
-    producers = ProducerCheck()
-    check = SegmentCheck(path, base_offset, options, producers)
-    yield from check.run(on_bytes)
+    yield from _verify_alone(path, parsed[0] if parsed else 0, on_bytes, options)
+
+
+def _verify_alone(
+    path: Path, base_offset: int, on_bytes: OnBytes, options: VerifyOptions, *, has_indexes: bool = True
+) -> Iterator[Finding]:
+    """One log, and what stands beside it under its name; the name of the next segment says where it ends."""
+    with contextlib.closing(open_salvaging(path)) as file:
+        later = [base for base, _ in find_offset_files(path.parent, LOG_SUFFIX) if base > base_offset]
+        evidence = LogEvidence(known_end=min(later, default=0), source="the name of the next segment")
+        log_map = LogMap([LogFile(base_offset, path, file)], evidence, read_lost_offsets(path.parent))
+        yield from map_findings(log_map)
+        producers = ProducerCheck()
+        check = SegmentCheck(path, base_offset, options, producers, has_indexes=has_indexes, log_map=log_map)
+        yield from check.run(on_bytes)
+    if not has_indexes:
+        return
     index = path.with_suffix(TRANSACTION_INDEX_SUFFIX)
     try:
-        entries = parse_transaction_index(_read_bytes(index), str(index)) if index.exists() else []
+        entries = read_transaction_index(index) if os.path.lexists(index) else []
     except CorruptRecordError as error:
-        yield Finding(Severity.ERROR, Code.TRANSACTION_INDEX_CORRUPT, str(index), error.cause, error.position)
+        yield corrupt_finding(Code.TRANSACTION_INDEX_CORRUPT, error, index)
     else:
         end_offset = check.end_offset
         yield from producers.check_transaction_index(entries, index, end_offset, is_complete=base_offset == 0)
@@ -209,14 +253,14 @@ def _verify_log(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Iterat
 
 
 def _verify_small(path: Path, kind: FileKind) -> Iterator[Finding]:
-    data = _read_bytes(path)
-    text = data.decode("utf-8", "replace")
     try:
+        if kind is FileKind.PRODUCER_SNAPSHOT:
+            deque(iter_producer_snapshot(path), maxlen=0)
+            return
+        text = read_small_text(path)
         match kind:
-            case FileKind.PRODUCER_SNAPSHOT:
-                parse_producer_snapshot(data, str(path))
             case FileKind.OFFSET_CHECKPOINT:
-                if data:  # Kafka makes the cleaner's checkpoint empty
+                if text:  # Kafka makes the cleaner's checkpoint empty
                     parse_offset_checkpoint(text, str(path))
             case FileKind.DAMAGED_RANGES:
                 parse_damaged_ranges(text, str(path))
@@ -227,7 +271,9 @@ def _verify_small(path: Path, kind: FileKind) -> Iterator[Finding]:
             case FileKind.META_PROPERTIES:
                 parse_meta_properties(text, str(path))
     except CorruptRecordError as error:
-        yield Finding(Severity.ERROR, corrupt_code(kind), str(path), error.cause, error.position)
+        yield corrupt_finding(corrupt_code(kind), error, path)
+    except OSError as error:
+        raise access_error(error, path, "read") from error
 
 
 def _ensure_rising(epochs: Sequence[tuple[int, int]], path: Path) -> None:
@@ -237,13 +283,6 @@ def _ensure_rising(epochs: Sequence[tuple[int, int]], path: Path) -> None:
                 f"epoch {after[0]} from offset {after[1]} follows epoch {before[0]} from offset {before[1]}",
                 path=str(path),
             )
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise access_error(error, path, "read") from error
 
 
 def _verify_lone_index(path: Path) -> Iterator[Finding]:

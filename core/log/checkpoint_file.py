@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from core.common.bad_sectors import read_small_text
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
@@ -53,7 +54,7 @@ def parse_offset_checkpoint(text: str, path: str) -> dict[TopicPartition, int]:
 def read_offset_checkpoint(path: Path) -> dict[TopicPartition, int]:
     """Empty where there is no such file."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_small_text(path)
     except FileNotFoundError:
         return {}
     return parse_offset_checkpoint(text, str(path))

@@ -42,6 +42,7 @@ class DamageKind(StrEnum):
     TORN_TAIL = "torn-tail"
     ZEROED = "zeroed"
     GARBAGE = "garbage"
+    UNREADABLE = "unreadable"
     OFFSETS_NOT_RISING = "offsets-not-rising"
 
 

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from core.common.bad_sectors import read_small_text
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.log.checkpoint_file import format_checkpoint, parse_checkpoint
@@ -46,7 +47,7 @@ def read_damaged_ranges(directory: Path) -> list[DamagedRange]:
     """What the folder's ledger holds, in order; nothing where there is none. CorruptRecordError where it is none."""
     path = directory / DAMAGED_RANGES
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_small_text(path)
     except FileNotFoundError:
         return []
     return parse_damaged_ranges(text, str(path))

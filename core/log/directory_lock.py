@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.common.errors import DirectoryLockedError
-from core.common.filesystem import access_error
+from core.common.filesystem import access_error, open_regular
 from core.log.file_names import LOCK
 
 _RETRY_SECONDS = 0.05
@@ -67,7 +67,7 @@ class DirectoryLock:
         if self._path in _held:
             return False
         try:
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = open_regular(self._path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise access_error(error, self._path, "open") from error
         try:
@@ -99,7 +99,7 @@ def find_lock_holder(directory: Path) -> LockHolder | None:
     if path in _held:
         return _held[path]
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(path, os.O_RDONLY)
     except OSError:
         return None
     try:

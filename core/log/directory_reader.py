@@ -3,7 +3,7 @@ partition's folder."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from pathlib import Path
 
 from core.common.errors import AccessError
@@ -15,7 +15,9 @@ from core.log.file_names import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_SUFFIX,
     find_offset_files,
-    parse_partition_directory_name,
+    find_partition_folders,
+    find_unreadable_files,
+    locate_partition,
 )
 from core.log.log_evidence import DirectoryEvidence
 from core.log.partition_reader import PartitionReader
@@ -28,20 +30,19 @@ class DirectoryReader:
         """AccessError where the folder is not there or can't be read."""
         self.directory = directory
         try:
-            names = [entry.name for entry in os.scandir(directory) if entry.is_dir()]
-            is_partition = bool(find_offset_files(directory, LOG_SUFFIX))
+            folders = find_partition_folders(directory)
+            logs = find_offset_files(directory, LOG_SUFFIX) or find_unreadable_files(directory, opens_all=False)
+            is_partition = bool(logs)
         except OSError as error:
             failure = access_error(error, directory, "read")
             failure.hint = "name a data directory with --data-dir, or a server with --bootstrap-server"
             raise failure from error
         if is_partition:
-            partition = parse_partition_directory_name(directory.resolve().name)
-            self.root = directory.resolve().parent
+            partition, self.root = locate_partition(directory)
             self.partitions = {partition or TopicPartition(directory.resolve().name, 0): directory}
         else:
             self.root = directory
-            parsed = ((parse_partition_directory_name(name), directory / name) for name in sorted(names))
-            self.partitions = {tp: path for tp, path in parsed if tp and tp.topic != CLUSTER_METADATA_TOPIC}
+            self.partitions = {tp: path for tp, path in folders.items() if tp.topic != CLUSTER_METADATA_TOPIC}
         self._evidence = DirectoryEvidence(self.root)
 
     @property
@@ -52,8 +53,12 @@ class DirectoryReader:
             topics.setdefault(partition.topic, []).append(partition.partition)
         return topics
 
-    def open(self, partition: TopicPartition) -> PartitionReader:
-        """The partition as it is now. AccessError where there is no such partition."""
+    def open(
+        self, partition: TopicPartition, on_no_folder: Callable[[AccessError], None] | None = None
+    ) -> PartitionReader:
+        """The partition as it is now; `on_no_folder` as of `PartitionReader`. AccessError where there is no such
+        partition.
+        """
         path = self.partitions.get(partition)
         if path is None:
             raise AccessError(f"no partition {partition} in {self.directory}", where=str(self.directory))
@@ -61,6 +66,7 @@ class DirectoryReader:
             path,
             evidence=self._evidence,
             find_high_watermark=lambda: self._find_high_watermark(partition),
+            on_no_folder=on_no_folder,
         )
 
     def _find_high_watermark(self, partition: TopicPartition) -> int | None:

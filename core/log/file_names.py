@@ -6,10 +6,15 @@ Segments, indexes and snapshots are named by an offset of 20 digits; a partition
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
+from typing import NamedTuple
 
+from core.common.bad_sectors import is_of_the_file, unreadable_error
+from core.common.errors import UnreadableFileError
+from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition, random_uuid
 
 LOG_SUFFIX = ".log"
@@ -58,13 +63,93 @@ def parse_offset_file_name(name: str) -> tuple[int, str] | None:
 
 
 def find_offset_files(directory: Path, suffix: str) -> list[tuple[int, Path]]:
-    """The files of a folder that are named by offset and end so, in order of their offsets."""
+    """The files of a folder that are named by offset and end so, in order of their offsets.
+
+    Only regular files, or links to such: a folder, a pipe or a link that leads nowhere is none of the log's, whatever
+    its name; `find_unreadable_files` gives those.
+    """
     found = []
     for entry in os.scandir(directory):
         parsed = parse_offset_file_name(entry.name)
-        if parsed and parsed[1] == suffix and entry.is_file():
+        if parsed and parsed[1] == suffix and _is_file(entry):
             found.append((parsed[0], Path(entry.path)))
     return sorted(found)
+
+
+class UnreadableFile(NamedTuple):
+    """A file named by an offset that can't be opened, and why."""
+
+    offset: int
+    path: Path
+    error: UnreadableFileError
+
+
+def find_unreadable_files(
+    directory: Path, suffix: str = LOG_SUFFIX, filesystem: FileSystem | None = None, *, opens_all: bool = True
+) -> list[UnreadableFile]:
+    """Whatever is named by an offset and ends so, and can't be opened as a regular file, in order of the offsets. What
+    lies in such a segment is unknown; that it is there is known. Without `opens_all` only what is no regular file.
+    """
+    found = []
+    for entry in os.scandir(directory):
+        parsed = parse_offset_file_name(entry.name)
+        if parsed is None or parsed[1] != suffix or (not opens_all and _is_file(entry)):
+            continue
+        error = find_unreadable(Path(entry.path), filesystem)
+        if error is not None:
+            found.append(UnreadableFile(parsed[0], Path(entry.path), error))
+    return sorted(found, key=lambda file: file.offset)
+
+
+def find_unreadable(path: Path, filesystem: FileSystem | None = None) -> UnreadableFileError | None:
+    """Why something can't be opened as a regular file; None where it can, or is gone."""
+    parsed = parse_offset_file_name(path.name)
+    try:
+        (filesystem or FileSystem()).open_read(path).close()
+    except OSError as error:
+        if error.errno == errno.ENOENT and not path.is_symlink():
+            return None  # deleted meanwhile
+        if error.errno != errno.ENOENT and not is_of_the_file(error):
+            raise
+        return unreadable_error(error, path, offset=parsed[0] if parsed else -1)
+    return None
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself
+        return False
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder, or a link to one. A partition's folder may be a link to another disk."""
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+def find_partition_folders(directory: Path) -> dict[TopicPartition, Path]:
+    """The partition folders of a data directory, in order of their names: links to folders are followed, and links that
+    lead nowhere are among them, so that whoever opens them says so. OSError where the directory can't be read.
+    """
+    found = {}
+    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
+        partition = parse_partition_directory_name(entry.name)
+        if partition is not None and (is_folder(entry) or (entry.is_symlink() and not _is_file(entry))):
+            found[partition] = Path(entry.path)
+    return found
+
+
+def locate_partition(directory: Path) -> tuple[TopicPartition | None, Path]:
+    """The partition that a folder is of, and its data directory, by the name that it was given under: for a link to a
+    folder that is the link's, and what it leads to may be called anything.
+    """
+    named = directory.absolute()
+    if parse_partition_directory_name(named.name) is None:
+        named = directory.resolve()
+    return parse_partition_directory_name(named.name), named.parent
 
 
 def partition_directory_name(partition: TopicPartition) -> str:

@@ -33,11 +33,10 @@ class GapReason(StrEnum):
     TRUNCATED = "truncated"
     MISSING = "missing"
     DAMAGED = "damaged"
-    UNREADABLE = "unreadable"
     UNKNOWN = "unknown"
 
 
-LOSSES = frozenset((GapReason.TRUNCATED, GapReason.MISSING, GapReason.DAMAGED, GapReason.UNREADABLE, GapReason.UNKNOWN))
+LOSSES = frozenset((GapReason.TRUNCATED, GapReason.MISSING, GapReason.DAMAGED, GapReason.UNKNOWN))
 """Reasons that a reader should not pass over in silence."""
 
 
@@ -117,7 +116,7 @@ class GapLedger:
         try:
             offsets = None if _is_full(batch) else [record.offset for record in batch.records(limit=INSPECTION_LIMIT)]
         except CorruptRecordError as error:
-            yield Gap(first, end, GapReason.UNREADABLE, f"{where}: {error.cause}")
+            yield Gap(first, end, GapReason.DAMAGED, f"{where}: {error.cause}")
             return
         if batch.is_control:
             yield Gap(first, end, GapReason.CONTROL, f"{where}: {_control_text(batch)}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from core.common.errors import CorruptRecordError
+from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.log.damage import Damage, DamageKind
 from core.log.log_evidence import LogEvidence
 from core.records.record_batch import RecordBatch
@@ -21,6 +21,10 @@ class HoleReason(StrEnum):
     TRUNCATED = "truncated"
     COMPACTED = "compacted"
     UNKNOWN = "unknown"
+
+
+LOSSES = frozenset((HoleReason.DAMAGED, HoleReason.MISSING, HoleReason.TRUNCATED, HoleReason.UNKNOWN))
+"""Reasons that a reader should not pass over in silence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,8 @@ class Hole:
     position: int
     end_position: int
     damage: Damage | None = None
+    is_end: bool = False
+    """Whether the log's last batch lies before them."""
 
     @property
     def records(self) -> int:
@@ -102,18 +108,27 @@ def explain_hole(
     """
 
     def hole(reason: HoleReason, why: str) -> Hole:
-        return Hole(start, end, reason, why, path, position, position)
+        return Hole(start, end, reason, why, path, position, position, is_end=is_end)
 
     if any(first <= start and end <= last for first, last in given_up):
         return hole(HoleReason.TRUNCATED, "recovery-journal names them as given up")
+    for error in evidence.unreadable:
+        if start <= error.offset < end:
+            return unreadable_hole(error, start, end)
     missing = [base for base in evidence.lone_indexes if start <= base < end]
     if missing:
+        is_end = False
         return hole(HoleReason.MISSING, f"segment {missing[0]} is missing: an index of it is left, its log is not")
     if is_end:
         return hole(HoleReason.MISSING, f"the log ends at offset {start}, {evidence.source} knows of offset {end - 1}")
     if end <= compacted_below:
         return hole(HoleReason.COMPACTED, "the cleaner was at this log")
     return hole(HoleReason.UNKNOWN, "no batch holds them, and nothing proves that the cleaner took them")
+
+
+def unreadable_hole(error: UnreadableFileError, start: int, end: int) -> Hole:
+    """Offsets of a segment that can't be opened."""
+    return Hole(start, end, HoleReason.DAMAGED, f"{DamageKind.UNREADABLE}: {error.cause}", Path(error.path), 0, 0)
 
 
 def tail_kind(damage: Damage, evidence: LogEvidence, sound_end: int, last_base_offset: int) -> TailKind:

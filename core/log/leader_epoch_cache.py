@@ -10,6 +10,7 @@ import logging
 from pathlib import Path
 from typing import NamedTuple
 
+from core.common.bad_sectors import read_small_text
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.log.checkpoint_file import format_checkpoint, parse_checkpoint
@@ -47,7 +48,7 @@ class LeaderEpochCache:
         self.was_damaged = False
         self.was_missing = False
         try:
-            text = self._path.read_text(encoding="utf-8", errors="replace")
+            text = read_small_text(self._path)
             self._hold(parse_leader_epochs(text, str(self._path)))
         except FileNotFoundError:
             self.was_missing = True

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from core.common.errors import CorruptRecordError
+from core.common.bad_sectors import read_small_text
+from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import read_offset_checkpoint
 from core.log.file_names import (
@@ -28,8 +29,8 @@ from core.log.file_names import (
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    locate_partition,
     parse_offset_file_name,
-    parse_partition_directory_name,
 )
 from core.log.leader_epoch_cache import parse_leader_epochs
 
@@ -51,6 +52,8 @@ class LogEvidence:
     newest_snapshot: int = 0
     lone_indexes: tuple[int, ...] = ()
     was_stopped_cleanly: bool = False
+    unreadable: tuple[UnreadableFileError, ...] = ()
+    """Of log files that can't be opened; `offset` is where such a segment begins."""
 
 
 class DirectoryEvidence:
@@ -89,7 +92,7 @@ class DirectoryEvidence:
 
     def of(self, directory: Path, partition: TopicPartition | None = None) -> LogEvidence:
         """Of a partition's folder, by its name unless the partition is given. OSError if the folder can't be read."""
-        partition = partition or parse_partition_directory_name(directory.resolve().name)
+        partition = partition or locate_partition(directory)[0]
         offsets: dict[str, set[int]] = {}
         for name in (path.name for path in directory.iterdir()):
             parsed = parse_offset_file_name(name)
@@ -124,6 +127,6 @@ class DirectoryEvidence:
 def _newest_epoch_start(directory: Path) -> int:
     with contextlib.suppress(OSError, CorruptRecordError, ValueError):
         path = directory / LEADER_EPOCH_CHECKPOINT
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_small_text(path)
         return max((entry.start_offset for entry in parse_leader_epochs(text, str(path))), default=0)
     return 0

@@ -33,6 +33,7 @@ from core.log.file_names import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     find_offset_files,
+    find_unreadable_files,
 )
 from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.log_config import LONG_MAX, LogConfig
@@ -206,6 +207,8 @@ class _Loader:
 
     def _open_segments(self, check_below: int | None) -> None:
         """Indexes are checked where recovery will not make them anew: of segments that end below `check_below`."""
+        for unreadable in find_unreadable_files(self._directory, opens_all=False):
+            raise unreadable.error  # its offsets may be there: nothing must be appended in their place
         logs = {offset for offset, _ in find_offset_files(self._directory, LOG_SUFFIX)}
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             for offset, path in find_offset_files(self._directory, suffix):

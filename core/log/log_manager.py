@@ -33,8 +33,8 @@ from core.log.file_names import (
     OFFSET_CHECKPOINTS,
     RECOVERY_POINT_CHECKPOINT,
     deleted_directory_name,
+    find_partition_folders,
     is_deleted_directory_name,
-    parse_partition_directory_name,
     partition_directory_name,
     stray_directory_name,
 )
@@ -145,6 +145,7 @@ class LogManager:
     def set_offline(self, partition: TopicPartition, error: PlogError) -> None:
         """The partition's log can't be used until the next start."""
         self.logs.pop(partition, None)
+        self._filesystem.name_for_user(error)
         _log.error("%s is offline: %s", partition, error)
         self.offline[partition] = error
 
@@ -261,12 +262,7 @@ class LogManager:
 
 def find_partitions(directory: Path) -> dict[TopicPartition, Path]:
     """The partition folders that are there, the metadata log's apart."""
-    found = {}
-    for entry in os.scandir(directory):
-        partition = parse_partition_directory_name(entry.name)
-        if partition and partition.topic != CLUSTER_METADATA_TOPIC and entry.is_dir():
-            found[partition] = Path(entry.path)
-    return found
+    return {tp: path for tp, path in find_partition_folders(directory).items() if tp.topic != CLUSTER_METADATA_TOPIC}
 
 
 def _topic_id_of(directory: Path) -> bytes | None:

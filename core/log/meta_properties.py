@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.common.bad_sectors import read_small_text
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.properties_file import parse_properties
@@ -51,7 +52,7 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
     """None where the folder has no such file."""
     path = directory / META_PROPERTIES
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_small_text(path)
     except FileNotFoundError:
         return None
     return parse_meta_properties(text, str(path))

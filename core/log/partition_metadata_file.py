@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from core.common.bad_sectors import read_small_text
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import parse_uuid, uuid_text
@@ -31,7 +32,7 @@ def read_partition_metadata(directory: Path) -> bytes | None:
     """The topic id of a partition's folder; None where it has no such file (topics from before Kafka 2.8)."""
     path = directory / PARTITION_METADATA
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_small_text(path)
     except FileNotFoundError:
         return None
     return parse_partition_metadata(text, str(path))

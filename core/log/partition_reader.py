@@ -14,16 +14,18 @@ from __future__ import annotations
 import contextlib
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from core.common.errors import CorruptRecordError
+from core.common.bad_sectors import is_of_the_file, open_salvaging, unreadable_error
+from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
 from core.common.filesystem import FileSystem, access_error
 from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex
-from core.index.transaction_index import AbortedTransaction, parse_transaction_index
+from core.index.transaction_index import AbortedTransaction, read_transaction_index
 from core.log.aborted_filter import AbortedFilter
 from core.log.directory_lock import find_lock_holder
 from core.log.file_names import (
@@ -35,14 +37,15 @@ from core.log.file_names import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     find_offset_files,
+    locate_partition,
     offset_file_name,
     parse_offset_file_name,
 )
 from core.log.file_records import FileRecords
-from core.log.hole import Hole, HoleReason, TailKind
-from core.log.log_evidence import DirectoryEvidence
+from core.log.hole import Hole, HoleReason, TailKind, unreadable_hole
+from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from core.log.log_map import first_offset_of
-from core.log.producer_snapshot import parse_producer_snapshot
+from core.log.producer_snapshot import read_producer_snapshot
 from core.log.reading import LogReading
 from core.log.recovery_journal import read_lost_offsets
 from core.records.batches import Batch
@@ -59,7 +62,7 @@ class SegmentReader:
     def __init__(self, path: Path, base_offset: int, filesystem: FileSystem) -> None:
         self.path = path
         self.base_offset = base_offset
-        self.records = FileRecords(path, filesystem.open_read)
+        self.records = FileRecords(path, lambda path: open_salvaging(path, filesystem))
         self._filesystem = filesystem
 
     def file(self, suffix: str) -> Path:
@@ -91,7 +94,12 @@ class SegmentReader:
     def _load(self, kind: type[_Index], suffix: str) -> _Index:
         """As it is now; empty where it is not this segment's any more."""
         index = kind(self.file(suffix), self.base_offset, _UNLIMITED, self._filesystem, may_map=False)
-        len(index)  # which reads it
+        try:
+            len(index)  # which reads it
+        except OSError as error:
+            if not is_of_the_file(error):
+                raise
+            index.reset()  # the log is searched without it
         if not self.is_current:
             index.reset()
         return index
@@ -99,7 +107,7 @@ class SegmentReader:
     def position_before(self, offset: int) -> int:
         """A position that starts a batch at or before the one that holds `offset`: from the index, if that is right."""
         entry = self._offset_index.lookup(offset)
-        if entry.position <= 0 or entry.offset < self.base_offset:
+        if not 0 < entry.position < self.records.size_bytes:
             return 0
         try:
             header = self.records.read_header(entry.position)
@@ -120,6 +128,10 @@ class SegmentReader:
                 return batch.position
         return self.records.size_bytes
 
+    def position_by_timestamp(self, timestamp: int) -> int:
+        """A position before which no record is as new as `timestamp`."""
+        return self.position_before(self._time_index.lookup(timestamp).offset)
+
     def offset_by_timestamp(self, timestamp: int) -> int:
         """An offset below which no record is as new as `timestamp`."""
         return max(self._time_index.lookup(timestamp).offset, self.base_offset)
@@ -133,6 +145,24 @@ class SegmentReader:
         self.records.close()
 
 
+@contextlib.contextmanager
+def open_reading(
+    files: Sequence[tuple[int, Path]], evidence: LogEvidence, given_up: Sequence[tuple[int, int]] = ()
+) -> Iterator[LogReading]:
+    """The log that these `.log` files with their base offsets are, in whatever folder they lie. Raises AccessError if
+    one can't be opened.
+    """
+    with contextlib.ExitStack() as opened:
+        segments = []
+        for base_offset, path in files:
+            try:
+                segments.append(SegmentReader(path, base_offset, FileSystem()))
+            except OSError as error:
+                raise access_error(error, path, "read") from error
+            opened.callback(segments[-1].close)
+        yield LogReading(segments, evidence, given_up)
+
+
 class PartitionReader:
     """Owned by one task. Offsets are those at the time of opening; `refresh` looks again."""
 
@@ -143,18 +173,22 @@ class PartitionReader:
         evidence: DirectoryEvidence | None = None,
         find_high_watermark: Callable[[], int | None] = lambda: None,
         filesystem: FileSystem | None = None,
+        on_no_folder: Callable[[AccessError], None] | None = None,
     ) -> None:
         """`evidence` is what the data directory says, which is read if it is not given. `find_high_watermark`, asked
         whenever the folder is looked at: nothing at or above it is read; None is no limit. Raises AccessError if the
-        folder can't be read.
+        folder can't be read; or calls `on_no_folder`, and the log is empty.
         """
         self.directory = directory
         self._filesystem = filesystem or FileSystem()
-        self._root = directory.resolve().parent
+        self._partition, self._root = locate_partition(directory)
         self._evidence = evidence or DirectoryEvidence(self._root)
         self._find_high_watermark = find_high_watermark
         self.segments: list[SegmentReader] = []
         self._names: set[str] = set()
+        self._on_no_folder = on_no_folder
+        self.unreadable: list[UnreadableFileError] = []
+        """Of the log's files that can't be opened, in order; `offset` is where such a segment begins."""
         self.end_offset = 0
         """After the last record that may be read."""
         self.refresh()
@@ -163,9 +197,14 @@ class PartitionReader:
         """Looks again at what there is."""
         try:
             segments = self._open_segments()
-            evidence = self._evidence.of(self.directory)
+            evidence = self._evidence.of(self.directory, self._partition)
         except OSError as error:
-            raise access_error(error, error.filename or self.directory, "read") from error
+            failure = access_error(error, error.filename or self.directory, "read")
+            if self._on_no_folder is None:
+                raise failure from error
+            self._on_no_folder(failure)
+            segments, evidence = [], LogEvidence()
+        evidence = replace(evidence, unreadable=tuple(self.unreadable))
         self.close()
         self.segments = segments
         given_up = read_lost_offsets(self.directory)
@@ -195,12 +234,20 @@ class PartitionReader:
         while True:
             names = self._list()
             segments: list[SegmentReader] = []
+            unreadable: list[UnreadableFileError] = []
             with contextlib.ExitStack() as opened, contextlib.suppress(FileNotFoundError):
                 for offset, path in _log_files(self.directory, names):
-                    segments.append(SegmentReader(path, offset, self._filesystem))
-                    opened.callback(segments[-1].close)
+                    try:
+                        segments.append(SegmentReader(path, offset, self._filesystem))
+                    except OSError as error:
+                        if not is_of_the_file(error) and not path.is_symlink():
+                            raise
+                        unreadable.append(unreadable_error(error, path, offset=offset))
+                    else:
+                        opened.callback(segments[-1].close)
                 if self._list() == names:
                     self._names = set(names)
+                    self.unreadable = unreadable
                     opened.pop_all()
                     return _without_replaced(segments)
 
@@ -218,20 +265,20 @@ class PartitionReader:
             if not is_last and NO_TIMESTAMP < segment.max_timestamp < timestamp:
                 continue
             following = self._following_base(segment)
-            for batch in self._batches(max(segment.offset_by_timestamp(timestamp), self.start_offset)):
+            for batch in self.headers(max(segment.offset_by_timestamp(timestamp), self.start_offset)):
                 if following is not None and batch.last_offset >= following:
                     break
                 if batch.max_timestamp < timestamp or batch.next_offset <= self.start_offset:
                     continue
-                for record in self._whole(batch).records():
+                for record in self.whole(batch).records():
                     if record.offset >= self.end_offset:
                         return None
                     if record.timestamp >= timestamp and record.offset >= self.start_offset:
                         return record.offset
         return None
 
-    def _batches(self, start_offset: int) -> Iterator[Batch]:
-        """The log's batches from there on, of sound ones the headers only: `_whole` has the rest."""
+    def headers(self, start_offset: int) -> Iterator[Batch]:
+        """The log's batches from there on, of sound ones the headers only: `whole` has the rest."""
         next_offset = start_offset
         first = max(bisect_right([one.base_offset for one in self.segments], start_offset) - 1, 0)
         try:
@@ -249,13 +296,18 @@ class PartitionReader:
         except CorruptRecordError:
             yield from (item for item in self.reading.items(next_offset) if not isinstance(item, Hole))
 
-    def _whole(self, batch: Batch) -> Batch:
+    def whole(self, batch: Batch) -> Batch:
         """A batch of which perhaps only the header was read."""
         if len(batch.buffer) - batch.start >= batch.size_bytes:
             return batch
-        offset = batch.last_offset
-        segment = self.segments[max(bisect_right([one.base_offset for one in self.segments], offset) - 1, 0)]
+        segment = self.segment_of(batch.last_offset)
+        assert segment is not None
         return segment.records.read_batch(batch.position)
+
+    def segment_of(self, offset: int) -> SegmentReader | None:
+        """The segment that an offset is in, by the segments' names."""
+        number = bisect_right([one.base_offset for one in self.segments], offset) - 1
+        return self.segments[max(number, 0)] if self.segments else None
 
     # --- reading
 
@@ -292,6 +344,9 @@ class PartitionReader:
                 yield item
         if wanted >= self.reading.sound_end:
             self._meet_tail(on_hole, on_note)
+            for error in self.unreadable:
+                if error.offset >= end_offset:
+                    self._meet(unreadable_hole(error, error.offset, error.offset), on_hole, on_note)
 
     def _meet(self, hole: Hole, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None) -> None:
         if hole.reason is HoleReason.COMPACTED:
@@ -322,7 +377,7 @@ class PartitionReader:
     def last_stable_offset(self) -> int:
         """Where the first open transaction begins; the end where none is open."""
         offset, ongoing = self._newest_snapshot()
-        for batch in self._batches(offset):
+        for batch in self.headers(offset):
             if not isinstance(batch, RecordBatch) or not batch.is_transactional or not batch.has_producer_id:
                 continue
             if batch.base_offset >= self.end_offset:
@@ -339,11 +394,12 @@ class PartitionReader:
 
     def _newest_snapshot(self) -> tuple[int, dict[int, int]]:
         """(offset, open transactions by producer id) of the newest snapshot that is sound; from the start else."""
-        for offset, path in reversed(find_offset_files(self.directory, SNAPSHOT_SUFFIX)):
+        snapshots = find_offset_files(self.directory, SNAPSHOT_SUFFIX) if self.segments else []
+        for offset, path in reversed(snapshots):
             if offset > self.end_offset:
                 continue
             try:
-                entries = parse_producer_snapshot(path.read_bytes(), str(path))
+                entries = read_producer_snapshot(path)
             except (CorruptRecordError, OSError):
                 continue
             ongoing = {e.producer_id: e.current_txn_first_offset for e in entries if e.current_txn_first_offset >= 0}
@@ -356,7 +412,7 @@ class PartitionReader:
         for segment in segments:
             path = segment.file(TRANSACTION_INDEX_SUFFIX)
             try:
-                entries = parse_transaction_index(path.read_bytes(), str(path))
+                entries = read_transaction_index(path)
             except FileNotFoundError:
                 entries = []
             except (CorruptRecordError, OSError):
@@ -370,14 +426,14 @@ class PartitionReader:
         """The same from the log alone: every batch's header, from the beginning."""
         ongoing: dict[int, int] = {}
         found = []
-        for batch in self._batches(0):
+        for batch in self.headers(0):
             if not isinstance(batch, RecordBatch) or not batch.is_transactional:
                 continue
             if not batch.is_control:
                 ongoing.setdefault(batch.producer_id, batch.base_offset)
                 continue
             first = ongoing.pop(batch.producer_id, None)
-            marker = read_end_transaction_marker(self._whole(batch).records()[0])
+            marker = read_end_transaction_marker(self.whole(batch).records()[0])
             if first is None or marker is None or marker.is_commit or batch.last_offset < start_offset:
                 continue
             found.append(AbortedTransaction(batch.producer_id, first, batch.last_offset, -1))

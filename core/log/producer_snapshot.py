@@ -18,16 +18,19 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from core.common.errors import CorruptRecordError
-from core.records.checksum import crc32c
+from core.common.bad_sectors import SalvagingFile, is_of_the_file, open_salvaging, unreadable_error
+from core.common.errors import CorruptRecordError, UnreadableFileError
+from core.records.checksum import crc32c, crc32c_of_parts
 
 _HEADER = struct.Struct(">hIi")
 _CRC_END = 6
 _ENTRY = struct.Struct(">qhiqiqiq")
 _VERSION = 1
+_PIECE_BYTES = _ENTRY.size * 4096
 
 
 class ProducerSnapshotEntry(NamedTuple):
@@ -59,6 +62,55 @@ def parse_producer_snapshot(data: bytes, path: str = "") -> list[ProducerSnapsho
         ProducerSnapshotEntry(*_ENTRY.unpack_from(data, position))
         for position in range(_HEADER.size, len(data), _ENTRY.size)
     ]
+
+
+def read_producer_snapshot(path: Path) -> list[ProducerSnapshotEntry]:
+    """Those of a file, as of `iter_producer_snapshot`."""
+    return list(iter_producer_snapshot(path))
+
+
+def iter_producer_snapshot(path: Path) -> Iterator[ProducerSnapshotEntry]:
+    """Those of a file, read in pieces, checked before the first is given. FileNotFoundError where there is none;
+    CorruptRecordError as of `parse_producer_snapshot`, and where the file can't be read.
+    """
+    try:
+        file = open_salvaging(path)
+    except OSError as error:
+        if is_of_the_file(error) or path.is_symlink():
+            raise unreadable_error(error, path) from None
+        raise
+    try:
+        _ensure_sound(file, str(path))
+        for data in _pieces(file, _HEADER.size):
+            yield from (ProducerSnapshotEntry(*fields) for fields in _ENTRY.iter_unpack(data))
+    finally:
+        file.close()
+
+
+def _ensure_sound(file: SalvagingFile, path: str) -> None:
+    size = file.size()
+    header = file.read_at(_HEADER.size, 0)
+    if len(header) < _HEADER.size:
+        parse_producer_snapshot(header, path)  # which says so
+    version, crc, count = _HEADER.unpack_from(header)
+    if version != _VERSION and not file.unreadable:
+        raise CorruptRecordError(f"producer snapshot of version {version}, expected {_VERSION}", path=path)
+    computed = crc32c_of_parts(_pieces(file, _CRC_END))
+    if file.unreadable:
+        bad = file.unreadable[0]
+        raise UnreadableFileError(bad.reason, errno=bad.errno, path=path, position=bad.position)
+    if computed != crc:
+        raise CorruptRecordError(
+            f"producer snapshot crc mismatch: stored {crc:08x}, computed {computed:08x}", path=path
+        )
+    if count < 0 or size != _HEADER.size + count * _ENTRY.size:
+        raise CorruptRecordError(f"producer snapshot of {size} bytes says it holds {count} producers", path=path)
+
+
+def _pieces(file: SalvagingFile, position: int) -> Iterator[bytes]:
+    size = file.size()
+    for start in range(position, size, _PIECE_BYTES):
+        yield file.read_at(min(_PIECE_BYTES, size - start), start)
 
 
 def format_producer_snapshot(entries: Sequence[ProducerSnapshotEntry]) -> bytes:

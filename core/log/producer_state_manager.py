@@ -13,7 +13,7 @@ from pathlib import Path
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.log.file_names import SNAPSHOT_SUFFIX, find_offset_files, offset_file_name
-from core.log.producer_snapshot import format_producer_snapshot, parse_producer_snapshot
+from core.log.producer_snapshot import format_producer_snapshot, read_producer_snapshot
 from core.log.producer_state import CompletedTransaction, LogOffsetMetadata, ProducerState
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import CONTROL_FLAG, RecordBatch
@@ -143,7 +143,7 @@ class ProducerStateManager:
             if not log_start_offset <= offset <= log_end_offset:
                 continue
             try:
-                entries = parse_producer_snapshot(path.read_bytes(), str(path))
+                entries = read_producer_snapshot(path)
             except CorruptRecordError:
                 self._filesystem.unlink(path)
                 continue

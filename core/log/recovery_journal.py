@@ -14,11 +14,13 @@ journal. Every line is on the disk before what it tells of is done: after a cras
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from core.common.bad_sectors import read_small_text
 from core.common.errors import AccessError, CorruptRecordError, PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.log.file_names import LOG_SUFFIX, find_offset_files
@@ -43,7 +45,7 @@ def read_runs(directory: Path) -> list[Run]:
     """Of a folder, in order; CorruptRecordError where the journal is none."""
     path = directory / JOURNAL
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_small_text(path).splitlines()
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -101,7 +103,7 @@ class RecoveryJournal:
     def replace(self, name: str, new: Path | None) -> None:
         """Puts `new` in the place of the folder's file of that name, or removes it; keeps what was there."""
         path = self._directory / name
-        was = f"{name}.before-recovery-{self._number}" if path.exists() else None
+        was = f"{name}.before-recovery-{self._number}" if os.path.lexists(path) else None
         self._write({"name": name, "was": was})
         if was is not None:
             self._filesystem.link(path, self._directory / was)
@@ -151,7 +153,7 @@ def undo(directory: Path, filesystem: FileSystem) -> int:
     for name, was in reversed(run.files):
         if was is None:
             filesystem.unlink(directory / name)
-        elif (directory / was).exists():
+        elif os.path.lexists(directory / was):
             filesystem.rename(directory / was, directory / name)
     filesystem.sync_directory(directory)
     _keep_runs(directory, runs[:-1], filesystem)

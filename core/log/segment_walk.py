@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from core.common.bad_sectors import SalvagingFile, open_salvaging
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import File, FileSystem, access_error
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
@@ -76,11 +78,12 @@ class SegmentWalk:
         *,
         read_bytes: int = _READ_BYTES,
         file: File | None = None,
+        filesystem: FileSystem | None = None,
     ) -> None:
         """Raises AccessError if the file can't be opened. Its offsets should lie in [base_offset, end_offset), if the
         latter is known: a batch that is looked for after damage must. `read_bytes` says how much is read at a time;
         batches that were read together share a buffer. `file` is the file where somebody has it open already, who
-        also closes it.
+        also closes it; what can't be read of it is damage.
         """
         self.path = path
         self.next_offset = base_offset
@@ -94,7 +97,7 @@ class SegmentWalk:
         self._data, self._data_position = memoryview(b""), 0
         self._is_own = file is None
         try:
-            self._file: File = file or FileSystem().open_read(path)
+            self._file = file or open_salvaging(path, filesystem)
             self.size_bytes = self._file.size()
         except OSError as error:
             raise access_error(error, path, "read") from error
@@ -164,6 +167,7 @@ class SegmentWalk:
             return None
         item = self._examine(self.position)
         if isinstance(item, Damage):
+            item = self._named(item)
             self.position = item.end_position
         else:
             self.position += item.size_bytes
@@ -248,6 +252,20 @@ class SegmentWalk:
     def head(self, position: int, end: int) -> bytes:
         """What lies there, as much as is worth looking at."""
         return bytes(self._read(min(end - position, _HEAD_BYTES), position))
+
+    def _named(self, damage: Damage) -> Damage:
+        """The damage, with its cause where that is bytes that the disk does not give: their zeros explain nothing."""
+        if not isinstance(self._file, SalvagingFile):
+            return damage
+        bad = self._file.unreadable_in(damage.position, damage.end_position)
+        if not bad:
+            return damage
+        message = f"bytes {bad[0].position} to {bad[0].end - 1} could not be read: {bad[0].reason}"
+        if len(bad) > 1:
+            message += f", and {len(bad) - 1} more such"
+        is_header_known = bad[0].position >= damage.position + HEADER_SIZE
+        batch = damage.batch if is_header_known else None
+        return replace(damage, kind=DamageKind.UNREADABLE, message=message, batch=batch, fix=None)
 
     # --- what is no run of sound batches
 
