@@ -111,11 +111,11 @@ def hole_finding(hole: Hole) -> Finding:
     )
 
 
-def damage_finding(damage: Damage, path: Path) -> Finding:
-    """Damage of which it is not known what was in its place; what its header claims is not counted as lost."""
+def damage_finding(damage: Damage, path: Path, offset: int = -1) -> Finding:
+    """Damage with which no record is known to be lost; `offset` is where the log ends that it follows."""
     return Finding(
-        Severity.ERROR, Code(damage.kind.value), str(path), damage.message, damage.position, damage.offset,
-        damage.end_position, -1 if damage.end_offset is None else damage.end_offset - 1, 0, damage.fix,
+        Severity.ERROR, Code(damage.kind.value), str(path), damage.message, damage.position, offset,
+        damage.end_position, -1, 0, damage.fix,
     )  # fmt: skip
 
 

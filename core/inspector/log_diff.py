@@ -137,7 +137,7 @@ class _Copy:
                 elif item.reason in (HoleReason.DAMAGED, HoleReason.MISSING):
                     self.findings.append(hole_finding(item))
             if reading.tail is not None and reading.end_offset == reading.sound_end:
-                self.findings.append(damage_finding(reading.tail.damage, reading.tail.path))
+                self.findings.append(damage_finding(reading.tail.damage, reading.tail.path, reading.sound_end))
 
     def peek(self) -> Batch | Record | None:
         """What comes next, records of an opened batch first; None at the end."""

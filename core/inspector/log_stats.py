@@ -222,7 +222,7 @@ class _Collector:
             self._see(item, stats.segments[number], count)
         tail = reading.tail
         if tail is not None and reading.end_offset == reading.sound_end:
-            stats.findings.append(damage_finding(tail.damage, tail.path))
+            stats.findings.append(damage_finding(tail.damage, tail.path, reading.sound_end))
             stats.segments[-1].damaged_bytes += tail.damage.end_position - tail.damage.position
         on_bytes(sum(segment.size_bytes for segment in stats.segments[reported:]))
         stats.end_offset = next_offset
@@ -265,7 +265,7 @@ class _Collector:
             stats.over_time.add(timestamp, count, size)
         if batch.has_producer_id:
             self._see_producer(batch, count)
-        position = sum(s.size_bytes for s in stats.segments[:-1]) + batch.position
+        position = sum(s.size_bytes for s in stats.segments[: stats.segments.index(segment)]) + batch.position
         if count and position >= self._next_sample and stats.sample.plain_bytes < _SAMPLE_BYTES:
             self._next_sample = position + self._sample_every
             self._look_into(batch)

@@ -78,12 +78,25 @@ class PartitionCheck:
         self._is_live = is_live
 
     def run(self, on_bytes: OnBytes) -> Iterator[Finding]:
+        told = 0
+
+        def tell(size_bytes: int) -> None:
+            nonlocal told
+            told += size_bytes
+            on_bytes(size_bytes)
+
+        def tell_more(size_bytes: int) -> None:
+            """Bytes that were read before are not told of once more."""
+            nonlocal told
+            on_bytes(max(size_bytes - told, 0))
+            told = max(told - size_bytes, 0)
+
         try:
-            findings = list(self._pass(None).run(on_bytes))
+            findings = list(self._pass(None).run(tell))
         except OddLogError:
             with contextlib.ExitStack() as opened:
                 log_map = self._read_map(opened)
-                yield from self._pass(log_map).run(lambda _size_bytes: None)
+                yield from self._pass(log_map).run(tell_more)
         else:
             yield from findings
 
@@ -183,8 +196,8 @@ class _Pass:
         if self._map is None:
             self._ensure_explained(logs)
         yield from self._epoch_findings()
-        if not self._is_thinned and not self._has_damage and not self._lost and not self._holes:
-            if not self._surroundings.is_compacted:
+        if not self._is_thinned and not self._has_damage and not self._lost:
+            if self._surroundings.is_compacted is False or not (self._holes or self._surroundings.is_compacted):
                 yield from self._producers.sequence_findings
             yield from self._snapshot_findings
 
@@ -327,8 +340,10 @@ def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]
             yield hole_finding(hole)
     tail = log_map.tail
     for number, damage in log_map.damage:
-        if id(damage) not in costly and not (is_live and tail is not None and damage is tail.damage):
-            yield damage_finding(damage, log_map.files[number].path)
+        is_tail = tail is not None and damage is tail.damage
+        if id(damage) not in costly and not (is_live and is_tail):
+            offset = log_map.sound_end if is_tail else -1
+            yield damage_finding(damage, log_map.files[number].path, offset)
     for one in log_map.displaced:
         if one.fate in (Fate.PLACED, Fate.REPEATED):
             yield displaced_finding(one, log_map.files[one.piece.file].path)

@@ -53,6 +53,10 @@ class EpochRun(NamedTuple):
     position: int
 
 
+def _as_damage(position: int, end_position: int) -> Damage:
+    return Damage(DamageKind.OFFSETS_NOT_RISING, "", position, end_position, -1, None, None)
+
+
 @dataclass(slots=True)
 class SegmentCheck:
     """One segment; owned by one task. Run it, then look at what it saw."""
@@ -103,18 +107,15 @@ class SegmentCheck:
         next_offset, last_position, reported = self.base_offset, -1, 0
         out_of_place = self._find_out_of_place()
         for item in walk.runs():
-            run = self._without(item, out_of_place) if out_of_place and isinstance(item, SoundRun) else item
-            if isinstance(run, SoundRun):
-                if run.starts:
+            for run in self._parts(item, out_of_place) if out_of_place else [item]:
+                if isinstance(run, SoundRun):
                     next_offset = yield from self._see_run(run, next_offset)
                     last_position = run.position + run.starts[-1]
-            elif isinstance(run, Damage):
-                if self._is_being_written(run, walk):
-                    continue
-                self._see_damage(run)
-            elif run.position not in out_of_place:
-                yield from self._see_legacy(run, next_offset)
-                next_offset, last_position = run.last_offset + 1, run.position
+                elif isinstance(run, LegacyRecordBatch):
+                    yield from self._see_legacy(run, next_offset)
+                    next_offset, last_position = run.last_offset + 1, run.position
+                elif not self._is_being_written(run, walk):
+                    self._see_damage(run)
             if last_position - reported > _REPORT_BYTES:
                 on_bytes(last_position - reported)
                 reported = last_position
@@ -136,19 +137,28 @@ class SegmentCheck:
                 found |= {batch.position: one for batch in self.log_map.read(one.piece)}
         return found
 
-    def _without(self, run: SoundRun, out_of_place: Mapping[int, Displaced]) -> SoundRun:
-        """The run's batches that are in their place."""
-        starts = []
-        for start in run.starts:
-            one = out_of_place.get(run.position + start)
-            if one is None:
+    def _parts(
+        self, item: SoundRun | LegacyRecordBatch | Damage, out_of_place: Mapping[int, Displaced]
+    ) -> Iterator[SoundRun | LegacyRecordBatch | Damage]:
+        """The same, with damage in the place of batches that are not the log's where they stand."""
+        if isinstance(item, LegacyRecordBatch):
+            is_right = item.position not in out_of_place
+            yield item if is_right else _as_damage(item.position, item.position + item.size_bytes)
+        if not isinstance(item, SoundRun):
+            yield from () if isinstance(item, LegacyRecordBatch) else (item,)
+            return
+        starts: list[int] = []
+        for start in item.starts:
+            if item.position + start not in out_of_place:
                 starts.append(start)
                 continue
-            piece = one.piece
-            self._see_damage(
-                Damage(DamageKind.OFFSETS_NOT_RISING, "", run.position + start, piece.end_position, -1, None, None)
-            )
-        return run._replace(starts=starts)
+            if starts:
+                yield item._replace(starts=starts)
+            batch = item.batch(start)
+            yield _as_damage(batch.position, batch.position + batch.size_bytes)
+            starts = []
+        if starts:
+            yield item._replace(starts=starts)
 
     def _see_run(self, run: SoundRun, next_offset: int) -> Generator[Finding, None, int]:
         """The next offset after it. As this is done for each batch of a log, fields are read into locals, and only one

@@ -162,7 +162,7 @@ class SegmentDump:
 
     def _framed(self, damage: Damage) -> Batch | None:
         """The damaged batch, where its frame is sound: it can be shown as it is."""
-        self.findings.append(damage_finding(damage, self.path))
+        self.findings.append(damage_finding(damage, self.path, damage.offset))
         batch = damage.batch
         is_framed = batch is not None and batch.position + batch.size_bytes == damage.end_position
         if is_framed and damage.kind is not DamageKind.BAD_LENGTH:

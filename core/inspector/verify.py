@@ -164,6 +164,7 @@ def _verify_partition(
 ) -> Iterator[Finding]:
     partition, root = locate_partition(path)
     is_live = not options.is_locked and find_lock_holder(root) is not None
+    lone_indexes: list[Path] = []
     for entry in _entries(path):
         inner = path / entry.name
         if entry.name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)):
@@ -171,14 +172,22 @@ def _verify_partition(
             yield Finding(Severity.WARNING, Code.UNFINISHED_SWAP, str(inner), message)
         elif kind_of(inner) in (FileKind.LOG, *_INDEXES):
             if kind_of(inner) in _INDEXES and not os.path.lexists(inner.with_suffix(LOG_SUFFIX)):
-                yield from _verify_lone_index(inner)
+                lone_indexes.append(inner)
         else:
             yield from _verify_beside(inner, entry)
+    missing: list[range] = []
     try:
-        yield from PartitionCheck(path, options, surroundings.of(partition, path), is_live=is_live).run(on_bytes)
+        for finding in PartitionCheck(path, options, surroundings.of(partition, path), is_live=is_live).run(on_bytes):
+            if finding.code is Code.SEGMENT_MISSING:
+                missing.append(range(finding.offset, finding.last_offset + 1))
+            yield finding
     except AccessError:
         if path.exists():
             raise
+    for index in lone_indexes:
+        parsed = parse_offset_file_name(index.name)
+        if parsed is None or not any(parsed[0] in offsets for offsets in missing):
+            yield from _verify_lone_index(index)
 
 
 def _verify_beside(path: Path, entry: os.DirEntry[str]) -> list[Finding]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.log.damage import Damage, DamageKind
+from core.log.file_names import LOG_SUFFIX, offset_file_name
 from core.log.log_evidence import LogEvidence
 from core.records.record_batch import RecordBatch
 
@@ -117,8 +118,10 @@ def explain_hole(
             return unreadable_hole(error, start, end)
     missing = [base for base in evidence.lone_indexes if start <= base < end]
     if missing:
-        is_end = False
-        return hole(HoleReason.MISSING, f"segment {missing[0]} is missing: an index of it is left, its log is not")
+        is_end, path = False, path.with_name(offset_file_name(missing[0], LOG_SUFFIX))
+        return hole(
+            HoleReason.MISSING, f"segment {missing[0]} is missing: {offsets_text(start, end)}, {end - start} records"
+        )
     if is_end:
         return hole(HoleReason.MISSING, f"the log ends at offset {start}, {evidence.source} knows of offset {end - 1}")
     if end <= compacted_below:

@@ -171,11 +171,13 @@ class PartitionReader:
         directory: Path,
         *,
         evidence: DirectoryEvidence | None = None,
+        log_start_offset: int | None = None,
         find_high_watermark: Callable[[], int | None] = lambda: None,
         filesystem: FileSystem | None = None,
         on_no_folder: Callable[[AccessError], None] | None = None,
     ) -> None:
-        """`evidence` is what the data directory says, which is read if it is not given. `find_high_watermark`, asked
+        """`evidence` is what the data directory says, which is read if it is not given;
+        `log_start_offset` stands for its log start. `find_high_watermark`, asked
         whenever the folder is looked at: nothing at or above it is read; None is no limit. Raises AccessError if the
         folder can't be read; or calls `on_no_folder`, and the log is empty.
         """
@@ -183,6 +185,7 @@ class PartitionReader:
         self._filesystem = filesystem or FileSystem()
         self._partition, self._root = locate_partition(directory)
         self._evidence = evidence or DirectoryEvidence(self._root)
+        self._given_start = log_start_offset
         self._find_high_watermark = find_high_watermark
         self.segments: list[SegmentReader] = []
         self._names: set[str] = set()
@@ -205,6 +208,8 @@ class PartitionReader:
             self._on_no_folder(failure)
             segments, evidence = [], LogEvidence()
         evidence = replace(evidence, unreadable=tuple(self.unreadable))
+        if self._given_start is not None:
+            evidence = replace(evidence, log_start_offset=self._given_start)
         self.close()
         self.segments = segments
         given_up = read_lost_offsets(self.directory)
