@@ -30,6 +30,12 @@ def recover(
     fix_bits: Annotated[
         bool, typer.Option("--fix-bits", help="Correct a byte where the checksum says which one is wrong.")
     ] = False,
+    accept_visible: Annotated[
+        bool,
+        typer.Option(
+            "--accept-visible", help="Show records to read_committed of which nothing tells if they were aborted."
+        ),
+    ] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Take the last recovery of each folder back.")] = False,
     output: OutputOption = OutputFormat.table,
 ) -> None:
@@ -44,13 +50,13 @@ def recover(
     """
     from core.inspector.recovery_plan import RecoveryOptions, plan_recovery
 
-    if undo and (apply or like_kafka or fix_bits):
+    if undo and (apply or like_kafka or fix_bits or accept_visible):
         raise UsageError("--undo takes no other option")
     if undo:
         for path in paths:
             _undo(path)
         return
-    options = RecoveryOptions(is_like_kafka=like_kafka, fixes_bits=fix_bits)
+    options = RecoveryOptions(is_like_kafka=like_kafka, fixes_bits=fix_bits, accepts_visible=accept_visible)
     plans = [(path, list(plan_recovery(path, options))) for path in paths]
     steps = [step for _, of_path in plans for plan in of_path for step in plan.steps]
     if output is OutputFormat.table:
@@ -60,7 +66,9 @@ def recover(
         write_rows(list(map(_row, steps)), _COLUMNS, output)
     say(_summary(steps))
     if not apply:
-        if any(plan.is_needed for _, of_path in plans for plan in of_path):
+        if any(plan.doubts for _, of_path in plans for plan in of_path) and not accept_visible:
+            say("nothing was changed; --apply --accept-visible does it")
+        elif any(plan.is_needed for _, of_path in plans for plan in of_path):
             say("nothing was changed; --apply does it")
         raise typer.Exit(1 if steps else 0)
     raise typer.Exit(max([_apply(path, options) for path in paths], default=0))
@@ -112,6 +120,12 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
 
     with Recovery(_root_of(path)) as recovery:
         plans = list(plan_recovery(path, options, is_locked=True))
+        doubts = [step for plan in plans for step in plan.doubts]
+        if doubts and not options.accepts_visible:
+            for step in doubts:
+                say(f"{step.path}: {step.why}")
+            say(f"{path}: nothing was changed; with --accept-visible it is done")
+            return 1
         recovery.apply(plans)
         left = sum(1 for _ in verify(path, options=VerifyOptions(is_locked=True)))
     if left:

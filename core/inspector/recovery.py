@@ -18,6 +18,7 @@ from core.common.clock import SystemClock
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition
+from core.inspector.marker_writer import write_markers
 from core.inspector.recovery_plan import Action, FolderPlan, Step
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
 from core.log.directory_lock import DirectoryLock
@@ -112,6 +113,7 @@ class Recovery:
 
     def _fill(self, stage: Path, plan: FolderPlan) -> None:
         left_away = _left_away(plan)
+        markers = [step.marker for step in plan.steps if step.marker is not None]
         for entry in os.scandir(plan.directory):
             path = plan.directory / entry.name
             if not entry.is_file() or _is_ours(entry.name) or path in left_away:
@@ -125,6 +127,7 @@ class Recovery:
                 self._write_log(path, stage / entry.name, steps)
             else:
                 self._filesystem.link(path, stage / entry.name)
+        write_markers(stage, markers, self._filesystem)
         if plan.topic_id is not None:
             write_partition_metadata(stage, plan.topic_id, self._filesystem)
 

@@ -19,6 +19,7 @@ from core.inspector.file_kind import FileKind, kind_of
 from core.inspector.findings import Code, Finding
 from core.inspector.segment_check import VerifyOptions
 from core.inspector.surroundings import DirectorySurroundings
+from core.inspector.transaction_plan import TransactionAction, TransactionStep, plan_transactions
 from core.inspector.verify import verify
 from core.log.file_names import (
     LOG_SUFFIX,
@@ -30,12 +31,16 @@ from core.log.file_names import (
 )
 from core.log.partition_metadata_file import read_partition_metadata
 from core.log.recovery_journal import OffsetRange
+from core.log.transaction_fates import Marker
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryOptions:
+    """`accepts_visible`: records of transactions of which nothing tells whether they were aborted may be shown."""
+
     is_like_kafka: bool = False
     fixes_bits: bool = False
+    accepts_visible: bool = False
 
 
 class Action(StrEnum):
@@ -45,13 +50,16 @@ class Action(StrEnum):
     SET_ASIDE = "set aside"
     REBUILD = "rebuild"
     RESTORE = "restore"
+    WRITE_MARKER = "write marker"
+    SHOW = "make visible"
     NONE = "can't mend"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One thing to do to one file: bytes [position, end_position), offsets `offset` to `last_offset`, -1 where there
-    are none to name. `records`: how many are lost by it; None where that is not known.
+    are none to name. `records`: how many are lost by it; None where that is not known. `marker`: what is written to the
+    log, at an offset that was lost.
     """
 
     action: Action
@@ -63,6 +71,7 @@ class Step:
     last_offset: int = -1
     records: int | None = 0
     fix: ByteFix | None = None
+    marker: Marker | None = None
 
 
 @dataclass(slots=True)
@@ -76,6 +85,11 @@ class FolderPlan:
     @property
     def is_needed(self) -> bool:
         return any(step.action is not Action.NONE for step in self.steps)
+
+    @property
+    def doubts(self) -> list[Step]:
+        """What only the user can decide: `RecoveryOptions.accepts_visible`."""
+        return [step for step in self.steps if step.action is Action.SHOW]
 
     def of(self, path: Path) -> list[Step]:
         return [step for step in self.steps if step.path == path and step.action is not Action.NONE]
@@ -153,7 +167,15 @@ class _Planner:
             self._plan.steps.append(self._step_beside(finding))
         if damage:
             self._rebuild_beside({Path(f.path) for f in damage})
+        self._plan.steps += self._transaction_steps()
         return self._plan
+
+    def _transaction_steps(self) -> list[Step]:
+        set_aside = [step.path for step in self._plan.steps if step.action is Action.SET_ASIDE]
+        steps = plan_transactions(
+            self._directory, self._plan.lost(), is_like_kafka=self._options.is_like_kafka, set_aside=set_aside
+        )
+        return [_step_for_transaction(step) for step in steps]
 
     def _salvage(self, damage: list[Finding]) -> None:
         for finding in damage:
@@ -221,6 +243,15 @@ class _Planner:
                 self._plan.topic_id = topic_id
                 return Step(Action.RESTORE, path, f"{why}; the topic's id is {uuid_text(topic_id)}")
         return Step(Action.NONE, path, why, *at, finding.records)
+
+
+def _step_for_transaction(step: TransactionStep) -> Step:
+    action = {
+        TransactionAction.WRITE_MARKER: Action.WRITE_MARKER,
+        TransactionAction.SHOW: Action.SHOW,
+        TransactionAction.LEAVE_OPEN: Action.NONE,
+    }[step.action]
+    return Step(action, step.path, step.why, offset=step.first_offset, last_offset=step.last_offset, marker=step.marker)
 
 
 def _base_offset(path: Path) -> int:

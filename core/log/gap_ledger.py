@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.index.offset_index import OffsetPosition
-from core.index.transaction_index import AbortedTransaction
-from core.log.aborted_filter import AbortedFilter
 from core.log.damage import MAX_BATCH_BYTES, checked_batches, measure_gap, shows_compaction
 from core.log.partition_reader import PartitionReader, SegmentReader
 from core.log.recovery_journal import is_lost, read_lost_offsets
+from core.log.transaction_fates import Fate
+from core.log.transaction_outcomes import Outcome
 from core.records.batches import Batch
 from core.records.compression import INSPECTION_LIMIT, CompressionType
 from core.records.control_record import control_type
@@ -74,7 +74,6 @@ class GapLedger:
         self._read_committed = read_committed
         self._is_compacted = is_compacted
         self._lost = read_lost_offsets(reader.directory)
-        self._aborted: list[AbortedTransaction] = []
 
     def __iter__(self) -> Iterator[Gap]:
         """In order of offsets; neighbours with one reason and one evidence are one gap."""
@@ -105,9 +104,7 @@ class GapLedger:
         log_start, stable = reader.start_offset, reader.last_stable_offset
         if log_start > self.start:
             yield Gap(self.start, log_start, GapReason.TRIMMED, f"the log begins at offset {log_start}")
-        if self._read_committed:
-            self._aborted = reader.aborted_transactions(reader.segments, log_start)
-        hidden = AbortedFilter(self._aborted)
+        outcomes = reader.outcomes(self.start) if self._read_committed else None
         next_offset = max(self.start, log_start)
         for number, segment in enumerate(reader.segments):
             following = reader.segments[number + 1].base_offset if number + 1 < len(reader.segments) else None
@@ -118,12 +115,13 @@ class GapLedger:
                     yield item
                     next_offset = max(next_offset, item.end)
                     continue
-                is_hidden = hidden.hides(item)
                 if item.last_offset < next_offset:
                     continue
                 if item.last_offset >= self.end and next_offset >= self.end:
                     return
-                yield from self._of_batch(item, segment, next_offset, stable, is_hidden=is_hidden)
+                is_of_transaction = item.is_transactional and not item.is_control and item.last_offset < stable
+                outcome = outcomes.of(item) if outcomes is not None and is_of_transaction else None
+                yield from self._of_batch(item, segment, next_offset, stable, outcome)
                 next_offset = item.last_offset + 1
         if next_offset < self.end:
             yield self._hole(next_offset, self.end, "behind the log's last batch")
@@ -151,7 +149,7 @@ class GapLedger:
                 position, last_offset = gap.end_position, gap.end_offset - 1
 
     def _of_batch(
-        self, batch: Batch, segment: SegmentReader, next_offset: int, stable: int, *, is_hidden: bool
+        self, batch: Batch, segment: SegmentReader, next_offset: int, stable: int, outcome: Outcome | None
     ) -> Iterator[Gap]:
         where = f"{segment.path.name} position {batch.position}"
         offsets = None if _is_full(batch) else [record.offset for record in batch.records(limit=INSPECTION_LIMIT)]
@@ -160,8 +158,8 @@ class GapLedger:
             yield self._hole(next_offset, first, f"before {where}")
         if batch.is_control:
             yield Gap(first, batch.last_offset + 1, GapReason.CONTROL, f"{where}: {_control_text(batch)}")
-        elif is_hidden:
-            yield Gap(first, batch.last_offset + 1, GapReason.ABORTED, self._abort_text(batch))
+        elif outcome is not None and outcome.fate is not Fate.COMMITTED:
+            yield Gap(first, batch.last_offset + 1, _REASONS[outcome.fate], _fate_text(batch, outcome))
         elif self._read_committed and batch.last_offset >= stable:
             evidence = f"a transaction is open from offset {stable}"
             yield Gap(max(first, stable), batch.last_offset + 1, GapReason.OPEN, evidence)
@@ -170,17 +168,6 @@ class GapLedger:
                 if after > before + 1:
                     evidence = f"{where}: the batch was made for offsets {first} to {batch.last_offset}"
                     yield Gap(before + 1, after, GapReason.COMPACTED, evidence)
-
-    def _abort_text(self, batch: Batch) -> str:
-        marker = min(
-            (
-                aborted.last_offset
-                for aborted in self._aborted
-                if aborted.producer_id == batch.producer_id and aborted.last_offset > batch.last_offset
-            ),
-            default=None,
-        )
-        return f"transaction of producer {batch.producer_id}, aborted by the marker at offset {marker}"
 
     def _hole(self, start: int, end: int, where: str) -> Gap:
         """Offsets that no batch was found for."""
@@ -191,6 +178,20 @@ class GapLedger:
         if self._is_compacted:
             return Gap(start, end, GapReason.COMPACTED, "the cleaner was at this log")
         return Gap(start, end, GapReason.UNKNOWN, f"{where}: no batch holds them, and nothing tells of compaction")
+
+
+_REASONS = {Fate.ABORTED: GapReason.ABORTED, Fate.OPEN: GapReason.OPEN, Fate.UNKNOWN: GapReason.UNKNOWN}
+
+
+def _fate_text(batch: Batch, outcome: Outcome) -> str:
+    if outcome.fate is Fate.ABORTED:
+        known = "" if outcome.whole is None or outcome.whole.marker is not None else f" ({outcome.whole.evidence})"
+        at = f"aborted by the marker at offset {outcome.marker_offset}"
+        return f"transaction of producer {batch.producer_id}, {at}{known}"
+    evidence = "" if outcome.whole is None else f": {outcome.whole.evidence}"
+    if outcome.fate is Fate.OPEN:
+        return f"transaction of producer {batch.producer_id} is open{evidence}"
+    return f"transaction of producer {batch.producer_id}, aborted or not can't be told{evidence}"
 
 
 def _is_full(batch: Batch) -> bool:

@@ -1,8 +1,8 @@
 """A partition's folder read from outside: no lock, no write, beside a live writer too.
 
 What the log engine keeps in memory is worked out from the files: where the log ends (the last whole batch), and for
-read_committed which transactions were aborted (from `.txnindex`, or from the markers where it is damaged) and where the
-first open one begins (from the newest snapshot and the batches behind it).
+read_committed which transactions were aborted (from their markers, or where one can't be read from all that the folder
+knows) and where the first open one begins (from the newest snapshot and the batches behind it).
 
 A cleaner may put segments in the place of others meanwhile. What is opened is a log as it was at one moment: a segment
 that waits as `.swap` stands for those that it replaces already, and where the folder changed while it was opened, it is
@@ -23,8 +23,6 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem, access_error
 from core.index.offset_index import OffsetIndex, OffsetPosition
 from core.index.time_index import TimeIndex
-from core.index.transaction_index import AbortedTransaction, parse_transaction_index
-from core.log.aborted_filter import AbortedFilter
 from core.log.damage import DamagedRange, measure_gap
 from core.log.file_names import (
     CLEANED_SUFFIX,
@@ -40,8 +38,10 @@ from core.log.file_names import (
 )
 from core.log.file_records import FileRecords
 from core.log.producer_snapshot import parse_producer_snapshot
+from core.log.transaction_evidence import SegmentFile, read_evidence
+from core.log.transaction_fates import Fate, TransactionFate
+from core.log.transaction_outcomes import TransactionOutcomes, checked_headers
 from core.records.batches import Batch
-from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
 
 _UNLIMITED = 1 << 40
@@ -162,6 +162,7 @@ class PartitionReader:
         self.segments = segments
         self.end_offset = self._find_end()
         self.__dict__.pop("last_stable_offset", None)
+        self.__dict__.pop("transaction_fates", None)
 
     def _open_segments(self) -> list[SegmentReader]:
         """Once more where what was listed is not what was opened: retention takes segments from the front, and the
@@ -242,20 +243,23 @@ class PartitionReader:
         asked for, and with `read_committed` none of aborted or open transactions.
 
         CorruptRecordError at the first batch whose bytes are damaged; or `on_damage` is told, and what is sound behind
-        it comes next.
+        it comes next. The same holds, with `read_committed`, for records of which damage hides whether they were
+        aborted: they are not given.
         """
         end_offset = min(end_offset, self.last_stable_offset if read_committed else self.end_offset)
         first = bisect_right([s.base_offset for s in self.segments], start_offset) - 1
         segments = self.segments[max(first, 0) :]
-        aborted = self.aborted_transactions(segments, start_offset) if read_committed else []
-        hidden = AbortedFilter(aborted)
+        is_committed = self._committed_filter(start_offset, on_damage) if read_committed else None
         for segment in segments:
             if segment.base_offset >= end_offset:
                 return
             for batch in self._sound_batches(segment, start_offset, on_damage):
                 if batch.last_offset >= end_offset and batch.base_offset >= end_offset:
                     return
-                if not hidden.hides(batch) or (with_control and batch.is_control):
+                if batch.is_control:
+                    if with_control:
+                        yield batch
+                elif is_committed is None or not batch.is_transactional or is_committed(batch, segment):
                     yield batch
 
     def _sound_batches(
@@ -289,22 +293,80 @@ class PartitionReader:
 
     @cached_property
     def last_stable_offset(self) -> int:
-        """Where the first open transaction begins; the end where none is open."""
+        """Where the first open transaction begins; the end where none is open. One whose end is damaged counts as open
+        unless something proves that it ended.
+        """
         offset, ongoing = self._newest_snapshot()
-        for segment in self.segments:
-            following = self._following_base(segment)
-            if following is not None and following <= offset:
-                continue
-            for batch in self._headers(segment, segment.position_of(offset)):
-                if not isinstance(batch, RecordBatch) or not batch.is_transactional or not batch.has_producer_id:
+        next_offset, is_whole = offset, True
+        try:
+            for segment in self.segments:
+                following = self._following_base(segment)
+                if following is not None and following <= offset:
                     continue
-                if batch.base_offset >= self.end_offset:
-                    break
-                if batch.is_control:
-                    ongoing.pop(batch.producer_id, None)
-                else:
-                    ongoing.setdefault(batch.producer_id, batch.base_offset)
-        return min([*ongoing.values(), self.end_offset])
+                position = segment.position_of(offset)
+                for batch in checked_headers(segment.records, position, self.end_position(segment)):
+                    if batch.base_offset >= self.end_offset:
+                        break
+                    if not isinstance(batch, RecordBatch):
+                        continue
+                    is_whole = is_whole and batch.base_offset <= next_offset
+                    next_offset = batch.next_offset
+                    if not batch.is_transactional or not batch.has_producer_id:
+                        continue
+                    if batch.is_control:
+                        ongoing.pop(batch.producer_id, None)
+                    else:
+                        ongoing.setdefault(batch.producer_id, batch.base_offset)
+        except CorruptRecordError:
+            is_whole = False
+        if is_whole or not ongoing:
+            return min([*ongoing.values(), self.end_offset])
+        return min([*(fate.first_offset for fate in self.transaction_fates if not fate.is_ended), self.end_offset])
+
+    @cached_property
+    def transaction_fates(self) -> list[TransactionFate]:
+        """Of every transaction: what a damaged log is judged by. Reads all of it."""
+        files = [SegmentFile(s.base_offset, s.records, s.file(TRANSACTION_INDEX_SUFFIX)) for s in self.segments]
+        high_watermark = self._find_high_watermark()
+        limit = _UNLIMITED if high_watermark is None else high_watermark
+        return read_evidence(self.directory, files, limit=limit).fates()
+
+    def outcomes(self, start_offset: int) -> TransactionOutcomes:
+        """Of the transactions' batches that hold offsets from `start_offset` on."""
+        first = max(bisect_right([s.base_offset for s in self.segments], start_offset) - 1, 0)
+        segments = self.segments[first:]
+        positions = [segments[0].position_before(start_offset), *(0 for _ in segments[1:])] if segments else []
+        ahead = [(s.records, p, self.end_position(s)) for s, p in zip(segments, positions, strict=True)]
+        return TransactionOutcomes(ahead, None, lambda: self.transaction_fates)
+
+    def _committed_filter(
+        self, start_offset: int, on_damage: Callable[[DamagedRange, CorruptRecordError], None] | None
+    ) -> Callable[[Batch, SegmentReader], bool]:
+        """Tells of batches of transactions, in order, whether they were committed; on_damage or an error, of `read`, if
+        that is not known.
+        """
+        outcomes = self.outcomes(start_offset)
+        told: set[int] = set()
+
+        def is_committed(batch: Batch, segment: SegmentReader) -> bool:
+            outcome = outcomes.of(batch)
+            whole = outcome.whole
+            if outcome.fate is Fate.UNKNOWN and whole is not None and whole.first_offset not in told:
+                told.add(whole.first_offset)
+                error = CorruptRecordError(
+                    f"{whole.records_text}: aborted or not can't be told: {whole.evidence}",
+                    position=batch.position,
+                    offset=batch.base_offset,
+                    path=str(segment.path),
+                )
+                if on_damage is None:
+                    raise error
+                end_position = batch.position + batch.size_bytes
+                told_range = whole.first_offset, whole.last_offset + 1
+                on_damage(DamagedRange(*told_range, segment.base_offset, batch.position, end_position), error)
+            return outcome.fate is Fate.COMMITTED
+
+        return is_committed
 
     def _following_base(self, segment: SegmentReader) -> int | None:
         number = self.segments.index(segment) + 1
@@ -322,40 +384,6 @@ class PartitionReader:
             ongoing = {e.producer_id: e.current_txn_first_offset for e in entries if e.current_txn_first_offset >= 0}
             return offset, ongoing
         return 0, {}
-
-    def aborted_transactions(self, segments: list[SegmentReader], start_offset: int) -> list[AbortedTransaction]:
-        """Those that end at or behind `start_offset`, by their first offsets."""
-        found = []
-        for segment in segments:
-            path = segment.file(TRANSACTION_INDEX_SUFFIX)
-            try:
-                entries = parse_transaction_index(path.read_bytes(), str(path))
-            except FileNotFoundError:
-                entries = []
-            except (CorruptRecordError, OSError):
-                return self._aborted_by_markers(start_offset)
-            if not segment.is_current:
-                return self._aborted_by_markers(start_offset)
-            found += [entry for entry in entries if entry.last_offset >= start_offset]
-        return sorted(found, key=lambda entry: entry.first_offset)
-
-    def _aborted_by_markers(self, start_offset: int) -> list[AbortedTransaction]:
-        """The same from the log alone: every batch's header, from the beginning."""
-        ongoing: dict[int, int] = {}
-        found = []
-        for segment in self.segments:
-            for batch in self._headers(segment, 0):
-                if not isinstance(batch, RecordBatch) or not batch.is_transactional:
-                    continue
-                if not batch.is_control:
-                    ongoing.setdefault(batch.producer_id, batch.base_offset)
-                    continue
-                first = ongoing.pop(batch.producer_id, None)
-                marker = read_end_transaction_marker(segment.records.read_batch(batch.position).records()[0])
-                if first is None or marker is None or marker.is_commit or batch.last_offset < start_offset:
-                    continue
-                found.append(AbortedTransaction(batch.producer_id, first, batch.last_offset, -1))
-        return sorted(found, key=lambda entry: entry.first_offset)
 
     def close(self) -> None:
         for segment in self.segments:

@@ -5,8 +5,8 @@ something else must prove what it said. No file is read here: `find_fates` is gi
 
 Kafka's rules, from which everything follows:
 
-- The transactions of a producer don't overlap: what its next marker ends began after its last one. A marker may also end
-  a transaction without records here.
+- The transactions of a producer don't overlap: what its next marker ends began after its last one. A marker may also
+  end a transaction without records here.
 - A producer's epoch never falls. It does not rise within a transaction; whoever raises it ends the transaction first.
   With transaction.version 2 it rises at every end, and the marker carries the new epoch; with version 1 it stays.
 - A `.txnindex` lists each transaction with records that was aborted by a marker of its segment. It has no checksum: an
@@ -15,19 +15,19 @@ Kafka's rules, from which everything follows:
 
 What is proof:
 
-- If nothing is missing between a transaction's last record and its producer's next marker, that marker decides, whatever
-  the index says.
+- If nothing is missing between a transaction's last record and its producer's next marker, that marker decides,
+  whatever the index says.
 - An index entry that covers the records says that they were aborted, and where.
-- An index that lists nothing for a missing marker says that it was a commit, but only if every entry must be in the file:
-  it was synced (its segment was sealed, or the log was stopped cleanly), it agrees with all that can be read, and it holds
-  an entry. An index that is absent proves nothing: Kafka makes the file at a segment's first abort, but a file that was
-  lost looks the same. Nor does an empty one: no file is made for nothing, so that it may have been cut.
-- A transaction ended before the next record of its producer with a higher epoch, before a snapshot that does not have it
-  open, and before one of its producer that a snapshot or an index has from a later offset on.
+- An index that lists nothing for a missing marker says that it was a commit, but only if every entry must be in the
+  file: it was synced (its segment was sealed, or the log was stopped cleanly), it agrees with all that can be read, and
+  it holds an entry. An index that is absent proves nothing: Kafka makes the file at a segment's first abort, but a file
+  that was lost looks the same. Nor does an empty one: no file is made for nothing, so that it may have been cut.
+- A transaction ended before the next record of its producer with a higher epoch, before a snapshot that does not have
+  it open, and before one of its producer that a snapshot or an index has from a later offset on.
 
 A snapshot that still has a transaction open proves nothing: a broker that passed over a damaged marker writes the same.
-What is missing raises no doubt where no marker can have been (`MissingRange.may_hold_marker`), nor between two batches of
-a producer whose sequence numbers say that all of it was records of its own.
+What is missing raises no doubt where no marker can have been (`MissingRange.may_hold_marker`), nor between two batches
+of a producer whose sequence numbers say that all of it was records of its own.
 """
 
 from __future__ import annotations
@@ -163,8 +163,8 @@ def find_fates(
 ) -> list[TransactionFate]:
     """The fate of every transaction of which a record can be read, by first offsets.
 
-    `events`: everything transactional that can be read, in order of offsets. `missing`: what can't, up to the log's end.
-    A cleaner takes no marker of a transaction that still has records: what it took can't hold one that matters.
+    `events`: everything transactional that can be read, in order of offsets. `missing`: what can't, up to the log's
+    end. A cleaner takes no marker of a transaction that still has records: what it took can't hold one that matters.
     `indexes`: of every segment, also of one whose log is gone.
     """
     by_producer: dict[int, list[TransactionalBatch | Marker]] = defaultdict(list)
@@ -279,9 +279,10 @@ class _Indexes:
             for before, event in pairwise(events):
                 if not isinstance(event, Marker) or not isinstance(before, TransactionalBatch) or event.is_commit:
                     continue
-                if index.base_offset <= event.offset < index.end_offset and event.offset not in listed:
-                    if not self._gaps.may_hold_marker(before.last_offset + 1, event.offset):
-                        return False
+                if not index.base_offset <= event.offset < index.end_offset or event.offset in listed:
+                    continue
+                if not self._gaps.may_hold_marker(before.last_offset + 1, event.offset):
+                    return False
         return True
 
     def has_no_entry(self, marker: Marker) -> bool:
@@ -528,7 +529,9 @@ class _Producer:
     def _next_epoch(self, last: int, following: TransactionalBatch | Marker | None) -> int | None:
         if following is not None:
             return following.producer_epoch
-        known = (s.epochs[self._producer_id] for s in self._snapshots if s.offset > last and self._producer_id in s.epochs)
+        known = (
+            s.epochs[self._producer_id] for s in self._snapshots if s.offset > last and self._producer_id in s.epochs
+        )
         return next(known, None)
 
     def _names(self, within: Sequence[MissingRange]) -> str:

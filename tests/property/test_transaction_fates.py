@@ -192,7 +192,11 @@ def _overlap(one: MissingRange, other: MissingRange) -> bool:
 def _flip(entries: tuple[AbortedTransaction, ...], random: Random) -> tuple[AbortedTransaction, ...]:
     number = random.randrange(len(entries))
     bit = 1 << random.randrange(3, 40)
-    return (*entries[:number], entries[number]._replace(producer_id=entries[number].producer_id ^ bit), *entries[number + 1 :])
+    return (
+        *entries[:number],
+        entries[number]._replace(producer_id=entries[number].producer_id ^ bit),
+        *entries[number + 1 :],
+    )
 
 
 def truth_of(history: History, offset: int) -> Fate:
@@ -226,7 +230,9 @@ def check_doubt(history: History, evidence: Evidence, fate: TransactionFate) -> 
     assert between, f"no damage up to the end: {fate}"
     if is_commit is False:
         first = min(i.base for i in history.items if i.transaction == item.transaction)
-        has_entry = any(e.first_offset == first and e.last_offset == at for x in evidence.indexes for e in x.entries or ())
+        has_entry = any(
+            e.first_offset == first and e.last_offset == at for x in evidence.indexes for e in x.entries or ()
+        )
         assert not has_entry, f"the index has it: {fate}"
 
 
