@@ -227,7 +227,7 @@ def _left_away(plan: FolderPlan) -> set[Path]:
     """Files that are made again: those named by the plan, and the indexes of logs that change."""
     left = {plan.directory / DAMAGED_RANGES}
     for step in plan.steps:
-        if step.action in (Action.NONE, Action.RESTORE):
+        if not step.action.changes or step.action is Action.RESTORE:
             continue
         name = step.path.name
         if name.endswith((LOG_SUFFIX, *_INDEXES)):

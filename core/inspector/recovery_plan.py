@@ -52,7 +52,13 @@ class Action(StrEnum):
     RESTORE = "restore"
     WRITE_MARKER = "write marker"
     SHOW = "make visible"
+    LEAVE_OPEN = "leave open"
     NONE = "can't mend"
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything is done."""
+        return self not in (Action.NONE, Action.LEAVE_OPEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,7 @@ class FolderPlan:
 
     @property
     def is_needed(self) -> bool:
-        return any(step.action is not Action.NONE for step in self.steps)
+        return any(step.action.changes for step in self.steps)
 
     @property
     def doubts(self) -> list[Step]:
@@ -92,7 +98,7 @@ class FolderPlan:
         return [step for step in self.steps if step.action is Action.SHOW]
 
     def of(self, path: Path) -> list[Step]:
-        return [step for step in self.steps if step.path == path and step.action is not Action.NONE]
+        return [step for step in self.steps if step.path == path and step.action.changes]
 
     def lost(self) -> list[OffsetRange]:
         """The offsets that are in no batch afterwards."""
@@ -249,7 +255,7 @@ def _step_for_transaction(step: TransactionStep) -> Step:
     action = {
         TransactionAction.WRITE_MARKER: Action.WRITE_MARKER,
         TransactionAction.SHOW: Action.SHOW,
-        TransactionAction.LEAVE_OPEN: Action.NONE,
+        TransactionAction.LEAVE_OPEN: Action.LEAVE_OPEN,
     }[step.action]
     return Step(action, step.path, step.why, offset=step.first_offset, last_offset=step.last_offset, marker=step.marker)
 

@@ -3,8 +3,8 @@
 A marker is what every reader of committed records goes by, Kafka's clients too: they hide a producer's records from the
 first aborted one up to its next abort marker. A transaction whose marker is gone would be ended by the next marker of
 its producer, or never. If it is proven how it ended (`core.log.transaction_fates`), a marker that says so takes an
-offset that was lost; indexes and snapshots can then be made again from the log, by whoever does it. If it is not proven,
-but the transaction is over, its records can only be shown or hidden: the user says so (`--accept-visible`).
+offset that was lost; indexes and snapshots can then be made again from the log, by whoever does it. If it is not
+proven, but the transaction is over, its records can only be shown or hidden: the user decides (`--accept-visible`).
 """
 
 from __future__ import annotations

@@ -173,10 +173,13 @@ def find_fates(
     gaps = _Gaps(missing)
     index = _Indexes(by_producer, gaps, indexes)
     known = sorted(snapshots, key=lambda snapshot: snapshot.offset)
-    found: list[TransactionFate] = []
-    for producer_id, of_producer in by_producer.items():
-        found += _Producer(producer_id, of_producer, gaps, index, known).fates()
-    return sorted(found, key=lambda fate: fate.first_offset)
+    while True:
+        producers = [_Producer(producer_id, those, gaps, index, known) for producer_id, those in by_producer.items()]
+        found = [fate for producer in producers for fate in producer.fates()]
+        certain = {offset: producer.producer_id for producer in producers for offset in producer.certain_ends}
+        if certain.keys() <= index.certain_ends.keys():
+            return sorted(found, key=lambda fate: fate.first_offset)
+        index.certain_ends.update(certain)  # they leave others less room
 
 
 class _Gaps:
@@ -225,6 +228,8 @@ class _Indexes:
         self._offsets = {p: [_offset(e) for e in of_producer] for p, of_producer in events.items()}
         self.entries: dict[int, list[tuple[AbortedTransaction, str]]] = defaultdict(list)
         """By producer id: those that agree with the log, each with its file's name."""
+        self.certain_ends: dict[int, int] = {}
+        """Missing offsets that can only hold a marker of one producer: by offset, its id."""
         self._complete: list[SegmentIndex] = []
         self._others: list[SegmentIndex] = []
         for index in sorted(indexes):
@@ -291,9 +296,11 @@ class _Indexes:
         return not is_listed and any(i.base_offset <= marker.offset < i.end_offset for i in self._complete)
 
     def ends_of_others(self, producer_id: int, start: int, end: int) -> list[int]:
-        """The offsets in [start, end) at which transactions of other producers were aborted."""
+        """The offsets in [start, end) at which transactions of other producers ended."""
+        certain = {o for o, other in self.certain_ends.items() if other != producer_id and start <= o < end}
         return sorted(
-            {
+            certain
+            | {
                 entry.last_offset
                 for other, entries in self.entries.items()
                 for entry, _ in entries
@@ -362,7 +369,9 @@ class _Producer:
         indexes: _Indexes,
         snapshots: Sequence[ProducerSnapshotAt],
     ) -> None:
-        self._producer_id = producer_id
+        self.producer_id = producer_id
+        self.certain_ends: list[int] = []
+        """The missing offsets at which its transactions ended for certain; known after `fates`."""
         self._events = events
         self._gaps = gaps
         self._indexes = indexes
@@ -425,7 +434,7 @@ class _Producer:
             is_ended: bool = True,
         ) -> TransactionFate:
             return TransactionFate(
-                self._producer_id,
+                self.producer_id,
                 part.batches[0].producer_epoch,
                 tuple((batch.base_offset, batch.last_offset) for batch in part.batches),
                 fate,
@@ -441,7 +450,7 @@ class _Producer:
         if not missing and isinstance(following, Marker):
             outcome = _outcome(following)
             return fate(outcome, f"marker at offset {following.offset}", marker=following), frozenset({outcome})
-        cover = self._indexes.find_cover(self._producer_id, first, last)
+        cover = self._indexes.find_cover(self.producer_id, first, last)
         if cover is not None:
             entry, name = cover
             marker = following if isinstance(following, Marker) and following.offset == entry.last_offset else None
@@ -458,6 +467,8 @@ class _Producer:
             for gap in missing
             if end is None or gap.start < end
         ]
+        if is_ended_here and sum(gap.end - gap.start for gap in within) == 1:
+            self.certain_ends.append(within[0].start)
         outcomes: set[Fate] = set()
         if not is_ended_here:
             outcomes |= {_outcome(following)} if isinstance(following, Marker) else later_outcomes
@@ -490,7 +501,7 @@ class _Producer:
         """Where a marker of this producer may have been: what an index says was another's marker is none."""
         for gap in missing:
             start = gap.start
-            for offset in self._indexes.ends_of_others(self._producer_id, gap.start, gap.end):
+            for offset in self._indexes.ends_of_others(self.producer_id, gap.start, gap.end):
                 if start < offset and gap.may_hold_marker:
                     yield gap._replace(start=start, end=offset)
                 start = offset + 1
@@ -515,13 +526,13 @@ class _Producer:
         for snapshot in self._snapshots:
             if snapshot.offset <= last:
                 continue
-            open_from = snapshot.open_from.get(self._producer_id, -1)
+            open_from = snapshot.open_from.get(self.producer_id, -1)
             if open_from < 0 and snapshot.offset <= next_offset:
                 found.append((snapshot.offset, f"the snapshot at offset {snapshot.offset} has it ended"))
             elif last < open_from <= snapshot.offset and open_from <= next_offset:
                 why = f"the snapshot at offset {snapshot.offset} has the next one open from offset {open_from} on"
                 found.append((open_from, why))
-        entry = self._indexes.find_next(self._producer_id, last)
+        entry = self._indexes.find_next(self.producer_id, last)
         if entry is not None and entry[0].first_offset <= next_offset:
             found.append((entry[0].first_offset, f"{entry[1]} has the next one from offset {entry[0].first_offset} on"))
         return min(found, default=(None, ""))
@@ -530,7 +541,7 @@ class _Producer:
         if following is not None:
             return following.producer_epoch
         known = (
-            s.epochs[self._producer_id] for s in self._snapshots if s.offset > last and self._producer_id in s.epochs
+            s.epochs[self.producer_id] for s in self._snapshots if s.offset > last and self.producer_id in s.epochs
         )
         return next(known, None)
 
