@@ -7,7 +7,7 @@ stands beside the logs is made again from them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -32,6 +32,8 @@ from core.log.file_names import (
 from core.log.partition_metadata_file import read_partition_metadata
 from core.log.recovery_journal import OffsetRange
 from core.log.transaction_fates import Marker
+from core.records.batches import CURRENT_MAGIC
+from core.records.record_batch import HEADER_SIZE, RecordBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +175,17 @@ class _Planner:
             self._plan.steps.append(self._step_beside(finding))
         if damage:
             self._rebuild_beside({Path(f.path) for f in damage})
-        self._plan.steps += self._transaction_steps()
+        self._plan.steps += self._transaction_steps(damage)
         return self._plan
 
-    def _transaction_steps(self) -> list[Step]:
+    def _transaction_steps(self, damage: Sequence[Finding]) -> list[Step]:
         set_aside = [step.path for step in self._plan.steps if step.action is Action.SET_ASIDE]
         steps = plan_transactions(
-            self._directory, self._plan.lost(), is_like_kafka=self._options.is_like_kafka, set_aside=set_aside
+            self._directory,
+            self._plan.lost(),
+            is_like_kafka=self._options.is_like_kafka,
+            set_aside=set_aside,
+            mended=[batch for finding in damage for batch in _mended(finding)],
         )
         return [_step_for_transaction(step) for step in steps]
 
@@ -249,6 +255,21 @@ class _Planner:
                 self._plan.topic_id = topic_id
                 return Step(Action.RESTORE, path, f"{why}; the topic's id is {uuid_text(topic_id)}")
         return Step(Action.NONE, path, why, *at, finding.records)
+
+
+def _mended(finding: Finding) -> Iterator[RecordBatch]:
+    """The batch that a damaged one was, where one known byte makes it sound."""
+    if finding.fix is None:
+        return
+    with Path(finding.path).open("rb") as file:
+        file.seek(finding.position)
+        data = bytearray(file.read(finding.end_position - finding.position))
+    at = finding.fix.position - finding.position
+    if 0 <= at < len(data) and len(data) >= HEADER_SIZE:
+        data[at] = finding.fix.expected
+        batch = RecordBatch(memoryview(data), 0, finding.position)
+        if batch.magic == CURRENT_MAGIC and batch.size_bytes == len(data) and batch.computed_crc() == batch.crc:
+            yield batch
 
 
 def _step_for_transaction(step: TransactionStep) -> Step:

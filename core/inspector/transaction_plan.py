@@ -18,6 +18,7 @@ from core.log.file_names import LOG_SUFFIX, find_offset_files
 from core.log.recovery_journal import OffsetRange
 from core.log.transaction_evidence import TransactionEvidence, read_evidence_of_directory
 from core.log.transaction_fates import Fate, Marker, TransactionFate
+from core.records.record_batch import RecordBatch
 
 _UNLIMITED = 1 << 62
 
@@ -51,16 +52,18 @@ def plan_transactions(
     *,
     is_like_kafka: bool = False,
     set_aside: Sequence[Path] = (),
+    mended: Sequence[RecordBatch] = (),
     evidence: TransactionEvidence | None = None,
 ) -> list[TransactionStep]:
     """The steps for the transactions of a partition that will have lost these offsets, [start, end) each.
 
     `set_aside`: logs that will be gone. `is_like_kafka`: no marker is written, the transactions that the cut leaves
-    open are named. `evidence`: what is known of the log, if the caller has read it.
+    open are named. `mended`: damaged batches of which it is known what they were, whether they are lost or not.
+    `evidence`: what is known of the log, if the caller has read it.
     """
     if not lost:
         return []
-    known = evidence or read_evidence_of_directory(directory)
+    known = (evidence or read_evidence_of_directory(directory)).with_batches(mended)
     fates = known.fates()
     planner = _TransactionPlanner(directory, lost, known, set_aside)
     if is_like_kafka:

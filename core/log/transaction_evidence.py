@@ -71,6 +71,24 @@ class TransactionEvidence(NamedTuple):
     def fates(self) -> list[TransactionFate]:
         return find_fates(*self)
 
+    def with_batches(self, batches: Sequence[RecordBatch]) -> TransactionEvidence:
+        """With batches that were damaged, and of which it is known what they were."""
+        contents = _LogContents(events=list(self.events))
+        missing = list(self.missing)
+        for batch in batches:
+            contents.next_offset = batch.base_offset
+            _take(contents, batch)
+            missing = [rest for gap in missing for rest in _without(gap, batch.base_offset, batch.last_offset + 1)]
+        events = sorted(contents.events, key=lambda e: e.offset if isinstance(e, Marker) else e.base_offset)
+        return self._replace(events=events, missing=missing)
+
+
+def _without(gap: MissingRange, start: int, end: int) -> Iterator[MissingRange]:
+    """What of a missing range lies outside [start, end)."""
+    for rest in (gap._replace(end=min(gap.end, start)), gap._replace(start=max(gap.start, end))):
+        if rest.start < rest.end:
+            yield rest
+
 
 def read_evidence(
     directory: Path, segments: Sequence[SegmentFile], *, limit: int = _UNLIMITED, is_compacted: bool = False

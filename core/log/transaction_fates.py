@@ -35,7 +35,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
@@ -126,10 +126,6 @@ class TransactionFate:
     marker: Marker | None = None
     marker_offset: int | None = None
     missing: tuple[tuple[int, int], ...] = ()
-    next_marker: Marker | None = None
-    """The producer's next readable one, whether it is this transaction's or not: what a reader goes by who knows of
-    nothing else.
-    """
     next_epoch: int | None = None
     """Of whatever is known next of the producer."""
 
@@ -422,80 +418,69 @@ class _Producer:
         following = part.following
         next_offset = _END if following is None else _offset(following)
         missing = list(self._without_others(self._gaps.between(last + 1, next_offset)))
-        next_marker = following if isinstance(following, Marker) else later.next_marker if later else None
-
-        def fate(
-            fate: Fate,
-            evidence: str,
-            *,
-            marker: Marker | None = None,
-            marker_offset: int | None = None,
-            within: Sequence[MissingRange] = (),
-            is_ended: bool = True,
-        ) -> TransactionFate:
-            return TransactionFate(
-                self.producer_id,
-                part.batches[0].producer_epoch,
-                tuple((batch.base_offset, batch.last_offset) for batch in part.batches),
-                fate,
-                evidence,
-                is_ended,
-                marker,
-                marker_offset if marker is None else marker.offset,
-                tuple((gap.start, gap.end) for gap in within),
-                next_marker,
-                self._next_epoch(last, following),
-            )
-
         if not missing and isinstance(following, Marker):
-            outcome = _outcome(following)
-            return fate(outcome, f"marker at offset {following.offset}", marker=following), frozenset({outcome})
+            return self._ended_by(part, following)
         cover = self._indexes.find_cover(self.producer_id, first, last)
-        if cover is not None:
-            entry, name = cover
-            marker = following if isinstance(following, Marker) and following.offset == entry.last_offset else None
-            evidence = f"{name} has it as aborted at offset {entry.last_offset}"
-            within = [gap for gap in missing if gap.start <= entry.last_offset < gap.end]
-            return (
-                fate(Fate.ABORTED, evidence, marker=marker, marker_offset=entry.last_offset, within=within),
-                frozenset({Fate.ABORTED}),
-            )
+        if cover is None:
+            return self._weigh(part, missing, later, later_outcomes)
+        entry, name = cover
+        marker = following if isinstance(following, Marker) and following.offset == entry.last_offset else None
+        fate = self._describe(
+            part,
+            Fate.ABORTED,
+            f"{name} has it as aborted at offset {entry.last_offset}",
+            [gap for gap in missing if gap.start <= entry.last_offset < gap.end],
+        )
+        return replace(fate, marker=marker, marker_offset=entry.last_offset), frozenset({Fate.ABORTED})
+
+    def _weigh(
+        self,
+        part: _Part,
+        missing: Sequence[MissingRange],
+        later: TransactionFate | None,
+        later_outcomes: frozenset[Fate],
+    ) -> tuple[TransactionFate, frozenset[Fate]]:
+        """Of a part whose marker may be missing, and that no index has as aborted."""
+        following = part.following
         end, proof = self._find_end(part)
-        is_ended_here = end is not None
-        within = [
-            gap._replace(end=min(gap.end, end)) if end is not None else gap
-            for gap in missing
-            if end is None or gap.start < end
-        ]
-        if is_ended_here and sum(gap.end - gap.start for gap in within) == 1:
-            self.certain_ends.append(within[0].start)
-        outcomes: set[Fate] = set()
-        if not is_ended_here:
-            outcomes |= {_outcome(following)} if isinstance(following, Marker) else later_outcomes
-            if following is None:
-                outcomes.add(Fate.OPEN)
-        doubts: list[str] = []
-        for gap in within:
-            why = self._indexes.doubtful(gap.start, gap.end)
-            outcomes.add(Fate.COMMITTED)
-            if why:
-                outcomes.add(Fate.ABORTED)
-                doubts += [doubt for doubt in why if doubt not in doubts]
-        if is_ended_here and not within:
+        within = [gap._replace(end=min(gap.end, end or _END)) for gap in missing if gap.start < (end or _END)]
+        doubts = list(dict.fromkeys(why for gap in within for why in self._indexes.doubtful(gap.start, gap.end)))
+        outcomes: set[Fate] = {Fate.COMMITTED} if within else set()
+        if end is not None and not within:
             outcomes = {Fate.COMMITTED, Fate.ABORTED}
             doubts = ["its marker is in none of the files"]
+        elif doubts:
+            outcomes.add(Fate.ABORTED)
+        if end is None and isinstance(following, Marker):
+            outcomes.add(_outcome(following))
+        elif end is None:
+            outcomes |= {Fate.OPEN} if following is None else later_outcomes
+        elif sum(gap.end - gap.start for gap in within) == 1:
+            self.certain_ends.append(within[0].start)
         possible = frozenset(outcomes)
+        if possible == {Fate.OPEN}:
+            return self._describe(part, Fate.OPEN, "no marker up to the log's end"), possible
         text = "; ".join(_texts(proof, within, doubts, self._names(within)))
-        if len(possible) > 1:
-            is_ended = Fate.OPEN not in possible
-            return fate(Fate.UNKNOWN, text, within=within, is_ended=is_ended), possible
-        (outcome,) = possible
-        is_ended = outcome is not Fate.OPEN
-        if not within and not is_ended_here and isinstance(following, Marker):
-            return fate(outcome, f"marker at offset {following.offset}", marker=following), possible
-        if outcome is Fate.OPEN:
-            return fate(outcome, "no marker up to the log's end", is_ended=False), possible
-        return fate(outcome, text, within=within), possible
+        fate = Fate.UNKNOWN if len(possible) > 1 else next(iter(possible))
+        found = self._describe(part, fate, text or (later.evidence if later else ""), within)
+        return replace(found, is_ended=Fate.OPEN not in possible), possible
+
+    def _ended_by(self, part: _Part, marker: Marker) -> tuple[TransactionFate, frozenset[Fate]]:
+        fate = self._describe(part, _outcome(marker), f"marker at offset {marker.offset}")
+        return replace(fate, marker=marker, marker_offset=marker.offset), frozenset({fate.fate})
+
+    def _describe(self, part: _Part, fate: Fate, evidence: str, within: Sequence[MissingRange] = ()) -> TransactionFate:
+        """`within`: where its marker is missing."""
+        return TransactionFate(
+            self.producer_id,
+            part.batches[0].producer_epoch,
+            tuple((batch.base_offset, batch.last_offset) for batch in part.batches),
+            fate,
+            evidence,
+            is_ended=fate is not Fate.OPEN,
+            missing=tuple((gap.start, gap.end) for gap in within),
+            next_epoch=self._next_epoch(part.batches[-1].last_offset, part.following),
+        )
 
     def _without_others(self, missing: Iterable[MissingRange]) -> Iterator[MissingRange]:
         """Where a marker of this producer may have been: what an index says was another's marker is none."""

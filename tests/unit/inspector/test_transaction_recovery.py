@@ -206,3 +206,18 @@ def test_a_broker_that_reads_its_log_again_keeps_what_the_index_knew(tmp_path: P
     assert [tuple(entry)[:3] for entry in log.segments.active.transaction_index.entries()] == [(7, 3, 5)]
     assert log.last_stable_offset == 10
     log.close()
+
+
+@pytest.mark.parametrize("fixes_bits", [False, True])
+def test_a_marker_with_one_flipped_bit_is_known(tmp_path: Path, *, fixes_bits: bool) -> None:
+    """Whether the bit is mended, or the batch cut out and the marker written again."""
+    folder = tmp_path / "t-0"
+    place = write(folder)[3]
+    (folder / f"{0:020}.txnindex").unlink()
+    data = bytearray(place.path.read_bytes())
+    data[place.end - 5] ^= 4
+    place.path.write_bytes(data)
+    assert plan_of(folder, fixes_bits=fixes_bits).doubts == []
+    recover(folder, fixes_bits=fixes_bits)
+    assert committed(folder, passes_over=False)[0] == [0, 1, 6, 7, 9]
+    assert list(verify(folder)) == []
