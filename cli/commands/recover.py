@@ -65,12 +65,15 @@ def recover(
     else:
         write_rows(list(map(_row, steps)), _COLUMNS, output)
     say(_summary(steps))
+    unfinished = [folder for path in paths for folder in _unfinished(path)]
+    for folder in unfinished if not apply else []:
+        say(f"{folder}: a recovery was cut short there; --undo takes it back, --apply as well, and goes on then")
     if not apply:
         if any(plan.doubts for _, of_path in plans for plan in of_path) and not accept_visible:
             say("nothing was changed; --apply --accept-visible does it")
         elif any(plan.is_needed for _, of_path in plans for plan in of_path):
             say("nothing was changed; --apply does it")
-        raise typer.Exit(1 if steps else 0)
+        raise typer.Exit(1 if steps or unfinished else 0)
     raise typer.Exit(max([_apply(path, options) for path in paths], default=0))
 
 
@@ -118,7 +121,10 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
     from core.inspector.segment_check import VerifyOptions
     from core.inspector.verify import verify
 
-    with Recovery(_root_of(path)) as recovery:
+    root = _root_of(path)
+    with Recovery(root, folder=path if root != path else None) as recovery:
+        for folder in recovery.clear_unfinished(path):
+            say(f"{folder}: a recovery that was cut short is taken back first")
         plans = list(plan_recovery(path, options, is_locked=True))
         doubts = [step for plan in plans for step in plan.doubts]
         if doubts and not options.accepts_visible:
@@ -137,13 +143,26 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
 
 
 def _undo(path: Path) -> None:
-    from core.inspector.recovery import Recovery
+    from core.inspector.recovery import Recovery, unfinished_folders
     from core.log.recovery_journal import JOURNAL
 
-    directories = sorted({journal.parent for journal in (*path.glob(JOURNAL), *path.glob(f"*/{JOURNAL}"))})
-    with Recovery(_root_of(path)) as recovery:
-        count = recovery.undo(directories)
-    say(f"{path}: {count} file{'s' * (count != 1)} put back" if count else f"{path}: nothing to take back")
+    root = _root_of(path)
+    with Recovery(root, folder=path if root != path else None) as recovery:
+        unfinished = unfinished_folders(path, root)
+        journals = {journal.parent for journal in (*path.glob(JOURNAL), *path.glob(f"*/{JOURNAL}"))}
+        count = recovery.undo(sorted({*journals, *unfinished}))
+    if count:
+        say(f"{path}: {count} file{'s' * (count != 1)} put back")
+    elif unfinished:
+        say(f"{path}: what a recovery that was cut short left is removed")
+    else:
+        say(f"{path}: nothing to take back")
+
+
+def _unfinished(path: Path) -> list[Path]:
+    from core.inspector.recovery import unfinished_folders
+
+    return unfinished_folders(path, _root_of(path))
 
 
 def _root_of(path: Path) -> Path:
