@@ -140,6 +140,8 @@ class RecoveryJournal:
             self._filesystem.sync_directory(self._directory)
         if new is not None:
             self._filesystem.rename(new, path)
+            if new.parent != self._directory:
+                self._filesystem.sync_directory(new.parent)
         else:
             self._filesystem.unlink(path)
         self._filesystem.sync_directory(self._directory)

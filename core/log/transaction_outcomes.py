@@ -7,6 +7,7 @@ is found and nothing is missing before it, it decides. If something is missing o
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -14,8 +15,10 @@ from core.common.errors import CorruptRecordError
 from core.log.file_records import FileRecords
 from core.log.transaction_evidence import LARGEST_MARKER, read_marker
 from core.log.transaction_fates import Fate, Marker, TransactionFate
-from core.records.batches import Batch
-from core.records.record_batch import RecordBatch
+from core.records.batches import CURRENT_MAGIC, Batch
+from core.records.record_batch import CONTROL_FLAG, RecordBatch
+
+_HEADER = struct.Struct(">qi4xB4xHi30xi")  # base offset, length, magic, attributes, last offset delta, count
 
 
 class Outcome(NamedTuple):
@@ -70,21 +73,32 @@ class TransactionOutcomes:
     def _markers_ahead(
         self, ahead: Iterable[tuple[FileRecords, int, int]], next_offset: int | None
     ) -> Iterator[Marker]:
-        """Ends before anything that is damaged or missing, but for what a cleaner took."""
+        """Ends before anything that is damaged or missing, but for what a cleaner took. Looks at what `checked_headers`
+        looks at, faster: readers of transactions go through all of their log here as well.
+        """
+        unpack = _HEADER.unpack_from
         is_thinned = False
         for records, position, end in ahead:
             try:
-                for header in checked_headers(records, position, end):
-                    if isinstance(header, RecordBatch):
-                        is_thinned = is_thinned or header.count <= header.last_offset_delta
-                        if header.base_offset != next_offset and next_offset is not None and not is_thinned:
+                for data, data_position, starts in records.iter_pieces(position, end):
+                    for start in starts:
+                        base_offset, length, magic, attributes, delta, count = unpack(data, start)
+                        if magic != CURRENT_MAGIC:
+                            next_offset = None
+                            continue
+                        if count <= delta:
+                            is_thinned = True
+                        if base_offset != next_offset and next_offset is not None and not is_thinned:
                             return
-                        if header.is_control and header.is_transactional:
-                            batch = records.read_batch(header.position)
-                            marker = read_marker(batch) if isinstance(batch, RecordBatch) else None
+                        if delta < 0:
+                            return
+                        next_offset = base_offset + delta + 1
+                        if attributes & CONTROL_FLAG or length <= LARGEST_MARKER:
+                            batch = RecordBatch(memoryview(data), start, data_position + start)
+                            batch.ensure_valid()
+                            marker = read_marker(batch) if batch.is_control and batch.is_transactional else None
                             if marker is not None:
                                 yield marker
-                    next_offset = header.next_offset
             except CorruptRecordError:
                 return
 
