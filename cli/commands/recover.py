@@ -30,6 +30,12 @@ def recover(
     fix_bits: Annotated[
         bool, typer.Option("--fix-bits", help="Correct a byte where the checksum says which one is wrong.")
     ] = False,
+    accept_visible: Annotated[
+        bool,
+        typer.Option(
+            "--accept-visible", help="Show records to read_committed of which nothing tells if they were aborted."
+        ),
+    ] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Take the last recovery of each folder back.")] = False,
     output: OutputOption = OutputFormat.table,
 ) -> None:
@@ -44,13 +50,13 @@ def recover(
     """
     from core.inspector.recovery_plan import RecoveryOptions, plan_recovery
 
-    if undo and (apply or like_kafka or fix_bits):
+    if undo and (apply or like_kafka or fix_bits or accept_visible):
         raise UsageError("--undo takes no other option")
     if undo:
         for path in paths:
             _undo(path)
         return
-    options = RecoveryOptions(is_like_kafka=like_kafka, fixes_bits=fix_bits)
+    options = RecoveryOptions(is_like_kafka=like_kafka, fixes_bits=fix_bits, accepts_visible=accept_visible)
     failures: list[AccessError] = []
     plans = list(each_of(paths, lambda path: ((path, plan) for plan in plan_recovery(path, options)), failures))
     steps = [step for _, plan in plans for step in plan.steps]
@@ -61,10 +67,15 @@ def recover(
         write_rows(list(map(_row, steps)), _COLUMNS, output)
     say(_summary(steps))
     _say_links(paths, [plan for _, plan in plans])
+    unfinished = [folder for path in paths for folder in _unfinished(path)]
+    for folder in unfinished if not apply else []:
+        say(f"{folder}: a recovery was cut short there; --undo takes it back, --apply as well, and goes on then")
     if not apply:
-        if any(plan.is_needed for _, plan in plans):
+        if any(plan.doubts for _, plan in plans) and not accept_visible:
+            say("nothing was changed; --apply --accept-visible does it")
+        elif any(plan.is_needed for _, plan in plans):
             say("nothing was changed; --apply does it")
-        raise typer.Exit(say_failures(failures) or (1 if steps else 0))
+        raise typer.Exit(say_failures(failures) or (1 if steps or unfinished else 0))
     unread = {error.where for error in failures}
     codes = list(each_of([p for p in paths if str(p) not in unread], lambda path: [_apply(path, options)], failures))
     raise typer.Exit(max([say_failures(failures), *codes]))
@@ -121,8 +132,17 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
     from core.inspector.segment_check import VerifyOptions
     from core.inspector.verify import verify
 
-    with Recovery(_root_of(path)) as recovery:
+    root = _root_of(path)
+    with Recovery(root, folder=path if root != path else None) as recovery:
+        for folder in recovery.clear_unfinished(path):
+            say(f"{folder}: a recovery that was cut short is taken back first")
         plans = list(plan_recovery(path, options, is_locked=True))
+        doubts = [step for plan in plans for step in plan.doubts]
+        if doubts and not options.accepts_visible:
+            for step in doubts:
+                say(f"{step.path}: {step.why}")
+            say(f"{path}: nothing was changed; with --accept-visible it is done")
+            return 1
         recovery.apply(plans)
         left = sum(1 for _ in verify(path, options=VerifyOptions(is_locked=True)))
     if left:
@@ -134,13 +154,26 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
 
 
 def _undo(path: Path) -> None:
-    from core.inspector.recovery import Recovery
+    from core.inspector.recovery import Recovery, unfinished_folders
     from core.log.recovery_journal import JOURNAL
 
-    directories = sorted({journal.parent for journal in (*path.glob(JOURNAL), *path.glob(f"*/{JOURNAL}"))})
-    with Recovery(_root_of(path)) as recovery:
-        count = recovery.undo(directories)
-    say(f"{path}: {count} file{'s' * (count != 1)} put back" if count else f"{path}: nothing to take back")
+    root = _root_of(path)
+    with Recovery(root, folder=path if root != path else None) as recovery:
+        unfinished = unfinished_folders(path, root)
+        journals = {journal.parent for journal in (*path.glob(JOURNAL), *path.glob(f"*/{JOURNAL}"))}
+        count = recovery.undo(sorted({*journals, *unfinished}))
+    if count:
+        say(f"{path}: {count} file{'s' * (count != 1)} put back")
+    elif unfinished:
+        say(f"{path}: what a recovery that was cut short left is removed")
+    else:
+        say(f"{path}: nothing to take back")
+
+
+def _unfinished(path: Path) -> list[Path]:
+    from core.inspector.recovery import unfinished_folders
+
+    return unfinished_folders(path, _root_of(path))
 
 
 def _root_of(path: Path) -> Path:

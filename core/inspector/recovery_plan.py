@@ -7,7 +7,7 @@ stands beside the logs is made again from them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +18,7 @@ from core.inspector.file_kind import FileKind, kind_of
 from core.inspector.findings import Code, Finding
 from core.inspector.segment_check import VerifyOptions
 from core.inspector.surroundings import DirectorySurroundings
+from core.inspector.transaction_plan import TransactionAction, TransactionStep, plan_transactions
 from core.inspector.verify import verify
 from core.log.bit_flip import ByteFix
 from core.log.file_names import (
@@ -31,12 +32,18 @@ from core.log.file_names import (
 )
 from core.log.partition_metadata_file import read_partition_metadata
 from core.log.recovery_journal import OffsetRange
+from core.log.transaction_fates import Marker
+from core.records.batches import CURRENT_MAGIC
+from core.records.record_batch import HEADER_SIZE, RecordBatch
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryOptions:
+    """`accepts_visible`: records of transactions of which nothing tells whether they were aborted may be shown."""
+
     is_like_kafka: bool = False
     fixes_bits: bool = False
+    accepts_visible: bool = False
 
 
 class Action(StrEnum):
@@ -46,13 +53,22 @@ class Action(StrEnum):
     SET_ASIDE = "set aside"
     REBUILD = "rebuild"
     RESTORE = "restore"
+    WRITE_MARKER = "write marker"
+    SHOW = "make visible"
+    LEAVE_OPEN = "leave open"
     NONE = "can't mend"
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything is done."""
+        return self not in (Action.NONE, Action.LEAVE_OPEN)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One thing to do to one file: bytes [position, end_position), offsets `offset` to `last_offset`, -1 where there
-    are none to name. `records`: how many are lost by it; None where that is not known.
+    are none to name. `records`: how many are lost by it; None where that is not known. `marker`: what is written to the
+    log, at an offset that was lost.
     """
 
     action: Action
@@ -64,6 +80,7 @@ class Step:
     last_offset: int = -1
     records: int | None = 0
     fix: ByteFix | None = None
+    marker: Marker | None = None
 
 
 @dataclass(slots=True)
@@ -76,10 +93,15 @@ class FolderPlan:
 
     @property
     def is_needed(self) -> bool:
-        return any(step.action is not Action.NONE for step in self.steps)
+        return any(step.action.changes for step in self.steps)
+
+    @property
+    def doubts(self) -> list[Step]:
+        """What only the user can decide: `RecoveryOptions.accepts_visible`."""
+        return [step for step in self.steps if step.action is Action.SHOW]
 
     def of(self, path: Path) -> list[Step]:
-        return [step for step in self.steps if step.path == path and step.action is not Action.NONE]
+        return [step for step in self.steps if step.path == path and step.action.changes]
 
     def lost(self) -> list[OffsetRange]:
         """The offsets that are in no batch afterwards."""
@@ -170,7 +192,19 @@ class _Planner:
             self._plan.steps.append(self._step_beside(finding))
         if damage:
             self._rebuild_beside({Path(f.path) for f in damage})
+        self._plan.steps += self._transaction_steps(damage)
         return self._plan
+
+    def _transaction_steps(self, damage: Sequence[Finding]) -> list[Step]:
+        set_aside = [step.path for step in self._plan.steps if step.action is Action.SET_ASIDE]
+        steps = plan_transactions(
+            self._directory,
+            self._plan.lost(),
+            is_like_kafka=self._options.is_like_kafka,
+            set_aside=set_aside,
+            mended=[batch for finding in damage for batch in _mended(finding)],
+        )
+        return [_step_for_transaction(step) for step in steps]
 
     def _salvage(self, damage: list[Finding]) -> None:
         for finding in damage:
@@ -243,6 +277,30 @@ class _Planner:
         if finding.code is Code.UNREADABLE:
             return Step(Action.NONE, path, why + _WHAT_TO_DO, *at)
         return Step(Action.NONE, path, why, *at, finding.records)
+
+
+def _mended(finding: Finding) -> Iterator[RecordBatch]:
+    """The batch that a damaged one was, where one known byte makes it sound."""
+    if finding.fix is None:
+        return
+    with Path(finding.path).open("rb") as file:
+        file.seek(finding.position)
+        data = bytearray(file.read(finding.end_position - finding.position))
+    at = finding.fix.position - finding.position
+    if 0 <= at < len(data) and len(data) >= HEADER_SIZE:
+        data[at] = finding.fix.expected
+        batch = RecordBatch(memoryview(data), 0, finding.position)
+        if batch.magic == CURRENT_MAGIC and batch.size_bytes == len(data) and batch.computed_crc() == batch.crc:
+            yield batch
+
+
+def _step_for_transaction(step: TransactionStep) -> Step:
+    action = {
+        TransactionAction.WRITE_MARKER: Action.WRITE_MARKER,
+        TransactionAction.SHOW: Action.SHOW,
+        TransactionAction.LEAVE_OPEN: Action.LEAVE_OPEN,
+    }[step.action]
+    return Step(action, step.path, step.why, offset=step.first_offset, last_offset=step.last_offset, marker=step.marker)
 
 
 def _base_offset(path: Path) -> int:

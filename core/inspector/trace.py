@@ -18,7 +18,6 @@ from core.log.log_config import LogConfig, stored_topic_values
 from core.log.partition_reader import PartitionReader, SegmentReader
 from core.records.batches import Batch
 from core.records.compression import INSPECTION_LIMIT
-from core.records.control_record import read_end_transaction_marker
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
 
@@ -27,13 +26,16 @@ _OFFSETS_TOPIC = "__consumer_offsets"
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """`state`: committed, aborted or open. The marker's fields are None while it is open."""
+    """`state`: committed, aborted, open, or unknown if damage hides it. The marker's fields are None where none can be
+    read; `evidence` says then what the state is known by.
+    """
 
     state: str
     first_offset: int
     marker_offset: int | None = None
     marker_timestamp: int | None = None
     coordinator_epoch: int | None = None
+    evidence: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,21 +237,30 @@ def _find(log: PartitionReader, offset: int) -> tuple[SegmentReader, Batch, Reco
 
 
 def _find_transaction(log: PartitionReader, batch: Batch) -> Transaction:
-    """The one that a batch is part of: between its producer's marker before and the one behind."""
-    first_offset = batch.base_offset
-    for segment in log.segments:
-        for header in segment.records.iter_headers(0):
-            if header.producer_id != batch.producer_id or not header.is_transactional:
-                continue
-            if not header.is_control:
-                first_offset = min(first_offset, header.base_offset)
-            elif header.base_offset < batch.base_offset:
-                first_offset = batch.base_offset
-            else:
-                record = segment.records.read_batch(header.position).records(limit=INSPECTION_LIMIT)[0]
-                marker = read_end_transaction_marker(record)
-                if marker is None:
-                    continue
-                state = "committed" if marker.is_commit else "aborted"
-                return Transaction(state, first_offset, record.offset, record.timestamp, marker.coordinator_epoch)
-    return Transaction("open", first_offset)
+    """The one that a batch is part of, by the headers of the log; if some of them are damaged, by the whole of it."""
+    marker = log.outcomes(batch.base_offset).find_marker(batch)
+    if marker is not None:
+        first_offset = _first_offset_of(log, batch)
+        state = "committed" if marker.is_commit else "aborted"
+        return Transaction(state, first_offset, marker.offset, marker.timestamp, marker.coordinator_epoch)
+    fate = next((f for f in log.transaction_fates if (batch.base_offset, batch.last_offset) in f.batches), None)
+    if fate is None:
+        return Transaction("open", batch.base_offset)
+    if fate.marker is None:
+        return Transaction(fate.fate.value, fate.first_offset, fate.marker_offset, evidence=fate.evidence)
+    marker = fate.marker
+    return Transaction(fate.fate.value, fate.first_offset, marker.offset, marker.timestamp, marker.coordinator_epoch)
+
+
+def _first_offset_of(log: PartitionReader, batch: Batch) -> int:
+    """Where the transaction of the batch begins: after its producer's marker before."""
+    first_offset: int | None = None
+    for header in log.headers(log.start_offset):
+        if header.last_offset >= batch.last_offset:
+            break
+        if header.producer_id == batch.producer_id and header.is_transactional:
+            if header.is_control:
+                first_offset = None
+            elif first_offset is None:
+                first_offset = header.base_offset
+    return batch.base_offset if first_offset is None else first_offset

@@ -13,11 +13,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
-from core.index.transaction_index import AbortedTransaction
-from core.log.aborted_filter import AbortedFilter
 from core.log.hole import Hole
 from core.log.log_map import first_offset_of
 from core.log.partition_reader import PartitionReader
+from core.log.transaction_fates import Fate
+from core.log.transaction_outcomes import Outcome
 from core.records.batches import Batch
 from core.records.compression import INSPECTION_LIMIT, CompressionType
 from core.records.control_record import control_type
@@ -60,7 +60,6 @@ class GapLedger:
         self.records = 0
         self._reader = reader
         self._read_committed = read_committed
-        self._aborted: list[AbortedTransaction] = []
 
     def __iter__(self) -> Iterator[Gap]:
         """In order of offsets; neighbours with one reason and one evidence are one gap."""
@@ -91,9 +90,7 @@ class GapLedger:
         log_start, stable = reader.start_offset, reader.last_stable_offset
         if log_start > self.start:
             yield Gap(self.start, log_start, GapReason.TRIMMED, f"the log begins at offset {log_start}")
-        if self._read_committed:
-            self._aborted = reader.aborted_transactions(reader.segments, log_start)
-        hidden = AbortedFilter(self._aborted)
+        outcomes = reader.outcomes(log_start) if self._read_committed else None
         next_offset = max(self.start, log_start)
         for item in reader.reading.items(next_offset):
             if isinstance(item, Hole):
@@ -103,13 +100,14 @@ class GapLedger:
                 continue
             if item.last_offset >= self.end and next_offset >= self.end:
                 return
-            is_hidden = hidden.hides(item)
-            yield from self._of_batch(item, next_offset, stable, is_hidden=is_hidden)
+            is_of_transaction = item.is_transactional and not item.is_control and item.last_offset < stable
+            outcome = outcomes.of(item) if outcomes is not None and is_of_transaction else None
+            yield from self._of_batch(item, next_offset, stable, outcome)
             next_offset = item.last_offset + 1
         if next_offset < self.end:
             yield Gap(next_offset, self.end, GapReason.UNKNOWN, "after the log's last batch")
 
-    def _of_batch(self, batch: Batch, next_offset: int, stable: int, *, is_hidden: bool) -> Iterator[Gap]:
+    def _of_batch(self, batch: Batch, next_offset: int, stable: int, outcome: Outcome | None) -> Iterator[Gap]:
         where = f"{self._file_name(batch)} position {batch.position}"
         first = first_offset_of(batch, next_offset)
         end = batch.last_offset + 1
@@ -120,8 +118,8 @@ class GapLedger:
             return
         if batch.is_control:
             yield Gap(first, end, GapReason.CONTROL, f"{where}: {_control_text(batch)}")
-        elif is_hidden:
-            yield Gap(first, end, GapReason.ABORTED, self._abort_text(batch))
+        elif outcome is not None and outcome.fate is not Fate.COMMITTED:
+            yield Gap(first, end, _REASONS[outcome.fate], _fate_text(batch, outcome))
         elif self._read_committed and batch.last_offset >= stable:
             evidence = f"a transaction is open from offset {stable}"
             yield Gap(max(first, stable), end, GapReason.OPEN, evidence)
@@ -136,16 +134,19 @@ class GapLedger:
         bases = [one.base_offset for one in self._reader.segments]
         return self._reader.segments[max(bisect_right(bases, batch.last_offset) - 1, 0)].path.name
 
-    def _abort_text(self, batch: Batch) -> str:
-        marker = min(
-            (
-                aborted.last_offset
-                for aborted in self._aborted
-                if aborted.producer_id == batch.producer_id and aborted.last_offset > batch.last_offset
-            ),
-            default=None,
-        )
-        return f"transaction of producer {batch.producer_id}, aborted by the marker at offset {marker}"
+
+_REASONS = {Fate.ABORTED: GapReason.ABORTED, Fate.OPEN: GapReason.OPEN, Fate.UNKNOWN: GapReason.UNKNOWN}
+
+
+def _fate_text(batch: Batch, outcome: Outcome) -> str:
+    if outcome.fate is Fate.ABORTED:
+        known = "" if outcome.whole is None or outcome.whole.marker is not None else f" ({outcome.whole.evidence})"
+        at = f"aborted by the marker at offset {outcome.marker_offset}"
+        return f"transaction of producer {batch.producer_id}, {at}{known}"
+    evidence = "" if outcome.whole is None else f": {outcome.whole.evidence}"
+    if outcome.fate is Fate.OPEN:
+        return f"transaction of producer {batch.producer_id} is open{evidence}"
+    return f"transaction of producer {batch.producer_id}, aborted or not can't be told{evidence}"
 
 
 def _is_full(batch: Batch) -> bool:

@@ -1,8 +1,8 @@
 """A partition's folder read from outside: no lock, no write, beside a live writer too.
 
 What the log engine keeps in memory is worked out from the files: where the log ends (the last whole batch), and for
-read_committed which transactions were aborted (from `.txnindex`, or from the markers where it is damaged) and where the
-first open one begins (from the newest snapshot and the batches behind it).
+read_committed which transactions were aborted (from their markers, or where one can't be read from all that the folder
+knows) and where the first open one begins (from the newest snapshot and the batches after it).
 
 A cleaner may put segments in the place of others meanwhile. What is opened is a log as it was at one moment: a segment
 that waits as `.swap` stands for those that it replaces already, and where the folder changed while it was opened, it is
@@ -25,8 +25,6 @@ from core.common.errors import AccessError, CorruptRecordError, UnreadableFileEr
 from core.common.filesystem import FileSystem, access_error
 from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex
-from core.index.transaction_index import AbortedTransaction, read_transaction_index
-from core.log.aborted_filter import AbortedFilter
 from core.log.directory_lock import find_lock_holder
 from core.log.file_names import (
     CLEANED_SUFFIX,
@@ -48,8 +46,10 @@ from core.log.log_map import first_offset_of
 from core.log.producer_snapshot import read_producer_snapshot
 from core.log.reading import LogReading
 from core.log.recovery_journal import read_lost_offsets
+from core.log.transaction_evidence import TransactionEvidence, read_evidence
+from core.log.transaction_fates import Fate, TransactionFate
+from core.log.transaction_outcomes import TransactionOutcomes, checked_headers
 from core.records.batches import Batch
-from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
 
 _UNLIMITED = 1 << 40
@@ -175,11 +175,13 @@ class PartitionReader:
         find_high_watermark: Callable[[], int | None] = lambda: None,
         filesystem: FileSystem | None = None,
         on_no_folder: Callable[[AccessError], None] | None = None,
+        is_locked: bool = False,
     ) -> None:
         """`evidence` is what the data directory says, which is read if it is not given;
         `log_start_offset` stands for its log start. `find_high_watermark`, asked
         whenever the folder is looked at: nothing at or above it is read; None is no limit. Raises AccessError if the
-        folder can't be read; or calls `on_no_folder`, and the log is empty.
+        folder can't be read; or calls `on_no_folder`, and the log is empty. With `is_locked` the
+        caller holds the directory's lock, so that nobody writes to the log.
         """
         self.directory = directory
         self._filesystem = filesystem or FileSystem()
@@ -190,6 +192,7 @@ class PartitionReader:
         self.segments: list[SegmentReader] = []
         self._names: set[str] = set()
         self._on_no_folder = on_no_folder
+        self._is_locked = is_locked
         self.unreadable: list[UnreadableFileError] = []
         """Of the log's files that can't be opened, in order; `offset` is where such a segment begins."""
         self.end_offset = 0
@@ -219,10 +222,14 @@ class PartitionReader:
         end_offset = self.reading.end_offset
         self.end_offset = end_offset if high_watermark is None else min(end_offset, high_watermark)
         self.start_offset = min(self.start_offset, self.end_offset)
-        self.__dict__.pop("last_stable_offset", None)
+        self._limit = _UNLIMITED if high_watermark is None else high_watermark
+        for name in ("last_stable_offset", "transaction_evidence", "transaction_fates"):
+            self.__dict__.pop(name, None)
 
     def _is_live(self) -> bool:
         """Whether somebody writes to the log: the directory's lock is held, or there is more than at opening."""
+        if self._is_locked:
+            return False
         if find_lock_holder(self._root) is not None:
             return True
         try:
@@ -334,9 +341,7 @@ class PartitionReader:
         """
         limit = self.last_stable_offset if read_committed else self.end_offset
         wanted, end_offset = end_offset, min(end_offset, limit)
-        first = max(bisect_right([s.base_offset for s in self.segments], start_offset) - 1, 0)
-        aborted = self.aborted_transactions(self.segments[first:], start_offset) if read_committed else []
-        hidden = AbortedFilter(aborted)
+        is_committed = self._committed_filter(start_offset, on_hole) if read_committed else None
         for item in self.reading.items(start_offset):
             if isinstance(item, Hole):
                 if item.start >= end_offset:
@@ -345,7 +350,10 @@ class PartitionReader:
                 continue
             if item.last_offset >= end_offset and first_offset_of(item, end_offset) >= end_offset:
                 return
-            if not hidden.hides(item) or (with_control and item.is_control):
+            if item.is_control:
+                if with_control:
+                    yield item
+            elif is_committed is None or not item.is_transactional or is_committed(item):
                 yield item
         if wanted >= self.reading.sound_end:
             self._meet_tail(on_hole, on_note)
@@ -380,18 +388,85 @@ class PartitionReader:
 
     @cached_property
     def last_stable_offset(self) -> int:
-        """Where the first open transaction begins; the end where none is open."""
+        """Where the first open transaction begins; the end where none is open. One whose end is damaged counts as open
+        unless something proves that it ended.
+        """
         offset, ongoing = self._newest_snapshot()
-        for batch in self.headers(offset):
-            if not isinstance(batch, RecordBatch) or not batch.is_transactional or not batch.has_producer_id:
-                continue
-            if batch.base_offset >= self.end_offset:
-                break
-            if batch.is_control:
-                ongoing.pop(batch.producer_id, None)
-            else:
-                ongoing.setdefault(batch.producer_id, batch.base_offset)
-        return min([*ongoing.values(), self.end_offset])
+        next_offset, is_whole = offset, True
+        try:
+            for segment in self.segments:
+                following = self._following_base(segment)
+                if following is not None and following <= offset:
+                    continue
+                for batch in checked_headers(segment.records, segment.position_of(offset), segment.records.size_bytes):
+                    if batch.base_offset >= self.end_offset:
+                        break
+                    if not isinstance(batch, RecordBatch):
+                        continue
+                    is_whole = is_whole and batch.base_offset <= next_offset
+                    next_offset = batch.next_offset
+                    if not batch.is_transactional or not batch.has_producer_id:
+                        continue
+                    if batch.is_control:
+                        ongoing.pop(batch.producer_id, None)
+                    else:
+                        ongoing.setdefault(batch.producer_id, batch.base_offset)
+        except CorruptRecordError:
+            is_whole = False
+        if is_whole or not ongoing:
+            return min([*ongoing.values(), self.end_offset])
+        return min([*(fate.first_offset for fate in self.transaction_fates if not fate.is_ended), self.end_offset])
+
+    @cached_property
+    def transaction_evidence(self) -> TransactionEvidence:
+        """What the folder tells of the log's transactions. Reads all of the log."""
+        indexes = {one.base_offset: one.file(TRANSACTION_INDEX_SUFFIX) for one in self.segments}
+        return read_evidence(self.directory, self.reading, indexes, limit=self._limit)
+
+    @cached_property
+    def transaction_fates(self) -> list[TransactionFate]:
+        """Of every transaction: what a damaged log is judged by."""
+        return self.transaction_evidence.fates()
+
+    def outcomes(self, start_offset: int) -> TransactionOutcomes:
+        """Of the transactions' batches that hold offsets from `start_offset` on."""
+        first = max(bisect_right([s.base_offset for s in self.segments], start_offset) - 1, 0)
+        segments = self.segments[first:]
+        positions = [segments[0].position_before(start_offset), *(0 for _ in segments[1:])] if segments else []
+        ahead = [(s.records, p, s.records.size_bytes) for s, p in zip(segments, positions, strict=True)]
+        return TransactionOutcomes(ahead, None, lambda: self.transaction_fates)
+
+    def _committed_filter(self, start_offset: int, on_hole: Callable[[Hole], None] | None) -> Callable[[Batch], bool]:
+        """Tells of batches of transactions, in order, whether they were committed; if that is not known, `on_hole` is
+        called, or an error raised, as of `read`.
+        """
+        outcomes = self.outcomes(start_offset)
+        told: set[int] = set()
+
+        def is_committed(batch: Batch) -> bool:
+            outcome = outcomes.of(batch)
+            whole = outcome.whole
+            if outcome.fate is Fate.UNKNOWN and whole is not None and whole.first_offset not in told:
+                told.add(whole.first_offset)
+                segment = self.segment_of(batch.last_offset)
+                path = self.directory if segment is None else segment.path
+                why = f"{whole.records_text}: aborted or not can't be told: {whole.evidence}"
+                end_position = batch.position + batch.size_bytes
+                hole = Hole(
+                    whole.first_offset,
+                    whole.last_offset + 1,
+                    HoleReason.DAMAGED,
+                    why,
+                    path,
+                    batch.position,
+                    end_position,
+                )
+                if on_hole is None:
+                    raise hole.error()
+                on_hole(hole)
+            return outcome.fate is Fate.COMMITTED
+
+        return is_committed
 
     def _following_base(self, segment: SegmentReader) -> int | None:
         number = self.segments.index(segment) + 1
@@ -410,39 +485,6 @@ class PartitionReader:
             ongoing = {e.producer_id: e.current_txn_first_offset for e in entries if e.current_txn_first_offset >= 0}
             return offset, ongoing
         return 0, {}
-
-    def aborted_transactions(self, segments: list[SegmentReader], start_offset: int) -> list[AbortedTransaction]:
-        """Those that end at or behind `start_offset`, by their first offsets."""
-        found = []
-        for segment in segments:
-            path = segment.file(TRANSACTION_INDEX_SUFFIX)
-            try:
-                entries = read_transaction_index(path)
-            except FileNotFoundError:
-                entries = []
-            except (CorruptRecordError, OSError):
-                return self._aborted_by_markers(start_offset)
-            if not segment.is_current:
-                return self._aborted_by_markers(start_offset)
-            found += [entry for entry in entries if entry.last_offset >= start_offset]
-        return sorted(found, key=lambda entry: entry.first_offset)
-
-    def _aborted_by_markers(self, start_offset: int) -> list[AbortedTransaction]:
-        """The same from the log alone: every batch's header, from the beginning."""
-        ongoing: dict[int, int] = {}
-        found = []
-        for batch in self.headers(0):
-            if not isinstance(batch, RecordBatch) or not batch.is_transactional:
-                continue
-            if not batch.is_control:
-                ongoing.setdefault(batch.producer_id, batch.base_offset)
-                continue
-            first = ongoing.pop(batch.producer_id, None)
-            marker = read_end_transaction_marker(self.whole(batch).records()[0])
-            if first is None or marker is None or marker.is_commit or batch.last_offset < start_offset:
-                continue
-            found.append(AbortedTransaction(batch.producer_id, first, batch.last_offset, -1))
-        return sorted(found, key=lambda entry: entry.first_offset)
 
     def close(self) -> None:
         for segment in self.segments:
