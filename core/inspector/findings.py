@@ -37,7 +37,8 @@ class Code(StrEnum):
     EPOCHS_NOT_RISING = "epochs-not-rising"
     LOG_SHORT = "log-short"
     SEGMENT_MISSING = "segment-missing"
-    OUT_OF_PLACE = "out-of-place"
+    BATCH_REPEATED = "batch-repeated"
+    BATCH_OUT_OF_ORDER = "batch-out-of-order"
     SEQUENCE_GAP = "sequence-gap"
     TRANSACTION_ORDER = "transaction-order"
     INDEX_MISSING = "index-missing"
@@ -130,8 +131,9 @@ def displaced_finding(one: Displaced, path: Path) -> Finding:
         if one.fate is Fate.REPEATED
         else f"{batches} of {offsets} {stand} out of order"
     )
+    code = Code.BATCH_REPEATED if one.fate is Fate.REPEATED else Code.BATCH_OUT_OF_ORDER
     return Finding(
-        Severity.ERROR, Code.OUT_OF_PLACE, str(path), message, piece.position, piece.base_offset, piece.end_position,
+        Severity.ERROR, code, str(path), message, piece.position, piece.base_offset, piece.end_position,
         piece.end_offset - 1, 0,
     )  # fmt: skip
 

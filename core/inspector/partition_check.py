@@ -38,7 +38,7 @@ from core.log.hole import LOSSES, HoleReason, explain_hole
 from core.log.leader_epoch_cache import EpochEntry, parse_leader_epochs
 from core.log.log_evidence import LogEvidence
 from core.log.log_map import LogFile, LogMap
-from core.log.placement import Fate, one_bit_apart
+from core.log.placement import Displaced, Fate, one_bit_apart
 from core.log.producer_snapshot import iter_producer_snapshot
 from core.log.recovery_journal import read_lost_offsets
 
@@ -154,7 +154,9 @@ class _Pass:
         logs = find_offset_files(self._directory, LOG_SUFFIX)
         logs = [(base_offset, path) for base_offset, path in logs if path not in unreadable]
         if self._map is not None:
-            yield from map_findings(self._map, is_live=self._is_live)
+            for finding in map_findings(self._map, is_live=self._is_live):
+                self._has_damage |= finding.code is not Code.OFFSETS_MISSING
+                yield finding
         last: SegmentCheck | None = None
         last_epoch = -1
         for number, (base_offset, path) in enumerate(logs):
@@ -347,3 +349,8 @@ def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]
     for one in log_map.displaced:
         if one.fate in (Fate.PLACED, Fate.REPEATED):
             yield displaced_finding(one, log_map.files[one.piece.file].path)
+    out_of_order = {(one.piece.file, one.piece.position) for one in log_map.displaced}
+    for piece in log_map.log:
+        if (piece.file, piece.position) not in out_of_order and log_map.file_of(piece.base_offset) != piece.file:
+            one = Displaced(piece, Fate.PLACED, piece.base_offset)
+            yield displaced_finding(one, log_map.files[piece.file].path)

@@ -12,17 +12,17 @@ import contextlib
 import filecmp
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from core.common.bad_sectors import is_of_the_file, open_salvaging
 from core.common.clock import SystemClock
 from core.common.errors import AccessError, CorruptRecordError, PlogError
-from core.common.filesystem import FileSystem, access_error
+from core.common.filesystem import File, FileSystem, access_error
 from core.common.topic_partition import TopicPartition
 from core.common.users_paths import UsersPaths
 from core.inspector.marker_writer import write_markers
-from core.inspector.recovery_plan import Action, FolderPlan, Step
+from core.inspector.recovery_plan import Action, FolderPlan, Step, Stretch
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
 from core.log.directory_lock import DirectoryLock, FolderLock
 from core.log.file_names import (
@@ -41,6 +41,7 @@ from core.log.file_names import (
     find_unreadable_files,
     is_folder,
     locate_partition,
+    parse_offset_file_name,
 )
 from core.log.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
@@ -173,10 +174,11 @@ class Recovery:
         left_away = _left_away(plan)
         unreadable = {file.path.stem for file in find_unreadable_files(plan.directory, filesystem=self._filesystem)}
         left_alone: set[str] = set()
+        missing = [range(s.offset, s.last_offset + 1) for s in plan.steps if s.action is Action.MISSING]
         markers = [step.marker for step in plan.steps if step.marker is not None]
         for entry in os.scandir(plan.directory):
             path = plan.directory / entry.name
-            if path.stem in unreadable or is_folder(entry):
+            if path.stem in unreadable or is_folder(entry) or _is_trace(entry.name, missing):
                 left_alone.add(entry.name)
                 continue
             if not _is_regular(entry) or _is_ours(entry.name) or path in left_away:
@@ -187,6 +189,9 @@ class Recovery:
                     left_alone.add(entry.name)
             elif any(step.action is Action.SET_ASIDE for step in steps):
                 continue
+            elif path in plan.layout:
+                self._write_stretches(plan.layout[path], stage / entry.name, plan)
+                shutil.copystat(path, stage / entry.name)
             elif any(step.action in (Action.CUT_OUT, Action.TRUNCATE, Action.FIX) for step in steps):
                 self._write_log(path, stage / entry.name, steps)
             else:
@@ -219,21 +224,26 @@ class Recovery:
         try:
             written = 0
             for start, end in _kept(file.size(), steps):
-                position = start
-                while position < end:
-                    data = bytearray(file.read_at(min(_COPY_BYTES, end - position), position))
-                    for at, value in fixes.items():
-                        if position <= at < position + len(data):
-                            data[at - position] = value
-                    out.write_at(data, written)
-                    written += len(data)
-                    position += len(data)
+                written = _copy_bytes(file, start, end, fixes, out, written)
             out.sync()
         finally:
             file.close()
             out.close()
         shutil.copystat(source, target)
         return bool(file.unreadable)
+
+    def _write_stretches(self, stretches: Sequence[Stretch], target: Path, plan: FolderPlan) -> None:
+        """A log that is put together of parts of several."""
+        out = self._filesystem.open_append(target)
+        try:
+            written = 0
+            for path, start, end in stretches:
+                fixes = {step.fix.position: step.fix.expected for step in plan.of(path) if step.fix is not None}
+                with contextlib.closing(open_salvaging(path, self._filesystem)) as file:
+                    written = _copy_bytes(file, start, end, fixes, out, written)
+            out.sync()
+        finally:
+            out.close()
 
     def _rebuild(self, stage: Path, plan: FolderPlan) -> int:
         """The engine opens the partition and closes it; where the log ends."""
@@ -331,6 +341,19 @@ def _telling(directory: Path) -> Iterator[None]:
         raise failure from error
 
 
+def _copy_bytes(file: File, start: int, end: int, fixes: Mapping[int, int], out: File, written: int) -> int:
+    """Bytes [start, end), with the fixed ones, to where `written` bytes are; how many there are then."""
+    while start < end:
+        data = bytearray(file.read_at(min(_COPY_BYTES, end - start), start))
+        for at, value in fixes.items():
+            if start <= at < start + len(data):
+                data[at - start] = value
+        out.write_at(data, written)
+        written += len(data)
+        start += len(data)
+    return written
+
+
 def _left_away(plan: FolderPlan) -> set[Path]:
     """Files that are made again: those named by the plan, and the indexes of logs that change."""
     left = {plan.directory / DAMAGED_RANGES}
@@ -361,6 +384,12 @@ def _kept(size: int, steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
             start = max(start, step.end_position)
     if start < size:
         yield start, size
+
+
+def _is_trace(name: str, missing: Sequence[range]) -> bool:
+    """Whether a file tells of a segment whose log is missing."""
+    parsed = parse_offset_file_name(name)
+    return parsed is not None and parsed[1] != LOG_SUFFIX and any(parsed[0] in offsets for offsets in missing)
 
 
 def _is_ours(name: str) -> bool:

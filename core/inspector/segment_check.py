@@ -214,8 +214,11 @@ class SegmentCheck:
         if not self.is_active:
             offset_index.check_reach(last_position)
         has_batches = last_position >= 0
-        yield from offset_index.findings(has_batches=has_batches, may_lag=self.is_active)
-        yield from time_index.findings(has_batches=has_batches, may_lag=self.is_active)
+        for index in (offset_index, time_index):
+            for finding in index.findings(has_batches=has_batches, may_lag=self.is_active):
+                # where the log is damaged, entries that do not fit are a part of that
+                if not self.has_damage or finding.code not in (Code.INDEX_MISMATCH, Code.TIME_INDEX_MISMATCH):
+                    yield finding
 
     # --- batches
 

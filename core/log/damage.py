@@ -38,7 +38,6 @@ class DamageKind(StrEnum):
     CRC_MISMATCH = "crc-mismatch"
     BAD_MAGIC = "bad-magic"
     BAD_LENGTH = "bad-length"
-    BAD_COUNT = "bad-count"
     TORN_TAIL = "torn-tail"
     ZEROED = "zeroed"
     GARBAGE = "garbage"

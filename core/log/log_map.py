@@ -173,9 +173,18 @@ class LogMap:
     @cached_property
     def _last_base_offset(self) -> int:
         """Of the last file that is not just a copy of others: the log reached to it."""
+        return max((file.base_offset for n, file in enumerate(self.files) if n not in self.copies), default=0)
+
+    @cached_property
+    def copies(self) -> set[int]:
+        """The numbers of the files that hold nothing but batches that other files hold, or strays."""
         copies = {one.piece.file for one in self.displaced} - {piece.file for piece in self.log}
-        copies -= {one.piece.file for one in self.displaced if one.fate in (Fate.PLACED, Fate.FLIPPED)}
-        return max((file.base_offset for n, file in enumerate(self.files) if n not in copies), default=0)
+        return copies - {one.piece.file for one in self.displaced if one.fate in (Fate.PLACED, Fate.FLIPPED)}
+
+    def file_of(self, offset: int) -> int:
+        """The number of the file that offsets like that belong into, by the files' names."""
+        found = [number for number, file in enumerate(self.files) if number not in self.copies]
+        return max((number for number in found if self.files[number].base_offset <= offset), default=found[0])
 
     @cached_property
     def tail(self) -> Tail | None:

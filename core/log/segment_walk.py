@@ -285,7 +285,9 @@ class SegmentWalk:
         if batch.computed_crc() != batch.crc:
             return self._examine_checksum(batch)
         if isinstance(batch, RecordBatch) and batch.last_offset_delta < 0:
-            return self._framed(DamageKind.BAD_COUNT, f"last offset delta {batch.last_offset_delta}", batch, None)
+            return self._framed(
+                DamageKind.OFFSETS_NOT_RISING, f"last offset delta {batch.last_offset_delta}", batch, None
+            )
         return batch
 
     def _examine_frame(self, position: int, cause: str) -> Damage:
