@@ -19,7 +19,7 @@ from core.inspector.segment_walk import FIELDS, Damage, SegmentWalk
 from core.inspector.value_format import as_utf8
 from core.log.file_names import parse_offset_file_name
 from core.records.batches import Batch
-from core.records.compression import INSPECTION_LIMIT, CompressionType
+from core.records.compression import CompressionType
 from core.records.record_batch import HEADER, HEADER_SIZE, RecordBatch
 
 _CODEC_MASK = 0x07
@@ -92,7 +92,7 @@ def _batch_fields(batch: RecordBatch) -> Iterator[HexField]:
         yield HexField(position, section, "records", f"compressed with {name}")
         position = -1
         try:
-            section = bytes(batch.records_section(limit=INSPECTION_LIMIT))
+            section = bytes(batch.records_section())
         except CorruptRecordError as error:
             yield HexField(-1, b"", "records", error.cause)
             return

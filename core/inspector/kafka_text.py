@@ -12,7 +12,7 @@ from typing import Any
 from core.common.errors import CorruptRecordError, MalformedMessageError
 from core.inspector.segment_walk import is_valid
 from core.records.batches import Batch
-from core.records.compression import INSPECTION_LIMIT, CompressionType
+from core.records.compression import CompressionType
 from core.records.control_record import ControlRecordType, control_type, read_end_transaction_marker
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record import Record, increment_sequence
@@ -51,17 +51,17 @@ def batch_line(batch: Batch, *, is_sound: bool) -> str:
 def record_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record], bool]) -> list[bytes]:
     """The lines of a batch's wanted records; CorruptRecordError where its records don't decode."""
     if isinstance(batch, LegacyRecordBatch):
-        pairs = zip(batch.records(limit=INSPECTION_LIMIT), batch.messages(), strict=True)
+        pairs = zip(batch.records(), batch.messages(), strict=True)
         return [_legacy_line(batch, record, message, text_of) for record, message in pairs if is_wanted(record)]
     say = control_text if batch.is_control else text_of
-    return [_line(batch, record, say(record)) for record in batch.records(limit=INSPECTION_LIMIT) if is_wanted(record)]
+    return [_line(batch, record, say(record)) for record in batch.records() if is_wanted(record)]
 
 
 def bare_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record], bool]) -> list[bytes]:
     """As `record_lines`, with --skip-record-metadata: keys and payloads only, and no control records."""
     if batch.is_control:
         return []
-    texts = [text_of(record) for record in batch.records(limit=INSPECTION_LIMIT) if is_wanted(record)]
+    texts = [text_of(record) for record in batch.records() if is_wanted(record)]
     return [(f"|{text}\n" if text else "\n").encode() for text in texts]
 
 

@@ -18,7 +18,6 @@ from core.inspector.findings import Finding
 from core.inspector.segment_walk import Damage, SegmentWalk
 from core.log.file_names import LOG_SUFFIX, find_offset_files, parse_offset_file_name
 from core.records.batches import Batch
-from core.records.compression import INSPECTION_LIMIT
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
 
@@ -159,7 +158,7 @@ class _Copy:
             if batch is None:
                 return None
             with contextlib.suppress(CorruptRecordError):  # verify --deep tells of it
-                self.records.extend((record, batch.position) for record in batch.records(limit=INSPECTION_LIMIT))
+                self.records.extend((record, batch.position) for record in batch.records())
             self.pass_batch()
         return self.records[0][0]
 
@@ -196,7 +195,7 @@ def _same_batches(a: _Copy, b: _Copy) -> tuple[int, list[Difference]] | None:
                     DifferenceKind.BATCH, first.base_offset, first.last_offset, detail, first.position, second.position
                 )
             )
-    count = first.count if isinstance(first, RecordBatch) else len(first.records(limit=INSPECTION_LIMIT))
+    count = first.count if isinstance(first, RecordBatch) else len(first.records())
     a.pass_batch()
     b.pass_batch()
     return count, differences

@@ -13,7 +13,7 @@ from core.common.errors import CorruptRecordError
 from core.inspector.findings import Finding
 from core.inspector.segment_walk import Damage, SegmentWalk
 from core.records.batches import Batch
-from core.records.compression import INSPECTION_LIMIT, CompressionType, compress
+from core.records.compression import CompressionType, compress
 from core.records.record_batch import HEADER_SIZE, RecordBatch
 
 _MOST_BUCKETS = 120
@@ -210,7 +210,7 @@ class _Collector:
         if isinstance(batch, RecordBatch):
             return int(batch.count)
         try:
-            return len(batch.records(limit=INSPECTION_LIMIT)) if batch.attributes & 0x07 else 1
+            return len(batch.records()) if batch.attributes & 0x07 else 1
         except CorruptRecordError:
             return 1
 
@@ -267,8 +267,8 @@ class _Collector:
     def _look_into(self, batch: Batch) -> None:
         sample = self.stats.sample
         try:
-            records = batch.records(limit=INSPECTION_LIMIT)
-            plain = bytes(batch.records_section(limit=INSPECTION_LIMIT)) if isinstance(batch, RecordBatch) else b""
+            records = batch.records()
+            plain = bytes(batch.records_section()) if isinstance(batch, RecordBatch) else b""
         except CorruptRecordError:
             return  # verify --deep tells of it
         sample.batches += 1

@@ -13,7 +13,6 @@ from core.common.errors import CorruptRecordError
 from core.index.transaction_index import AbortedTransaction
 from core.inspector.findings import Code, Finding, Severity
 from core.log.producer_snapshot import ProducerSnapshotEntry
-from core.records.compression import INSPECTION_LIMIT
 from core.records.control_record import EndTransactionMarker, read_end_transaction_marker
 from core.records.record import MAX_SEQUENCE, increment_sequence
 from core.records.record_batch import CONTROL_FLAG, NO_SEQUENCE, TRANSACTIONAL_FLAG, RecordBatch
@@ -133,7 +132,7 @@ class ProducerCheck:
 
     def _see_marker(self, producer: _Producer, batch: RecordBatch, path: Path) -> None:
         try:
-            marker = read_end_transaction_marker(batch.records(limit=INSPECTION_LIMIT)[0])
+            marker = read_end_transaction_marker(batch.records()[0])
         except CorruptRecordError as error:
             self._findings.append(_finding(Code.BAD_BATCH, batch, path, error.cause, Severity.ERROR))
             return

@@ -11,7 +11,6 @@ import numpy as np
 from core.common.errors import CorruptRecordError
 from core.records.batches import Batch, group_batches
 from core.records.columns import RecordColumns, decode_columns
-from core.records.compression import INSPECTION_LIMIT
 from core.records.record_batch import DELETE_HORIZON_FLAG, RecordBatch
 
 
@@ -23,7 +22,7 @@ def check_records(batches: Sequence[Batch]) -> Iterator[tuple[Batch, str]]:
 
 def _check_group(group: list[Batch]) -> Iterator[tuple[Batch, str]]:
     try:
-        columns = decode_columns(group, limit=INSPECTION_LIMIT)
+        columns = decode_columns(group)
     except CorruptRecordError as error:
         if len(group) == 1:
             yield group[0], f"its records can't be read: {error.cause}"

@@ -35,7 +35,7 @@ from core.inspector.value_format import ValueFormat, as_utf8, format_text
 from core.log.file_names import parse_offset_file_name
 from core.log.partition_reader import SegmentReader
 from core.records.batches import Batch, group_batches
-from core.records.compression import INSPECTION_LIMIT, CompressionType
+from core.records.compression import CompressionType
 from core.records.record import Record
 from core.records.record_batch import CODEC_MASK, CONTROL_FLAG, HEADER_SIZE, RecordBatch
 
@@ -286,7 +286,7 @@ class SegmentDump:
         from core.records.columns import decode_columns
 
         try:
-            columns = decode_columns(batches, limit=INSPECTION_LIMIT)
+            columns = decode_columns(batches)
         except CorruptRecordError:
             return [piece for batch in batches for piece in self._batch_text(batch)]
         pieces: list[Buffer] = []
@@ -320,7 +320,7 @@ class SegmentDump:
                     yield batch_row(batch)
                     continue
                 try:
-                    records = batch.records(limit=INSPECTION_LIMIT)
+                    records = batch.records()
                 except CorruptRecordError as error:
                     self._report(batch, error)
                     continue
@@ -385,7 +385,7 @@ class SegmentDump:
         from core.records.columns import decode_columns
 
         try:
-            yield decode_columns(group, limit=INSPECTION_LIMIT)
+            yield decode_columns(group)
         except CorruptRecordError as error:
             if len(group) == 1:
                 self._report(group[0], error)

@@ -16,7 +16,6 @@ from core.log.gap_ledger import Gap, GapLedger
 from core.log.log_config import LogConfig, stored_topic_values
 from core.log.partition_reader import PartitionReader, SegmentReader
 from core.records.batches import Batch
-from core.records.compression import INSPECTION_LIMIT
 from core.records.control_record import read_end_transaction_marker
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
@@ -95,7 +94,7 @@ class Tracer:
         log = self._reader.open(partition)
         try:
             for batch in log.read(log.start_offset, log.end_offset, read_committed=False):
-                yield from (record.offset for record in batch.records(limit=INSPECTION_LIMIT) if record.key == key)
+                yield from (record.offset for record in batch.records() if record.key == key)
         finally:
             log.close()
 
@@ -157,7 +156,7 @@ class Tracer:
             return "cleanup.policy compact: it has no key, the cleaner drops it"
         newer = None
         for batch in log.read(trace.offset + 1, log.last_stable_offset):
-            for record in batch.records(limit=INSPECTION_LIMIT):
+            for record in batch.records():
                 if record.key == trace.record.key and record.offset > trace.offset:
                     newer = record.offset
         if newer is not None:
@@ -194,7 +193,7 @@ def _commits(reader: DirectoryReader, number: int, partition: TopicPartition) ->
     log = reader.open(TopicPartition(_OFFSETS_TOPIC, number))
     try:
         for batch in log.read(log.start_offset, log.end_offset):
-            for record in batch.records(limit=INSPECTION_LIMIT):
+            for record in batch.records():
                 try:
                     read = read_record(record.key or b"", record.value)
                 except CorruptRecordError:
@@ -225,7 +224,7 @@ def _find(log: PartitionReader, offset: int) -> tuple[SegmentReader, Batch, Reco
     batch = segment.records.read_batch(position)
     try:
         batch.ensure_valid()
-        record = next((r for r in batch.records(limit=INSPECTION_LIMIT) if r.offset == offset), None)
+        record = next((r for r in batch.records() if r.offset == offset), None)
     except CorruptRecordError as error:
         raise error.in_file(segment.path) from None
     return None if record is None else (segment, batch, record)
@@ -243,7 +242,7 @@ def _find_transaction(log: PartitionReader, batch: Batch) -> Transaction:
             elif header.base_offset < batch.base_offset:
                 first_offset = batch.base_offset
             else:
-                record = segment.records.read_batch(header.position).records(limit=INSPECTION_LIMIT)[0]
+                record = segment.records.read_batch(header.position).records()[0]
                 marker = read_end_transaction_marker(record)
                 if marker is None:
                     continue

@@ -19,7 +19,7 @@ from core.log.damage import MAX_BATCH_BYTES, checked_batches, measure_gap, shows
 from core.log.partition_reader import PartitionReader, SegmentReader
 from core.log.recovery_journal import is_lost, read_lost_offsets
 from core.records.batches import Batch
-from core.records.compression import INSPECTION_LIMIT, CompressionType
+from core.records.compression import CompressionType
 from core.records.control_record import control_type
 from core.records.record_batch import RecordBatch
 
@@ -154,7 +154,7 @@ class GapLedger:
         self, batch: Batch, segment: SegmentReader, next_offset: int, stable: int, *, is_hidden: bool
     ) -> Iterator[Gap]:
         where = f"{segment.path.name} position {batch.position}"
-        offsets = None if _is_full(batch) else [record.offset for record in batch.records(limit=INSPECTION_LIMIT)]
+        offsets = None if _is_full(batch) else [record.offset for record in batch.records()]
         first = batch.base_offset if isinstance(batch, RecordBatch) else (offsets or [batch.last_offset])[0]
         if first > next_offset:
             yield self._hole(next_offset, first, f"before {where}")
@@ -201,6 +201,6 @@ def _is_full(batch: Batch) -> bool:
 
 
 def _control_text(batch: Batch) -> str:
-    records = batch.records(limit=INSPECTION_LIMIT)
+    records = batch.records()
     type_ = control_type(records[0].key) if records else None
     return f"{type_.name if type_ is not None else 'control'} marker of producer {batch.producer_id}"

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 
 from core.common.errors import CorruptRecordError
 from core.records.checksum import crc32
-from core.records.compression import DEFAULT_LIMIT, CompressionType, compress, decompress
+from core.records.compression import CompressionType, compress, decompress
 from core.records.record import Record
 from core.records.record_batch import (
     CODEC_MASK,
@@ -142,7 +142,7 @@ class LegacyRecordBatch:
             raise self.corrupt(f"field of {length} bytes where {end - start} are left")
         return bytes(self.buffer[start : start + length]), start + length
 
-    def messages(self, *, limit: int = DEFAULT_LIMIT) -> list[LegacyRecordBatch]:
+    def messages(self, *, limit: int | None = None) -> list[LegacyRecordBatch]:
         """The messages inside a wrapper, with the offsets and timestamps that are in them; a plain message, itself."""
         codec = self.compression
         if codec is CompressionType.NONE:
@@ -161,7 +161,7 @@ class LegacyRecordBatch:
             raise self.corrupt("a compressed message holds no messages")
         return inner
 
-    def records(self, *, limit: int = DEFAULT_LIMIT) -> list[Record]:
+    def records(self, *, limit: int | None = None) -> list[Record]:
         """Every record, with its offset in the log and its timestamp as a consumer sees it."""
         messages = self.messages(limit=limit)
         shift = 0
