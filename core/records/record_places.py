@@ -243,4 +243,6 @@ def ensure(places: RecordPlaces, good: npt.NDArray[np.bool_], what: str) -> None
     """CorruptRecordError that names the first record for which `good` is false."""
     if not good.all():
         row = int(np.argmin(good))
-        raise places.batches[places.batch_numbers[row]].corrupt(f"record {row} of the group: {what}")
+        number = places.batch_numbers[row]
+        first_row = int(np.searchsorted(places.batch_numbers, number))
+        raise places.batches[number].corrupt(f"record {row - first_row} of the batch: {what}")
