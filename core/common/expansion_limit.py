@@ -1,8 +1,8 @@
 """How many bytes the records of one batch may decompress to: the same limit for every command, and for the broker.
 
-A few compressed bytes can claim gigabytes, so decompression stops at the limit. Kafka's own limits are of the compressed
-size, and its consumers have none; so a batch above the limit may be sound, and whoever trusts it raises the limit:
-`plog --max-expansion 1G`, the environment variable `PLOG_MAX_EXPANSION`, or `max-expansion` in config.toml. The
+A few compressed bytes can claim gigabytes, so decompression stops at the limit. Kafka's own limits are of the
+compressed size, and its consumers have none; so a batch above the limit may be sound, and whoever trusts it raises the
+limit: `plog --max-expansion 1G`, the environment variable `PLOG_MAX_EXPANSION`, or `max-expansion` in config.toml. The
 environment carries it to the processes that a command starts.
 """
 

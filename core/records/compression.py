@@ -86,8 +86,8 @@ def decompress(codec: CompressionType, data: Buffer, *, limit: int | None = None
 def _ensure_within(size: int, limit: int) -> None:
     if size > limit:
         raise CorruptRecordError(
-            f"compressed data expands to more than {limit} bytes, which is the limit; if the log is to be trusted, raise "
-            f"it with plog --max-expansion or {PLOG_MAX_EXPANSION}"
+            f"compressed data expands to more than {limit} bytes, which is the limit; raise it for a log that is to be "
+            f"trusted: plog --max-expansion or {PLOG_MAX_EXPANSION}"
         )
 
 

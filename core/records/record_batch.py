@@ -177,7 +177,7 @@ class RecordBatch:
             raise self.corrupt(f"crc mismatch: stored {self.crc:08x}, computed {computed:08x}")
 
     def records_section(self, *, limit: int | None = None) -> bytes | memoryview:
-        """The records, uncompressed: a view where they are stored so, else at most `limit` bytes of copy (`decompress`)."""
+        """The records, uncompressed: a view where they are stored so, else at most `limit` bytes of copy."""
         section = self.buffer[self.start + HEADER_SIZE : self.start + self.size_bytes]
         codec = self.compression
         if codec is CompressionType.NONE:

@@ -87,7 +87,7 @@ def test_a_few_bytes_may_not_become_many(codec: CompressionType) -> None:
     bomb = compress(codec, bytes(50_000_000))
     assert len(bomb) < 3_000_000
     with pytest.raises(
-        CorruptRecordError, match="more than 1000000 bytes, which is the limit.*--max-expansion or PLOG_MAX_EXPANSION"
+        CorruptRecordError, match=r"more than 1000000 bytes, which is the limit.*--max-expansion or PLOG_MAX_EXPANSION"
     ):
         decompress(codec, bomb, limit=1_000_000)
 
