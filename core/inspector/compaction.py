@@ -144,7 +144,7 @@ class Compaction:
             for _ in cleaner.clean(log_to_clean(opened.log, part), self._clock.now_ms()):
                 pass
         except CorruptRecordError as error:
-            return replace(plan, refusal=f"{error}; mend it first: plog recover {opened.directory}")
+            return replace(plan, refusal=_refusal_by(error, opened.directory))
         return replace(plan, stats=cleaner.stats, end_offset=cleaner.end_offset)
 
     def _refusal(self, opened: OpenedLog) -> str | None:
@@ -270,7 +270,7 @@ class Compaction:
             cleaned = list(cleaner.clean(to_clean, self._clock.now_ms()))
         except CorruptRecordError as error:
             self._drop_cleaned(directory)
-            return replace(plan, refusal=f"{error}; mend it first: plog recover {directory}")
+            return replace(plan, refusal=_refusal_by(error, directory))
         except OSError:
             self._drop_cleaned(directory)
             raise
@@ -308,6 +308,12 @@ class Compaction:
         if (self._root / META_PROPERTIES).exists():
             offsets = self._offsets(CLEANER_CHECKPOINT) | {partition: end_offset}
             write_offset_checkpoint(self._root / CLEANER_CHECKPOINT, offsets, self._filesystem)
+
+
+def _refusal_by(error: CorruptRecordError, directory: Path) -> str:
+    """What a log's damage is and where, in the partition's own folder and not in the shadow of it that was read."""
+    named = error.in_file(directory / Path(error.path).name) if error.path else error
+    return f"{named}; mend it first: plog recover {directory}"
 
 
 @dataclass(slots=True)

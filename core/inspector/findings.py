@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
+from core.common.errors import CorruptRecordError
 from core.inspector.bit_flip import ByteFix
 from core.inspector.file_kind import FileKind
+from core.records.batches import Batch
+from core.records.record_batch import RecordBatch
 
 
 class Severity(StrEnum):
@@ -66,6 +70,22 @@ class Finding:
     last_offset: int = -1
     records: int | None = 0
     fix: ByteFix | None = None
+
+
+def undecodable_finding(batch: Batch, path: Path, error: CorruptRecordError) -> Finding:
+    """Of a batch whose checksum is right and whose records do not decode."""
+    is_current = isinstance(batch, RecordBatch)
+    return Finding(
+        Severity.ERROR,
+        Code.BAD_BATCH,
+        str(path),
+        f"its records can't be read: {error.cause}",
+        batch.position,
+        batch.base_offset if is_current else batch.last_offset,
+        batch.position + batch.size_bytes,
+        batch.last_offset,
+        batch.count if isinstance(batch, RecordBatch) else None,
+    )
 
 
 _CORRUPT = {

@@ -51,7 +51,7 @@ def batch_line(batch: Batch, *, is_sound: bool) -> str:
 def record_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record], bool]) -> list[bytes]:
     """The lines of a batch's wanted records; CorruptRecordError where its records don't decode."""
     if isinstance(batch, LegacyRecordBatch):
-        pairs = zip(batch.records(), batch.messages(), strict=True)
+        pairs = zip(batch.records(is_checked=False), batch.messages(), strict=True)
         return [_legacy_line(batch, record, message, text_of) for record, message in pairs if is_wanted(record)]
     say = control_text if batch.is_control else text_of
     return [_line(batch, record, say(record)) for record in batch.records() if is_wanted(record)]

@@ -5,7 +5,6 @@ Batches that are the same bytes are passed over whole; where they differ, record
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.common.errors import AccessError, CorruptRecordError
-from core.inspector.findings import Finding
+from core.inspector.findings import Finding, undecodable_finding
 from core.inspector.segment_walk import Damage, SegmentWalk
 from core.log.file_names import LOG_SUFFIX, find_offset_files, parse_offset_file_name
 from core.records.batches import Batch
@@ -119,12 +118,15 @@ class _Copy:
         self.records: deque[tuple[Record, int]] = deque()
         self._last_offset = -1
         self._start_offset: int | None = None
+        self._log = path
+        """The file that the head is of: it is read on only when the head is asked for."""
         self._batches = self._walk(path)
         self._head: Batch | None = None
         self._is_at_end = False
 
     def _walk(self, path: Path) -> Iterator[Batch]:
         for log, base_offset in _logs(path):
+            self._log = log
             walk = SegmentWalk(log, base_offset)
             try:
                 for item in walk:
@@ -157,8 +159,10 @@ class _Copy:
             batch = self.next_batch()
             if batch is None:
                 return None
-            with contextlib.suppress(CorruptRecordError):  # verify --deep tells of it
+            try:
                 self.records.extend((record, batch.position) for record in batch.records())
+            except CorruptRecordError as error:
+                self.findings.append(undecodable_finding(batch, self._log, error))
             self.pass_batch()
         return self.records[0][0]
 
@@ -195,7 +199,10 @@ def _same_batches(a: _Copy, b: _Copy) -> tuple[int, list[Difference]] | None:
                     DifferenceKind.BATCH, first.base_offset, first.last_offset, detail, first.position, second.position
                 )
             )
-    count = first.count if isinstance(first, RecordBatch) else len(first.records())
+    try:
+        count = first.count if isinstance(first, RecordBatch) else len(first.records())
+    except CorruptRecordError:
+        return None
     a.pass_batch()
     b.pass_batch()
     return count, differences

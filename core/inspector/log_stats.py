@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.common.errors import CorruptRecordError
-from core.inspector.findings import Finding
+from core.inspector.findings import Finding, undecodable_finding
 from core.inspector.segment_walk import Damage, SegmentWalk
 from core.records.batches import Batch
 from core.records.compression import CompressionType, compress
@@ -238,7 +238,7 @@ class _Collector:
         position = sum(s.size_bytes for s in stats.segments[:-1]) + batch.position
         if count and position >= self._next_sample and stats.sample.plain_bytes < _SAMPLE_BYTES:
             self._next_sample = position + self._sample_every
-            self._look_into(batch)
+            self._look_into(batch, segment.path)
 
     def _see_time(self, timestamp: int, segment: SegmentStats) -> None:
         stats = self.stats
@@ -264,13 +264,14 @@ class _Collector:
         producer.is_transactional |= batch.is_transactional
         producer.last_timestamp = batch.max_timestamp
 
-    def _look_into(self, batch: Batch) -> None:
+    def _look_into(self, batch: Batch, path: Path) -> None:
         sample = self.stats.sample
         try:
             records = batch.records()
             plain = bytes(batch.records_section()) if isinstance(batch, RecordBatch) else b""
-        except CorruptRecordError:
-            return  # verify --deep tells of it
+        except CorruptRecordError as error:
+            self.stats.findings.append(undecodable_finding(batch, path, error))
+            return
         sample.batches += 1
         sample.records += len(records)
         for record in records:

@@ -44,6 +44,8 @@ class ProducerCheck:
         """False behind damage: what is not known from then on is not held against the log."""
         self.sequence_findings: list[Finding] = []
         """True only of a log that was not compacted, which takes batches out."""
+        self.bad_batches: set[tuple[Path, int]] = set()
+        """Files and positions of the batches that there is such a finding about."""
         self._findings: list[Finding] = []
         self._producers: dict[int, _Producer] = {}
         self._aborted: dict[int, AbortedTransaction] = {}  # by last offset; of the segment that is read
@@ -135,6 +137,7 @@ class ProducerCheck:
             marker = read_end_transaction_marker(batch.records()[0])
         except CorruptRecordError as error:
             self._findings.append(_finding(Code.BAD_BATCH, batch, path, error.cause, Severity.ERROR))
+            self.bad_batches.add((path, batch.position))
             return
         if marker is None:
             return

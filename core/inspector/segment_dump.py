@@ -16,7 +16,7 @@ from typing import Any
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.inspector.file_kind import FileKind, kind_of
-from core.inspector.findings import Code, Finding, Severity
+from core.inspector.findings import Code, Finding, undecodable_finding
 from core.inspector.in_turns import Turn, write_in_turns
 from core.inspector.index_dump import Row
 from core.inspector.kafka_text import (
@@ -30,7 +30,7 @@ from core.inspector.kafka_text import (
     timestamp_type,
 )
 from core.inspector.output import Buffer, write_all
-from core.inspector.segment_walk import Damage, SegmentWalk, first_offset, is_valid
+from core.inspector.segment_walk import Damage, SegmentWalk, is_valid
 from core.inspector.value_format import ValueFormat, as_utf8, format_text
 from core.log.file_names import parse_offset_file_name
 from core.log.partition_reader import SegmentReader
@@ -182,10 +182,7 @@ class SegmentDump:
         return True
 
     def _report(self, batch: Batch, error: CorruptRecordError) -> None:
-        message = f"its records can't be read: {error.cause}"
-        self.findings.append(
-            Finding(Severity.ERROR, Code.BAD_BATCH, str(self.path), message, batch.position, first_offset(batch))
-        )
+        self.findings.append(undecodable_finding(batch, self.path, error))
 
     # --- as text
 

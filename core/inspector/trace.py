@@ -11,12 +11,13 @@ from pathlib import Path
 from core.common.errors import CorruptRecordError
 from core.common.topic_partition import TopicPartition
 from core.inspector.surroundings import DirectorySurroundings
+from core.log.batch_place import find_file, undecodable
 from core.log.directory_reader import DirectoryReader
 from core.log.gap_ledger import Gap, GapLedger
 from core.log.log_config import LogConfig, stored_topic_values
 from core.log.partition_reader import PartitionReader, SegmentReader
 from core.records.batches import Batch
-from core.records.control_record import read_end_transaction_marker
+from core.records.control_record import EndTransactionMarker, read_end_transaction_marker
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
 
@@ -90,11 +91,15 @@ class Tracer:
         return trace
 
     def find_key(self, partition: TopicPartition, key: bytes) -> Iterator[int]:
-        """Offsets of the records with that key, in order."""
+        """Offsets of the records with that key, in order; CorruptRecordError at damage, in its turn."""
         log = self._reader.open(partition)
         try:
             for batch in log.read(log.start_offset, log.end_offset, read_committed=False):
-                yield from (record.offset for record in batch.records() if record.key == key)
+                try:
+                    records = batch.records()
+                except CorruptRecordError as error:
+                    raise undecodable(partition, batch, error, find_file(log, batch)) from None
+                yield from (record.offset for record in records if record.key == key)
         finally:
             log.close()
 
@@ -154,11 +159,18 @@ class Tracer:
         assert trace.record is not None
         if trace.record.key is None:
             return "cleanup.policy compact: it has no key, the cleaner drops it"
-        newer = None
+        newer = unknown = None
         for batch in log.read(trace.offset + 1, log.last_stable_offset):
-            for record in batch.records():
+            try:
+                records = batch.records()
+            except CorruptRecordError as error:
+                unknown = undecodable(trace.partition, batch, error, find_file(log, batch)).message
+                continue
+            for record in records:
                 if record.key == trace.record.key and record.offset > trace.offset:
                     newer = record.offset
+        if newer is None and unknown is not None:
+            return f"cleanup.policy compact: whether it is the last record of its key can't be told: {unknown}"
         if newer is not None:
             return f"cleanup.policy compact: superseded by offset {newer}, the next cleaning of its segment takes it"
         if trace.record.value is None:
@@ -193,7 +205,11 @@ def _commits(reader: DirectoryReader, number: int, partition: TopicPartition) ->
     log = reader.open(TopicPartition(_OFFSETS_TOPIC, number))
     try:
         for batch in log.read(log.start_offset, log.end_offset):
-            for record in batch.records():
+            try:
+                records = batch.records()
+            except CorruptRecordError:
+                continue  # commits that nobody can read; plog verify --deep tells of them
+            for record in records:
                 try:
                     read = read_record(record.key or b"", record.value)
                 except CorruptRecordError:
@@ -230,6 +246,18 @@ def _find(log: PartitionReader, offset: int) -> tuple[SegmentReader, Batch, Reco
     return None if record is None else (segment, batch, record)
 
 
+def _find_marker(segment: SegmentReader, position: int) -> tuple[Record, EndTransactionMarker] | None:
+    """The marker of a transaction in the control batch there; None if it is another one, or was emptied by the
+    cleaner. CorruptRecordError, which names the file, where it can't be read.
+    """
+    try:
+        records = segment.records.read_batch(position).records()
+        marker = read_end_transaction_marker(records[0]) if records else None
+    except CorruptRecordError as error:
+        raise error.in_file(segment.path) from None
+    return None if marker is None else (records[0], marker)
+
+
 def _find_transaction(log: PartitionReader, batch: Batch) -> Transaction:
     """The one that a batch is part of: between its producer's marker before and the one behind."""
     first_offset = batch.base_offset
@@ -242,10 +270,10 @@ def _find_transaction(log: PartitionReader, batch: Batch) -> Transaction:
             elif header.base_offset < batch.base_offset:
                 first_offset = batch.base_offset
             else:
-                record = segment.records.read_batch(header.position).records()[0]
-                marker = read_end_transaction_marker(record)
-                if marker is None:
+                found = _find_marker(segment, header.position)
+                if found is None:
                     continue
+                record, marker = found
                 state = "committed" if marker.is_commit else "aborted"
                 return Transaction(state, first_offset, record.offset, record.timestamp, marker.coordinator_epoch)
     return Transaction("open", first_offset)

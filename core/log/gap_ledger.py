@@ -154,7 +154,15 @@ class GapLedger:
         self, batch: Batch, segment: SegmentReader, next_offset: int, stable: int, *, is_hidden: bool
     ) -> Iterator[Gap]:
         where = f"{segment.path.name} position {batch.position}"
-        offsets = None if _is_full(batch) else [record.offset for record in batch.records()]
+        try:
+            offsets = None if _is_full(batch) else [record.offset for record in batch.records()]
+        except CorruptRecordError as error:
+            first = batch.base_offset if isinstance(batch, RecordBatch) else next_offset
+            if first > next_offset:
+                yield self._hole(next_offset, first, f"before {where}")
+            evidence = f"{where}: its records can't be read: {error.cause}"
+            yield Gap(max(first, next_offset), batch.last_offset + 1, GapReason.DAMAGED, evidence)
+            return
         first = batch.base_offset if isinstance(batch, RecordBatch) else (offsets or [batch.last_offset])[0]
         if first > next_offset:
             yield self._hole(next_offset, first, f"before {where}")
@@ -201,6 +209,9 @@ def _is_full(batch: Batch) -> bool:
 
 
 def _control_text(batch: Batch) -> str:
-    records = batch.records()
-    type_ = control_type(records[0].key) if records else None
+    try:
+        records = batch.records()
+        type_ = control_type(records[0].key) if records else None
+    except CorruptRecordError:
+        type_ = None
     return f"{type_.name if type_ is not None else 'control'} marker of producer {batch.producer_id}"

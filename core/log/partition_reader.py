@@ -213,7 +213,12 @@ class PartitionReader:
             for batch in self._headers(segment, segment.position_by_timestamp(timestamp)):
                 if batch.max_timestamp < timestamp or batch.next_offset <= self.start_offset:
                     continue
-                for record in segment.records.read_batch(batch.position).records():
+                whole = segment.records.read_batch(batch.position)
+                try:
+                    records = whole.records()
+                except CorruptRecordError:  # reading begins with it, and says so
+                    return min(max(whole.base_offset, self.start_offset), self.end_offset)
+                for record in records:
                     if record.offset >= self.end_offset:
                         return None
                     if record.timestamp >= timestamp and record.offset >= self.start_offset:
