@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import struct
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from core.common.errors import CorruptRecordError
-from core.common.filesystem import FileSystem, access_error
+from core.common.filesystem import access_error
 from core.common.topic_partition import uuid_text
 from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex
@@ -27,8 +28,6 @@ from core.log.producer_state import ProducerState
 Row = Mapping[str, Any]
 """Column -> value; the columns of a kind of file are always the same."""
 
-_UNLIMITED = 1 << 40
-
 
 def dump_rows(path: Path, kind: FileKind) -> list[Row]:
     """The rows of any file but a log. AccessError where it can't be read, CorruptRecordError where it can't be
@@ -42,22 +41,23 @@ def dump_rows(path: Path, kind: FileKind) -> list[Row]:
 
 
 def _offset_index_rows(path: Path, data: bytes) -> list[Row]:
-    index = OffsetIndex(path, _base_offset(path), _UNLIMITED, FileSystem(), may_map=False)
-    _ensure_whole(path, data, index.ENTRY.size)
-    entries = (index.entry(number) for number in range(len(index)))
-    return [{"offset": index.base_offset + relative, "position": position} for relative, position in entries]
+    base_offset = _base_offset(path)
+    entries = _entries(path, data, OffsetIndex.ENTRY)
+    return [{"offset": base_offset + relative, "position": position} for relative, position in entries]
 
 
 def _time_index_rows(path: Path, data: bytes) -> list[Row]:
-    index = TimeIndex(path, _base_offset(path), _UNLIMITED, FileSystem(), may_map=False)
-    _ensure_whole(path, data, index.ENTRY.size)
-    entries = (index.entry(number) for number in range(len(index)))
-    return [{"timestamp": timestamp, "offset": index.base_offset + relative} for timestamp, relative in entries]
+    base_offset = _base_offset(path)
+    entries = _entries(path, data, TimeIndex.ENTRY)
+    return [{"timestamp": timestamp, "offset": base_offset + relative} for timestamp, relative in entries]
 
 
-def _ensure_whole(path: Path, data: bytes, entry_size: int) -> None:
-    if len(data) % entry_size:
-        raise CorruptRecordError(f"{len(data)} bytes, expected a multiple of {entry_size}", path=str(path))
+def _entries(path: Path, data: bytes, entry: struct.Struct) -> Iterator[tuple[Any, ...]]:
+    """Every entry, without the zeros that a file ends with which was not trimmed."""
+    if len(data) % entry.size:
+        raise CorruptRecordError(f"{len(data)} bytes, expected a multiple of {entry.size}", path=str(path))
+    used = -(-len(data.rstrip(b"\0")) // entry.size) * entry.size
+    return entry.iter_unpack(memoryview(data)[:used])
 
 
 def _base_offset(path: Path) -> int:
@@ -163,8 +163,12 @@ _ROWS: dict[FileKind, Callable[[Path, bytes], list[Row]]] = {
 def kafka_text(path: Path, kind: FileKind, rows: list[Row]) -> str:
     """The lines that Kafka's dump tool prints; for files that it can't read, `name: value` likewise."""
     match kind:
-        case FileKind.OFFSET_INDEX if not rows:
+        case FileKind.OFFSET_INDEX if not path.stat().st_size:
             return f"{path} is empty.\n"
+        case FileKind.OFFSET_INDEX:
+            rows = _as_kafka_reads(rows or [{"offset": _base_offset(path), "position": 0}], path)
+        case FileKind.TIME_INDEX if path.stat().st_size:
+            rows = _as_kafka_reads(rows or [{"timestamp": 0, "offset": _base_offset(path)}], path)
         case FileKind.TRANSACTION_INDEX:
             return "".join(
                 f"version: {r['version']} producerId: {r['producer_id']} firstOffset: {r['first_offset']} "
@@ -174,6 +178,15 @@ def kafka_text(path: Path, kind: FileKind, rows: list[Row]) -> str:
         case FileKind.PRODUCER_SNAPSHOT:
             return "".join(map(_snapshot_line, rows))
     return "".join(" ".join(f"{name}: {value}" for name, value in row.items()) + "\n" for row in rows)
+
+
+def _as_kafka_reads(rows: list[Row], path: Path) -> list[Row]:
+    """The entries up to the first, but for the very first, that has the segment's base offset: zeros, to Kafka, which
+    takes the zeros of a file without entries for one.
+    """
+    base_offset = _base_offset(path)
+    ends = (number for number, row in enumerate(rows) if number and row["offset"] == base_offset)
+    return rows[: next(ends, len(rows))]
 
 
 def _snapshot_line(row: Row) -> str:

@@ -15,8 +15,15 @@ from core.records.batches import Batch
 from core.records.compression import CompressionType
 from core.records.control_record import ControlRecordType, control_type, read_end_transaction_marker
 from core.records.legacy_message_set import LegacyRecordBatch
-from core.records.record import Record, increment_sequence
-from core.records.record_batch import CODEC_MASK, CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG
+from core.records.record import MAX_SEQUENCE, Record, increment_sequence
+from core.records.record_batch import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    NO_SEQUENCE,
+    TRANSACTIONAL_FLAG,
+    RecordBatch,
+)
 
 RecordText = Callable[[Record], str]
 """What comes behind a record's sizes and headers: its key and value, or what they say."""
@@ -39,13 +46,29 @@ def batch_line(batch: Batch, *, is_sound: bool) -> str:
         return f"offset: {batch.last_offset} position: {batch.position} {time} {tail}"
     horizon = batch.base_timestamp if attributes & DELETE_HORIZON_FLAG else None
     return (
-        f"baseOffset: {batch.base_offset} lastOffset: {batch.last_offset} count: {batch.count} "
-        f"baseSequence: {batch.base_sequence} lastSequence: {batch.last_sequence} producerId: {batch.producer_id} "
+        f"baseOffset: {batch.base_offset} lastOffset: {_wrapped(batch.last_offset, 64)} count: {batch.count} "
+        f"baseSequence: {batch.base_sequence} lastSequence: {_last_sequence(batch)} producerId: {batch.producer_id} "
         f"producerEpoch: {batch.producer_epoch} partitionLeaderEpoch: {batch.partition_leader_epoch} "
         f"isTransactional: {_boolean(attributes & TRANSACTIONAL_FLAG)} "
         f"isControl: {_boolean(attributes & CONTROL_FLAG)} "
         f"deleteHorizonMs: {optional_long(horizon)} position: {batch.position} {time} {tail}"
     )
+
+
+def _last_sequence(batch: RecordBatch) -> int:
+    """As Kafka reckons it, in 32 bits, of damaged headers too."""
+    base, delta = batch.base_sequence, batch.last_offset_delta
+    if base == NO_SEQUENCE:
+        return NO_SEQUENCE
+    if base > _wrapped(MAX_SEQUENCE - delta, 32):
+        return _wrapped(delta - (MAX_SEQUENCE - base) - 1, 32)
+    return _wrapped(base + delta, 32)
+
+
+def _wrapped(number: int, bits: int) -> int:
+    """What is left of it in so many bits."""
+    half = 1 << bits - 1
+    return (number + half) % (2 * half) - half
 
 
 def record_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record], bool]) -> list[bytes]:
