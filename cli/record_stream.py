@@ -18,6 +18,7 @@ from core.common.errors import CorruptRecordError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.records.batches import Batch, group_batches
 from core.records.columns import RecordColumns, decode_columns, decode_whole_batches
+from core.records.record_batch import RecordBatch
 
 if TYPE_CHECKING:
     from core.client.group_consumer import GroupConsumer
@@ -44,6 +45,8 @@ Step = Callable[[Chunk], Chunk]
 def read_bounded(source: RecordSource, starts: Offsets, ends: Offsets) -> Iterator[Chunk]:
     """The records of [start, end) of every partition."""
     for partition, batches in source.read(starts, ends):
+        while batches and isinstance(batches[-1], RecordBatch) and batches[-1].base_offset >= ends[partition]:
+            batches.pop()  # nobody asked for it, and it may not decode
         for columns in _decoded(batches, partial(source.leave_out, partition)):
             inside = (columns.offsets >= starts[partition]) & (columns.offsets < ends[partition])
             yield _chunk(partition, columns, inside)

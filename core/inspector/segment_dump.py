@@ -7,7 +7,7 @@ a few megabytes without them. Tests hold the two against each other.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -196,7 +196,7 @@ class SegmentDump:
             return batch
         return None
 
-    def _blind_batches(self, position: int) -> Iterator[Batch]:
+    def _blind_batches(self, position: int) -> Generator[Batch]:
         """What Kafka's tool takes for batches behind damage: it goes from frame to frame, whatever is in them, until
         one does not fit in the file, or breaks off at one that has no header.
         """

@@ -24,6 +24,8 @@ def find_file(log: PartitionReader, batch: Batch) -> Path | None:
 
 def offsets_text(batch: Batch) -> str:
     """The offsets that a batch holds, by its header alone; of a message of magic 0 or 1 only the last is known."""
+    if isinstance(batch, RecordBatch) and not batch.last_offset_delta:
+        return f"offset {batch.base_offset}"
     if isinstance(batch, RecordBatch):
         return f"offsets {batch.base_offset} to {batch.last_offset}"
     return f"offsets up to {batch.last_offset}"
