@@ -13,6 +13,8 @@ from core.log.damage import Damage
 from core.log.file_names import LOG_SUFFIX
 from core.log.hole import Hole, HoleReason, offsets_text
 from core.log.placement import Displaced, Fate
+from core.records.batches import Batch
+from core.records.record_batch import RecordBatch
 
 
 class Severity(StrEnum):
@@ -143,6 +145,22 @@ def corrupt_finding(code: Code, error: CorruptRecordError, path: Path) -> Findin
     if isinstance(error, UnreadableFileError):
         return unreadable_finding(error)
     return Finding(Severity.ERROR, code, str(path), error.cause, error.position)
+
+
+def undecodable_finding(batch: Batch, path: Path, error: CorruptRecordError) -> Finding:
+    """Of a batch whose checksum is right and whose records do not decode."""
+    is_current = isinstance(batch, RecordBatch)
+    return Finding(
+        Severity.ERROR,
+        Code.BAD_BATCH,
+        str(path),
+        f"its records can't be read: {error.cause}",
+        batch.position,
+        batch.base_offset if is_current else batch.last_offset,
+        batch.position + batch.size_bytes,
+        batch.last_offset,
+        batch.count if isinstance(batch, RecordBatch) else None,
+    )
 
 
 _CORRUPT = {

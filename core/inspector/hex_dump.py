@@ -22,7 +22,7 @@ from core.log.damage import Damage
 from core.log.file_names import parse_offset_file_name
 from core.log.segment_walk import FIELDS, SegmentWalk
 from core.records.batches import Batch
-from core.records.compression import INSPECTION_LIMIT, CompressionType
+from core.records.compression import CompressionType
 from core.records.record_batch import HEADER, HEADER_SIZE, RecordBatch
 
 _CODEC_MASK = 0x07
@@ -88,7 +88,7 @@ def _batch_fields(batch: RecordBatch) -> Iterator[HexField]:
         yield HexField(position, section, "records", f"compressed with {name}")
         position = -1
         try:
-            section = bytes(batch.records_section(limit=INSPECTION_LIMIT))
+            section = bytes(batch.records_section())
         except CorruptRecordError as error:
             yield HexField(-1, b"", "records", error.cause)
             return

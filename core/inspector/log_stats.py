@@ -12,14 +12,14 @@ from pathlib import Path
 
 from core.common.bad_sectors import unreadable_error
 from core.common.errors import CorruptRecordError, UnreadableFileError
-from core.inspector.findings import Finding, damage_finding, hole_finding
+from core.inspector.findings import Finding, damage_finding, hole_finding, undecodable_finding
 from core.log.file_names import LOG_SUFFIX, find_offset_files, find_unreadable_files
 from core.log.hole import Hole, HoleReason
 from core.log.log_evidence import LogEvidence
 from core.log.partition_reader import open_reading
 from core.log.reading import LogReading
 from core.records.batches import Batch
-from core.records.compression import INSPECTION_LIMIT, CompressionType, compress
+from core.records.compression import CompressionType, compress
 from core.records.record_batch import HEADER_SIZE, RecordBatch
 
 _MOST_BUCKETS = 120
@@ -240,7 +240,7 @@ class _Collector:
         if isinstance(batch, RecordBatch):
             return int(batch.count)
         try:
-            return len(batch.records(limit=INSPECTION_LIMIT)) if batch.attributes & 0x07 else 1
+            return len(batch.records()) if batch.attributes & 0x07 else 1
         except CorruptRecordError:
             return 1
 
@@ -268,7 +268,7 @@ class _Collector:
         position = sum(s.size_bytes for s in stats.segments[: stats.segments.index(segment)]) + batch.position
         if count and position >= self._next_sample and stats.sample.plain_bytes < _SAMPLE_BYTES:
             self._next_sample = position + self._sample_every
-            self._look_into(batch)
+            self._look_into(batch, segment.path)
 
     def _see_time(self, timestamp: int, segment: SegmentStats) -> None:
         stats = self.stats
@@ -294,13 +294,14 @@ class _Collector:
         producer.is_transactional |= batch.is_transactional
         producer.last_timestamp = batch.max_timestamp
 
-    def _look_into(self, batch: Batch) -> None:
+    def _look_into(self, batch: Batch, path: Path) -> None:
         sample = self.stats.sample
         try:
-            records = batch.records(limit=INSPECTION_LIMIT)
-            plain = bytes(batch.records_section(limit=INSPECTION_LIMIT)) if isinstance(batch, RecordBatch) else b""
-        except CorruptRecordError:
-            return  # verify --deep tells of it
+            records = batch.records()
+            plain = bytes(batch.records_section()) if isinstance(batch, RecordBatch) else b""
+        except CorruptRecordError as error:
+            self.stats.findings.append(undecodable_finding(batch, path, error))
+            return
         sample.batches += 1
         sample.records += len(records)
         for record in records:

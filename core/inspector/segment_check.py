@@ -272,7 +272,8 @@ class SegmentCheck:
             from core.inspector.record_check import check_records
 
             for batch, cause in check_records(batches):
-                yield self._finding(Code.BAD_BATCH, cause, batch)
+                if (self.path, batch.position) not in self.producers.bad_batches:
+                    yield self._finding(Code.BAD_BATCH, cause, batch)
 
     def _finding(self, code: Code, message: str, batch: Batch) -> Finding:
         count = batch.count if isinstance(batch, RecordBatch) else None

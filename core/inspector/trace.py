@@ -11,13 +11,13 @@ from pathlib import Path
 from core.common.errors import CorruptRecordError
 from core.common.topic_partition import TopicPartition
 from core.inspector.surroundings import DirectorySurroundings
+from core.log.batch_place import find_file, undecodable
 from core.log.directory_reader import DirectoryReader
 from core.log.gap_ledger import Gap, GapLedger, GapReason
 from core.log.hole import Hole, HoleReason
 from core.log.log_config import LogConfig, stored_topic_values
 from core.log.partition_reader import PartitionReader, SegmentReader
 from core.records.batches import Batch
-from core.records.compression import INSPECTION_LIMIT
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
 
@@ -94,11 +94,15 @@ class Tracer:
         return trace
 
     def find_key(self, partition: TopicPartition, key: bytes) -> Iterator[int]:
-        """Offsets of the records with that key, in order."""
+        """Offsets of the records with that key, in order; CorruptRecordError at damage, in its turn."""
         log = self._reader.open(partition)
         try:
             for batch in log.read(log.start_offset, log.end_offset, read_committed=False):
-                yield from (record.offset for record in batch.records(limit=INSPECTION_LIMIT) if record.key == key)
+                try:
+                    records = batch.records()
+                except CorruptRecordError as error:
+                    raise undecodable(partition, batch, error, find_file(log, batch)) from None
+                yield from (record.offset for record in records if record.key == key)
         finally:
             log.close()
 
@@ -158,11 +162,18 @@ class Tracer:
         assert trace.record is not None
         if trace.record.key is None:
             return "cleanup.policy compact: it has no key, the cleaner drops it"
-        newer = None
+        newer = unknown = None
         for batch in log.read(trace.offset + 1, log.last_stable_offset):
-            for record in batch.records(limit=INSPECTION_LIMIT):
+            try:
+                records = batch.records()
+            except CorruptRecordError as error:
+                unknown = undecodable(trace.partition, batch, error, find_file(log, batch)).message
+                continue
+            for record in records:
                 if record.key == trace.record.key and record.offset > trace.offset:
                     newer = record.offset
+        if newer is None and unknown is not None:
+            return f"cleanup.policy compact: whether it is the last record of its key can't be told: {unknown}"
         if newer is not None:
             return f"cleanup.policy compact: superseded by offset {newer}, the next cleaning of its segment takes it"
         if trace.record.value is None:
@@ -197,7 +208,11 @@ def _commits(reader: DirectoryReader, number: int, partition: TopicPartition) ->
     log = reader.open(TopicPartition(_OFFSETS_TOPIC, number))
     try:
         for batch in log.read(log.start_offset, log.end_offset):
-            for record in batch.records(limit=INSPECTION_LIMIT):
+            try:
+                records = batch.records()
+            except CorruptRecordError:
+                continue  # commits that nobody can read; plog verify --deep tells of them
+            for record in records:
                 try:
                     read = read_record(record.key or b"", record.value)
                 except CorruptRecordError:
@@ -230,7 +245,7 @@ def _find(log: PartitionReader, offset: int) -> tuple[SegmentReader, Batch, Reco
     if item is None or segment is None:
         return None
     try:
-        record = next((r for r in item.records(limit=INSPECTION_LIMIT) if r.offset == offset), None)
+        record = next((r for r in item.records() if r.offset == offset), None)
     except CorruptRecordError as error:
         raise error.in_file(segment.path) from None
     return None if record is None else (segment, item, record)

@@ -19,7 +19,7 @@ from core.log.partition_reader import PartitionReader
 from core.log.transaction_fates import Fate
 from core.log.transaction_outcomes import Outcome
 from core.records.batches import Batch
-from core.records.compression import INSPECTION_LIMIT, CompressionType
+from core.records.compression import CompressionType
 from core.records.control_record import control_type
 from core.records.record_batch import RecordBatch
 
@@ -112,9 +112,9 @@ class GapLedger:
         first = first_offset_of(batch, next_offset)
         end = batch.last_offset + 1
         try:
-            offsets = None if _is_full(batch) else [record.offset for record in batch.records(limit=INSPECTION_LIMIT)]
+            offsets = None if _is_full(batch) else [record.offset for record in batch.records()]
         except CorruptRecordError as error:
-            yield Gap(first, end, GapReason.DAMAGED, f"{where}: {error.cause}")
+            yield Gap(first, end, GapReason.DAMAGED, f"{where}: its records can't be read: {error.cause}")
             return
         if batch.is_control:
             yield Gap(first, end, GapReason.CONTROL, f"{where}: {_control_text(batch)}")
@@ -157,6 +157,9 @@ def _is_full(batch: Batch) -> bool:
 
 
 def _control_text(batch: Batch) -> str:
-    records = batch.records(limit=INSPECTION_LIMIT)
-    type_ = control_type(records[0].key) if records else None
+    try:
+        records = batch.records()
+        type_ = control_type(records[0].key) if records else None
+    except CorruptRecordError:
+        type_ = None
     return f"{type_.name if type_ is not None else 'control'} marker of producer {batch.producer_id}"

@@ -282,7 +282,12 @@ class PartitionReader:
                     break
                 if batch.max_timestamp < timestamp or batch.next_offset <= self.start_offset:
                     continue
-                for record in self.whole(batch).records():
+                whole = self.whole(batch)
+                try:
+                    records = whole.records()
+                except CorruptRecordError:  # reading begins with it, and says so
+                    return min(max(whole.base_offset, self.start_offset), self.end_offset)
+                for record in records:
                     if record.offset >= self.end_offset:
                         return None
                     if record.timestamp >= timestamp and record.offset >= self.start_offset:

@@ -84,8 +84,11 @@ class ProducerStateManager:
         return None
 
     def _update_by_marker(self, batch: RecordBatch) -> CompletedTransaction | None:
-        records = batch.records()
-        marker = read_end_transaction_marker(records[0]) if records else None
+        try:
+            records = batch.records()
+            marker = read_end_transaction_marker(records[0]) if records else None
+        except CorruptRecordError:  # what it said is not known: it ends nothing, and costs nobody the partition
+            marker = None
         if marker is None:
             return None
         state = self.state_of(batch.producer_id)
