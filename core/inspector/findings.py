@@ -140,6 +140,12 @@ def displaced_finding(one: Displaced, path: Path) -> Finding:
     )  # fmt: skip
 
 
+def copy_finding(path: Path, size_bytes: int) -> Finding:
+    """A log without a batch that is a part of the partition's log."""
+    message = "none of its batches is a part of the log: other files hold their offsets"
+    return Finding(Severity.ERROR, Code.BATCH_REPEATED, str(path), message, 0, -1, size_bytes)
+
+
 def corrupt_finding(code: Code, error: CorruptRecordError, path: Path) -> Finding:
     """A file that does not parse, or can't be read."""
     if isinstance(error, UnreadableFileError):
