@@ -22,6 +22,7 @@ from core.inspector.findings import (
     damage_finding,
     displaced_finding,
     hole_finding,
+    misnamed_finding,
     unreadable_finding,
 )
 from core.inspector.producer_check import ProducerCheck
@@ -351,6 +352,9 @@ def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]
     for number in sorted(log_map.copies):
         file = log_map.files[number]
         yield copy_finding(file.path, file.file.size())
+    for number in sorted(log_map.misnamed - log_map.copies):
+        file = log_map.files[number]
+        yield misnamed_finding(file.path, file.base_offset, file.file.size())
     tail = log_map.tail
     for number, damage in log_map.damage:
         if number in log_map.copies:

@@ -114,7 +114,7 @@ class Recovery:
                     failures.append(error)
                     continue
                 partition, _ = locate_partition(plan.directory)
-                if partition is not None:
+                if partition is not None and not any(step.action is Action.MISSING for step in plan.steps):
                     end_offsets[partition] = end_offset
         with _telling(self._root):
             self._apply_to_root(root_steps, end_offsets)

@@ -149,7 +149,7 @@ _DAMAGE = {
     Code.OFFSETS_NOT_RISING,
     Code.UNREADABLE,
 }
-_DISPLACED = {Code.BATCH_REPEATED, Code.BATCH_OUT_OF_ORDER}
+_DISPLACED = {Code.BATCH_REPEATED, Code.BATCH_OUT_OF_ORDER, Code.SEGMENT_MISNAMED}
 _OF_BATCHES = _DISPLACED | {Code.SEGMENT_MISSING, Code.OFFSETS_MISSING, Code.EPOCHS_NOT_RISING}
 _REBUILT = {
     Code.INDEX_MISSING,
@@ -218,7 +218,7 @@ class _Planner:
             self._truncate(damage)
         else:
             self._salvage(damage)
-            if any(f.code is Code.BATCH_OUT_OF_ORDER for f in others):
+            if any(f.code in (Code.BATCH_OUT_OF_ORDER, Code.SEGMENT_MISNAMED) for f in others):
                 self._plan.layout = self._lay_out()
         for finding in others:
             self._plan.steps.append(self._step_beside(finding))
@@ -370,6 +370,8 @@ class _Planner:
         """For batches that are sound, or missing."""
         path = Path(finding.path)
         at = finding.position, finding.end_position
+        if finding.code is Code.SEGMENT_MISNAMED:
+            return Step(Action.SET_ASIDE, path, why, *at)
         if finding.code is Code.BATCH_OUT_OF_ORDER:
             return Step(Action.PUT_IN_ORDER, path, why, *at)
         if finding.code is Code.BATCH_REPEATED:
