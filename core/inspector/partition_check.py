@@ -154,6 +154,8 @@ class _Pass:
         for number, (base_offset, path) in enumerate(logs):
             if last is not None and base_offset > self._end_offset:
                 self._holes.append((self._end_offset, base_offset, path, 0))
+                if self._map is not None:
+                    self._producers.forget()
             self._check_snapshot(base_offset)
             following = logs[number + 1][0] if number + 1 < len(logs) else None
             if self._map is not None and number in self._map.copies:
@@ -193,8 +195,8 @@ class _Pass:
         if self._map is None:
             self._ensure_explained(logs)
         yield from self._epoch_findings()
-        if not self._is_thinned and not self._has_damage and not self._lost:
-            if not self._holes and not self._surroundings.is_compacted:
+        if not self._is_thinned and not self._has_damage and not self._lost and not self._holes:
+            if not self._surroundings.is_compacted:
                 yield from self._producers.sequence_findings
             yield from self._snapshot_findings
 

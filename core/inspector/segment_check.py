@@ -240,6 +240,8 @@ class SegmentCheck:
         if batch.base_offset < next_offset and self.log_map is None and self.is_in_partition:
             raise OddLogError
         if batch.base_offset > next_offset:
+            if self.log_map is not None:
+                self.producers.forget()
             self.holes.append((next_offset, batch.base_offset, batch.position))
         if batch.count != batch.last_offset_delta + 1 or batch.attributes & DELETE_HORIZON_FLAG:
             self.is_compacted = True
