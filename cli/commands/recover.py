@@ -82,7 +82,8 @@ def _text(step: Step) -> str:
     lines = [f"{step.action.value} {step.path}"]
     details = []
     if step.position >= 0:
-        details.append(f"bytes {step.position} to {step.end_position - 1}")
+        is_range = step.end_position > step.position
+        details.append(f"bytes {step.position} to {step.end_position - 1}" if is_range else f"byte {step.position}")
     if step.offset >= 0:
         details.append(f"offsets {step.offset} to {step.last_offset if step.last_offset >= 0 else 'the end'}")
     if step.records != 0:
