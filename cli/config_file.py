@@ -4,6 +4,7 @@
 
     [default]                           # of every command that has the option
     bootstrap-server = "broker:9092"
+    max-expansion = "256M"              # plog --max-expansion
 
     [consume]                           # of one command
     format = '%o %k %s\n'
@@ -58,10 +59,28 @@ def apply_config(command: Any, path: list[str], profile: str | None) -> None:
     UsageError for an option that it does not have.
     """
     file = config_path()
+    tables = _tables(file, profile)
+    options = _options(command) if tables else {}
+    for table in tables:
+        _set(options, table.get("default", {}), file, None)
+        found: Any = table
+        for name in path:
+            found = found.get(name, {}) if isinstance(found, dict) else {}
+        _set(options, found, file, ".".join(path))
+
+
+def find_default(name: str, profile: str | None) -> str | None:
+    """What `[default]` says of an option that stands before the command, as text; None if it says nothing."""
+    values = [table.get("default", {}).get(name) for table in _tables(config_path(), profile)]
+    return next((str(value) for value in reversed(values) if value is not None), None)
+
+
+def _tables(file: Path, profile: str | None) -> list[dict[str, Any]]:
+    """The file's tables, and the profile's, which win; none if there is no file. UsageError for an unknown profile."""
     if not file.exists():
         if profile is not None:
             raise UsageError(f"--profile {profile}: there is no {file}")
-        return
+        return []
     tables = [_load(file)]
     if profile is not None:
         profiles = tables[0].get("profile", {})
@@ -69,13 +88,7 @@ def apply_config(command: Any, path: list[str], profile: str | None) -> None:
             hint = did_you_mean(profile, profiles) or f"{file} has {', '.join(profiles) or 'none'}"
             raise UsageError(f"--profile {profile}: there is none", hint=hint)
         tables.append(profiles[profile])
-    options = _options(command)
-    for table in tables:
-        _set(options, table.get("default", {}), file, None)
-        found: Any = table
-        for name in path:
-            found = found.get(name, {}) if isinstance(found, dict) else {}
-        _set(options, found, file, ".".join(path))
+    return tables
 
 
 def _options(command: Any) -> dict[str, Any]:

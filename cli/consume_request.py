@@ -78,6 +78,8 @@ class ConsumeRequest:
     data_dir: Path | None
     watermarks: dict[TopicPartition, Watermarks] = field(default_factory=dict)
     """Those of what is read, while it is read."""
+    left_out: list[str] = field(default_factory=list)
+    """Which records were passed over because they are damaged, in words."""
 
     def ensure_consistent(self) -> None:
         """UsageError for options that do not go together."""
@@ -141,16 +143,27 @@ class ConsumeRequest:
         if self.exits_on_error:
             return Patience()
         seconds = float("inf") if is_endless else _PATIENCE_SECONDS
-        return Patience(seconds, self.exits_on_error is False, lambda problem: say(f"warning: {problem}"))
+        return Patience(
+            seconds,
+            skips_damage=self.exits_on_error is False,
+            tell=lambda problem: say(f"warning: {problem}"),
+            tell_left_out=self._tell_left_out,
+        )
+
+    def _tell_left_out(self, problem: str) -> None:
+        """Once, however often the records are read."""
+        if problem not in self.left_out:
+            self.left_out.append(problem)
+            say(f"warning: {problem}")
 
 
-def consume(request: ConsumeRequest) -> None:
-    """Until the end of what is asked for."""
+def consume(request: ConsumeRequest) -> bool:
+    """Until the end of what is asked for. False if records were left out because they are damaged."""
     request.ensure_consistent()
     joiner = Joiner() if request.join else None
     steps = _steps(request, joiner)
     if request.max_messages == 0:
-        return
+        return True
     with _sink(request) as sink:
         if request.group is not None:
             _consume_group(request, steps, sink)
@@ -158,6 +171,9 @@ def consume(request: ConsumeRequest) -> None:
             _consume_partitions(request, steps, sink)
     for partition, offset in joiner.incomplete() if joiner is not None else ():
         say(f"warning: {partition}: a value that begins at offset {offset} is not printed: slices of it were not read")
+    if request.left_out:
+        say("hint: plog verify --deep names all damage of a directory, plog recover shows what can be mended")
+    return not request.left_out
 
 
 def _steps(request: ConsumeRequest, joiner: Joiner | None) -> list[Step]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import re
 import time
@@ -16,9 +17,11 @@ from core.client.admin import EARLIEST, LATEST, Admin
 from core.client.consumer import READ_UNCOMMITTED, Consumer
 from core.client.group_admin import GroupDescription, GroupOffset
 from core.client.kafka_client import KafkaClient
-from core.common.errors import AccessError, KafkaError, UsageError
+from core.common.errors import AccessError, CorruptRecordError, KafkaError, UsageError
 from core.common.time_text import parse_time
 from core.common.topic_partition import TopicPartition
+from core.records.batches import Batch
+from core.records.record import Record
 
 Offsets = Mapping[TopicPartition, GroupOffset]
 
@@ -126,7 +129,7 @@ def _timestamps_at(client: KafkaClient, offsets: Mapping[TopicPartition, int]) -
     try:
         for _ in range(_ROUNDS):
             for partition, start, batches in consumer.poll(positions):
-                record = next((r for batch in batches for r in batch.records() if r.offset >= start), None)
+                record = next((r for r in _readable(batches) if r.offset >= start), None)
                 if record is not None and record.timestamp >= 0:
                     found[partition] = record.timestamp
             for partition in set(offsets) & found.keys():
@@ -136,6 +139,13 @@ def _timestamps_at(client: KafkaClient, offsets: Mapping[TopicPartition, int]) -
     except KafkaError:  # an offset that is out of range says nothing of time
         pass
     return found
+
+
+def _readable(batches: Iterable[Batch]) -> Iterator[Record]:
+    """The records of the batches that decode."""
+    for batch in batches:
+        with contextlib.suppress(CorruptRecordError):
+            yield from batch.records()
 
 
 def parse_topics(client: KafkaClient, texts: Iterable[str]) -> list[TopicPartition]:

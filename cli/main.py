@@ -14,10 +14,11 @@ import typer
 from typer import Exit
 from typer.core import TyperCommand, TyperGroup
 
-from cli.config_file import apply_config
+from cli.config_file import apply_config, find_default
 from core import VERSION
 from core.common.did_you_mean import did_you_mean
 from core.common.errors import KafkaError, PlogError, UsageError
+from core.common.expansion_limit import PLOG_MAX_EXPANSION, parse_size
 
 COMMANDS = {
     "serve": ("cli.commands.serve", "Run a broker that every Kafka client can talk to."),
@@ -109,10 +110,20 @@ def _print_version(*, wanted: bool) -> None:
 @app.callback()
 def main(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks, and log what happens.")] = False,
-    profile: Annotated[  # noqa: ARG001 - LazyGroup asks for it
+    profile: Annotated[
         str | None,
         typer.Option(
             "--profile", metavar="NAME", envvar="PLOG_PROFILE", help="Defaults of that profile (help config-file)."
+        ),
+    ] = None,
+    max_expansion: Annotated[
+        str | None,
+        typer.Option(
+            "--max-expansion",
+            metavar="BYTES",
+            envvar=PLOG_MAX_EXPANSION,
+            help="What one compressed batch may expand to: 256M, 1G. Default 128M.",
+            show_default=False,
         ),
     ] = None,
     version: Annotated[  # noqa: ARG001 - its callback does it
@@ -129,6 +140,10 @@ def main(
     """
     if debug:
         os.environ["PLOG_DEBUG"] = "1"
+    max_expansion = max_expansion or find_default("max-expansion", profile)
+    if max_expansion:
+        parse_size(max_expansion, "max-expansion")
+        os.environ[PLOG_MAX_EXPANSION] = max_expansion  # for the processes that the command starts, too
 
 
 def run(args: list[str] | None = None) -> int:

@@ -7,15 +7,18 @@ puts those of all partitions in order of time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cli.records_out import PartitionRows
+from core.common.errors import CorruptRecordError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.records.batches import Batch, group_batches
-from core.records.columns import RecordColumns, decode_columns
+from core.records.columns import RecordColumns, decode_columns, decode_whole_batches
+from core.records.record_batch import RecordBatch
 
 if TYPE_CHECKING:
     from core.client.group_consumer import GroupConsumer
@@ -42,7 +45,9 @@ Step = Callable[[Chunk], Chunk]
 def read_bounded(source: RecordSource, starts: Offsets, ends: Offsets) -> Iterator[Chunk]:
     """The records of [start, end) of every partition."""
     for partition, batches in source.read(starts, ends):
-        for columns in _decoded(batches):
+        while batches and isinstance(batches[-1], RecordBatch) and batches[-1].base_offset >= ends[partition]:
+            batches.pop()  # nobody asked for it, and it may not decode
+        for columns in _decoded(batches, partial(source.leave_out, partition)):
             inside = (columns.offsets >= starts[partition]) & (columns.offsets < ends[partition])
             yield _chunk(partition, columns, inside)
 
@@ -54,7 +59,7 @@ def read_following(source: RecordSource, starts: Offsets, find_more: FindMore) -
             yield None
             continue
         partition, batches = found
-        for columns in _decoded(batches):
+        for columns in _decoded(batches, partial(source.leave_out, partition)):
             yield _chunk(partition, columns, columns.offsets >= starts.get(partition, 0))
 
 
@@ -64,12 +69,18 @@ def read_group(consumer: GroupConsumer) -> Chunks:
         if found is None:
             yield None
             continue
-        groups = list(group_batches(found.batches))
-        for number, group in enumerate(groups):
-            columns = decode_columns(group)
-            chunk = _chunk(found.partition, columns, columns.offsets >= found.start_offset)
-            is_last = number == len(groups) - 1
-            yield chunk._replace(next_offset=found.next_offset) if is_last else chunk
+        last = None
+        try:
+            for columns in _decoded(found.batches, partial(consumer.leave_out, found.partition)):
+                if last is not None:
+                    yield last
+                last = _chunk(found.partition, columns, columns.offsets >= found.start_offset)
+        except CorruptRecordError:
+            if last is not None:
+                yield last
+            raise
+        last = last or Chunk(found.partition, decode_columns([]), found.next_offset)
+        yield last._replace(next_offset=found.next_offset)
 
 
 def read_latest(source: RecordSource, starts: Offsets, ends: Offsets, tell: Callable[[str], None]) -> Iterator[Chunk]:
@@ -85,9 +96,12 @@ def read_latest(source: RecordSource, starts: Offsets, ends: Offsets, tell: Call
         tell(f"{latest.without_key:,} records without a key are left out: compaction keeps none")
 
 
-def _decoded(batches: list[Batch]) -> Iterator[RecordColumns]:
+def _decoded(
+    batches: list[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]
+) -> Iterator[RecordColumns]:
+    """Groups of them; `on_undecodable` as of `decode_whole_batches`."""
     for group in group_batches(batches):
-        yield decode_columns(group)
+        yield from decode_whole_batches(group, on_undecodable)
 
 
 def _chunk(partition: TopicPartition, columns: RecordColumns, inside: npt.NDArray[np.bool_] | None = None) -> Chunk:
@@ -125,7 +139,7 @@ def filtering(wanted: RecordFilter) -> Step:
 
 class _Head:
     """What a partition has next, by time: a record is as late as the latest before it, for its partition's order is
-    kept.
+    kept. Where the partition's chunks end with an error, what comes no later than its last record is given first.
     """
 
     def __init__(self, chunks: Chunks) -> None:
@@ -133,16 +147,25 @@ class _Head:
         self._latest = np.iinfo(np.int64).min
         self.rows: PartitionRows | None = None
         self.times: Int64s = np.empty(0, np.int64)
+        self.error: PlogError | None = None
         self._fill()
 
     def _fill(self) -> None:
-        for chunk in self._chunks:
-            if chunk is not None and len(chunk.columns):
-                self.rows = PartitionRows(chunk.partition, chunk.columns)
-                self.times = np.maximum(np.maximum.accumulate(chunk.columns.timestamps), self._latest)
-                self._latest = int(self.times[-1])
-                return
         self.rows = None
+        try:
+            for chunk in self._chunks:
+                if chunk is not None and len(chunk.columns):
+                    self.rows = PartitionRows(chunk.partition, chunk.columns)
+                    self.times = np.maximum(np.maximum.accumulate(chunk.columns.timestamps), self._latest)
+                    self._latest = int(self.times[-1])
+                    return
+        except PlogError as error:
+            self.error = error
+
+    @property
+    def known_until(self) -> int:
+        """The time up to which nothing more comes from the partition than is there."""
+        return self._latest
 
     def take(self, until: int) -> tuple[PartitionRows, Int64s] | None:
         """Those as early as that or earlier, of what is there; None where that is none."""
@@ -165,8 +188,12 @@ def merge_by_time(
 ) -> Iterator[tuple[list[PartitionRows], Int64s]]:
     """Pages of rows of several partitions, each with the order of its rows; page after page in order of timestamps."""
     heads = [_Head(chunks) for _, chunks in sorted(of_partitions.items())]
-    while heads := [head for head in heads if head.rows is not None]:
-        until = min(int(head.times[-1]) for head in heads)
-        taken = [found for head in heads if (found := head.take(until)) is not None]
+    while heads := [head for head in heads if head.rows is not None or head.error is not None]:
+        first = min(heads, key=lambda head: head.known_until)
+        until = first.known_until
+        taken = [found for head in heads if head.rows is not None and (found := head.take(until)) is not None]
+        if not taken:
+            assert first.error is not None  # the others begin later
+            raise first.error
         times = np.concatenate([times for _, times in taken])
         yield [rows for rows, _ in taken], np.argsort(times, kind="stable")

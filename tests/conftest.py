@@ -16,7 +16,7 @@ settings.register_profile("plog", deadline=None)
 settings.register_profile("torture", deadline=None, max_examples=5000)  # what scripts/torture asks for
 settings.load_profile("plog")
 
-for _name in ("PLOG_DATA_DIR", "PLOG_PROFILE", "SCHEMA_REGISTRY_URL"):
+for _name in ("PLOG_DATA_DIR", "PLOG_MAX_EXPANSION", "PLOG_PROFILE", "SCHEMA_REGISTRY_URL"):
     os.environ.pop(_name, None)
 os.environ["PLOG_CONFIG"] = f"{os.devnull}/none"  # nobody's own defaults
 

@@ -135,7 +135,7 @@ def consume(
     from cli.consume_request import ConsumeRequest
     from cli.consume_request import consume as run
 
-    run(
+    is_whole = run(
         ConsumeRequest(
             topics,
             regex,
@@ -167,3 +167,5 @@ def consume(
             data_dir,
         )
     )
+    if not is_whole:
+        raise typer.Exit(1)

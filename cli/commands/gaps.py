@@ -51,7 +51,6 @@ def gaps(
     """
     from core.common.errors import UsageError
     from core.common.filesystem import write_report
-    from core.inspector.surroundings import DirectorySurroundings
     from core.inspector.verify import nothing_there
     from core.log.directory_reader import DirectoryReader
     from core.log.gap_ledger import LOSSES
@@ -61,7 +60,6 @@ def gaps(
     reader = DirectoryReader(path)
     if not reader.partitions:
         raise nothing_there(path)
-    surroundings = DirectorySurroundings(reader.root)
     unreadable: list[Finding] = []
     failures: list[AccessError] = []
 
@@ -73,7 +71,6 @@ def gaps(
             until,
             unreadable,
             read_committed=isolation == "read_committed",
-            is_compacted=surroundings.of(partition).is_compacted or None,
         )
 
     accounts = list(each_of(sorted(reader.partitions), account, failures))
@@ -106,7 +103,6 @@ def _account(
     unreadable: list[Finding],
     *,
     read_committed: bool,
-    is_compacted: bool | None,
 ) -> dict[str, Any]:
     """Of one partition: offsets `start_offset` to below `end_offset` are `records` and those of the gaps, no other.
     What can't be opened of it goes to `unreadable`.
@@ -122,7 +118,6 @@ def _account(
             start,
             log.end_offset if end is None else end,
             read_committed=read_committed,
-            is_compacted=is_compacted,
         )
         rows: list[Row] = [
             {

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
-_COLUMNS = ["action", "path", "position", "end_position", "offset", "last_offset", "records_lost", "why"]
+_COLUMNS = [
+    "action", "path", "position", "end_position", "offset", "last_offset", "records_lost", "records_given_up", "why",
+]  # fmt: skip
 
 
 @app.command()
@@ -29,6 +31,15 @@ def recover(
     ] = False,
     fix_bits: Annotated[
         bool, typer.Option("--fix-bits", help="Correct a byte where the checksum says which one is wrong.")
+    ] = False,
+    accept_visible: Annotated[
+        bool,
+        typer.Option(
+            "--accept-visible", help="Show records to read_committed of which nothing tells if they were aborted."
+        ),
+    ] = False,
+    accept_missing: Annotated[
+        bool, typer.Option("--accept-missing", help="Give up offsets that are missing, and remove what tells of them.")
     ] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Take the last recovery of each folder back.")] = False,
     output: OutputOption = OutputFormat.table,
@@ -44,13 +55,15 @@ def recover(
     """
     from core.inspector.recovery_plan import RecoveryOptions, plan_recovery
 
-    if undo and (apply or like_kafka or fix_bits):
+    if undo and (apply or like_kafka or fix_bits or accept_visible):
         raise UsageError("--undo takes no other option")
     if undo:
         for path in paths:
             _undo(path)
         return
-    options = RecoveryOptions(is_like_kafka=like_kafka, fixes_bits=fix_bits)
+    options = RecoveryOptions(
+        is_like_kafka=like_kafka, fixes_bits=fix_bits, accepts_visible=accept_visible, accepts_missing=accept_missing
+    )
     failures: list[AccessError] = []
     plans = list(each_of(paths, lambda path: ((path, plan) for plan in plan_recovery(path, options)), failures))
     steps = [step for _, plan in plans for step in plan.steps]
@@ -59,12 +72,17 @@ def recover(
             print(_text(step))
     else:
         write_rows(list(map(_row, steps)), _COLUMNS, output)
-    say(_summary(steps))
+    _say_summary(steps)
     _say_links(paths, [plan for _, plan in plans])
+    unfinished = [folder for path in paths for folder in _unfinished(path)]
+    for folder in unfinished if not apply else []:
+        say(f"{folder}: a recovery was cut short there; --undo takes it back, --apply as well, and goes on then")
     if not apply:
-        if any(plan.is_needed for _, plan in plans):
+        if any(plan.doubts for _, plan in plans) and not accept_visible:
+            say("nothing was changed; --apply --accept-visible does it")
+        elif any(plan.is_needed for _, plan in plans):
             say("nothing was changed; --apply does it")
-        raise typer.Exit(say_failures(failures) or (1 if steps else 0))
+        raise typer.Exit(say_failures(failures) or (1 if steps or unfinished else 0))
     unread = {error.where for error in failures}
     codes = list(each_of([p for p in paths if str(p) not in unread], lambda path: [_apply(path, options)], failures))
     raise typer.Exit(max([say_failures(failures), *codes]))
@@ -81,13 +99,14 @@ def _text(step: Step) -> str:
     """What, where; on a line of their own what is lost by it; why."""
     lines = [f"{step.action.value} {step.path}"]
     details = []
-    if step.position >= 0:
-        is_range = step.end_position > step.position
-        details.append(f"bytes {step.position} to {step.end_position - 1}" if is_range else f"byte {step.position}")
+    if 0 <= step.position < step.end_position:
+        details.append(f"bytes {step.position} to {step.end_position - 1}")
     if step.offset >= 0:
         details.append(f"offsets {step.offset} to {step.last_offset if step.last_offset >= 0 else 'the end'}")
     if step.records != 0:
         details.append("records lost: " + ("not known how many" if step.records is None else str(step.records)))
+    if step.given_up:
+        details.append(f"sound records given up: {step.given_up}")
     if details:
         lines.append(f"    {', '.join(details)}")
     lines.append(f"    {step.why}")
@@ -98,21 +117,43 @@ def _row(step: Step) -> Row:
     return {
         "action": step.action.value,
         "path": str(step.path),
-        "position": step.position if step.position >= 0 else None,
-        "end_position": step.end_position if step.end_position >= 0 else None,
+        "position": step.position if 0 <= step.position < step.end_position else None,
+        "end_position": step.end_position if 0 <= step.position < step.end_position else None,
         "offset": step.offset if step.offset >= 0 else None,
         "last_offset": step.last_offset if step.last_offset >= 0 else None,
         "records_lost": step.records,
+        "records_given_up": step.given_up,
         "why": step.why,
     }
 
 
-def _summary(steps: Sequence[Step]) -> str:
+def _say_summary(steps: Sequence[Step]) -> None:
+    """By partition, if there are several, and in sum."""
     if not steps:
-        return "nothing to recover"
-    known = sum(step.records or 0 for step in steps)
-    more = ", and what can't be counted" if any(step.records is None for step in steps) else ""
-    return f"{len(steps)} step{'s' * (len(steps) > 1)}, {known} record{'s' * (known != 1)} lost{more}"
+        say("nothing to recover")
+        return
+    folders = list(dict.fromkeys(step.path.parent for step in steps))
+    for folder in folders if len(folders) > 1 else []:
+        say(f"{folder}: {_losses([step for step in steps if step.path.parent == folder])}")
+    say(f"{len(steps)} step{'s' * (len(steps) > 1)}, {_losses(steps)}")
+
+
+def _losses(steps: Sequence[Step]) -> str:
+    """What is lost for good, what is given up though it is sound, and of what nobody can tell."""
+    lost = sum(step.records or 0 for step in steps)
+    parts = [f"{_records(lost)} lost"]
+    if any(step.records is None for step in steps):
+        parts[0] += ", and what can't be counted"
+    given_up, doubtful = sum(step.given_up for step in steps), sum(step.doubtful for step in steps)
+    if given_up:
+        parts.append(f"{given_up} sound record{'s' * (given_up != 1)} given up")
+    if doubtful:
+        parts.append(f"{_records(doubtful)} of unknown fate")
+    return ", ".join(parts)
+
+
+def _records(count: int) -> str:
+    return f"{count} record{'s' * (count != 1)}"
 
 
 def _apply(path: Path, options: RecoveryOptions) -> int:
@@ -122,26 +163,57 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
     from core.inspector.segment_check import VerifyOptions
     from core.inspector.verify import verify
 
-    with Recovery(_root_of(path)) as recovery:
+    root = _root_of(path)
+    with Recovery(root, folder=path if root != path else None) as recovery:
+        for folder in recovery.clear_unfinished(path):
+            say(f"{folder}: a recovery that was cut short is taken back first")
         plans = list(plan_recovery(path, options, is_locked=True))
+        doubts = [step for plan in plans for step in plan.doubts]
+        if doubts and not options.accepts_visible:
+            for step in doubts:
+                say(f"{step.path}: {step.why}")
+            say(f"{path}: nothing was changed; with --accept-visible it is done")
+            return 1
         recovery.apply(plans)
         left = sum(1 for _ in verify(path, options=VerifyOptions(is_locked=True)))
     if left:
-        say(f"{path}: recovered, {left} finding{'s' * (left > 1)} left that can't be mended; see plog verify")
+        done = [step for plan in plans for step in plan.steps if step.action.changes]
+        told = f"recovered, {_losses(done)}; " if done else ""
+        say(f"{path}: {told}{left} finding{'s' * (left > 1)} left that can't be mended; see plog verify")
         return 1
     if any(plan.is_needed for plan in plans):
-        say(f"{path}: recovered, plog verify is clean; plog recover --undo takes it back")
+        done = [step for plan in plans for step in plan.steps if step.action.changes]
+        say(f"{path}: clean; {_losses(done)}; {_kept_where(plans)}; plog recover --undo takes it back")
     return 0
 
 
+def _kept_where(plans: Sequence[FolderPlan]) -> str:
+    folders = [str(plan.directory) for plan in plans if plan.is_needed]
+    more = f" and {len(folders) - 1} more" * (len(folders) > 1)
+    return f"the files of before are in {folders[0]}{more}, *.before-recovery-*"
+
+
 def _undo(path: Path) -> None:
-    from core.inspector.recovery import Recovery
+    from core.inspector.recovery import Recovery, unfinished_folders
     from core.log.recovery_journal import JOURNAL
 
-    directories = sorted({journal.parent for journal in (*path.glob(JOURNAL), *path.glob(f"*/{JOURNAL}"))})
-    with Recovery(_root_of(path)) as recovery:
-        count = recovery.undo(directories)
-    say(f"{path}: {count} file{'s' * (count != 1)} put back" if count else f"{path}: nothing to take back")
+    root = _root_of(path)
+    with Recovery(root, folder=path if root != path else None) as recovery:
+        unfinished = unfinished_folders(path, root)
+        journals = {journal.parent for journal in (*path.glob(JOURNAL), *path.glob(f"*/{JOURNAL}"))}
+        count = recovery.undo(sorted({*journals, *unfinished}))
+    if count:
+        say(f"{path}: {count} file{'s' * (count != 1)} put back")
+    elif unfinished:
+        say(f"{path}: what a recovery that was cut short left is removed")
+    else:
+        say(f"{path}: nothing to take back")
+
+
+def _unfinished(path: Path) -> list[Path]:
+    from core.inspector.recovery import unfinished_folders
+
+    return unfinished_folders(path, _root_of(path))
 
 
 def _root_of(path: Path) -> Path:

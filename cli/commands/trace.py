@@ -102,9 +102,12 @@ def _lines(trace: Trace) -> list[tuple[str, Any]]:
             lines.append((f"batch {name}", value))
     if trace.transaction is not None:
         transaction = trace.transaction
-        text = f"{transaction.state}, from offset {transaction.first_offset}"
+        state = "aborted or not can't be told" if transaction.state == "unknown" else transaction.state
+        text = f"{state}, from offset {transaction.first_offset}"
         if transaction.marker_offset is not None and transaction.marker_timestamp is not None:
             text += f", marker at offset {transaction.marker_offset} ({time_text(transaction.marker_timestamp)})"
+        elif transaction.evidence is not None:
+            text += f": {transaction.evidence}"
         lines.append(("transaction", text))
     for group in trace.groups:
         passed = (
@@ -149,6 +152,7 @@ def _as_json(trace: Trace) -> dict[str, Any]:
             "marker_offset": transaction.marker_offset,
             "marker_timestamp": transaction.marker_timestamp,
             "coordinator_epoch": transaction.coordinator_epoch,
+            "evidence": transaction.evidence,
         },
         "groups": [
             {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from core.client.kafka_client import RETRIABLE, KafkaClient
@@ -13,6 +14,7 @@ from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaE
 from core.common.topic_partition import TopicPartition
 from core.index.transaction_index import AbortedTransaction
 from core.log.aborted_filter import AbortedFilter
+from core.log.batch_place import undecodable
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from core.records.batches import Batch, iter_whole_batches
 
@@ -42,6 +44,24 @@ class Patience:
 
     tell: Callable[[str], None] = lambda _: None
     """What is made do with, in words."""
+
+    note: Callable[[str], None] = lambda _: None
+    """Called with what a reader should know of a log though nothing is wrong with it."""
+
+    tell_left_out: Callable[[str], None] = lambda _: None
+    """Which records are left out because they are damaged, in words."""
+
+    def leave_out(
+        self, partition: TopicPartition, batch: Batch, error: CorruptRecordError, path: Path | None = None
+    ) -> None:
+        """Tells of a batch whose records do not decode, to pass over it; CorruptRecordError, with the partition, the
+        file and the offsets, where damage is not passed over.
+        """
+        named = undecodable(partition, batch, error, path)
+        if not self.skips_damage:
+            named.hint = "plog consume --no-exit-on-error passes over what is damaged"
+            raise named
+        self.tell_left_out(f"{named}; they are passed over")
 
 
 _Sent = dict[int, dict[str, list[FetchPartition]]]
@@ -167,6 +187,10 @@ class Consumer:
             if batches:
                 yield partition, start, batches
 
+    def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
+        """As of `Patience.leave_out`, of a batch that this consumer gave."""
+        self._patience.leave_out(partition, batch, error)
+
     def _fetch_patiently(self, positions: Mapping[TopicPartition, int]) -> list[tuple[TopicPartition, PartitionData]]:
         """One round: a request to each leader, all sent before the first answer is read; what came."""
         return self._receive_patiently(self._try_to_send(positions), positions)
@@ -245,7 +269,7 @@ class Consumer:
             self._client.forget_topic(partition.topic)
             return position
         if code is ErrorCode.CORRUPT_MESSAGE and self._patience.skips_damage:
-            self._patience.tell(f"{partition}: offset {position} is damaged, and passed over")
+            self._patience.tell_left_out(f"{partition}: offset {position} is damaged, and passed over")
             return position + 1
         raise KafkaError(code, f"could not read {partition}: {code.text}")
 
@@ -281,7 +305,9 @@ class Consumer:
                     raise CorruptRecordError(f"{error.cause} of {partition}", offset=error.offset) from None
                 is_plausible = position < batch.next_offset <= position + _MOST_OFFSETS
                 following = batch.next_offset if is_plausible else position + 1
-                self._patience.tell(f"{partition}: offsets {position} to {following - 1} passed over: {error.cause}")
+                self._patience.tell_left_out(
+                    f"{partition}: offsets {position} to {following - 1} passed over: {error.cause}"
+                )
                 return batches, following
             position = batch.next_offset
             if not hidden.hides(batch) or (self._with_control and batch.is_control):

@@ -15,7 +15,7 @@ from core.client.group_admin import GroupAdmin
 from core.client.kafka_client import RETRIABLE, KafkaClient
 from core.client.membership import FENCED, OUTSIDE_EPOCH, Membership
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError
+from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.records.batches import Batch
 
@@ -104,6 +104,10 @@ class GroupConsumer:
     def done(self, partition: TopicPartition, next_offset: int) -> None:
         """This partition's records below the offset were made use of."""
         self._done[partition] = next_offset
+
+    def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
+        """As of `RecordSource.leave_out`."""
+        self._consumer.leave_out(partition, batch, error)
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from core.common.errors import AccessError
 from core.common.topic_partition import TopicPartition
 from core.records.batches import group_batches
 from core.records.byte_strings import ByteStrings
-from core.records.columns import decode_columns
+from core.records.columns import decode_whole_batches
 
 _PERCENTILES = (50, 95, 99, 99.9)
 _UNPACED_RECORDS = 1000
@@ -201,9 +202,9 @@ def measure_consume(client: KafkaClient, topic: str, *, records: int | None, tim
                 break
             continue
         for group in group_batches(found[1]):
-            columns = decode_columns(group)
-            count += len(columns)
-            size += int(np.maximum(columns.value_lengths, 0).sum() + np.maximum(columns.key_lengths, 0).sum())
+            for columns in decode_whole_batches(group, partial(source.leave_out, found[0])):
+                count += len(columns)
+                size += int(np.maximum(columns.value_lengths, 0).sum() + np.maximum(columns.key_lengths, 0).sum())
         last_s = time.monotonic()
         if records is not None and count >= records:
             break

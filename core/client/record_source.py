@@ -14,8 +14,9 @@ from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, CorruptRecordError, KafkaError, UsageError
 from core.common.topic_partition import TopicPartition
-from core.log.damage import DamagedRange
+from core.log.batch_place import find_file
 from core.log.directory_reader import DirectoryReader
+from core.log.hole import Hole
 from core.log.partition_reader import PartitionReader
 from core.records.batches import Batch
 
@@ -50,6 +51,9 @@ class RecordSource(Protocol):
     ) -> Iterator[tuple[TopicPartition, list[Batch]] | None]:
         """As `Consumer.follow`."""
 
+    def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
+        """What becomes of a batch that was read and whose records do not decode, as of `Patience.leave_out`."""
+
 
 class ClusterSource:
     """Over the wire; owned by one task."""
@@ -67,6 +71,7 @@ class ClusterSource:
         self._client = client
         self._admin = Admin(client)
         self._isolation_level = READ_COMMITTED if read_committed else READ_UNCOMMITTED
+        self._patience = patience or Patience()
         self._how: dict[str, Any] = {
             "isolation_level": self._isolation_level,
             "with_control": with_control,
@@ -103,6 +108,9 @@ class ClusterSource:
         self, starts: Offsets, find_more: FindMore = dict
     ) -> Iterator[tuple[TopicPartition, list[Batch]] | None]:
         return Consumer(self._client, **self._how).follow(starts, find_more)
+
+    def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
+        self._patience.leave_out(partition, batch, error)
 
 
 class DirectorySource:
@@ -212,7 +220,8 @@ class DirectorySource:
                 end,
                 read_committed=self._read_committed,
                 with_control=self._with_control,
-                on_damage=partial(self._pass_over, partition) if self._patience.skips_damage else None,
+                on_hole=partial(self._pass_over, partition) if self._patience.skips_damage else None,
+                on_note=partial(self._note, partition),
             ):
                 group.append(batch)
                 size += batch.size_bytes
@@ -230,7 +239,13 @@ class DirectorySource:
         """Of a folder that can't be read: it is looked at again and again."""
         if error.message not in self._told:
             self._told.add(error.message)
-            self._patience.tell(error.message)
+            self._patience.tell_left_out(error.message)
 
-    def _pass_over(self, partition: TopicPartition, damage: DamagedRange, error: CorruptRecordError) -> None:
-        self._patience.tell(f"{partition}: offsets {damage} passed over: {error}")
+    def _pass_over(self, partition: TopicPartition, hole: Hole) -> None:
+        self._patience.tell_left_out(f"{partition}: passed over: {hole.error()}")
+
+    def _note(self, partition: TopicPartition, note: str) -> None:
+        self._patience.note(f"{partition}: {note}")
+
+    def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
+        self._patience.leave_out(partition, batch, error, find_file(self.log(partition), batch))

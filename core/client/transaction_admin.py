@@ -16,7 +16,7 @@ from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
 from core.client.coordinator import CoordinatorType, at_coordinator, ensure_success, patiently
 from core.client.kafka_client import RETRIABLE, KafkaClient
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError
+from core.common.errors import CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.describe_producers import (
     DESCRIBE_PRODUCERS,
@@ -227,7 +227,7 @@ class TransactionAdmin:
             for _, batches in consumer.read({partition: offset}, {partition: offset + 1}):
                 for batch in batches:
                     return min((record.timestamp for record in batch.records()), default=-1)
-        except KafkaError:
+        except (KafkaError, CorruptRecordError):
             pass
         return -1
 

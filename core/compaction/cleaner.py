@@ -120,7 +120,15 @@ class _Cleaning:
                 batch.ensure_valid()
             self._stats.map_bytes += sum(batch.size_bytes for batch in batches)
             data = [batch for batch in batches if not _is_discarded(batch, transactions) and not batch.is_control]
-        keys = decode_keys(data)
+        return self._put_records(data)
+
+    def _put_records(self, data: Sequence[Batch]) -> bool:
+        try:
+            keys = decode_keys(data)
+        except CorruptRecordError:
+            if len(data) == 1:
+                raise
+            return all(self._put_records([batch]) for batch in data)  # they may be too large together only
         self._stats.map_records += len(keys.offsets)
         is_dirty = keys.offsets >= self._log.first_dirty_offset
         rows = np.flatnonzero((keys.key_lengths >= 0) & is_dirty)
@@ -320,7 +328,14 @@ class _Cleaning:
     def _settle_by_keys(self, verdicts: Sequence[BatchVerdict], *, keeps_legacy_tombstones: bool) -> None:
         """By each record's key."""
         batches = [v.batch for v in verdicts]
-        keys = decode_keys(batches)
+        try:
+            keys = decode_keys(batches)
+        except CorruptRecordError:
+            if len(verdicts) == 1:
+                raise
+            for verdict in verdicts:
+                self._settle_by_keys([verdict], keeps_legacy_tombstones=keeps_legacy_tombstones)
+            return
         stays, is_tombstone = self._judge_records(keys, batches, keeps_legacy_tombstones=keeps_legacy_tombstones)
         numbers = keys.places.batch_numbers
         firsts = np.searchsorted(numbers, np.arange(len(batches)))
@@ -365,7 +380,14 @@ class _Cleaning:
     def _rebuild(self, verdicts: Sequence[BatchVerdict]) -> None:
         if not verdicts:
             return
-        places = locate_records([v.batch for v in verdicts])
+        try:
+            places = locate_records([v.batch for v in verdicts])
+        except CorruptRecordError:
+            if len(verdicts) == 1:
+                raise
+            for verdict in verdicts:
+                self._rebuild([verdict])
+            return
         firsts = np.searchsorted(places.batch_numbers, np.arange(len(verdicts)))
         rows = np.concatenate([first + v.rows for first, v in zip(firsts, verdicts, strict=True)])
         horizons = np.array([self._new_horizon if v.needs_horizon else _NO_HORIZON for v in verdicts])

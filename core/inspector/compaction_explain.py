@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from core.common.errors import CorruptRecordError
 from core.common.time_text import time_text
 from core.compaction.cleaned_transactions import CleanedTransactions
 from core.compaction.cleaner import READ_BYTES
@@ -20,8 +21,9 @@ from core.compaction.key_digest import Digests, KeyDigest
 from core.compaction.log_to_clean import Bound
 from core.compaction.offset_map import NO_LIMIT_BYTES, OffsetMap
 from core.inspector.compaction import OpenedLog, waits_for
-from core.records.batches import group_batches
-from core.records.columns import RecordColumns, decode_columns
+from core.log.log_segment import LogSegment
+from core.records.batches import Batch, group_batches
+from core.records.columns import RecordColumns, decode_whole_batches
 from core.records.record_batch import RecordBatch
 from core.records.varint_columns import Int64s
 
@@ -69,6 +71,7 @@ class CompactionExplainer:
 
     def __init__(self, opened: OpenedLog, now_ms: int) -> None:
         self._log = opened.log
+        self._directory = opened.directory
         self._part = opened.part
         self._now_ms = now_ms
         self._key_digest = KeyDigest()
@@ -89,16 +92,24 @@ class CompactionExplainer:
         )
         transactions = CleanedTransactions(aborted)
         for segment in self._log.segments:
-            batches = segment.records.iter_batches(0, read_bytes=READ_BYTES)
-            for group in group_batches(batches, READ_BYTES):
-                for batch in group:
-                    batch.ensure_valid()
-                marks = [isinstance(b, RecordBatch) and transactions.may_discard(b) for b in group]
-                data = [(b, mark) for b, mark in zip(group, marks, strict=True) if not b.is_control]
-                if data:
-                    columns = decode_columns([batch for batch, _ in data])
-                    is_aborted = columns.of_batches((mark for _, mark in data), np.bool_)
-                    yield _Records(columns, is_aborted, self._rows(columns, key))
+            try:
+                yield from self._records_of(segment, transactions, key)
+            except CorruptRecordError as error:
+                raise error.in_file(self._directory / segment.records.path.name) from None
+
+    def _records_of(
+        self, segment: LogSegment, transactions: CleanedTransactions, key: bytes | None
+    ) -> Iterator[_Records]:
+        batches = segment.records.iter_batches(0, read_bytes=READ_BYTES)
+        for group in group_batches(batches, READ_BYTES):
+            for batch in group:
+                batch.ensure_valid()
+            marks = [isinstance(b, RecordBatch) and transactions.may_discard(b) for b in group]
+            data = [(b, mark) for b, mark in zip(group, marks, strict=True) if not b.is_control]
+            is_aborted = {b.position: mark for b, mark in data}
+            for columns in decode_whole_batches([batch for batch, _ in data], _refuse) if data else ():
+                aborted = columns.of_batches((is_aborted[b.position] for b in columns.batches), np.bool_)
+                yield _Records(columns, aborted, self._rows(columns, key))
 
     def _rows(self, columns: RecordColumns, key: bytes | None) -> Int64s:
         is_there = columns.offsets >= self._log.log_start_offset
@@ -193,6 +204,10 @@ class CompactionExplainer:
             return Reason.LAST_STABLE_OFFSET, f"that is {self._log.last_stable_offset}; its segment waits for it"
         lag_ms = self._log.config.min_compaction_lag_ms
         return Reason.MIN_COMPACTION_LAG, f"min.compaction.lag.ms is {lag_ms}, counted from its segment's newest record"
+
+
+def _refuse(_batch: Batch, error: CorruptRecordError) -> None:
+    raise error
 
 
 def _key_of(columns: RecordColumns, row: int) -> bytes | None:

@@ -7,9 +7,14 @@ from enum import StrEnum
 from pathlib import Path
 
 from core.common.errors import CorruptRecordError, UnreadableFileError
-from core.inspector.bit_flip import ByteFix
 from core.inspector.file_kind import FileKind
+from core.log.bit_flip import ByteFix
+from core.log.damage import Damage
 from core.log.file_names import LOG_SUFFIX
+from core.log.hole import Hole, HoleReason, offsets_text
+from core.log.placement import Displaced, Fate
+from core.records.batches import Batch
+from core.records.record_batch import RecordBatch
 
 
 class Severity(StrEnum):
@@ -33,6 +38,9 @@ class Code(StrEnum):
     OFFSETS_MISSING = "offsets-missing"
     EPOCHS_NOT_RISING = "epochs-not-rising"
     LOG_SHORT = "log-short"
+    SEGMENT_MISSING = "segment-missing"
+    BATCH_REPEATED = "batch-repeated"
+    BATCH_OUT_OF_ORDER = "batch-out-of-order"
     SEQUENCE_GAP = "sequence-gap"
     TRANSACTION_ORDER = "transaction-order"
     INDEX_MISSING = "index-missing"
@@ -72,12 +80,64 @@ class Finding:
     fix: ByteFix | None = None
 
 
-def unreadable_finding(error: UnreadableFileError) -> Finding:
+def unreadable_finding(error: UnreadableFileError, records: int | None = None) -> Finding:
     """A file, or a part of it, that the system does not give; of a log nobody knows how many records that costs."""
-    records = None if Path(error.path).suffix == LOG_SUFFIX else 0
+    if records is None and Path(error.path).suffix != LOG_SUFFIX:
+        records = 0
     return Finding(
         Severity.ERROR, Code.UNREADABLE, error.path, error.cause, error.position, error.offset, records=records
     )
+
+
+def hole_finding(hole: Hole) -> Finding:
+    """Records that are lost, or may be."""
+    if hole.damage is not None:
+        code = Code(hole.damage.kind.value)
+    elif hole.reason is HoleReason.DAMAGED:
+        code = Code.UNREADABLE
+    elif hole.reason is HoleReason.MISSING:
+        code = Code.LOG_SHORT if hole.is_end else Code.SEGMENT_MISSING
+    else:
+        code = Code.OFFSETS_MISSING
+    damage = hole.damage
+    return Finding(
+        Severity.ERROR,
+        code,
+        str(hole.path),
+        hole.evidence if damage is None else damage.message,
+        hole.position if damage is not None else -1,
+        hole.start,
+        hole.end_position if damage is not None else -1,
+        hole.end - 1 if hole.end > hole.start else -1,
+        hole.records,
+        None if damage is None else damage.fix,
+    )
+
+
+def damage_finding(damage: Damage, path: Path, offset: int = -1) -> Finding:
+    """Damage with which no record is known to be lost; `offset` is where the log ends that it follows."""
+    return Finding(
+        Severity.ERROR, Code(damage.kind.value), str(path), damage.message, damage.position, offset,
+        damage.end_position, -1, 0, damage.fix,
+    )  # fmt: skip
+
+
+def displaced_finding(one: Displaced, path: Path) -> Finding:
+    """Sound batches that stand where they should not; nothing is lost with them."""
+    piece = one.piece
+    offsets = offsets_text(piece.base_offset, piece.end_offset)
+    stand = "stands" if piece.batches == 1 else "stand"
+    batches = "a sound batch" if piece.batches == 1 else f"{piece.batches} sound batches"
+    message = (
+        f"{batches} of {offsets} {stand} here once more"
+        if one.fate is Fate.REPEATED
+        else f"{batches} of {offsets} {stand} out of order"
+    )
+    code = Code.BATCH_REPEATED if one.fate is Fate.REPEATED else Code.BATCH_OUT_OF_ORDER
+    return Finding(
+        Severity.ERROR, code, str(path), message, piece.position, piece.base_offset, piece.end_position,
+        piece.end_offset - 1, 0,
+    )  # fmt: skip
 
 
 def corrupt_finding(code: Code, error: CorruptRecordError, path: Path) -> Finding:
@@ -85,6 +145,22 @@ def corrupt_finding(code: Code, error: CorruptRecordError, path: Path) -> Findin
     if isinstance(error, UnreadableFileError):
         return unreadable_finding(error)
     return Finding(Severity.ERROR, code, str(path), error.cause, error.position)
+
+
+def undecodable_finding(batch: Batch, path: Path, error: CorruptRecordError) -> Finding:
+    """Of a batch whose checksum is right and whose records do not decode."""
+    is_current = isinstance(batch, RecordBatch)
+    return Finding(
+        Severity.ERROR,
+        Code.BAD_BATCH,
+        str(path),
+        f"its records can't be read: {error.cause}",
+        batch.position,
+        batch.base_offset if is_current else batch.last_offset,
+        batch.position + batch.size_bytes,
+        batch.last_offset,
+        batch.count if isinstance(batch, RecordBatch) else None,
+    )
 
 
 _CORRUPT = {

@@ -16,12 +16,13 @@ from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.common.filesystem import access_error
 from core.common.varint import read_varlong
 from core.inspector.file_kind import FileKind
-from core.inspector.findings import Finding
-from core.inspector.segment_walk import FIELDS, Damage, SegmentWalk
+from core.inspector.findings import Finding, damage_finding
 from core.inspector.value_format import as_utf8
+from core.log.damage import Damage
 from core.log.file_names import parse_offset_file_name
+from core.log.segment_walk import FIELDS, SegmentWalk
 from core.records.batches import Batch
-from core.records.compression import INSPECTION_LIMIT, CompressionType
+from core.records.compression import CompressionType
 from core.records.record_batch import HEADER, HEADER_SIZE, RecordBatch
 
 _CODEC_MASK = 0x07
@@ -63,7 +64,7 @@ def _log_fields(path: Path, findings: list[Finding]) -> Iterator[HexField]:
     try:
         for item in walk:
             if isinstance(item, Damage):
-                findings.append(item.finding(path))
+                findings.append(damage_finding(item, path))
                 yield HexField(item.position, walk.head(item.position, item.end_position), "damaged", item.message)
             elif isinstance(item, RecordBatch):
                 yield from _batch_fields(item)
@@ -87,7 +88,7 @@ def _batch_fields(batch: RecordBatch) -> Iterator[HexField]:
         yield HexField(position, section, "records", f"compressed with {name}")
         position = -1
         try:
-            section = bytes(batch.records_section(limit=INSPECTION_LIMIT))
+            section = bytes(batch.records_section())
         except CorruptRecordError as error:
             yield HexField(-1, b"", "records", error.cause)
             return

@@ -19,7 +19,7 @@ from core.common.filesystem import access_error
 from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex
 from core.inspector.findings import Code, Finding, Severity, unreadable_finding
-from core.inspector.segment_walk import Damage
+from core.log.damage import Damage
 from core.records.record_batch import NO_TIMESTAMP
 
 _MOST_FINDINGS = 5

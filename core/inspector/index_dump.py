@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -55,22 +56,25 @@ def _time_index_rows(path: Path) -> Iterator[Row]:
 
 
 def _entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, int]]:
-    """Those of an index before the zeros of a file that was not trimmed."""
+    """Every entry, without the zeros that a file ends with which was not trimmed."""
     file = open_salvaging(path)
     try:
         size = file.size()
         if size % entry.size:
             raise CorruptRecordError(f"{size} bytes, expected a multiple of {entry.size}", path=str(path))
+        zeros = 0
         for position in range(0, size, entry.size * _PIECE_ENTRIES):
             data = file.read_at(entry.size * _PIECE_ENTRIES, position)
             if file.unreadable:
                 bad = file.unreadable[0]
                 raise UnreadableFileError(bad.reason, errno=bad.errno, path=str(path), position=bad.position)
-            is_first_shown = position == 0 and any(data[entry.size : 2 * entry.size])  # by Kafka's tool as well
-            for number, (first, second) in enumerate(entry.iter_unpack(data)):
-                if not first and not second and (number or not is_first_shown):
-                    return
+            for first, second in entry.iter_unpack(data):
+                if not first and not second:
+                    zeros += 1
+                    continue
+                yield from repeat((0, 0), zeros)
                 yield first, second
+                zeros = 0
     finally:
         file.close()
 
@@ -170,13 +174,17 @@ _ROWS: dict[FileKind, Callable[[Path], Iterable[Row]]] = {
 
 def kafka_text(path: Path, kind: FileKind, rows: Iterable[Row]) -> Iterator[str]:
     """The lines that Kafka's dump tool prints; for files that it can't read, `name: value` likewise."""
+    match kind:
+        case FileKind.OFFSET_INDEX if not path.stat().st_size:
+            yield f"{path} is empty.\n"
+            return
+        case FileKind.OFFSET_INDEX:
+            rows = _as_kafka_reads(rows, {"offset": _base_offset(path), "position": 0})
+        case FileKind.TIME_INDEX if path.stat().st_size:
+            rows = _as_kafka_reads(rows, {"timestamp": 0, "offset": _base_offset(path)})
     line_of = _LINES.get(kind, _plain_line)
-    is_empty = True
     for row in rows:
-        is_empty = False
         yield line_of(row)
-    if is_empty and kind is FileKind.OFFSET_INDEX:
-        yield f"{path} is empty.\n"
 
 
 def _plain_line(row: Row) -> str:
@@ -188,6 +196,20 @@ def _transaction_line(row: Row) -> str:
         f"version: {row['version']} producerId: {row['producer_id']} firstOffset: {row['first_offset']} "
         f"lastOffset: {row['last_offset']} lastStableOffset: {row['last_stable_offset']}\n"
     )
+
+
+def _as_kafka_reads(rows: Iterable[Row], zeros: Row) -> Iterator[Row]:
+    """The entries up to the first, but for the very first, that has the segment's base offset: zeros, to Kafka, which
+    takes the zeros of a file without entries for one.
+    """
+    number = 0
+    for row in rows:
+        if number and row["offset"] == zeros["offset"]:
+            return
+        yield row
+        number += 1
+    if not number:
+        yield zeros
 
 
 def _snapshot_line(row: Row) -> str:

@@ -10,13 +10,20 @@ from collections.abc import Callable
 from typing import Any
 
 from core.common.errors import CorruptRecordError, MalformedMessageError
-from core.inspector.segment_walk import is_valid
+from core.log.segment_walk import is_valid
 from core.records.batches import Batch
-from core.records.compression import INSPECTION_LIMIT, CompressionType
+from core.records.compression import CompressionType
 from core.records.control_record import ControlRecordType, control_type, read_end_transaction_marker
 from core.records.legacy_message_set import LegacyRecordBatch
-from core.records.record import Record, increment_sequence
-from core.records.record_batch import CODEC_MASK, CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG
+from core.records.record import MAX_SEQUENCE, Record, increment_sequence
+from core.records.record_batch import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    NO_SEQUENCE,
+    TRANSACTIONAL_FLAG,
+    RecordBatch,
+)
 
 RecordText = Callable[[Record], str]
 """What comes behind a record's sizes and headers: its key and value, or what they say."""
@@ -39,8 +46,8 @@ def batch_line(batch: Batch, *, is_sound: bool) -> str:
         return f"offset: {batch.last_offset} position: {batch.position} {time} {tail}"
     horizon = batch.base_timestamp if attributes & DELETE_HORIZON_FLAG else None
     return (
-        f"baseOffset: {batch.base_offset} lastOffset: {batch.last_offset} count: {batch.count} "
-        f"baseSequence: {batch.base_sequence} lastSequence: {batch.last_sequence} producerId: {batch.producer_id} "
+        f"baseOffset: {batch.base_offset} lastOffset: {_wrapped(batch.last_offset, 64)} count: {batch.count} "
+        f"baseSequence: {batch.base_sequence} lastSequence: {_last_sequence(batch)} producerId: {batch.producer_id} "
         f"producerEpoch: {batch.producer_epoch} partitionLeaderEpoch: {batch.partition_leader_epoch} "
         f"isTransactional: {_boolean(attributes & TRANSACTIONAL_FLAG)} "
         f"isControl: {_boolean(attributes & CONTROL_FLAG)} "
@@ -48,20 +55,36 @@ def batch_line(batch: Batch, *, is_sound: bool) -> str:
     )
 
 
+def _last_sequence(batch: RecordBatch) -> int:
+    """As Kafka reckons it, in 32 bits, of damaged headers too."""
+    base, delta = batch.base_sequence, batch.last_offset_delta
+    if base == NO_SEQUENCE:
+        return NO_SEQUENCE
+    if base > _wrapped(MAX_SEQUENCE - delta, 32):
+        return _wrapped(delta - (MAX_SEQUENCE - base) - 1, 32)
+    return _wrapped(base + delta, 32)
+
+
+def _wrapped(number: int, bits: int) -> int:
+    """What is left of it in so many bits."""
+    half = 1 << bits - 1
+    return (number + half) % (2 * half) - half
+
+
 def record_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record], bool]) -> list[bytes]:
     """The lines of a batch's wanted records; CorruptRecordError where its records don't decode."""
     if isinstance(batch, LegacyRecordBatch):
-        pairs = zip(batch.records(limit=INSPECTION_LIMIT), batch.messages(), strict=True)
+        pairs = zip(batch.records(is_checked=False), batch.messages(), strict=True)
         return [_legacy_line(batch, record, message, text_of) for record, message in pairs if is_wanted(record)]
     say = control_text if batch.is_control else text_of
-    return [_line(batch, record, say(record)) for record in batch.records(limit=INSPECTION_LIMIT) if is_wanted(record)]
+    return [_line(batch, record, say(record)) for record in batch.records() if is_wanted(record)]
 
 
 def bare_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record], bool]) -> list[bytes]:
     """As `record_lines`, with --skip-record-metadata: keys and payloads only, and no control records."""
     if batch.is_control:
         return []
-    texts = [text_of(record) for record in batch.records(limit=INSPECTION_LIMIT) if is_wanted(record)]
+    texts = [text_of(record) for record in batch.records() if is_wanted(record)]
     return [(f"|{text}\n" if text else "\n").encode() for text in texts]
 
 

@@ -5,7 +5,7 @@ Batches that are the same bytes are passed over whole; where they differ, record
 
 from __future__ import annotations
 
-import contextlib
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
-from core.inspector.findings import Finding, unreadable_finding
+from core.inspector.findings import Finding, damage_finding, hole_finding, undecodable_finding, unreadable_finding
 from core.inspector.log_stats import find_segments
-from core.inspector.segment_walk import Damage, SegmentWalk
 from core.log.file_names import parse_offset_file_name
+from core.log.hole import Hole, HoleReason
+from core.log.log_evidence import LogEvidence
+from core.log.partition_reader import open_reading
 from core.records.batches import Batch
-from core.records.compression import INSPECTION_LIMIT
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
 
@@ -121,6 +122,8 @@ class _Copy:
         self.records: deque[tuple[Record, int]] = deque()
         self._last_offset = -1
         self._start_offset: int | None = None
+        self._log = path
+        """The file that the head is of: it is read on only when the head is asked for."""
         self._batches = self._walk(path)
         self._head: Batch | None = None
         self._is_at_end = False
@@ -128,16 +131,17 @@ class _Copy:
     def _walk(self, path: Path) -> Iterator[Batch]:
         logs, unreadable = _logs(path)
         self.findings += map(unreadable_finding, unreadable)
-        for log, base_offset in logs:
-            walk = SegmentWalk(log, base_offset)
-            try:
-                for item in walk:
-                    if isinstance(item, Damage):
-                        self.findings.append(item.finding(log))
-                    else:
-                        yield item
-            finally:
-                walk.close()
+        bases = [base_offset for _, base_offset in logs]
+        with open_reading([(base_offset, log) for log, base_offset in logs], LogEvidence()) as reading:
+            for item in reading.items(reading.start_offset):
+                if not isinstance(item, Hole):
+                    number = max(bisect_right(bases, item.last_offset) - 1, 0)
+                    self._log = logs[number][0]
+                    yield item
+                elif item.reason in (HoleReason.DAMAGED, HoleReason.MISSING):
+                    self.findings.append(hole_finding(item))
+            if reading.tail is not None and reading.end_offset == reading.sound_end:
+                self.findings.append(damage_finding(reading.tail.damage, reading.tail.path, reading.sound_end))
 
     def peek(self) -> Batch | Record | None:
         """What comes next, records of an opened batch first; None at the end."""
@@ -161,8 +165,10 @@ class _Copy:
             batch = self.next_batch()
             if batch is None:
                 return None
-            with contextlib.suppress(CorruptRecordError):  # verify --deep tells of it
-                self.records.extend((record, batch.position) for record in batch.records(limit=INSPECTION_LIMIT))
+            try:
+                self.records.extend((record, batch.position) for record in batch.records())
+            except CorruptRecordError as error:
+                self.findings.append(undecodable_finding(batch, self._log, error))
             self.pass_batch()
         return self.records[0][0]
 
@@ -199,7 +205,10 @@ def _same_batches(a: _Copy, b: _Copy) -> tuple[int, list[Difference]] | None:
                     DifferenceKind.BATCH, first.base_offset, first.last_offset, detail, first.position, second.position
                 )
             )
-    count = first.count if isinstance(first, RecordBatch) else len(first.records(limit=INSPECTION_LIMIT))
+    try:
+        count = first.count if isinstance(first, RecordBatch) else len(first.records())
+    except CorruptRecordError:
+        return None
     a.pass_batch()
     b.pass_batch()
     return count, differences

@@ -4,18 +4,22 @@ producers. Reads only; headers of every batch, records of a spread sample.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.common.bad_sectors import unreadable_error
 from core.common.errors import CorruptRecordError, UnreadableFileError
-from core.inspector.findings import Finding
-from core.inspector.segment_walk import Damage, SegmentWalk
+from core.inspector.findings import Finding, damage_finding, hole_finding, undecodable_finding
 from core.log.file_names import LOG_SUFFIX, find_offset_files, find_unreadable_files
+from core.log.hole import Hole, HoleReason
+from core.log.log_evidence import LogEvidence
+from core.log.partition_reader import open_reading
+from core.log.reading import LogReading
 from core.records.batches import Batch
-from core.records.compression import INSPECTION_LIMIT, CompressionType, compress
+from core.records.compression import CompressionType, compress
 from core.records.record_batch import HEADER_SIZE, RecordBatch
 
 _MOST_BUCKETS = 120
@@ -172,57 +176,71 @@ def find_segments(folder: Path) -> tuple[list[tuple[int, Path]], list[Unreadable
 
 
 def collect_stats(
-    segments: Iterable[tuple[int, Path]], now_ms: int, on_bytes: Callable[[int], None] = lambda _size: None
+    segments: Iterable[tuple[int, Path]],
+    now_ms: int,
+    on_bytes: Callable[[int], None] = lambda _size: None,
+    *,
+    evidence: LogEvidence | None = None,
 ) -> LogStats:
-    """Of the `.log` files with their base offsets. AccessError where one can't be read."""
+    """Of the `.log` files with their base offsets. `evidence` is what other files know of the log. Raises AccessError
+    if one can't be read.
+    """
     files = list(segments)
-    collector = _Collector(now_ms, sum(path.stat().st_size for _, path in files))
-    for base_offset, path in files:
-        collector.read(base_offset, path, on_bytes)
+    with open_reading(files, evidence or LogEvidence()) as reading:
+        collector = _Collector(files, now_ms)
+        collector.read(reading, on_bytes)
     return collector.stats
 
 
 class _Collector:
-    def __init__(self, now_ms: int, total_bytes: int) -> None:
-        self.stats = LogStats()
+    def __init__(self, files: Sequence[tuple[int, Path]], now_ms: int) -> None:
+        self.stats = LogStats(segments=[SegmentStats(path, base, path.stat().st_size) for base, path in files])
+        self.stats.size_bytes = sum(segment.size_bytes for segment in self.stats.segments)
+        self._bases = [base for base, _ in files]
         self._now_ms = now_ms
-        self._sample_every = total_bytes // _SAMPLES
+        self._sample_every = self.stats.size_bytes // _SAMPLES
         self._next_sample = 0
         self._largest_timestamp = -1
 
-    def read(self, base_offset: int, path: Path, on_bytes: Callable[[int], None]) -> None:
-        walk = SegmentWalk(path, base_offset)
+    def read(self, reading: LogReading, on_bytes: Callable[[int], None]) -> None:
         stats = self.stats
-        segment = SegmentStats(path, base_offset, walk.size_bytes)
-        stats.segments.append(segment)
-        next_offset = max(stats.end_offset, base_offset)
-        try:
-            for item in walk:
-                if isinstance(item, Damage):
-                    stats.findings.append(item.finding(path))
-                    segment.damaged_bytes += item.end_position - item.position
-                    lost_to = max(next_offset, item.end_offset or 0)
-                    stats.missing_offsets += lost_to - next_offset
-                    next_offset = lost_to
-                    continue
-                count = self._count(item)
-                first = item.base_offset if isinstance(item, RecordBatch) else item.last_offset - count + 1
-                if stats.start_offset < 0:
-                    stats.start_offset = next_offset = first
-                stats.missing_offsets += max(first - next_offset, 0) + item.last_offset - first + 1 - count
-                next_offset = item.last_offset + 1
-                self._see(item, segment, count)
-        finally:
-            walk.close()
+        next_offset, reported = reading.start_offset, 0
+        for item in reading.items(reading.start_offset):
+            if isinstance(item, Hole):
+                self._see_hole(item)
+                next_offset = item.end
+                continue
+            number = max(bisect_right(self._bases, item.last_offset) - 1, 0)
+            on_bytes(sum(segment.size_bytes for segment in stats.segments[reported:number]))
+            reported = max(reported, number)
+            count = self._count(item)
+            first = item.base_offset if isinstance(item, RecordBatch) else item.last_offset - count + 1
+            if stats.start_offset < 0:
+                stats.start_offset = next_offset = first
+            stats.missing_offsets += item.last_offset - max(first, next_offset) + 1 - count
+            next_offset = item.last_offset + 1
+            self._see(item, stats.segments[number], count)
+        tail = reading.tail
+        if tail is not None and reading.end_offset == reading.sound_end:
+            stats.findings.append(damage_finding(tail.damage, tail.path, reading.sound_end))
+            stats.segments[-1].damaged_bytes += tail.damage.end_position - tail.damage.position
+        on_bytes(sum(segment.size_bytes for segment in stats.segments[reported:]))
         stats.end_offset = next_offset
-        stats.size_bytes += walk.size_bytes
-        on_bytes(walk.size_bytes)
+
+    def _see_hole(self, hole: Hole) -> None:
+        self.stats.missing_offsets += hole.end - hole.start
+        if hole.reason in (HoleReason.COMPACTED, HoleReason.TRUNCATED):
+            return
+        self.stats.findings.append(hole_finding(hole))
+        for segment in self.stats.segments:
+            if segment.path == hole.path:
+                segment.damaged_bytes += hole.end_position - hole.position
 
     def _count(self, batch: Batch) -> int:
         if isinstance(batch, RecordBatch):
             return int(batch.count)
         try:
-            return len(batch.records(limit=INSPECTION_LIMIT)) if batch.attributes & 0x07 else 1
+            return len(batch.records()) if batch.attributes & 0x07 else 1
         except CorruptRecordError:
             return 1
 
@@ -247,10 +265,10 @@ class _Collector:
             stats.over_time.add(timestamp, count, size)
         if batch.has_producer_id:
             self._see_producer(batch, count)
-        position = sum(s.size_bytes for s in stats.segments[:-1]) + batch.position
+        position = sum(s.size_bytes for s in stats.segments[: stats.segments.index(segment)]) + batch.position
         if count and position >= self._next_sample and stats.sample.plain_bytes < _SAMPLE_BYTES:
             self._next_sample = position + self._sample_every
-            self._look_into(batch)
+            self._look_into(batch, segment.path)
 
     def _see_time(self, timestamp: int, segment: SegmentStats) -> None:
         stats = self.stats
@@ -276,13 +294,14 @@ class _Collector:
         producer.is_transactional |= batch.is_transactional
         producer.last_timestamp = batch.max_timestamp
 
-    def _look_into(self, batch: Batch) -> None:
+    def _look_into(self, batch: Batch, path: Path) -> None:
         sample = self.stats.sample
         try:
-            records = batch.records(limit=INSPECTION_LIMIT)
-            plain = bytes(batch.records_section(limit=INSPECTION_LIMIT)) if isinstance(batch, RecordBatch) else b""
-        except CorruptRecordError:
-            return  # verify --deep tells of it
+            records = batch.records()
+            plain = bytes(batch.records_section()) if isinstance(batch, RecordBatch) else b""
+        except CorruptRecordError as error:
+            self.stats.findings.append(undecodable_finding(batch, path, error))
+            return
         sample.batches += 1
         sample.records += len(records)
         for record in records:

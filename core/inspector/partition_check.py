@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from core.common.bad_sectors import read_small_text
+from core.common.bad_sectors import open_salvaging, read_small_text
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
 from core.common.filesystem import access_error
 from core.index.transaction_index import read_transaction_index
-from core.inspector.findings import Code, Finding, Severity, corrupt_finding, unreadable_finding
+from core.inspector.findings import (
+    Code,
+    Finding,
+    Severity,
+    corrupt_finding,
+    damage_finding,
+    displaced_finding,
+    hole_finding,
+    unreadable_finding,
+)
 from core.inspector.producer_check import ProducerCheck
-from core.inspector.segment_check import OnBytes, SegmentCheck, VerifyOptions
+from core.inspector.segment_check import EpochRun, OddLogError, OnBytes, SegmentCheck, VerifyOptions
+from core.log.bit_flip import ByteFix
 from core.log.file_names import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
@@ -23,25 +34,35 @@ from core.log.file_names import (
     find_offset_files,
     find_unreadable_files,
 )
+from core.log.hole import LOSSES, HoleReason, explain_hole
 from core.log.leader_epoch_cache import EpochEntry, parse_leader_epochs
+from core.log.log_evidence import LogEvidence
+from core.log.log_map import LogFile, LogMap
+from core.log.placement import Displaced, Fate, one_bit_apart
 from core.log.producer_snapshot import iter_producer_snapshot
-from core.log.recovery_journal import is_lost, read_lost_offsets
+from core.log.recovery_journal import read_lost_offsets
+
+_EPOCH_POSITION = 12
+"""Of the leader epoch in a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What the data directory says of a partition; None where nothing does.
 
-    `end_offset`: the largest that a checkpoint names, `end_source` which. `is_compacted`: whether its cleaner was here.
+    `is_compacted`: whether compaction may have been at work.
     """
 
-    end_offset: int = 0
-    end_source: str = ""
+    evidence: LogEvidence = field(default_factory=LogEvidence)
     is_compacted: bool | None = None
 
 
 class PartitionCheck:
-    """One partition; owned by one task."""
+    """One partition; owned by one task.
+
+    Segments are read one after the other as long as each makes sense. The first that does not has the whole partition
+    read for a `LogMap`, which alone says what is damaged, lost or out of place; the segments are then read once more.
+    """
 
     def __init__(
         self,
@@ -55,32 +76,92 @@ class PartitionCheck:
         self._options = options
         self._surroundings = surroundings
         self._is_live = is_live
+
+    def run(self, on_bytes: OnBytes) -> Iterator[Finding]:
+        told = 0
+
+        def tell(size_bytes: int) -> None:
+            nonlocal told
+            told += size_bytes
+            on_bytes(size_bytes)
+
+        def tell_more(size_bytes: int) -> None:
+            """Bytes that were read before are not told of once more."""
+            nonlocal told
+            on_bytes(max(size_bytes - told, 0))
+            told = max(told - size_bytes, 0)
+
+        try:
+            findings = list(self._pass(None).run(tell))
+        except OddLogError:
+            with contextlib.ExitStack() as opened:
+                log_map = self._read_map(opened)
+                yield from self._pass(log_map).run(tell_more)
+        else:
+            yield from findings
+
+    def _pass(self, log_map: LogMap | None) -> _Pass:
+        return _Pass(self._directory, self._options, self._surroundings, log_map, is_live=self._is_live)
+
+    def _read_map(self, opened: contextlib.ExitStack) -> LogMap:
+        files = []
+        for base_offset, path in find_offset_files(self._directory, LOG_SUFFIX):
+            try:
+                file = open_salvaging(path)
+            except OSError:
+                continue  # among the unreadable ones, or gone
+            opened.callback(file.close)
+            files.append(LogFile(base_offset, path, file))
+        return LogMap(files, self._surroundings.evidence, read_lost_offsets(self._directory))
+
+
+class _Pass:
+    """The segments read once."""
+
+    def __init__(
+        self,
+        directory: Path,
+        options: VerifyOptions,
+        surroundings: Surroundings,
+        log_map: LogMap | None,
+        *,
+        is_live: bool,
+    ) -> None:
+        self._directory = directory
+        self._options = options
+        self._surroundings = surroundings
+        self._evidence = surroundings.evidence
+        self._map = log_map
+        self._is_live = is_live
         self._producers = ProducerCheck()
         self._epochs = self._read_epochs()
-        self._epoch_findings: list[Finding] = []
+        self._epoch_runs: list[EpochRun] = []
         self._snapshots = dict(find_offset_files(directory, SNAPSHOT_SUFFIX))
         self._snapshot_findings: list[Finding] = []
-        self._last_epoch = -1
         self._lost = read_lost_offsets(directory)
         self._producers.is_certain = not self._lost
         self._has_damage = False
-        self.end_offset = 0
+        self._is_thinned = False
+        self._holes: list[tuple[int, int, Path, int]] = []
+        self._end_offset = 0
 
     def run(self, on_bytes: OnBytes) -> Iterator[Finding]:
-        unreadable = {file.path: file for file in find_unreadable_files(self._directory)}
-        logs = sorted(
-            {*find_offset_files(self._directory, LOG_SUFFIX), *((f.offset, f.path) for f in unreadable.values())}
-        )
-        is_compacted = False
-        holes: list[Finding] = []
+        unreadable = {file.path: file.error for file in find_unreadable_files(self._directory)}
+        for error in unreadable.values():
+            if self._map is None:
+                raise OddLogError
+            yield from self._unreadable(error)
+        logs = find_offset_files(self._directory, LOG_SUFFIX)
+        logs = [(base_offset, path) for base_offset, path in logs if path not in unreadable]
+        if self._map is not None:
+            for finding in map_findings(self._map, is_live=self._is_live):
+                self._has_damage |= finding.code is not Code.OFFSETS_MISSING
+                yield finding
         last: SegmentCheck | None = None
+        last_epoch = -1
         for number, (base_offset, path) in enumerate(logs):
-            if path in unreadable:
-                yield self._unreadable(unreadable[path].error, logs[number + 1][0] if number + 1 < len(logs) else None)
-                last = None
-                continue
-            if last is not None:
-                yield from self._check_seam(last, base_offset, path, holes)
+            if last is not None and base_offset > self._end_offset:
+                self._holes.append((self._end_offset, base_offset, path, 0))
             self._check_snapshot(base_offset)
             following = logs[number + 1][0] if number + 1 < len(logs) else None
             check = SegmentCheck(
@@ -88,12 +169,15 @@ class PartitionCheck:
                 base_offset,
                 self._options,
                 self._producers,
-                self._see_epoch,
+                self._epoch_runs.append,
+                is_in_partition=True,
                 is_active=self._is_live and number == len(logs) - 1,
-                last_epoch=self._last_epoch,
+                is_last=number == len(logs) - 1,
+                last_epoch=last_epoch,
                 limit_offset=following,
                 known_ends={o for o in (*self._snapshots, following) if o is not None and o > base_offset},
-                expected_end=self._known_end()[0] if following is None else following,
+                log_map=self._map,
+                number=number,
             )
             try:
                 yield from check.run(on_bytes)
@@ -102,90 +186,40 @@ class PartitionCheck:
                     yield Finding(Severity.ERROR, Code.UNREADABLE, str(path), error.message, 0, base_offset)
                     self._has_damage = True
                 self._producers.forget()  # else its broker deleted it meanwhile
-                last = None
                 continue
             yield from self._check_transaction_index(check, is_complete=logs[0][0] == 0)
-            self._last_epoch = check.last_epoch
+            last_epoch = check.last_epoch
             self._has_damage |= check.has_damage
-            self.end_offset = check.end_offset
-            is_compacted |= check.is_compacted
-            holes += [self._hole(path, *hole) for hole in check.holes if not is_lost(self._lost, *hole[:2])]
+            self._end_offset = max(self._end_offset, check.end_offset)
+            self._is_thinned |= check.is_compacted
+            self._holes += [(start, end, path, position) for start, end, position in check.holes]
             last = check
-        self._check_snapshot(self.end_offset)
-        self._check_epoch(self._last_epoch, self.end_offset - 1)
-        if last is not None and not last.is_active:
-            yield from self._check_end(last)
-        yield from self._epoch_findings
-        if not is_compacted and not self._has_damage and not self._lost:
-            yield from self._uncompacted_findings(holes)
+        self._check_snapshot(self._end_offset)
+        if self._map is None:
+            self._ensure_explained(logs)
+        yield from self._epoch_findings()
+        if not self._is_thinned and not self._has_damage and not self._lost:
+            if self._surroundings.is_compacted is False or not (self._holes or self._surroundings.is_compacted):
+                yield from self._producers.sequence_findings
             yield from self._snapshot_findings
 
-    def _unreadable(self, error: UnreadableFileError, following: int | None) -> Finding:
-        """A segment of which nothing is known but that it is there."""
+    def _unreadable(self, error: UnreadableFileError) -> Iterator[Finding]:
+        """A segment of which nothing is known but that it is there. What it costs is a hole of the map."""
         self._has_damage = True
         self._producers.forget()
-        finding = unreadable_finding(error)
-        if following is None:
-            return finding
-        return replace(finding, last_offset=following - 1, records=following - finding.offset)
+        assert self._map is not None
+        if not any(hole.path == Path(error.path) for hole in self._map.holes()):
+            yield unreadable_finding(error, records=0)
 
-    def _uncompacted_findings(self, holes: list[Finding]) -> Iterator[Finding]:
-        """Of a log that shows no compaction; holes between its batches may still be of it, and batches that they
-        took then leave gaps in sequences as well.
-        """
-        if self._surroundings.is_compacted is False:
-            yield from holes
-            yield from self._producers.sequence_findings
-        elif not holes and not self._surroundings.is_compacted:
-            yield from self._producers.sequence_findings
-
-    def _hole(self, path: Path, start: int, end: int, position: int) -> Finding:
-        return Finding(
-            Severity.WARNING,
-            Code.OFFSETS_MISSING,
-            str(path),
-            f"no batch holds offsets {start} to {end - 1}; only compaction takes batches out, and this broker's "
-            "cleaner was not here",
-            position,
-            start,
-            last_offset=end - 1,
-            records=end - start,
-        )
-
-    # --- where segments meet, and the end
-
-    def _check_seam(
-        self, before: SegmentCheck, base_offset: int, path: Path, holes: list[Finding]
-    ) -> Iterator[Finding]:
-        end_offset = before.end_offset
-        if base_offset < end_offset:
-            yield Finding(
-                Severity.ERROR,
-                Code.OFFSETS_NOT_RISING,
-                str(path),
-                f"the segment begins at offset {base_offset}, the one before ends at {end_offset - 1}",
-                0,
-                base_offset,
-            )
-        elif base_offset > end_offset and not before.has_damaged_end:
-            if end_offset < before.known_end <= base_offset and not self._lost:
-                yield _short(before, before.known_end, f"its index knows of offset {before.known_end - 1}")
-            elif not is_lost(self._lost, end_offset, base_offset):
-                holes.append(self._hole(path, end_offset, base_offset, 0))
-
-    def _check_end(self, last: SegmentCheck) -> Iterator[Finding]:
-        if last.has_damaged_end:
-            return
-        known_end, source = max(self._known_end(), (last.known_end, "its index"))
-        if known_end > last.end_offset:
-            yield _short(last, known_end, f"{source} knows of offset {known_end - 1}")
-
-    def _known_end(self) -> tuple[int, str]:
-        """What other files know of the log's end, and which."""
-        return max(
-            (max(self._snapshots, default=0), "a producer snapshot"),
-            (self._surroundings.end_offset, self._surroundings.end_source),
-        )
+    def _ensure_explained(self, logs: Sequence[tuple[int, Path]]) -> None:
+        """Raises OddLogError for a hole, or an end, that needs more than the batches beside it to be explained."""
+        compacted_below = max(self._evidence.cleaned_below, logs[-1][0] if logs and self._is_thinned else 0)
+        for start, end, path, position in self._holes:
+            hole = explain_hole(start, end, self._evidence, self._lost, path, position, compacted_below=compacted_below)
+            if hole.reason not in (HoleReason.COMPACTED, HoleReason.TRUNCATED):
+                raise OddLogError
+        if logs and not self._is_live and self._evidence.known_end > max(self._end_offset, logs[-1][0]):
+            raise OddLogError
 
     # --- leader epochs
 
@@ -200,25 +234,52 @@ class PartitionCheck:
         except OSError as error:
             raise access_error(error, path, "read") from error
 
-    def _see_epoch(self, epoch: int, first_offset: int, last_offset_before: int) -> None:
-        """A batch of another epoch than the one before: epochs rise, so that a look at both ends of each is enough."""
-        self._check_epoch(self._last_epoch, last_offset_before)
-        self._last_epoch = epoch
-        self._check_epoch(epoch, first_offset)
+    def _epoch_findings(self) -> Iterator[Finding]:
+        """Epochs never fall: those of the fewest batches are wrong. The others are held against the checkpoint."""
+        chain = _rising(self._epoch_runs, self._end_offset)
+        for number, run in enumerate(self._epoch_runs):
+            if number in chain:
+                continue
+            before = max((self._epoch_runs[n].epoch for n in chain if n < number), default=-1)
+            after = min((self._epoch_runs[n].epoch for n in chain if n > number), default=before)
+            yield self._odd_epoch(run, before if before >= 0 else after)
+        sound = [self._epoch_runs[number] for number in chain]
+        yield from self._check_epochs(sound)
 
-    def _check_epoch(self, of_log: int, offset: int) -> None:
-        if self._epochs is None or of_log < 0 or self._epoch_findings:
-            return
-        if any(after.start_offset < before.start_offset for before, after in pairwise(self._epochs)):
-            return  # a finding of its own
-        number = bisect_right(self._epochs, offset, key=lambda entry: entry.start_offset) - 1
-        of_cache = self._epochs[number].epoch if number >= 0 else of_log  # below the log's start it knows nothing
-        if of_cache != of_log:
-            message = f"epoch {of_cache} at offset {offset}, by the log {of_log}"
-            path = self._directory / LEADER_EPOCH_CHECKPOINT
-            self._epoch_findings.append(
-                Finding(Severity.WARNING, Code.LEADER_EPOCHS_MISMATCH, str(path), message, offset=offset)
-            )
+    def _odd_epoch(self, run: EpochRun, expected: int) -> Finding:
+        stored, right = (value.to_bytes(4, "big", signed=True) for value in (run.epoch, expected))
+        differing = [at for at in range(4) if stored[at] != right[at]]
+        fix, why = None, ""
+        if one_bit_apart(run.epoch, expected) and len(differing) == 1:
+            at = differing[0]
+            fix = ByteFix(run.position + _EPOCH_POSITION + at, stored[at], right[at])
+            why = f": {fix} (in the leader epoch)"
+        return Finding(
+            Severity.ERROR,
+            Code.EPOCHS_NOT_RISING,
+            str(run.path),
+            f"leader epoch {run.epoch}, the batches around have {expected}{why}",
+            run.position,
+            run.first_offset,
+            fix=fix,
+        )
+
+    def _check_epochs(self, runs: Sequence[EpochRun]) -> Iterator[Finding]:
+        """At both ends of each, which is enough, as epochs rise."""
+        epochs = self._epochs
+        if epochs is None or any(after.start_offset < before.start_offset for before, after in pairwise(epochs)):
+            return  # the latter is a finding of its own
+        looked_at = [(run.epoch, run.first_offset) for run in runs]
+        looked_at += [(before.epoch, after.offset_before) for before, after in pairwise(runs)]
+        looked_at += [(runs[-1].epoch, self._end_offset - 1)] if runs else []
+        for of_log, offset in sorted(looked_at, key=lambda pair: pair[1]):
+            number = bisect_right(epochs, offset, key=lambda entry: entry.start_offset) - 1
+            of_cache = epochs[number].epoch if number >= 0 else of_log  # below the log's start it knows nothing
+            if of_log >= 0 and of_cache != of_log:
+                message = f"epoch {of_cache} at offset {offset}, by the log {of_log}"
+                path = self._directory / LEADER_EPOCH_CHECKPOINT
+                yield Finding(Severity.WARNING, Code.LEADER_EPOCHS_MISMATCH, str(path), message, offset=offset)
+                return
 
     # --- producers
 
@@ -250,17 +311,46 @@ class PartitionCheck:
         is_end_known = segment.end_offset in segment.known_ends  # an entry behind it is wrong then
         limit = 1 << 63 if is_end_known else segment.end_offset
         yield from self._producers.check_transaction_index(entries, path, limit, is_complete=is_complete)
-        if not segment.is_active and not is_end_known:
-            segment.known_end = max([segment.known_end, *(entry.last_offset + 1 for entry in entries)])
 
 
-def _short(segment: SegmentCheck, known_end: int, how: str) -> Finding:
-    return Finding(
-        Severity.ERROR,
-        Code.LOG_SHORT,
-        str(segment.path),
-        f"the log ends at offset {segment.end_offset}, {how}",
-        offset=segment.end_offset,
-        last_offset=known_end - 1,
-        records=known_end - segment.end_offset,
-    )
+def _rising(runs: Sequence[EpochRun], end_offset: int) -> list[int]:
+    """The numbers of those runs, most offsets together, whose epochs do not fall."""
+    best: list[tuple[int, int, list[int]]] = []  # (epoch, offsets, runs), both rising
+    for number, run in enumerate(runs):
+        following = runs[number + 1].first_offset if number + 1 < len(runs) else end_offset
+        at = bisect_right(best, run.epoch, key=lambda entry: entry[0])
+        offsets, chain = (best[at - 1][1], best[at - 1][2]) if at else (0, [])
+        offsets += max(following - run.first_offset, 1)
+        while at < len(best) and best[at][1] <= offsets:
+            del best[at]
+        if at and best[at - 1][0] == run.epoch:
+            at -= 1
+            del best[at]
+        best.insert(at, (run.epoch, offsets, [*chain, number]))
+    return best[-1][2] if best else []
+
+
+def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]:
+    """Each damage once, with all that is lost by it; what is missing; what is out of place. Of a log that somebody
+    writes to, what lies at its end is none of these.
+    """
+    end_offset = log_map.sound_end if is_live else 1 << 63
+    holes = [hole for hole in log_map.holes() if hole.reason in LOSSES and hole.start < end_offset]
+    costly = {id(hole.damage) for hole in holes if hole.damage is not None}
+    for hole in holes:
+        if hole.reason is not HoleReason.TRUNCATED:
+            yield hole_finding(hole)
+    tail = log_map.tail
+    for number, damage in log_map.damage:
+        is_tail = tail is not None and damage is tail.damage
+        if id(damage) not in costly and not (is_live and is_tail):
+            offset = log_map.sound_end if is_tail else -1
+            yield damage_finding(damage, log_map.files[number].path, offset)
+    for one in log_map.displaced:
+        if one.fate in (Fate.PLACED, Fate.REPEATED):
+            yield displaced_finding(one, log_map.files[one.piece.file].path)
+    out_of_order = {(one.piece.file, one.piece.position) for one in log_map.displaced}
+    for piece in log_map.log:
+        if (piece.file, piece.position) not in out_of_order and log_map.file_of(piece.base_offset) != piece.file:
+            one = Displaced(piece, Fate.PLACED, piece.base_offset)
+            yield displaced_finding(one, log_map.files[piece.file].path)

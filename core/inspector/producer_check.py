@@ -13,7 +13,6 @@ from core.common.errors import CorruptRecordError
 from core.index.transaction_index import AbortedTransaction
 from core.inspector.findings import Code, Finding, Severity
 from core.log.producer_snapshot import ProducerSnapshotEntry
-from core.records.compression import INSPECTION_LIMIT
 from core.records.control_record import EndTransactionMarker, read_end_transaction_marker
 from core.records.record import MAX_SEQUENCE, increment_sequence
 from core.records.record_batch import CONTROL_FLAG, NO_SEQUENCE, TRANSACTIONAL_FLAG, RecordBatch
@@ -45,6 +44,8 @@ class ProducerCheck:
         """False behind damage: what is not known from then on is not held against the log."""
         self.sequence_findings: list[Finding] = []
         """True only of a log that was not compacted, which takes batches out."""
+        self.bad_batches: set[tuple[Path, int]] = set()
+        """Files and positions of the batches that there is such a finding about."""
         self._findings: list[Finding] = []
         self._producers: dict[int, _Producer] = {}
         self._aborted: dict[int, AbortedTransaction] = {}  # by last offset; of the segment that is read
@@ -133,9 +134,10 @@ class ProducerCheck:
 
     def _see_marker(self, producer: _Producer, batch: RecordBatch, path: Path) -> None:
         try:
-            marker = read_end_transaction_marker(batch.records(limit=INSPECTION_LIMIT)[0])
+            marker = read_end_transaction_marker(batch.records()[0])
         except CorruptRecordError as error:
             self._findings.append(_finding(Code.BAD_BATCH, batch, path, error.cause, Severity.ERROR))
+            self.bad_batches.add((path, batch.position))
             return
         if marker is None:
             return

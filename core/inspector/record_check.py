@@ -1,5 +1,6 @@
-"""Checks the records of sound batches, at column speed: codecs decode, counts, offset deltas and timestamps fit their
-headers (org.apache.kafka.storage.internals.log.LogValidator makes it so).
+"""Checks the records of sound batches, at column speed: they decode as Kafka decodes them, counts, offset deltas and
+timestamps fit their headers (org.apache.kafka.storage.internals.log.LogValidator makes it so), and producers and
+markers are such as Kafka takes. docs/findings.md lists the rules, and who in Kafka refuses what breaks them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import numpy as np
 from core.common.errors import CorruptRecordError
 from core.records.batches import Batch, group_batches
 from core.records.columns import RecordColumns, decode_columns
-from core.records.compression import INSPECTION_LIMIT
+from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import DELETE_HORIZON_FLAG, RecordBatch
 
 
@@ -23,7 +24,7 @@ def check_records(batches: Sequence[Batch]) -> Iterator[tuple[Batch, str]]:
 
 def _check_group(group: list[Batch]) -> Iterator[tuple[Batch, str]]:
     try:
-        columns = decode_columns(group, limit=INSPECTION_LIMIT)
+        columns = decode_columns(group)
     except CorruptRecordError as error:
         if len(group) == 1:
             yield group[0], f"its records can't be read: {error.cause}"
@@ -33,6 +34,42 @@ def _check_group(group: list[Batch]) -> Iterator[tuple[Batch, str]]:
         return
     yield from _check_offsets(columns)
     yield from _check_timestamps(columns)
+    for batch in group:
+        cause = _refused_by(batch) if isinstance(batch, RecordBatch) else None
+        if cause is not None:
+            yield batch, cause
+
+
+def _refused_by(batch: RecordBatch) -> str | None:
+    """What Kafka refuses in a batch whose records decode; None if it takes all of it."""
+    if not batch.has_producer_id:
+        if batch.is_transactional and not batch.is_control:
+            return "it is of a transaction and has no producer id"
+    elif batch.producer_epoch < 0:
+        return f"producer {batch.producer_id} with epoch {batch.producer_epoch}"
+    elif batch.base_sequence < 0 and not batch.is_control:
+        return f"producer {batch.producer_id} with sequence {batch.base_sequence}"
+    return _control_refused_by(batch) if batch.is_control and batch.count else None
+
+
+def _control_refused_by(batch: RecordBatch) -> str | None:
+    """Likewise, of control records: markers of transactions, and what KRaft writes, which has no producer."""
+    records = batch.records()
+    try:
+        markers = [read_end_transaction_marker(record) for record in records]
+    except CorruptRecordError as error:
+        return error.cause
+    if not any(markers):
+        return (
+            "a control record with a producer id that is no marker of a transaction" if batch.has_producer_id else None
+        )
+    if not batch.has_producer_id:
+        return "the marker of a transaction without a producer id"
+    if not batch.is_transactional:
+        return "the marker of a transaction in a batch that is not transactional"
+    if len(markers) > 1:
+        return f"{len(markers)} control records in the batch of a marker: Kafka reads the first alone"
+    return None
 
 
 def _check_offsets(columns: RecordColumns) -> Iterator[tuple[Batch, str]]:

@@ -12,18 +12,19 @@ import contextlib
 import filecmp
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from core.common.bad_sectors import is_of_the_file, open_salvaging
 from core.common.clock import SystemClock
 from core.common.errors import AccessError, CorruptRecordError, PlogError
-from core.common.filesystem import FileSystem, access_error
+from core.common.filesystem import File, FileSystem, access_error
 from core.common.topic_partition import TopicPartition
 from core.common.users_paths import UsersPaths
-from core.inspector.recovery_plan import Action, FolderPlan, Step
+from core.inspector.marker_writer import write_markers
+from core.inspector.recovery_plan import Action, FolderPlan, Step, Stretch
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
-from core.log.directory_lock import DirectoryLock
+from core.log.directory_lock import DirectoryLock, FolderLock
 from core.log.file_names import (
     DAMAGED_RANGES,
     HIGH_WATERMARK_CHECKPOINT,
@@ -40,13 +41,24 @@ from core.log.file_names import (
     find_unreadable_files,
     is_folder,
     locate_partition,
+    parse_offset_file_name,
 )
 from core.log.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_metadata_file import write_partition_metadata
-from core.log.recovery_journal import JOURNAL, RecoveryJournal, ensure_can_undo, undo
+from core.log.recovery_journal import (
+    JOURNAL,
+    RECOVERED_SUFFIX,
+    STAGE,
+    RecoveryJournal,
+    clear_unfinished,
+    ensure_can_undo,
+    forget_empty_run,
+    is_unfinished,
+    read_runs,
+    undo,
+)
 
-_STAGE = "recovering"
 _COPY_BYTES = 4 * 1024 * 1024
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 _ROOT_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
@@ -55,23 +67,34 @@ _ROOT_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
 class Recovery:
     """Of one data directory, or of a partition's folder that is in none; owned by one task.
 
-    DirectoryLockedError where a broker owns the directory. AccessError where the disk refuses: what was done in that
-    folder is in its journal.
+    DirectoryLockedError if a broker owns the directory, or another recovery is at work. AccessError if the disk
+    refuses: what was done in that folder is taken back if the disk lets that be done, and else its journal tells of it.
     """
 
-    def __init__(self, root: Path, filesystem: FileSystem | None = None) -> None:
+    def __init__(self, root: Path, filesystem: FileSystem | None = None, *, folder: Path | None = None) -> None:
+        """`folder`: the partition's folder, if it is all that is recovered."""
         self._root = root
         self._filesystem = filesystem or FileSystem()
         self._is_directory = (root / META_PROPERTIES).exists() or (root / LOCK).exists()
-        self._lock = DirectoryLock(root)
+        self._lock: DirectoryLock | FolderLock = DirectoryLock(root) if self._is_directory else FolderLock(root, folder)
 
     def __enter__(self) -> Recovery:
-        if self._is_directory:
-            self._lock.acquire()
+        self._lock.acquire()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
+
+    def clear_unfinished(self, path: Path) -> list[Path]:
+        """Takes back what earlier recoveries, or their undoing, left half done at that path; in which folders. To be
+        done before a plan is made.
+        """
+        cleared = []
+        for directory in unfinished_folders(path, self._root):
+            with _telling(directory):
+                if clear_unfinished(directory, self._filesystem):
+                    cleared.append(directory)
+        return cleared
 
     def apply(self, plans: Sequence[FolderPlan]) -> None:
         """What can be mended is; steps that can't be done are passed over. A folder that the disk refuses to mend is
@@ -105,28 +128,43 @@ class Recovery:
         """Takes the last recovery of each folder back; how many files that were. AccessError, and nothing is changed,
         where one of them was written to since.
         """
-        for directory in directories:
+        wanted = self._with_root(directories)
+        for directory in wanted:
             ensure_can_undo(directory)
         count = 0
-        for directory in directories:
+        for directory in wanted:
             with _telling(directory):
                 count += undo(directory, self._filesystem)
         return count
+
+    def _with_root(self, directories: Sequence[Path]) -> list[Path]:
+        """With the data directory's root, if its checkpoints were changed for these folders and no others."""
+        resolved = {directory.resolve() for directory in directories}
+        if not self._is_directory or self._root.resolve() in resolved:
+            return list(directories)
+        runs = read_runs(self._root)
+        names = {directory.name for directory in resolved}
+        is_theirs = bool(runs) and bool(runs[-1].folders) and names >= set(runs[-1].folders)
+        return [*directories, self._root] if is_theirs else list(directories)
 
     # --- a partition
 
     def _apply_to_partition(self, plan: FolderPlan) -> int:
         """The log's end afterwards."""
-        stage = plan.directory / _STAGE
-        self._filesystem.remove_tree(stage)
-        self._filesystem.make_directory(stage)
+        directory, stage = plan.directory, plan.directory / STAGE
         try:
-            with UsersPaths(stage, plan.directory):
+            journal = RecoveryJournal(directory, plan.lost(), self._filesystem)
+            self._filesystem.make_directory(stage)
+            with UsersPaths(stage, directory):
                 left_alone = self._fill(stage, plan)
                 end_offset = self._rebuild(stage, plan)
-            self._swap(stage, plan, left_alone)
-        finally:
-            self._filesystem.remove_tree(stage)
+            self._swap(stage, plan, journal, left_alone)
+        except (OSError, PlogError):
+            with contextlib.suppress(OSError, PlogError):
+                clear_unfinished(directory, self._filesystem)
+            raise
+        self._filesystem.remove_tree(stage)
+        forget_empty_run(directory, self._filesystem)
         return end_offset
 
     def _fill(self, stage: Path, plan: FolderPlan) -> set[str]:
@@ -136,9 +174,11 @@ class Recovery:
         left_away = _left_away(plan)
         unreadable = {file.path.stem for file in find_unreadable_files(plan.directory, filesystem=self._filesystem)}
         left_alone: set[str] = set()
+        missing = [range(s.offset, s.last_offset + 1) for s in plan.steps if s.action is Action.MISSING]
+        markers = [step.marker for step in plan.steps if step.marker is not None]
         for entry in os.scandir(plan.directory):
             path = plan.directory / entry.name
-            if path.stem in unreadable or is_folder(entry):
+            if path.stem in unreadable or is_folder(entry) or _is_trace(entry.name, missing):
                 left_alone.add(entry.name)
                 continue
             if not _is_regular(entry) or _is_ours(entry.name) or path in left_away:
@@ -149,10 +189,14 @@ class Recovery:
                     left_alone.add(entry.name)
             elif any(step.action is Action.SET_ASIDE for step in steps):
                 continue
+            elif path in plan.layout:
+                self._write_stretches(plan.layout[path], stage / entry.name, plan)
+                shutil.copystat(path, stage / entry.name)
             elif any(step.action in (Action.CUT_OUT, Action.TRUNCATE, Action.FIX) for step in steps):
                 self._write_log(path, stage / entry.name, steps)
             else:
                 self._filesystem.link(path, stage / entry.name)
+        write_markers(stage, markers, self._filesystem)
         if plan.topic_id is not None:
             write_partition_metadata(stage, plan.topic_id, self._filesystem)
             left_alone.discard(PARTITION_METADATA)
@@ -180,21 +224,26 @@ class Recovery:
         try:
             written = 0
             for start, end in _kept(file.size(), steps):
-                position = start
-                while position < end:
-                    data = bytearray(file.read_at(min(_COPY_BYTES, end - position), position))
-                    for at, value in fixes.items():
-                        if position <= at < position + len(data):
-                            data[at - position] = value
-                    out.write_at(data, written)
-                    written += len(data)
-                    position += len(data)
+                written = _copy_bytes(file, start, end, fixes, out, written)
             out.sync()
         finally:
             file.close()
             out.close()
         shutil.copystat(source, target)
         return bool(file.unreadable)
+
+    def _write_stretches(self, stretches: Sequence[Stretch], target: Path, plan: FolderPlan) -> None:
+        """A log that is put together of parts of several."""
+        out = self._filesystem.open_append(target)
+        try:
+            written = 0
+            for path, start, end in stretches:
+                fixes = {step.fix.position: step.fix.expected for step in plan.of(path) if step.fix is not None}
+                with contextlib.closing(open_salvaging(path, self._filesystem)) as file:
+                    written = _copy_bytes(file, start, end, fixes, out, written)
+            out.sync()
+        finally:
+            out.close()
 
     def _rebuild(self, stage: Path, plan: FolderPlan) -> int:
         """The engine opens the partition and closes it; where the log ends."""
@@ -220,9 +269,8 @@ class Recovery:
         except (CorruptRecordError, OSError):
             return {}
 
-    def _swap(self, stage: Path, plan: FolderPlan, left_alone: set[str]) -> None:
+    def _swap(self, stage: Path, plan: FolderPlan, journal: RecoveryJournal, left_alone: set[str]) -> None:
         directory = plan.directory
-        journal = RecoveryJournal(directory, plan.lost(), self._filesystem)
         new = {entry.name for entry in os.scandir(stage) if entry.is_file()} - left_alone
         old = {e.name for e in os.scandir(directory) if _is_regular(e) and not _is_ours(e.name)} - left_alone
         for name in sorted(new | old, key=lambda name: (not name.endswith(LOG_SUFFIX), name)):
@@ -236,10 +284,13 @@ class Recovery:
 
     def _apply_to_root(self, steps: Sequence[Step], end_offsets: dict[TopicPartition, int]) -> None:
         set_aside = [step.path for step in steps if step.action is Action.SET_ASIDE]
-        lowered = list(self._lowered_checkpoints(end_offsets)) if self._is_directory else []
-        if not set_aside and not lowered:
+        if not set_aside and not (
+            self._is_directory and any(self._lowered(name, end_offsets) for name in _ROOT_CHECKPOINTS)
+        ):
             return
-        journal = RecoveryJournal(self._root, [], self._filesystem)
+        folders = sorted(str(partition) for partition in end_offsets) if not set_aside else []
+        journal = RecoveryJournal(self._root, [], self._filesystem, folders=folders)
+        lowered = list(self._lowered_checkpoints(end_offsets)) if self._is_directory else []
         for path in set_aside:
             journal.replace(path.name, None)
         for path in lowered:
@@ -247,17 +298,36 @@ class Recovery:
         journal.finish()
 
     def _lowered_checkpoints(self, end_offsets: dict[TopicPartition, int]) -> Iterator[Path]:
-        """New checkpoints, beside the old: no offset in them lies behind the end of a log that was recovered."""
+        """New checkpoints, beside the old."""
         for name in _ROOT_CHECKPOINTS:
-            try:
-                offsets = read_offset_checkpoint(self._root / name)
-            except (CorruptRecordError, OSError):  # set aside
-                continue
-            fitting = {tp: min(offset, end_offsets.get(tp, offset)) for tp, offset in offsets.items()}
-            if fitting != offsets:
-                path = self._root / f"{name}.recovered"
+            fitting = self._lowered(name, end_offsets)
+            if fitting is not None:
+                path = self._root / f"{name}{RECOVERED_SUFFIX}"
                 write_offset_checkpoint(path, fitting, self._filesystem)
                 yield path
+
+    def _lowered(self, name: str, end_offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int] | None:
+        """A checkpoint with no offset behind the end of a log that was recovered; None if it is so already."""
+        try:
+            offsets = read_offset_checkpoint(self._root / name)
+        except (CorruptRecordError, OSError):  # set aside
+            return None
+        fitting = {tp: min(offset, end_offsets.get(tp, offset)) for tp, offset in offsets.items()}
+        return fitting if fitting != offsets else None
+
+
+def unfinished_folders(path: Path, root: Path) -> list[Path]:
+    """In which folders at that path, and in the root of its data directory, a recovery or its undoing was cut short."""
+    folders = {path, root, *(folder for folder in path.iterdir() if folder.is_dir())}
+    return sorted(folder for folder in folders if _is_unfinished(folder))
+
+
+def _is_unfinished(folder: Path) -> bool:
+    """False if that can't be read: whoever needs it will say so."""
+    try:
+        return is_unfinished(folder)
+    except PlogError:
+        return False
 
 
 @contextlib.contextmanager
@@ -271,11 +341,24 @@ def _telling(directory: Path) -> Iterator[None]:
         raise failure from error
 
 
+def _copy_bytes(file: File, start: int, end: int, fixes: Mapping[int, int], out: File, written: int) -> int:
+    """Bytes [start, end), with the fixed ones, to where `written` bytes are; how many there are then."""
+    while start < end:
+        data = bytearray(file.read_at(min(_COPY_BYTES, end - start), start))
+        for at, value in fixes.items():
+            if start <= at < start + len(data):
+                data[at - start] = value
+        out.write_at(data, written)
+        written += len(data)
+        start += len(data)
+    return written
+
+
 def _left_away(plan: FolderPlan) -> set[Path]:
     """Files that are made again: those named by the plan, and the indexes of logs that change."""
     left = {plan.directory / DAMAGED_RANGES}
     for step in plan.steps:
-        if step.action in (Action.NONE, Action.RESTORE):
+        if not step.action.changes or step.action is Action.RESTORE:
             continue
         name = step.path.name
         if name.endswith((LOG_SUFFIX, *_INDEXES)):
@@ -303,8 +386,14 @@ def _kept(size: int, steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
         yield start, size
 
 
+def _is_trace(name: str, missing: Sequence[range]) -> bool:
+    """Whether a file tells of a segment whose log is missing."""
+    parsed = parse_offset_file_name(name)
+    return parsed is not None and parsed[1] != LOG_SUFFIX and any(parsed[0] in offsets for offsets in missing)
+
+
 def _is_ours(name: str) -> bool:
-    return name == JOURNAL or ".before-recovery-" in name
+    return name.startswith(JOURNAL) or ".before-recovery-" in name
 
 
 def _is_regular(entry: os.DirEntry[str]) -> bool:

@@ -7,19 +7,22 @@ stands beside the logs is made again from them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.topic_partition import TopicPartition, uuid_text
-from core.inspector.bit_flip import ByteFix
 from core.inspector.file_kind import FileKind, kind_of
 from core.inspector.findings import Code, Finding
 from core.inspector.segment_check import VerifyOptions
 from core.inspector.surroundings import DirectorySurroundings
+from core.inspector.transaction_plan import TransactionAction, TransactionStep, plan_transactions
 from core.inspector.verify import verify
+from core.log.bit_flip import ByteFix
 from core.log.file_names import (
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
@@ -30,13 +33,23 @@ from core.log.file_names import (
     parse_partition_directory_name,
 )
 from core.log.partition_metadata_file import read_partition_metadata
+from core.log.partition_reader import PartitionReader
 from core.log.recovery_journal import OffsetRange
+from core.log.transaction_fates import Marker
+from core.records.batches import CURRENT_MAGIC, iter_batches
+from core.records.record_batch import HEADER_SIZE, RecordBatch
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryOptions:
+    """`accepts_visible`: records of transactions of which nothing tells whether they were aborted may be shown.
+    `accepts_missing`: what is missing without a trace of its bytes is given up.
+    """
+
     is_like_kafka: bool = False
     fixes_bits: bool = False
+    accepts_visible: bool = False
+    accepts_missing: bool = False
 
 
 class Action(StrEnum):
@@ -46,13 +59,27 @@ class Action(StrEnum):
     SET_ASIDE = "set aside"
     REBUILD = "rebuild"
     RESTORE = "restore"
+    WRITE_MARKER = "write marker"
+    SHOW = "make visible"
+    LEAVE_OPEN = "leave open"
+    PUT_IN_ORDER = "put in order"
+    GIVE_UP = "give up"
+    MISSING = "missing"
     NONE = "can't mend"
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything is done."""
+        return self not in (Action.NONE, Action.LEAVE_OPEN, Action.MISSING)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One thing to do to one file: bytes [position, end_position), offsets `offset` to `last_offset`, -1 where there
-    are none to name. `records`: how many are lost by it; None where that is not known.
+    are none to name. `marker` is what is written to the log, at an offset that was lost.
+
+    Each record that is not kept is counted in one place of one step: in `records` if it can't be read as it is, in
+    `given_up` if it is sound. Of `doubtful` ones it can't be told whether they were aborted.
     """
 
     action: Action
@@ -64,32 +91,52 @@ class Step:
     last_offset: int = -1
     records: int | None = 0
     fix: ByteFix | None = None
+    marker: Marker | None = None
+    given_up: int = 0
+    doubtful: int = 0
+
+
+class Stretch(NamedTuple):
+    """Bytes [start, end) of a log."""
+
+    path: Path
+    start: int
+    end: int
 
 
 @dataclass(slots=True)
 class FolderPlan:
-    """Of a partition's folder, or of a data directory's root. `topic_id`: what its `partition.metadata` is to say."""
+    """Of a partition's folder, or of a data directory's root. `topic_id`: what its `partition.metadata` is to say.
+    `layout`: of each log that batches are moved in, out of or into, what it will hold, in order.
+    """
 
     directory: Path
     steps: list[Step] = field(default_factory=list)
     topic_id: bytes | None = None
+    layout: dict[Path, list[Stretch]] = field(default_factory=dict)
 
     @property
     def is_needed(self) -> bool:
-        return any(step.action is not Action.NONE for step in self.steps)
+        return any(step.action.changes for step in self.steps)
+
+    @property
+    def doubts(self) -> list[Step]:
+        """What only the user can decide: `RecoveryOptions.accepts_visible`."""
+        return [step for step in self.steps if step.action is Action.SHOW]
 
     def of(self, path: Path) -> list[Step]:
-        return [step for step in self.steps if step.path == path and step.action is not Action.NONE]
+        return [step for step in self.steps if step.path == path and step.action.changes]
 
     def lost(self) -> list[OffsetRange]:
         """The offsets that are in no batch afterwards."""
         return [
             (step.offset, step.last_offset + 1 if step.last_offset >= 0 else None)
             for step in self.steps
-            if step.action in (Action.CUT_OUT, Action.TRUNCATE, Action.SET_ASIDE) and step.offset >= 0
+            if step.action in _LOSING and step.offset >= 0
         ]
 
 
+_LOSING = (Action.CUT_OUT, Action.TRUNCATE, Action.SET_ASIDE, Action.GIVE_UP)
 _DAMAGE = {
     Code.CRC_MISMATCH,
     Code.BAD_MAGIC,
@@ -100,6 +147,8 @@ _DAMAGE = {
     Code.OFFSETS_NOT_RISING,
     Code.UNREADABLE,
 }
+_DISPLACED = {Code.BATCH_REPEATED, Code.BATCH_OUT_OF_ORDER}
+_OF_BATCHES = _DISPLACED | {Code.SEGMENT_MISSING, Code.OFFSETS_MISSING, Code.EPOCHS_NOT_RISING}
 _REBUILT = {
     Code.INDEX_MISSING,
     Code.INDEX_CORRUPT,
@@ -147,15 +196,16 @@ def plan_recovery(path: Path, options: RecoveryOptions, *, is_locked: bool = Fal
             continue  # another link to a folder that is mended already
         seen.add(directory.resolve())
         if locate_partition(directory)[0] or find_offset_files(directory, LOG_SUFFIX):
-            yield _Planner(directory, options).plan(findings)
+            yield _Planner(directory, options, is_locked=is_locked).plan(findings)
         else:
             yield _plan_root(directory, findings)
 
 
 class _Planner:
-    def __init__(self, directory: Path, options: RecoveryOptions) -> None:
+    def __init__(self, directory: Path, options: RecoveryOptions, *, is_locked: bool) -> None:
         self._options = options
         self._directory = directory
+        self._is_locked = is_locked
         self._plan = FolderPlan(directory)
 
     def plan(self, findings: list[Finding]) -> FolderPlan:
@@ -166,11 +216,30 @@ class _Planner:
             self._truncate(damage)
         else:
             self._salvage(damage)
+            if any(f.code is Code.BATCH_OUT_OF_ORDER for f in others):
+                self._plan.layout = self._lay_out()
         for finding in others:
             self._plan.steps.append(self._step_beside(finding))
-        if damage:
-            self._rebuild_beside({Path(f.path) for f in damage})
+        changed = {Path(f.path) for f in findings if f.code in _DAMAGE | _DISPLACED and f.end_position >= 0}
+        changed -= {step.path for step in self._plan.steps if step.action is Action.SET_ASIDE}
+        self._rebuild_beside(changed | self._plan.layout.keys())
+        self._plan.steps += self._transaction_steps(damage)
         return self._plan
+
+    def _open(self) -> contextlib.closing[PartitionReader]:
+        return contextlib.closing(PartitionReader(self._directory, is_locked=self._is_locked))
+
+    def _transaction_steps(self, damage: Sequence[Finding]) -> list[Step]:
+        set_aside = [step.path for step in self._plan.steps if step.action is Action.SET_ASIDE]
+        steps = plan_transactions(
+            self._directory,
+            self._plan.lost(),
+            is_like_kafka=self._options.is_like_kafka,
+            set_aside=set_aside,
+            mended=[batch for finding in damage for batch in _mended(finding)],
+            is_locked=self._is_locked,
+        )
+        return [_step_for_transaction(step) for step in steps]
 
     def _salvage(self, damage: list[Finding]) -> None:
         for finding in damage:
@@ -182,11 +251,38 @@ class _Planner:
                 )  # fmt: skip
             else:
                 why = finding.message if finding.fix is None else f"{finding.message}; --fix-bits would mend it"
+                given_up = _count_sound(finding)
+                if given_up:
+                    why += f"; its {given_up} records are sound, but nothing tells which offsets are theirs"
+                offset, last_offset = (finding.offset, finding.last_offset) if finding.last_offset >= 0 else (-1, -1)
                 step = Step(
                     Action.CUT_OUT, path, f"{finding.code}: {why}", finding.position, finding.end_position,
-                    finding.offset, finding.last_offset, finding.records,
+                    offset, last_offset, finding.records, given_up=given_up,
                 )  # fmt: skip
             self._plan.steps.append(step)
+
+    def _lay_out(self) -> dict[Path, list[Stretch]]:
+        """Every log that is to hold other batches than it does, or in another order."""
+        with self._open() as reader:
+            log_map = reader.reading.map
+            pieces = [(p.base_offset, p.file, p.position, p.end_position) for p in log_map.log]
+            if self._options.fixes_bits:
+                pieces += [
+                    (one.damage.offset, one.number, one.damage.position, one.damage.end_position)
+                    for one in log_map.damage
+                    if one.damage.fix is not None
+                ]
+            layout: dict[int, list[tuple[int, int, int]]] = {}
+            for base_offset, *place in sorted(pieces):
+                layout.setdefault(log_map.file_of(base_offset), []).append(tuple(place))  # type: ignore[arg-type]
+            moved = {number for number, places in layout.items() if places != sorted(places)}
+            for number, places in layout.items():
+                moved |= {n for file, _, _ in places if file != number for n in (file, number)}
+            paths = [file.path for file in log_map.files]
+            return {
+                paths[number]: [Stretch(paths[file], start, end) for file, start, end in layout.get(number, [])]
+                for number in sorted(moved)
+            }
 
     def _truncate(self, damage: list[Finding]) -> None:
         """The log ends at the first damage that is not mended."""
@@ -200,15 +296,26 @@ class _Planner:
             return
         first = damage[0]
         path = Path(first.path)
+        with self._open() as reader:
+            log_map = reader.reading.map
+            number = [file.path for file in log_map.files].index(path)
+            after = [p for p in log_map.log if (p.file, p.position) >= (number, first.position)]
+        end_offset = min(
+            (p.base_offset for p in after), default=first.offset if first.offset >= 0 else log_map.end_offset
+        )
+        offset = min(end_offset, first.offset) if first.offset >= 0 else end_offset
         why = f"{first.code}: {first.message}; the log ends here, as Kafka would have it"
+        lost = sum(f.records or 0 for f in damage)
+        given_up = sum(p.span for p in after)
+        size = path.stat().st_size
         self._plan.steps.append(
-            Step(Action.TRUNCATE, path, why, first.position, path.stat().st_size, first.offset, -1, None)
+            Step(Action.TRUNCATE, path, why, first.position, size, offset, -1, lost, given_up=given_up)
         )
         base_offset = _base_offset(path)
-        for offset, later in find_offset_files(self._directory, LOG_SUFFIX):
-            if offset > base_offset:
-                why = f"behind the log's end at offset {first.offset}"
-                self._plan.steps.append(Step(Action.SET_ASIDE, later, why, 0, later.stat().st_size, offset, -1, None))
+        for later_base, later in find_offset_files(self._directory, LOG_SUFFIX):
+            if later_base > base_offset:
+                why = f"after the log's end at offset {offset}"
+                self._plan.steps.append(Step(Action.SET_ASIDE, later, why, 0, later.stat().st_size, later_base, -1, 0))
 
     def _rebuild_beside(self, logs: set[Path]) -> None:
         planned = {step.path for step in self._plan.steps}
@@ -227,6 +334,8 @@ class _Planner:
                 Action.REBUILD, path, f"{why}; what knows of more is made to fit", -1, -1, finding.offset,
                 finding.last_offset, finding.records,
             )  # fmt: skip
+        if finding.code in _OF_BATCHES:
+            return self._step_for_batches(finding, why)
         if finding.code in _REBUILT:
             return Step(Action.REBUILD, path, why, *at)
         kind = kind_of(path)
@@ -242,7 +351,69 @@ class _Planner:
                 return Step(Action.RESTORE, path, f"{why}; the topic's id is {uuid_text(topic_id)}")
         if finding.code is Code.UNREADABLE:
             return Step(Action.NONE, path, why + _WHAT_TO_DO, *at)
-        return Step(Action.NONE, path, why, *at, finding.records)
+        return Step(Action.NONE, path, why, *at)
+
+    def _step_for_batches(self, finding: Finding, why: str) -> Step:
+        """For batches that are sound, or missing."""
+        path = Path(finding.path)
+        at = finding.position, finding.end_position
+        if finding.code is Code.BATCH_OUT_OF_ORDER:
+            return Step(Action.PUT_IN_ORDER, path, why, *at)
+        if finding.code is Code.BATCH_REPEATED:
+            is_all = finding.position == 0 and finding.end_position == path.stat().st_size
+            return Step(Action.SET_ASIDE if is_all else Action.CUT_OUT, path, why, *at)
+        offsets = finding.offset, finding.last_offset
+        if finding.code is Code.EPOCHS_NOT_RISING:
+            fix = finding.fix
+            if fix is not None and self._options.fixes_bits:
+                return Step(Action.FIX, path, why, fix.position, fix.position + 1, *offsets, fix=fix)
+            return Step(Action.NONE, path, why if fix is None else f"{why}; --fix-bits would mend it", *at, *offsets)
+        if self._options.accepts_missing:
+            return Step(Action.GIVE_UP, path, why, -1, -1, *offsets, finding.records)
+        if finding.code is Code.SEGMENT_MISSING:
+            why += "; --accept-missing gives them up; until then the segment's other files stay"
+            return Step(Action.MISSING, path, why, -1, -1, *offsets)
+        return Step(Action.NONE, path, f"{why}; ask a replica, or --accept-missing gives them up", -1, -1, *offsets)
+
+
+def _count_sound(finding: Finding) -> int:
+    """The records of a batch that is sound, but no part of the log: its offsets are others'."""
+    if finding.code is not Code.OFFSETS_NOT_RISING or finding.fix is not None:
+        return 0
+    with Path(finding.path).open("rb") as file:
+        file.seek(finding.position)
+        data = memoryview(file.read(finding.end_position - finding.position))
+    with contextlib.suppress(CorruptRecordError):
+        return sum(batch.count if isinstance(batch, RecordBatch) else 1 for batch in iter_batches(data))
+    return 0
+
+
+def _mended(finding: Finding) -> Iterator[RecordBatch]:
+    """The batch that a damaged one was, where one known byte makes it sound."""
+    if finding.fix is None:
+        return
+    with Path(finding.path).open("rb") as file:
+        file.seek(finding.position)
+        data = bytearray(file.read(finding.end_position - finding.position))
+    at = finding.fix.position - finding.position
+    if 0 <= at < len(data) and len(data) >= HEADER_SIZE:
+        data[at] = finding.fix.expected
+        batch = RecordBatch(memoryview(data), 0, finding.position)
+        if batch.magic == CURRENT_MAGIC and batch.size_bytes == len(data) and batch.computed_crc() == batch.crc:
+            yield batch
+
+
+def _step_for_transaction(step: TransactionStep) -> Step:
+    action = {
+        TransactionAction.WRITE_MARKER: Action.WRITE_MARKER,
+        TransactionAction.SHOW: Action.SHOW,
+        TransactionAction.LEAVE_OPEN: Action.LEAVE_OPEN,
+    }[step.action]
+    doubtful = step.last_offset + 1 - step.first_offset if action is Action.SHOW else 0
+    return Step(
+        action, step.path, step.why, offset=step.first_offset, last_offset=step.last_offset, marker=step.marker,
+        doubtful=doubtful,
+    )  # fmt: skip
 
 
 def _base_offset(path: Path) -> int:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from core.inspector.findings import Code, Finding, Severity
 from core.inspector.index_check import OffsetIndexCheck, TimeIndexCheck
 from core.inspector.producer_check import ProducerCheck
-from core.inspector.segment_walk import Damage, SegmentWalk, SoundRun, first_offset
+from core.log.damage import Damage, DamageKind
 from core.log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from core.log.log_map import LogMap
+from core.log.placement import Displaced
+from core.log.segment_walk import SegmentWalk, SoundRun, first_offset
 from core.records.batches import Batch
 from core.records.checksum import crc32c_by_table
+from core.records.compression import CompressionType
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record_batch import ATTRIBUTES_POSITION, DELETE_HORIZON_FLAG, HEADER, RecordBatch
 
@@ -34,6 +39,24 @@ class VerifyOptions:
     is_locked: bool = False
 
 
+class OddLogError(Exception):
+    """What was met in a segment needs a look at the whole partition."""
+
+
+class EpochRun(NamedTuple):
+    """Batches of one leader epoch from `first_offset` on; `offset_before` is the last offset of the batch before."""
+
+    epoch: int
+    first_offset: int
+    offset_before: int
+    path: Path
+    position: int
+
+
+def _as_damage(position: int, end_position: int) -> Damage:
+    return Damage(DamageKind.OFFSETS_NOT_RISING, "", position, end_position, -1, None, None)
+
+
 @dataclass(slots=True)
 class SegmentCheck:
     """One segment; owned by one task. Run it, then look at what it saw."""
@@ -42,26 +65,29 @@ class SegmentCheck:
     base_offset: int
     options: VerifyOptions
     producers: ProducerCheck
-    on_epoch: Callable[[int, int, int], None] = lambda _epoch, _first, _last: None
-    """Told the leader epoch, the first offset that has it, and the last offset of the batch before it."""
+    on_epoch: Callable[[EpochRun], None] = lambda _run: None
+    """Called with each run of batches of one leader epoch, when its first batch is met."""
     has_indexes: bool = True
+    is_in_partition: bool = False
+    """Whether it is checked with the others of its partition, which then raises OddLogError for what needs them all."""
     is_active: bool = False
+    """Whether somebody writes to it just now."""
+    is_last: bool = False
     limit_offset: int | None = None
     """Where the next segment begins."""
-    expected_end: int = 0
-    """The end offset by what is known from elsewhere."""
     known_ends: Container[int] = ()
     """Where the log ended at some time, by other files: an index that knows of more behind one of them is wrong."""
     last_epoch: int = -1
     end_offset: int = 0
+    log_map: LogMap | None = None
+    """What all files of the partition say together; None as long as this one makes sense by itself."""
+    number: int = 0
+    """Of the segment in the map."""
     has_damage: bool = False
-    has_damaged_end: bool = False
     is_compacted: bool = False
     """Batches lack records, as only compaction leaves them."""
     holes: list[tuple[int, int, int]] = field(default_factory=list)
     """(start offset, end offset, position) where a batch begins behind the end of the one before."""
-    known_end: int = 0
-    """The end offset that the indexes know of."""
     _group: list[Batch] = field(default_factory=list)
     _offset_index: OffsetIndexCheck = field(init=False)
     _time_index: TimeIndexCheck = field(init=False)
@@ -76,30 +102,66 @@ class SegmentCheck:
             walk.close()
             for index in (self._offset_index, self._time_index):
                 index.close()
-        self.end_offset = walk.next_offset
 
     def _run(self, walk: SegmentWalk, on_bytes: OnBytes) -> Iterator[Finding]:
         next_offset, last_position, reported = self.base_offset, -1, 0
-        for run in walk.runs():
-            if isinstance(run, SoundRun):
-                next_offset = yield from self._see_run(run, next_offset)
-                last_position = run.position + run.starts[-1]
-            elif isinstance(run, Damage):
-                yield from self._see_damage(run, walk)
-                next_offset = walk.next_offset
-            else:
-                yield from self._see_legacy(run)
-                next_offset, last_position = run.last_offset + 1, run.position
+        out_of_place = self._find_out_of_place()
+        for item in walk.runs():
+            for run in self._parts(item, out_of_place) if out_of_place else [item]:
+                if isinstance(run, SoundRun):
+                    next_offset = yield from self._see_run(run, next_offset)
+                    last_position = run.position + run.starts[-1]
+                elif isinstance(run, LegacyRecordBatch):
+                    yield from self._see_legacy(run, next_offset)
+                    next_offset, last_position = run.last_offset + 1, run.position
+                elif not self._is_being_written(run, walk):
+                    self._see_damage(run)
             if last_position - reported > _REPORT_BYTES:
                 on_bytes(last_position - reported)
                 reported = last_position
         yield from self._look_into_group()
         on_bytes(walk.size_bytes - reported)
+        self.end_offset = next_offset
+        if self.log_map is None and next_offset > (self.limit_offset or next_offset):
+            raise OddLogError
         if self.has_indexes:
-            yield from self._check_indexes(walk, last_position)
+            yield from self._check_indexes(last_position, next_offset)
+
+    def _find_out_of_place(self) -> Mapping[int, Displaced]:
+        """By position, the batches of this file that are not the log's where they stand."""
+        if self.log_map is None:
+            return {}
+        found: dict[int, Displaced] = {}
+        for one in self.log_map.displaced:
+            if one.piece.file == self.number:
+                found |= {batch.position: one for batch in self.log_map.read(one.piece)}
+        return found
+
+    def _parts(
+        self, item: SoundRun | LegacyRecordBatch | Damage, out_of_place: Mapping[int, Displaced]
+    ) -> Iterator[SoundRun | LegacyRecordBatch | Damage]:
+        """The same, with damage in the place of batches that are not the log's where they stand."""
+        if isinstance(item, LegacyRecordBatch):
+            is_right = item.position not in out_of_place
+            yield item if is_right else _as_damage(item.position, item.position + item.size_bytes)
+        if not isinstance(item, SoundRun):
+            yield from () if isinstance(item, LegacyRecordBatch) else (item,)
+            return
+        starts: list[int] = []
+        for start in item.starts:
+            if item.position + start not in out_of_place:
+                starts.append(start)
+                continue
+            if starts:
+                yield item._replace(starts=starts)
+            batch = item.batch(start)
+            yield _as_damage(batch.position, batch.position + batch.size_bytes)
+            starts = []
+        if starts:
+            yield item._replace(starts=starts)
 
     def _see_run(self, run: SoundRun, next_offset: int) -> Generator[Finding, None, int]:
-        """The next offset behind it. As this is done for each batch of a log, fields are read into locals, and only one
+        """The next offset after it. As this is done for each batch of a log, fields are read into locals, and only one
         that is worth a second look becomes a `RecordBatch`.
         """
         producers, offset_index, time_index = self.producers, self._offset_index, self._time_index
@@ -132,35 +194,39 @@ class SegmentCheck:
             yield from self._look_into([run.batch(start) for start in starts])
         return next_offset
 
-    def _see_damage(self, damage: Damage, walk: SegmentWalk) -> Iterator[Finding]:
-        is_end = damage.end_position >= walk.size_bytes
-        if self.is_active and is_end and damage.code in (Code.TORN_TAIL, Code.ZEROED):
-            return  # being written just now
+    def _is_being_written(self, damage: Damage, walk: SegmentWalk) -> bool:
+        return self.is_active and damage.end_position >= walk.size_bytes
+
+    def _see_damage(self, damage: Damage) -> None:
+        """The map tells of it; what stands beside it can't be held against the other files."""
+        if self.log_map is None and self.is_in_partition:
+            raise OddLogError
         self.has_damage = True
-        self.has_damaged_end = is_end
         self.producers.forget()
         self._offset_index.see_damage(damage)
         self._time_index.see_damage(damage)
-        finding = damage.finding(self.path)
-        if finding.records is None and self.expected_end > finding.offset:
-            finding = replace(finding, last_offset=self.expected_end - 1, records=self.expected_end - finding.offset)
-        yield finding
 
-    def _check_indexes(self, walk: SegmentWalk, last_position: int) -> Iterator[Finding]:
+    def _check_indexes(self, last_position: int, next_offset: int) -> Iterator[Finding]:
         offset_index, time_index = self._offset_index, self._time_index
-        # Entries behind the end of the log are witnesses of what it held; behind a damaged end, of what is damaged.
-        if not self.is_active and walk.next_offset not in self.known_ends:
-            for offset in (offset_index.take_entries_behind(), time_index.take_entries_behind()):
-                self.known_end = max(self.known_end, -1 if offset is None else offset + 1)
+        if self.is_last and not self.is_active and next_offset not in self.known_ends:
+            offset_index.take_entries_behind()  # a crash may keep an index and lose the batches
+            time_index.take_entries_behind()
         if not self.is_active:
             offset_index.check_reach(last_position)
         has_batches = last_position >= 0
-        yield from offset_index.findings(has_batches=has_batches, may_lag=self.is_active)
-        yield from time_index.findings(has_batches=has_batches, may_lag=self.is_active)
+        for index in (offset_index, time_index):
+            for finding in index.findings(has_batches=has_batches, may_lag=self.is_active):
+                # where the log is damaged, entries that do not fit are a part of that
+                if not self.has_damage or finding.code not in (Code.INDEX_MISMATCH, Code.TIME_INDEX_MISMATCH):
+                    yield finding
 
     # --- batches
 
-    def _see_legacy(self, batch: LegacyRecordBatch) -> Iterator[Finding]:
+    def _see_legacy(self, batch: LegacyRecordBatch, next_offset: int) -> Iterator[Finding]:
+        if batch.last_offset < next_offset and self.log_map is None and self.is_in_partition:
+            raise OddLogError
+        if batch.last_offset > next_offset and batch.compression is CompressionType.NONE:
+            self.holes.append((next_offset, batch.last_offset, batch.position))
         offset_index, time_index = self._offset_index, self._time_index
         time_index.largest = max(time_index.largest, batch.max_timestamp)
         if batch.position >= offset_index.due:
@@ -171,25 +237,19 @@ class SegmentCheck:
 
     def _see_unlike(self, batch: RecordBatch, next_offset: int) -> Iterator[Finding]:
         """A batch that does not simply go on from the one before."""
-        if batch.base_offset != next_offset:
+        if batch.base_offset < next_offset and self.log_map is None and self.is_in_partition:
+            raise OddLogError
+        if batch.base_offset > next_offset:
             self.holes.append((next_offset, batch.base_offset, batch.position))
         if batch.count != batch.last_offset_delta + 1 or batch.attributes & DELETE_HORIZON_FLAG:
             self.is_compacted = True
         if batch.partition_leader_epoch != self.last_epoch:
-            yield from self._see_epoch(batch, next_offset)
+            self.last_epoch = batch.partition_leader_epoch
+            self.on_epoch(EpochRun(self.last_epoch, batch.base_offset, next_offset - 1, self.path, batch.position))
         if batch.count < 0 or batch.count > batch.last_offset_delta + 1:
             yield self._finding(
                 Code.BAD_COUNT, f"{batch.count} records with a last offset delta of {batch.last_offset_delta}", batch
             )
-
-    def _see_epoch(self, batch: RecordBatch, next_offset: int) -> Iterator[Finding]:
-        epoch = batch.partition_leader_epoch
-        if epoch < self.last_epoch:
-            message = f"leader epoch {epoch}, the batch before has {self.last_epoch}"
-            yield self._finding(Code.EPOCHS_NOT_RISING, message, batch)
-            return
-        self.on_epoch(epoch, batch.base_offset, next_offset - 1)
-        self.last_epoch = epoch
 
     def _look_into(self, batches: Sequence[Batch]) -> Iterator[Finding]:
         """What is asked for beyond a first look, in groups."""
@@ -212,7 +272,8 @@ class SegmentCheck:
             from core.inspector.record_check import check_records
 
             for batch, cause in check_records(batches):
-                yield self._finding(Code.BAD_BATCH, cause, batch)
+                if (self.path, batch.position) not in self.producers.bad_batches:
+                    yield self._finding(Code.BAD_BATCH, cause, batch)
 
     def _finding(self, code: Code, message: str, batch: Batch) -> Finding:
         count = batch.count if isinstance(batch, RecordBatch) else None

@@ -7,16 +7,16 @@ a few megabytes without them. Tests hold the two against each other.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from core.common.errors import CorruptRecordError
-from core.common.filesystem import FileSystem
+from core.common.filesystem import FileSystem, access_error
 from core.inspector.file_kind import FileKind, kind_of
-from core.inspector.findings import Code, Finding, Severity
+from core.inspector.findings import Finding, damage_finding, undecodable_finding
 from core.inspector.in_turns import Turn, write_in_turns
 from core.inspector.index_dump import Row
 from core.inspector.kafka_text import (
@@ -30,14 +30,23 @@ from core.inspector.kafka_text import (
     timestamp_type,
 )
 from core.inspector.output import Buffer, write_all
-from core.inspector.segment_walk import Damage, SegmentWalk, first_offset, is_valid
 from core.inspector.value_format import ValueFormat, as_utf8, format_text
+from core.log.damage import Damage, DamageKind
 from core.log.file_names import parse_offset_file_name
 from core.log.partition_reader import SegmentReader
-from core.records.batches import Batch, group_batches
-from core.records.compression import INSPECTION_LIMIT, CompressionType
+from core.log.segment_walk import SegmentWalk, is_valid
+from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, group_batches
+from core.records.compression import CompressionType
+from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
 from core.records.record import Record
-from core.records.record_batch import CODEC_MASK, CONTROL_FLAG, HEADER_SIZE, RecordBatch
+from core.records.record_batch import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    RecordBatch,
+)
 
 _READ_BYTES = 4 * 1024 * 1024
 """Of which most groups of batches lie in one buffer, to be decoded where they are."""
@@ -47,6 +56,12 @@ _COMPRESSED_WEIGHT = 8
 """How many times more a compressed batch is likely to hold."""
 
 _SMALL_BYTES = 4 * 1024 * 1024
+_NEGATIVE = 0x80
+"""A magic from here on is negative to Java, and Kafka knows no header of it."""
+
+
+NO_START = -(1 << 63)
+"""Below any offset, those that only damage makes as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +76,7 @@ class DumpOptions:
 
     with_records: bool = False
     with_data: bool = False
-    start_offset: int = 0
+    start_offset: int = NO_START
     start_timestamp: int | None = None
     max_records: int | None = None
     max_bytes: int | None = None
@@ -84,6 +99,10 @@ class SegmentDump:
         self._walk = SegmentWalk(path, _base_offset(path), read_bytes=_READ_BYTES)
         self._stops_at_damage = False
         self._invalid_bytes = 0
+        self._blind: set[int] = set()
+        """Where frames begin that were followed through damage."""
+        self._is_broken_off = False
+        """Nothing more is said, as Kafka's tool ends with an exception there."""
         self._damaged: set[int] = set()
         """Where batches begin that are shown though they are damaged."""
         self._max_position = 1 << 63 if options.max_bytes is None else options.max_bytes
@@ -134,11 +153,20 @@ class SegmentDump:
             if self._walk.position > self._max_position:
                 break
             batch = self._framed(item) if isinstance(item, Damage) else item
+            if isinstance(item, Damage) and self._stops_at_damage:
+                frames = self._blind_batches(item.position)
+                if batch is None:
+                    yield from frames
+                    break
+                batch = next(frames, batch)  # of another magic to Kafka, perhaps
+                frames.close()
+                self._blind.discard(item.position)  # what comes next is known to be a batch
+                self._is_broken_off = False
             is_wanted = batch is not None and self._may_be_wanted(batch)
             if batch is not None and is_wanted and (awaited is None or batch.max_timestamp >= awaited):
                 awaited = None
                 yield batch
-            if (self._invalid_bytes and self._stops_at_damage) or self._walk.position >= self._max_position:
+            if self._walk.position >= self._max_position:
                 break
         self._walk.close()
 
@@ -148,7 +176,7 @@ class SegmentDump:
     def _start_position(self) -> int:
         """Where the indexes say that what is asked for begins, at the latest."""
         offset, timestamp = self._options.start_offset, self._options.start_timestamp
-        if kind_of(self.path) is not FileKind.LOG or (not offset and timestamp is None):
+        if kind_of(self.path) is not FileKind.LOG or (offset <= 0 and timestamp is None):
             return 0
         reader = SegmentReader(self.path, _base_offset(self.path), FileSystem())
         try:
@@ -161,14 +189,45 @@ class SegmentDump:
 
     def _framed(self, damage: Damage) -> Batch | None:
         """The damaged batch, where its frame is sound: it can be shown as it is."""
-        self.findings.append(damage.finding(self.path))
+        self.findings.append(damage_finding(damage, self.path, damage.offset))
         batch = damage.batch
         is_framed = batch is not None and batch.position + batch.size_bytes == damage.end_position
-        if is_framed and damage.code is not Code.BAD_LENGTH:
+        if is_framed and damage.kind is not DamageKind.BAD_LENGTH:
             self._damaged.add(damage.position)
             return batch
-        self._invalid_bytes += self._walk.size_bytes - damage.position if self._stops_at_damage else 0
         return None
+
+    def _blind_batches(self, position: int) -> Generator[Batch]:
+        """What Kafka's tool takes for batches behind damage: it goes from frame to frame, whatever is in them, until
+        one does not fit in the file, or breaks off at one that has no header.
+        """
+        file = FileSystem().open_read(self.path)
+        try:
+            end = min(self._walk.size_bytes, self._max_position)
+            while end - position >= ENTRY_HEADER_SIZE and not self._is_broken_off:
+                head = file.read_at(HEADER_SIZE, position)
+                length, magic = int.from_bytes(head[8:12], "big", signed=True), head[MAGIC_POSITION]
+                size = LOG_OVERHEAD + length
+                if length >= MIN_MESSAGE_SIZE and size > end - position:
+                    break
+                has_header = magic < CURRENT_MAGIC or (magic < _NEGATIVE and len(head) == HEADER_SIZE)
+                if length < MIN_MESSAGE_SIZE or not has_header:
+                    self._is_broken_off = True
+                    return
+                view = memoryview(file.read_at(max(size, HEADER_SIZE), position))
+                is_legacy = magic < CURRENT_MAGIC
+                batch = LegacyRecordBatch(view, 0, position) if is_legacy else RecordBatch(view, 0, position)
+                self._damaged.add(position)
+                self._blind.add(position)
+                if self._may_be_wanted(batch):
+                    yield batch
+                position += size
+            if self._options.max_bytes is None:
+                self._invalid_bytes = self._walk.size_bytes - position
+        except OSError as error:
+            raise access_error(error, self.path, "read") from error
+        finally:
+            file.close()
 
     def _is_wanted(self, record: Record) -> bool:
         """Of a record in its turn: what is wanted is counted."""
@@ -182,10 +241,7 @@ class SegmentDump:
         return True
 
     def _report(self, batch: Batch, error: CorruptRecordError) -> None:
-        message = f"its records can't be read: {error.cause}"
-        self.findings.append(
-            Finding(Severity.ERROR, Code.BAD_BATCH, str(self.path), message, batch.position, first_offset(batch))
-        )
+        self.findings.append(undecodable_finding(batch, self.path, error))
 
     # --- as text
 
@@ -207,7 +263,10 @@ class SegmentDump:
 
         write_all(fd, [self._start_text()])
         outcomes = write_in_turns(
-            fd, lambda number: self._turns(number, workers), workers, lambda: (self.findings[:], self._invalid_bytes)
+            fd,
+            lambda number: self._turns(number, workers),
+            workers,
+            lambda: (self.findings[:], 0 if self._is_broken_off else self._invalid_bytes),
         )
         found = [finding for findings, _ in outcomes for finding in findings]
         self.findings = sorted(found, key=lambda finding: finding.position)
@@ -256,7 +315,7 @@ class SegmentDump:
         return f"Log starting offset: {_number(self.path.stem)}\n".encode()
 
     def _end_text(self) -> bytes:
-        if not self._invalid_bytes:
+        if not self._invalid_bytes or self._is_broken_off:
             return b""
         return f"Found {self._invalid_bytes} invalid bytes at the end of {self.path.name}\n".encode()
 
@@ -267,6 +326,8 @@ class SegmentDump:
         run: list[Batch] = []
         may_be_columnar = self._is_large and self._text_of in (plain_text, no_text)
         for batch in group:
+            if self._is_broken_off:
+                break
             if may_be_columnar and self._is_columnar(batch):
                 run.append(batch)
                 continue
@@ -277,6 +338,7 @@ class SegmentDump:
 
     def _is_columnar(self, batch: Batch) -> bool:
         is_plain = isinstance(batch, RecordBatch) and not batch.attributes & CONTROL_FLAG
+        is_plain &= batch.position not in self._blind
         return is_plain and batch.base_offset >= self._options.start_offset
 
     def _column_text(self, batches: Sequence[Batch]) -> list[Buffer]:
@@ -286,7 +348,7 @@ class SegmentDump:
         from core.records.columns import decode_columns
 
         try:
-            columns = decode_columns(batches, limit=INSPECTION_LIMIT)
+            columns = decode_columns(batches)
         except CorruptRecordError:
             return [piece for batch in batches for piece in self._batch_text(batch)]
         pieces: list[Buffer] = []
@@ -304,7 +366,10 @@ class SegmentDump:
             lines_of = bare_lines if self._options.skips_metadata else record_lines
             lines = lines_of(batch, self._text_of, self._is_wanted)
         except CorruptRecordError as error:
-            self._report(batch, error)
+            if batch.position in self._blind:
+                self._is_broken_off = True
+            else:
+                self._report(batch, error)
             lines = []
         if self._options.key is not None and not lines:
             return []
@@ -320,7 +385,7 @@ class SegmentDump:
                     yield batch_row(batch)
                     continue
                 try:
-                    records = batch.records(limit=INSPECTION_LIMIT)
+                    records = batch.records()
                 except CorruptRecordError as error:
                     self._report(batch, error)
                     continue
@@ -385,7 +450,7 @@ class SegmentDump:
         from core.records.columns import decode_columns
 
         try:
-            yield decode_columns(group, limit=INSPECTION_LIMIT)
+            yield decode_columns(group)
         except CorruptRecordError as error:
             if len(group) == 1:
                 self._report(group[0], error)

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.common.errors import CorruptRecordError, PlogError
+from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
 from core.inspector.partition_check import Surroundings
-from core.log.checkpoint_file import read_offset_checkpoint
-from core.log.file_names import (
-    CLEANER_CHECKPOINT,
-    CLUSTER_METADATA_TOPIC,
-    HIGH_WATERMARK_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    META_PROPERTIES,
-    RECOVERY_POINT_CHECKPOINT,
-)
+from core.log.file_names import CLUSTER_METADATA_TOPIC, META_PROPERTIES, find_unreadable_files
+from core.log.log_evidence import DirectoryEvidence
 
 if TYPE_CHECKING:
     from core.cluster.metadata_image import MetadataImage
-
-_SOURCES = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
 
 
 class DirectorySurroundings:
@@ -30,14 +22,8 @@ class DirectorySurroundings:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._checkpoints = {name: self._checkpoint(name) for name in (*_SOURCES, CLEANER_CHECKPOINT)}
+        self._evidence = DirectoryEvidence(root)
         self._is_root = (root / META_PROPERTIES).exists()
-
-    def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        try:
-            return read_offset_checkpoint(self._root / name)
-        except (CorruptRecordError, OSError):
-            return {}
 
     @cached_property
     def image(self) -> MetadataImage | None:
@@ -55,15 +41,15 @@ class DirectorySurroundings:
     def topic_ids(self) -> dict[str, bytes]:
         return {} if self.image is None else {name: topic.topic_id for name, topic in self.image.topics.items()}
 
-    def of(self, partition: TopicPartition | None) -> Surroundings:
-        if partition is None:
-            return Surroundings()
-        end_offset, source = max((self._checkpoints[name].get(partition, 0), name) for name in _SOURCES)
-        return Surroundings(end_offset, source, self._is_compacted(partition))
+    def of(self, partition: TopicPartition | None, directory: Path) -> Surroundings:
+        """Of the partition in that folder, by which name it is known. OSError if the folder can't be read."""
+        unreadable = tuple(file.error for file in find_unreadable_files(directory))
+        evidence = replace(self._evidence.of(directory, partition), unreadable=unreadable)
+        return Surroundings(evidence, None if partition is None else self._is_compacted(partition))
 
     def _is_compacted(self, partition: TopicPartition) -> bool | None:
         """Whether compaction may have been at work; None where nothing tells."""
-        if partition in self._checkpoints[CLEANER_CHECKPOINT]:
+        if partition in self._evidence.cleaned:
             return True
         if self.image is not None and "compact" in self.image.topic_configs(partition.topic).get("cleanup.policy", ""):
             return True

@@ -11,13 +11,13 @@ from pathlib import Path
 from core.common.errors import CorruptRecordError
 from core.common.topic_partition import TopicPartition
 from core.inspector.surroundings import DirectorySurroundings
+from core.log.batch_place import find_file, undecodable
 from core.log.directory_reader import DirectoryReader
 from core.log.gap_ledger import Gap, GapLedger, GapReason
+from core.log.hole import Hole, HoleReason
 from core.log.log_config import LogConfig, stored_topic_values
 from core.log.partition_reader import PartitionReader, SegmentReader
 from core.records.batches import Batch
-from core.records.compression import INSPECTION_LIMIT
-from core.records.control_record import read_end_transaction_marker
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
 
@@ -26,13 +26,16 @@ _OFFSETS_TOPIC = "__consumer_offsets"
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """`state`: committed, aborted or open. The marker's fields are None while it is open."""
+    """`state`: committed, aborted, open, or unknown if damage hides it. The marker's fields are None where none can be
+    read; `evidence` says then what the state is known by.
+    """
 
     state: str
     first_offset: int
     marker_offset: int | None = None
     marker_timestamp: int | None = None
     coordinator_epoch: int | None = None
+    evidence: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +87,22 @@ class Tracer:
                 trace.batch, trace.record, trace.file = batch, record, segment.path
                 self._describe(trace, log, segment, batch, record)
             else:
-                trace.gap = self._find_gap(log, partition, offset)
+                trace.gap = self._find_gap(log, offset)
         finally:
             log.close()
         trace.groups = self._groups(partition, offset)
         return trace
 
     def find_key(self, partition: TopicPartition, key: bytes) -> Iterator[int]:
-        """Offsets of the records with that key, in order."""
+        """Offsets of the records with that key, in order; CorruptRecordError at damage, in its turn."""
         log = self._reader.open(partition)
         try:
             for batch in log.read(log.start_offset, log.end_offset, read_committed=False):
-                yield from (record.offset for record in batch.records(limit=INSPECTION_LIMIT) if record.key == key)
+                try:
+                    records = batch.records()
+                except CorruptRecordError as error:
+                    raise undecodable(partition, batch, error, find_file(log, batch)) from None
+                yield from (record.offset for record in records if record.key == key)
         finally:
             log.close()
 
@@ -110,12 +117,11 @@ class Tracer:
             trace.transaction = _find_transaction(log, batch)
         trace.fate = list(self._fate(log, segment, trace))
 
-    def _find_gap(self, log: PartitionReader, partition: TopicPartition, offset: int) -> Gap | None:
+    def _find_gap(self, log: PartitionReader, offset: int) -> Gap | None:
         if offset >= log.end_offset:
-            unreadable = log.unreadable_between(offset, offset + 1)
-            return Gap(offset, offset + 1, GapReason.DAMAGED, str(unreadable[0])) if unreadable else None
-        is_compacted = self._surroundings.of(partition).is_compacted or None
-        ledger = GapLedger(log, offset, offset + 1, read_committed=False, is_compacted=is_compacted)
+            beyond = [error for error in log.unreadable if error.offset >= log.end_offset]
+            return Gap(offset, offset + 1, GapReason.DAMAGED, str(beyond[0])) if beyond else None
+        ledger = GapLedger(log, offset, offset + 1, read_committed=False)
         return next(iter(ledger), None)
 
     # --- what will take it
@@ -156,11 +162,18 @@ class Tracer:
         assert trace.record is not None
         if trace.record.key is None:
             return "cleanup.policy compact: it has no key, the cleaner drops it"
-        newer = None
+        newer = unknown = None
         for batch in log.read(trace.offset + 1, log.last_stable_offset):
-            for record in batch.records(limit=INSPECTION_LIMIT):
+            try:
+                records = batch.records()
+            except CorruptRecordError as error:
+                unknown = undecodable(trace.partition, batch, error, find_file(log, batch)).message
+                continue
+            for record in records:
                 if record.key == trace.record.key and record.offset > trace.offset:
                     newer = record.offset
+        if newer is None and unknown is not None:
+            return f"cleanup.policy compact: whether it is the last record of its key can't be told: {unknown}"
         if newer is not None:
             return f"cleanup.policy compact: superseded by offset {newer}, the next cleaning of its segment takes it"
         if trace.record.value is None:
@@ -195,7 +208,11 @@ def _commits(reader: DirectoryReader, number: int, partition: TopicPartition) ->
     log = reader.open(TopicPartition(_OFFSETS_TOPIC, number))
     try:
         for batch in log.read(log.start_offset, log.end_offset):
-            for record in batch.records(limit=INSPECTION_LIMIT):
+            try:
+                records = batch.records()
+            except CorruptRecordError:
+                continue  # commits that nobody can read; plog verify --deep tells of them
+            for record in records:
                 try:
                     read = read_record(record.key or b"", record.value)
                 except CorruptRecordError:
@@ -216,38 +233,49 @@ def _commits(reader: DirectoryReader, number: int, partition: TopicPartition) ->
 
 
 def _find(log: PartitionReader, offset: int) -> tuple[SegmentReader, Batch, Record] | None:
-    """Where the record of that offset lies; None where there is none."""
+    """Where the record of that offset lies; None where there is none. CorruptRecordError where it is lost to damage."""
     if not log.start_offset <= offset < log.end_offset:
         return None
-    segment = [s for s in log.segments if s.base_offset <= offset][-1]
-    position = segment.position_of(offset)
-    if position >= segment.records.size_bytes:
+    item = next(log.reading.items(offset), None)
+    if isinstance(item, Hole):
+        if item.start <= offset < item.end and item.reason in (HoleReason.DAMAGED, HoleReason.MISSING):
+            raise item.error()
         return None
-    batch = segment.records.read_batch(position)
+    segment = log.segment_of(offset)
+    if item is None or segment is None:
+        return None
     try:
-        batch.ensure_valid()
-        record = next((r for r in batch.records(limit=INSPECTION_LIMIT) if r.offset == offset), None)
+        record = next((r for r in item.records() if r.offset == offset), None)
     except CorruptRecordError as error:
         raise error.in_file(segment.path) from None
-    return None if record is None else (segment, batch, record)
+    return None if record is None else (segment, item, record)
 
 
 def _find_transaction(log: PartitionReader, batch: Batch) -> Transaction:
-    """The one that a batch is part of: between its producer's marker before and the one behind."""
-    first_offset = batch.base_offset
-    for segment in log.segments:
-        for header in segment.records.iter_headers(0, log.end_position(segment)):
-            if header.producer_id != batch.producer_id or not header.is_transactional:
-                continue
-            if not header.is_control:
-                first_offset = min(first_offset, header.base_offset)
-            elif header.base_offset < batch.base_offset:
-                first_offset = batch.base_offset
-            else:
-                record = segment.records.read_batch(header.position).records(limit=INSPECTION_LIMIT)[0]
-                marker = read_end_transaction_marker(record)
-                if marker is None:
-                    continue
-                state = "committed" if marker.is_commit else "aborted"
-                return Transaction(state, first_offset, record.offset, record.timestamp, marker.coordinator_epoch)
-    return Transaction("open", first_offset)
+    """The one that a batch is part of, by the headers of the log; if some of them are damaged, by the whole of it."""
+    marker = log.outcomes(batch.base_offset).find_marker(batch)
+    if marker is not None:
+        first_offset = _first_offset_of(log, batch)
+        state = "committed" if marker.is_commit else "aborted"
+        return Transaction(state, first_offset, marker.offset, marker.timestamp, marker.coordinator_epoch)
+    fate = next((f for f in log.transaction_fates if (batch.base_offset, batch.last_offset) in f.batches), None)
+    if fate is None:
+        return Transaction("open", batch.base_offset)
+    if fate.marker is None:
+        return Transaction(fate.fate.value, fate.first_offset, fate.marker_offset, evidence=fate.evidence)
+    marker = fate.marker
+    return Transaction(fate.fate.value, fate.first_offset, marker.offset, marker.timestamp, marker.coordinator_epoch)
+
+
+def _first_offset_of(log: PartitionReader, batch: Batch) -> int:
+    """Where the transaction of the batch begins: after its producer's marker before."""
+    first_offset: int | None = None
+    for header in log.headers(log.start_offset):
+        if header.last_offset >= batch.last_offset:
+            break
+        if header.producer_id == batch.producer_id and header.is_transactional:
+            if header.is_control:
+                first_offset = None
+            elif first_offset is None:
+                first_offset = header.base_offset
+    return batch.base_offset if first_offset is None else first_offset

@@ -10,20 +10,21 @@ what the logs hold. Small files parse.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from core.common.bad_sectors import read_small_text, unreadable_error
+from core.common.bad_sectors import open_salvaging, read_small_text, unreadable_error
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition, uuid_text
 from core.index.transaction_index import read_transaction_index
 from core.inspector.file_kind import FileKind, ensure_regular, ensure_there, is_named_by_kafka, kind_of
 from core.inspector.findings import Code, Finding, Severity, corrupt_code, corrupt_finding, unreadable_finding
-from core.inspector.partition_check import PartitionCheck
+from core.inspector.partition_check import PartitionCheck, map_findings
 from core.inspector.producer_check import ProducerCheck
 from core.inspector.segment_check import OnBytes, SegmentCheck, VerifyOptions
 from core.inspector.surroundings import DirectorySurroundings
@@ -46,9 +47,12 @@ from core.log.file_names import (
     parse_offset_file_name,
 )
 from core.log.leader_epoch_cache import parse_leader_epochs
+from core.log.log_evidence import LogEvidence
+from core.log.log_map import LogFile, LogMap
 from core.log.meta_properties import parse_meta_properties
 from core.log.partition_metadata_file import parse_partition_metadata, read_partition_metadata
 from core.log.producer_snapshot import iter_producer_snapshot
+from core.log.recovery_journal import read_lost_offsets
 
 _INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
 _DEFAULT_OPTIONS = VerifyOptions()
@@ -160,6 +164,7 @@ def _verify_partition(
 ) -> Iterator[Finding]:
     partition, root = locate_partition(path)
     is_live = not options.is_locked and find_lock_holder(root) is not None
+    lone_indexes: list[Path] = []
     for entry in _entries(path):
         inner = path / entry.name
         if entry.name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)):
@@ -167,14 +172,22 @@ def _verify_partition(
             yield Finding(Severity.WARNING, Code.UNFINISHED_SWAP, str(inner), message)
         elif kind_of(inner) in (FileKind.LOG, *_INDEXES):
             if kind_of(inner) in _INDEXES and not os.path.lexists(inner.with_suffix(LOG_SUFFIX)):
-                yield from _verify_lone_index(inner)
+                lone_indexes.append(inner)
         else:
             yield from _verify_beside(inner, entry)
+    missing: list[range] = []
     try:
-        yield from PartitionCheck(path, options, surroundings.of(partition), is_live=is_live).run(on_bytes)
+        for finding in PartitionCheck(path, options, surroundings.of(partition, path), is_live=is_live).run(on_bytes):
+            if finding.code is Code.SEGMENT_MISSING:
+                missing.append(range(finding.offset, finding.last_offset + 1))
+            yield finding
     except AccessError:
         if path.exists():
             raise
+    for index in lone_indexes:
+        parsed = parse_offset_file_name(index.name)
+        if parsed is None or not any(parsed[0] in offsets for offsets in missing):
+            yield from _verify_lone_index(index)
 
 
 def _verify_beside(path: Path, entry: os.DirEntry[str]) -> list[Finding]:
@@ -208,7 +221,7 @@ def _verify_file(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Itera
     if kind is FileKind.LOG:
         yield from _verify_log(path, on_bytes, options)
     elif kind is FileKind.METADATA_SNAPSHOT:
-        yield from SegmentCheck(path, 0, options, ProducerCheck(), has_indexes=False).run(on_bytes)
+        yield from _verify_alone(path, 0, on_bytes, options, has_indexes=False)
     elif kind not in _INDEXES:
         yield from _verify_small(path, kind)
     elif (log := path.with_suffix(LOG_SUFFIX)).exists():
@@ -219,10 +232,23 @@ def _verify_file(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Itera
 
 def _verify_log(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Iterator[Finding]:
     parsed = parse_offset_file_name(path.name)
-    base_offset = parsed[0] if parsed else 0
-    producers = ProducerCheck()
-    check = SegmentCheck(path, base_offset, options, producers)
-    yield from check.run(on_bytes)
+    yield from _verify_alone(path, parsed[0] if parsed else 0, on_bytes, options)
+
+
+def _verify_alone(
+    path: Path, base_offset: int, on_bytes: OnBytes, options: VerifyOptions, *, has_indexes: bool = True
+) -> Iterator[Finding]:
+    """One log, and what stands beside it under its name; the name of the next segment says where it ends."""
+    with contextlib.closing(open_salvaging(path)) as file:
+        later = [base for base, _ in find_offset_files(path.parent, LOG_SUFFIX) if base > base_offset]
+        evidence = LogEvidence(known_end=min(later, default=0), source="the name of the next segment")
+        log_map = LogMap([LogFile(base_offset, path, file)], evidence, read_lost_offsets(path.parent))
+        yield from map_findings(log_map)
+        producers = ProducerCheck()
+        check = SegmentCheck(path, base_offset, options, producers, has_indexes=has_indexes, log_map=log_map)
+        yield from check.run(on_bytes)
+    if not has_indexes:
+        return
     index = path.with_suffix(TRANSACTION_INDEX_SUFFIX)
     try:
         entries = read_transaction_index(index) if os.path.lexists(index) else []

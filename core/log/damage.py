@@ -8,23 +8,62 @@ log); its offsets would have to fit as well to be taken for one of this log's.
 from __future__ import annotations
 
 import contextlib
+import re
+import struct
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import File
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.offset_index import OffsetPosition
+from core.log.bit_flip import ByteFix
 from core.log.file_records import LARGEST_BATCH, FileRecords
-from core.records.batches import CURRENT_MAGIC, Batch, entry_size
+from core.records.batches import CURRENT_MAGIC, Batch, entry_size, read_batch
 from core.records.checksum import crc32c_of_parts
-from core.records.compression import CompressionType
-from core.records.record_batch import ATTRIBUTES_POSITION, HEADER_SIZE, MAGIC_POSITION, RecordBatch
+from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
+from core.records.record_batch import ATTRIBUTES_POSITION, HEADER_SIZE, LOG_OVERHEAD, MAGIC_POSITION, RecordBatch
 
 _READ_BYTES = 1024 * 1024
 _FRAME_PROBE_BYTES = 2 * 1024 * 1024  # holds the batch behind a damaged one, if it is of a usual size
 MAX_BATCH_BYTES = 100 * 1024 * 1024  # socket.request.max.bytes: no client sends a larger one
 _MAGIC = bytes([CURRENT_MAGIC])
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
+
+
+class DamageKind(StrEnum):
+    """What is wrong with bytes that hold no sound batch; the codes of `plog verify`."""
+
+    CRC_MISMATCH = "crc-mismatch"
+    BAD_MAGIC = "bad-magic"
+    BAD_LENGTH = "bad-length"
+    TORN_TAIL = "torn-tail"
+    ZEROED = "zeroed"
+    GARBAGE = "garbage"
+    UNREADABLE = "unreadable"
+    OFFSETS_NOT_RISING = "offsets-not-rising"
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes [position, end_position) of a segment that hold no batch of the log.
+
+    `offset`, `end_offset` and `records` are what its header says was there, as far as that can be; `end_offset` and
+    `records` are None if nothing can be told of them. `batch` is the header itself, if there is one whose frame fits
+    in the file; `fix` the byte that makes the batch sound.
+    """
+
+    kind: DamageKind
+    message: str
+    position: int
+    end_position: int
+    offset: int
+    end_offset: int | None
+    records: int | None
+    batch: Batch | None = None
+    fix: ByteFix | None = None
 
 
 class DamagedRange(NamedTuple):
@@ -42,23 +81,16 @@ class DamagedRange(NamedTuple):
 
 
 def shows_compaction(segments: Iterable[FileRecords]) -> bool:
-    """Whether a cleaner was at some of these files: only it takes records from within a batch, or batches from within a
-    file. That holds whatever the topic's settings have become since.
+    """Whether a cleaner was at some of these files: only it takes records from within a batch. That holds whatever the
+    topic's settings have become since. A hole between batches alone proves nothing.
     """
     for records in segments:
-        next_offset: int | None = None
         with contextlib.suppress(CorruptRecordError):
             for batch in records.iter_headers(0):
-                if isinstance(batch, RecordBatch):
-                    is_thinned = batch.count <= batch.last_offset_delta or batch.delete_horizon_ms is not None
-                    first_offset = batch.base_offset
-                else:
-                    is_thinned = False
-                    is_wrapper = batch.compression is not CompressionType.NONE
-                    first_offset = batch.last_offset if next_offset is None or not is_wrapper else next_offset
-                if is_thinned or (next_offset is not None and first_offset > next_offset):
+                if isinstance(batch, RecordBatch) and (
+                    batch.count <= batch.last_offset_delta or batch.delete_horizon_ms is not None
+                ):
                     return True
-                next_offset = batch.next_offset
     return False
 
 
@@ -149,6 +181,33 @@ def find_batch(file: File, position: int, end: int, min_offset: int, max_offset:
             if batch is not None:
                 return batch
             found = whole.find(_MAGIC, found + 1)
+        position += len(data) - HEADER_SIZE + 1
+    return None
+
+
+_LEGACY_FRAME = re.compile(rb"(?=.{16}[\0\1][\0-\x0f])", re.DOTALL)
+"""Where a message of magic 0 or 1 may begin, by its magic and attributes."""
+
+
+def find_legacy_batch(
+    file: File, position: int, end: int, min_offset: int, max_offset: int
+) -> LegacyRecordBatch | None:
+    """As `find_batch`, for messages of magic 0 and 1."""
+    while end - position >= MIN_MESSAGE_SIZE:
+        data = file.read_at(min(_READ_BYTES, end - position), position)
+        for match in _LEGACY_FRAME.finditer(data):
+            start = match.start()
+            offset, length = _OFFSET_AND_LENGTH.unpack_from(data, start)
+            left = min(end - position - start - LOG_OVERHEAD, MAX_BATCH_BYTES)
+            if not min_offset <= offset < max_offset or not MIN_MESSAGE_SIZE <= length <= left:
+                continue
+            with contextlib.suppress(CorruptRecordError):
+                whole = memoryview(file.read_at(LOG_OVERHEAD + length, position + start))
+                batch = read_batch(whole, 0, position + start)
+                if isinstance(batch, LegacyRecordBatch) and batch.computed_crc() == batch.crc:
+                    return batch
+        if len(data) < _READ_BYTES:
+            return None
         position += len(data) - HEADER_SIZE + 1
     return None
 

@@ -9,6 +9,7 @@ POSIX drops a process's lock when it closes *any* descriptor of the file: within
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -91,6 +92,44 @@ class DirectoryLock:
             _held.pop(self._path, None)
             os.close(self._fd)
             self._fd = -1
+
+
+class FolderLock:
+    """Of a folder that is no data directory, or of one partition's folder in it: nobody else who asks in this way works
+    there meanwhile. It leaves no file behind, and a crash releases it. Owned by one task.
+    """
+
+    def __init__(self, root: Path, folder: Path | None = None) -> None:
+        """`folder`: the one within `root` that is locked; None for the whole."""
+        self._root = root
+        self._folder = folder
+        self._fds: list[int] = []
+
+    def acquire(self) -> None:
+        """DirectoryLockedError if somebody is at work there."""
+        wanted = [(self._root, fcntl.LOCK_EX)]
+        if self._folder is not None and self._folder.resolve() != self._root.resolve():
+            wanted = [(self._root, fcntl.LOCK_SH), (self._folder, fcntl.LOCK_EX)]
+        for path, kind in wanted:
+            with contextlib.suppress(PermissionError):  # a parent that may not be read holds nobody's data directory
+                self._fds.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+                self._lock(path, kind)
+
+    def _lock(self, path: Path, kind: int) -> None:
+        try:
+            fcntl.flock(self._fds[-1], kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise DirectoryLockedError(
+                f"{path} is being recovered by another process", where=str(path), holder="", hint="wait for it to end"
+            ) from None
+        except OSError:  # a file system without such locks
+            return
+
+    def release(self) -> None:
+        for fd in self._fds:
+            os.close(fd)
+        self._fds.clear()
 
 
 def find_lock_holder(directory: Path) -> LockHolder | None:

@@ -6,21 +6,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from core.common.errors import AccessError, CorruptRecordError
+from core.common.errors import AccessError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
-from core.log.checkpoint_file import read_offset_checkpoint
 from core.log.directory_lock import find_lock_holder
 from core.log.file_names import (
     CLUSTER_METADATA_TOPIC,
     HIGH_WATERMARK_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     find_offset_files,
     find_partition_folders,
     find_unreadable_files,
     locate_partition,
 )
+from core.log.log_evidence import DirectoryEvidence
 from core.log.partition_reader import PartitionReader
 
 
@@ -44,13 +43,7 @@ class DirectoryReader:
         else:
             self.root = directory
             self.partitions = {tp: path for tp, path in folders.items() if tp.topic != CLUSTER_METADATA_TOPIC}
-        self._log_starts = self._checkpoint(LOG_START_OFFSET_CHECKPOINT)
-
-    def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        try:
-            return read_offset_checkpoint(self.root / name)
-        except (CorruptRecordError, OSError):
-            return {}
+        self._evidence = DirectoryEvidence(self.root)
 
     @property
     def topics(self) -> dict[str, list[int]]:
@@ -71,7 +64,7 @@ class DirectoryReader:
             raise AccessError(f"no partition {partition} in {self.directory}", where=str(self.directory))
         return PartitionReader(
             path,
-            log_start_offset=self._log_starts.get(partition, 0),
+            evidence=self._evidence,
             find_high_watermark=lambda: self._find_high_watermark(partition),
             on_no_folder=on_no_folder,
         )
@@ -83,4 +76,4 @@ class DirectoryReader:
         holder = find_lock_holder(self.root)
         if holder is None or holder.pid:
             return None
-        return self._checkpoint(HIGH_WATERMARK_CHECKPOINT).get(partition)
+        return self._evidence.checkpoint(HIGH_WATERMARK_CHECKPOINT).get(partition)

@@ -305,8 +305,19 @@ class _Loader:
         producers = self._producers
         if producers.map_end_offset != segment.base_offset:
             self._rebuild_producer_state(log_start_offset, segment.base_offset)
+        known = _read_aborted(segment)
+
+        def end_aborted_before(offset: int) -> None:
+            """Of transactions whose abort marker is damaged nothing tells but the entry that was there."""
+            while known and known[0].last_offset < offset:
+                entry = known.pop(0)
+                if producers.abort_damaged(entry):
+                    segment.transaction_index.append(entry)
 
         def on_batch(batch: RecordBatch) -> None:
+            end_aborted_before(batch.base_offset)
+            if known and known[0].last_offset == batch.last_offset:
+                del known[0]
             self._note_leader_epoch(batch)
             completed = producers.update(batch, segment.base_offset, batch.position)
             if completed is not None and completed.is_aborted:
@@ -316,6 +327,7 @@ class _Loader:
                 )
 
         error = segment.recover(recovery_point, self._end_of(segment), on_batch)
+        end_aborted_before(max((gap.end_offset for gap in segment.gaps), default=0))
         self._damage.set_segment(segment.base_offset, [])
         for gap in segment.gaps:
             note_damage(self._damage, segment, gap, self._partition)
@@ -385,6 +397,14 @@ class _Loader:
             for path in segment.paths:
                 self._filesystem.unlink(path)
         self._segments.add(self._new_segment(log_start_offset))
+
+
+def _read_aborted(segment: LogSegment) -> list[AbortedTransaction]:
+    """What the segment's transaction index says; nothing if it can't be read."""
+    try:
+        return list(segment.transaction_index.entries())
+    except (CorruptRecordError, OSError):
+        return []
 
 
 def _is_mended(segment: LogSegment, gap: DamagedRange) -> bool:

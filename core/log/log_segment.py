@@ -277,7 +277,13 @@ class LogSegment:
         for batch in self._headers_from(hint):
             if batch.max_timestamp < timestamp or batch.last_offset < start_offset:
                 continue
-            for record in self.records.read_batch(batch.position).records():
+            whole = self.records.read_batch(batch.position)
+            try:
+                records = whole.records()
+            except CorruptRecordError:  # whoever reads from there on meets it, and nothing is left out
+                offset = max(whole.base_offset, start_offset)
+                return FoundTimestamp(batch.max_timestamp, offset, batch.partition_leader_epoch)
+            for record in records:
                 if record.timestamp >= timestamp and record.offset >= start_offset:
                     return FoundTimestamp(record.timestamp, record.offset, batch.partition_leader_epoch)
         return None

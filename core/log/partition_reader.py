@@ -1,8 +1,8 @@
 """A partition's folder read from outside: no lock, no write, beside a live writer too.
 
 What the log engine keeps in memory is worked out from the files: where the log ends (the last whole batch), and for
-read_committed which transactions were aborted (from `.txnindex`, or from the markers where it is damaged) and where the
-first open one begins (from the newest snapshot and the batches behind it).
+read_committed which transactions were aborted (from their markers, or where one can't be read from all that the folder
+knows) and where the first open one begins (from the newest snapshot and the batches after it).
 
 A cleaner may put segments in the place of others meanwhile. What is opened is a log as it was at one moment: a segment
 that waits as `.swap` stands for those that it replaces already, and where the folder changed while it was opened, it is
@@ -14,19 +14,18 @@ from __future__ import annotations
 import contextlib
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from core.common.bad_sectors import SalvagingFile, is_of_the_file, open_salvaging, unreadable_error
+from core.common.bad_sectors import is_of_the_file, open_salvaging, unreadable_error
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
 from core.common.filesystem import FileSystem, access_error
-from core.index.offset_index import OffsetIndex, OffsetPosition
+from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex
-from core.index.transaction_index import AbortedTransaction, read_transaction_index
-from core.log.aborted_filter import AbortedFilter
-from core.log.damage import DamagedRange, measure_gap
+from core.log.directory_lock import find_lock_holder
 from core.log.file_names import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
@@ -36,13 +35,21 @@ from core.log.file_names import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     find_offset_files,
+    locate_partition,
     offset_file_name,
     parse_offset_file_name,
 )
 from core.log.file_records import FileRecords
+from core.log.hole import Hole, HoleReason, TailKind, unreadable_hole
+from core.log.log_evidence import DirectoryEvidence, LogEvidence
+from core.log.log_map import first_offset_of
 from core.log.producer_snapshot import read_producer_snapshot
+from core.log.reading import LogReading
+from core.log.recovery_journal import read_lost_offsets
+from core.log.transaction_evidence import TransactionEvidence, read_evidence
+from core.log.transaction_fates import Fate, TransactionFate
+from core.log.transaction_outcomes import TransactionOutcomes, checked_headers
 from core.records.batches import Batch
-from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
 
 _UNLIMITED = 1 << 40
@@ -125,27 +132,35 @@ class SegmentReader:
         """A position before which no record is as new as `timestamp`."""
         return self.position_before(self._time_index.lookup(timestamp).offset)
 
+    def offset_by_timestamp(self, timestamp: int) -> int:
+        """An offset below which no record is as new as `timestamp`."""
+        return max(self._time_index.lookup(timestamp).offset, self.base_offset)
+
     @cached_property
     def max_timestamp(self) -> int:
         """The largest that the time index knows; -1 where it knows none. A live segment may hold larger ones."""
         return self._time_index.last_entry().timestamp
 
-    def unreadable_in(self, damage: DamagedRange) -> UnreadableFileError | None:
-        """That the disk does not give some of these bytes, which is the cause of the damage then."""
-        file = self.records.file
-        bad = file.unreadable_in(damage.position, damage.end_position) if isinstance(file, SalvagingFile) else []
-        if not bad:
-            return None
-        return UnreadableFileError(
-            bad[0].reason,
-            errno=bad[0].errno,
-            path=str(self.path),
-            position=bad[0].position,
-            offset=damage.start_offset,
-        )
-
     def close(self) -> None:
         self.records.close()
+
+
+@contextlib.contextmanager
+def open_reading(
+    files: Sequence[tuple[int, Path]], evidence: LogEvidence, given_up: Sequence[tuple[int, int]] = ()
+) -> Iterator[LogReading]:
+    """The log that these `.log` files with their base offsets are, in whatever folder they lie. Raises AccessError if
+    one can't be opened.
+    """
+    with contextlib.ExitStack() as opened:
+        segments = []
+        for base_offset, path in files:
+            try:
+                segments.append(SegmentReader(path, base_offset, FileSystem()))
+            except OSError as error:
+                raise access_error(error, path, "read") from error
+            opened.callback(segments[-1].close)
+        yield LogReading(segments, evidence, given_up)
 
 
 class PartitionReader:
@@ -155,42 +170,74 @@ class PartitionReader:
         self,
         directory: Path,
         *,
-        log_start_offset: int = 0,
+        evidence: DirectoryEvidence | None = None,
+        log_start_offset: int | None = None,
         find_high_watermark: Callable[[], int | None] = lambda: None,
         filesystem: FileSystem | None = None,
         on_no_folder: Callable[[AccessError], None] | None = None,
+        is_locked: bool = False,
     ) -> None:
-        """AccessError where the folder can't be read, or `on_no_folder` is told, and the log is empty.
-        `find_high_watermark`, asked whenever the folder is looked at:
-        nothing at or above it is read; None is no limit.
+        """`evidence` is what the data directory says, which is read if it is not given;
+        `log_start_offset` stands for its log start. `find_high_watermark`, asked
+        whenever the folder is looked at: nothing at or above it is read; None is no limit. Raises AccessError if the
+        folder can't be read; or calls `on_no_folder`, and the log is empty. With `is_locked` the
+        caller holds the directory's lock, so that nobody writes to the log.
         """
         self.directory = directory
         self._filesystem = filesystem or FileSystem()
+        self._partition, self._root = locate_partition(directory)
+        self._evidence = evidence or DirectoryEvidence(self._root)
         self._given_start = log_start_offset
         self._find_high_watermark = find_high_watermark
-        self._on_no_folder = on_no_folder
         self.segments: list[SegmentReader] = []
+        self._names: set[str] = set()
+        self._on_no_folder = on_no_folder
+        self._is_locked = is_locked
         self.unreadable: list[UnreadableFileError] = []
         """Of the log's files that can't be opened, in order; `offset` is where such a segment begins."""
-        self.torn: CorruptRecordError | None = None
-        """What follows the last whole batch, where that is not the end of the file."""
         self.end_offset = 0
+        """After the last record that may be read."""
         self.refresh()
 
     def refresh(self) -> None:
         """Looks again at what there is."""
         try:
             segments = self._open_segments()
+            evidence = self._evidence.of(self.directory, self._partition)
         except OSError as error:
             failure = access_error(error, error.filename or self.directory, "read")
             if self._on_no_folder is None:
                 raise failure from error
             self._on_no_folder(failure)
-            segments = []
+            segments, evidence = [], LogEvidence()
+        evidence = replace(evidence, unreadable=tuple(self.unreadable))
+        if self._given_start is not None:
+            evidence = replace(evidence, log_start_offset=self._given_start)
         self.close()
         self.segments = segments
-        self.end_offset = self._find_end()
-        self.__dict__.pop("last_stable_offset", None)
+        given_up = read_lost_offsets(self.directory)
+        self.reading = LogReading(segments, evidence, given_up, is_live=self._is_live)
+        self.start_offset = self.reading.start_offset
+        high_watermark = self._find_high_watermark()
+        end_offset = self.reading.end_offset
+        self.end_offset = end_offset if high_watermark is None else min(end_offset, high_watermark)
+        self.start_offset = min(self.start_offset, self.end_offset)
+        self._limit = _UNLIMITED if high_watermark is None else high_watermark
+        for name in ("last_stable_offset", "transaction_evidence", "transaction_fates"):
+            self.__dict__.pop(name, None)
+
+    def _is_live(self) -> bool:
+        """Whether somebody writes to the log: the directory's lock is held, or there is more than at opening."""
+        if self._is_locked:
+            return False
+        if find_lock_holder(self._root) is not None:
+            return True
+        try:
+            return self._list().keys() != self._names or any(
+                one.path.stat().st_size != one.records.size_bytes for one in self.segments[-1:]
+            )
+        except OSError:
+            return True
 
     def _open_segments(self) -> list[SegmentReader]:
         """Once more where what was listed is not what was opened: retention takes segments from the front, and the
@@ -211,33 +258,15 @@ class PartitionReader:
                     else:
                         opened.callback(segments[-1].close)
                 if self._list() == names:
-                    opened.pop_all()
+                    self._names = set(names)
                     self.unreadable = unreadable
+                    opened.pop_all()
                     return _without_replaced(segments)
 
     def _list(self) -> dict[str, int]:
         """Names and inodes of the log files, and of those that the cleaner makes."""
         suffixes = LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX, LOG_SUFFIX + CLEANED_SUFFIX
         return {entry.name: entry.inode() for entry in os.scandir(self.directory) if entry.name.endswith(suffixes)}
-
-    @property
-    def start_offset(self) -> int:
-        first = self.segments[0].base_offset if self.segments else self._given_start
-        return min(max(self._given_start, first), self.end_offset)
-
-    def _find_end(self) -> int:
-        self.torn = None
-        if not self.segments:
-            return self._given_start
-        last = self.segments[-1]
-        end = last.base_offset
-        try:
-            for batch in last.records.iter_headers(last.position_before(last.base_offset + _UNLIMITED)):
-                end = batch.next_offset
-        except CorruptRecordError as error:
-            self.torn = error
-        high_watermark = self._find_high_watermark()
-        return end if high_watermark is None else min(end, high_watermark)
 
     # --- finding offsets
 
@@ -247,22 +276,55 @@ class PartitionReader:
             is_last = number == len(self.segments) - 1
             if not is_last and NO_TIMESTAMP < segment.max_timestamp < timestamp:
                 continue
-            for batch in self._headers(segment, segment.position_by_timestamp(timestamp)):
+            following = self._following_base(segment)
+            for batch in self.headers(max(segment.offset_by_timestamp(timestamp), self.start_offset)):
+                if following is not None and batch.last_offset >= following:
+                    break
                 if batch.max_timestamp < timestamp or batch.next_offset <= self.start_offset:
                     continue
-                for record in segment.records.read_batch(batch.position).records():
+                whole = self.whole(batch)
+                try:
+                    records = whole.records()
+                except CorruptRecordError:  # reading begins with it, and says so
+                    return min(max(whole.base_offset, self.start_offset), self.end_offset)
+                for record in records:
                     if record.offset >= self.end_offset:
                         return None
                     if record.timestamp >= timestamp and record.offset >= self.start_offset:
                         return record.offset
         return None
 
-    def _headers(self, segment: SegmentReader, position: int) -> Iterator[Batch]:
-        return segment.records.iter_headers(position, self.end_position(segment))
+    def headers(self, start_offset: int) -> Iterator[Batch]:
+        """The log's batches from there on, of sound ones the headers only: `whole` has the rest."""
+        next_offset = start_offset
+        first = max(bisect_right([one.base_offset for one in self.segments], start_offset) - 1, 0)
+        try:
+            for number in range(first, len(self.segments)):
+                segment, following = self.segments[number], self._following_base(self.segments[number])
+                position = segment.position_before(start_offset) if number == first else 0
+                for batch in segment.records.iter_headers(position):
+                    if batch.next_offset <= next_offset and batch.next_offset > start_offset:
+                        raise batch.corrupt("offsets do not rise")
+                    if following is not None and batch.next_offset > following:
+                        raise batch.corrupt("offsets are the next segment's")
+                    if batch.next_offset > start_offset:
+                        yield batch
+                        next_offset = batch.next_offset
+        except CorruptRecordError:
+            yield from (item for item in self.reading.items(next_offset) if not isinstance(item, Hole))
 
-    def end_position(self, segment: SegmentReader) -> int:
-        is_last = segment is self.segments[-1]
-        return self.torn.position if is_last and self.torn is not None else segment.records.size_bytes
+    def whole(self, batch: Batch) -> Batch:
+        """A batch of which perhaps only the header was read."""
+        if len(batch.buffer) - batch.start >= batch.size_bytes:
+            return batch
+        segment = self.segment_of(batch.last_offset)
+        assert segment is not None
+        return segment.records.read_batch(batch.position)
+
+    def segment_of(self, offset: int) -> SegmentReader | None:
+        """The segment that an offset is in, by the segments' names."""
+        number = bisect_right([one.base_offset for one in self.segments], offset) - 1
+        return self.segments[max(number, 0)] if self.segments else None
 
     # --- reading
 
@@ -273,101 +335,143 @@ class PartitionReader:
         *,
         read_committed: bool = True,
         with_control: bool = False,
-        on_damage: Callable[[DamagedRange, CorruptRecordError], None] | None = None,
+        on_hole: Callable[[Hole], None] | None = None,
+        on_note: Callable[[str], None] | None = None,
     ) -> Iterator[Batch]:
         """Whole batches, checked, that hold offsets of [start_offset, end_offset): no control batches, if they are not
         asked for, and with `read_committed` none of aborted or open transactions.
 
-        CorruptRecordError at the first batch whose bytes are damaged; or `on_damage` is told, and what is sound behind
-        it comes next.
+        Raises CorruptRecordError where records are lost to damage; or calls `on_hole`, and what is sound after it comes
+        next. `on_note` is called with what a reader should know though nothing is wrong with the files.
         """
         limit = self.last_stable_offset if read_committed else self.end_offset
-        unreadable = self.unreadable_between(start_offset, end_offset if end_offset < limit else _UNLIMITED)
-        end_offset = min(end_offset, limit)
-        first = bisect_right([s.base_offset for s in self.segments], start_offset) - 1
-        segments = self.segments[max(first, 0) :]
-        aborted = self.aborted_transactions(segments, start_offset) if read_committed else []
-        hidden = AbortedFilter(aborted)
-        for segment in segments:
-            while unreadable and unreadable[0].offset < segment.base_offset:
-                self._pass_unreadable(unreadable.pop(0), on_damage)
-            if segment.base_offset >= end_offset:
-                return
-            for batch in self._sound_batches(segment, start_offset, on_damage):
-                if batch.last_offset >= end_offset and batch.base_offset >= end_offset:
+        wanted, end_offset = end_offset, min(end_offset, limit)
+        is_committed = self._committed_filter(start_offset, on_hole) if read_committed else None
+        for item in self.reading.items(start_offset):
+            if isinstance(item, Hole):
+                if item.start >= end_offset:
                     return
-                if not hidden.hides(batch) or (with_control and batch.is_control):
-                    yield batch
-        for error in unreadable:
-            self._pass_unreadable(error, on_damage)
-
-    def unreadable_between(self, start_offset: int, end_offset: int) -> list[UnreadableFileError]:
-        """The segments that can't be opened and may hold offsets of [start_offset, end_offset), in order."""
-        return [
-            error
-            for error in self.unreadable
-            if error.offset < end_offset and start_offset < (self._following(error.offset) or _UNLIMITED)
-        ]
-
-    def _following(self, offset: int) -> int | None:
-        return min((s.base_offset for s in self.segments if s.base_offset > offset), default=None)
-
-    def _pass_unreadable(
-        self, error: UnreadableFileError, on_damage: Callable[[DamagedRange, CorruptRecordError], None] | None
-    ) -> None:
-        if on_damage is None:
-            raise error
-        end_offset = self._following(error.offset) or error.offset + 1
-        on_damage(DamagedRange(error.offset, end_offset, error.offset, 0, 0), error)
-
-    def _sound_batches(
-        self,
-        segment: SegmentReader,
-        start_offset: int,
-        on_damage: Callable[[DamagedRange, CorruptRecordError], None] | None,
-    ) -> Iterator[Batch]:
-        """Of one segment, those that hold offsets from the start offset on."""
-        position, end_position = segment.position_before(start_offset), self.end_position(segment)
-        next_offset = max(start_offset, segment.base_offset)
-        while True:
-            try:
-                for batch in segment.records.iter_batches(position, end_position):
-                    if batch.last_offset >= start_offset:
-                        _ensure_valid(batch, segment.path)
-                        yield batch
-                        next_offset = batch.next_offset
-                    position = batch.position + batch.size_bytes
+                self._meet(item, on_hole, on_note)
+                continue
+            if item.last_offset >= end_offset and first_offset_of(item, end_offset) >= end_offset:
                 return
-            except CorruptRecordError as error:
-                following = self._following_base(segment)
-                end = OffsetPosition(self.end_offset if following is None else following, end_position)
-                damage = measure_gap(segment.records, segment.base_offset, position, next_offset, end)
-                cause = segment.unreadable_in(damage) or error
-                if on_damage is None:
-                    raise cause from None
-                on_damage(damage, cause)
-                position, next_offset = damage.end_position, damage.end_offset
+            if item.is_control:
+                if with_control:
+                    yield item
+            elif is_committed is None or not item.is_transactional or is_committed(item):
+                yield item
+        if wanted >= self.reading.sound_end:
+            self._meet_tail(on_hole, on_note)
+            for error in self.unreadable:
+                if error.offset >= end_offset:
+                    self._meet(unreadable_hole(error, error.offset, error.offset), on_hole, on_note)
+
+    def _meet(self, hole: Hole, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None) -> None:
+        if hole.reason is HoleReason.COMPACTED:
+            return
+        if hole.reason in (HoleReason.UNKNOWN, HoleReason.TRUNCATED):
+            if on_note is not None:
+                on_note(f"{hole.offsets_text} are not in the log: {hole.evidence}")
+        elif on_hole is not None:
+            on_hole(hole)
+        else:
+            raise hole.error()
+
+    def _meet_tail(self, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None) -> None:
+        tail = self.reading.tail
+        if tail is None or self.reading.end_offset > self.reading.sound_end:
+            return
+        if tail.kind is TailKind.TORN:
+            if on_note is not None:
+                on_note(f"{tail}: what a crash left of a write; the next start of a broker cuts it off")
+        elif on_hole is not None:
+            on_hole(tail.as_hole(self.reading.end_offset))
+        else:
+            raise tail.as_hole(self.reading.end_offset).error()
 
     # --- transactions
 
     @cached_property
     def last_stable_offset(self) -> int:
-        """Where the first open transaction begins; the end where none is open."""
+        """Where the first open transaction begins; the end where none is open. One whose end is damaged counts as open
+        unless something proves that it ended.
+        """
         offset, ongoing = self._newest_snapshot()
-        for segment in self.segments:
-            following = self._following_base(segment)
-            if following is not None and following <= offset:
-                continue
-            for batch in self._headers(segment, segment.position_of(offset)):
-                if not isinstance(batch, RecordBatch) or not batch.is_transactional or not batch.has_producer_id:
+        next_offset, is_whole = offset, True
+        try:
+            for segment in self.segments:
+                following = self._following_base(segment)
+                if following is not None and following <= offset:
                     continue
-                if batch.base_offset >= self.end_offset:
-                    break
-                if batch.is_control:
-                    ongoing.pop(batch.producer_id, None)
-                else:
-                    ongoing.setdefault(batch.producer_id, batch.base_offset)
-        return min([*ongoing.values(), self.end_offset])
+                for batch in checked_headers(segment.records, segment.position_of(offset), segment.records.size_bytes):
+                    if batch.base_offset >= self.end_offset:
+                        break
+                    if not isinstance(batch, RecordBatch):
+                        continue
+                    is_whole = is_whole and batch.base_offset <= next_offset
+                    next_offset = batch.next_offset
+                    if not batch.is_transactional or not batch.has_producer_id:
+                        continue
+                    if batch.is_control:
+                        ongoing.pop(batch.producer_id, None)
+                    else:
+                        ongoing.setdefault(batch.producer_id, batch.base_offset)
+        except CorruptRecordError:
+            is_whole = False
+        if is_whole or not ongoing:
+            return min([*ongoing.values(), self.end_offset])
+        return min([*(fate.first_offset for fate in self.transaction_fates if not fate.is_ended), self.end_offset])
+
+    @cached_property
+    def transaction_evidence(self) -> TransactionEvidence:
+        """What the folder tells of the log's transactions. Reads all of the log."""
+        indexes = {one.base_offset: one.file(TRANSACTION_INDEX_SUFFIX) for one in self.segments}
+        return read_evidence(self.directory, self.reading, indexes, limit=self._limit)
+
+    @cached_property
+    def transaction_fates(self) -> list[TransactionFate]:
+        """Of every transaction: what a damaged log is judged by."""
+        return self.transaction_evidence.fates()
+
+    def outcomes(self, start_offset: int) -> TransactionOutcomes:
+        """Of the transactions' batches that hold offsets from `start_offset` on."""
+        first = max(bisect_right([s.base_offset for s in self.segments], start_offset) - 1, 0)
+        segments = self.segments[first:]
+        positions = [segments[0].position_before(start_offset), *(0 for _ in segments[1:])] if segments else []
+        ahead = [(s.records, p, s.records.size_bytes) for s, p in zip(segments, positions, strict=True)]
+        return TransactionOutcomes(ahead, None, lambda: self.transaction_fates)
+
+    def _committed_filter(self, start_offset: int, on_hole: Callable[[Hole], None] | None) -> Callable[[Batch], bool]:
+        """Tells of batches of transactions, in order, whether they were committed; if that is not known, `on_hole` is
+        called, or an error raised, as of `read`.
+        """
+        outcomes = self.outcomes(start_offset)
+        told: set[int] = set()
+
+        def is_committed(batch: Batch) -> bool:
+            outcome = outcomes.of(batch)
+            whole = outcome.whole
+            if outcome.fate is Fate.UNKNOWN and whole is not None and whole.first_offset not in told:
+                told.add(whole.first_offset)
+                segment = self.segment_of(batch.last_offset)
+                path = self.directory if segment is None else segment.path
+                why = f"{whole.records_text}: aborted or not can't be told: {whole.evidence}"
+                end_position = batch.position + batch.size_bytes
+                hole = Hole(
+                    whole.first_offset,
+                    whole.last_offset + 1,
+                    HoleReason.DAMAGED,
+                    why,
+                    path,
+                    batch.position,
+                    end_position,
+                )
+                if on_hole is None:
+                    raise hole.error()
+                on_hole(hole)
+            return outcome.fate is Fate.COMMITTED
+
+        return is_committed
 
     def _following_base(self, segment: SegmentReader) -> int | None:
         number = self.segments.index(segment) + 1
@@ -386,40 +490,6 @@ class PartitionReader:
             ongoing = {e.producer_id: e.current_txn_first_offset for e in entries if e.current_txn_first_offset >= 0}
             return offset, ongoing
         return 0, {}
-
-    def aborted_transactions(self, segments: list[SegmentReader], start_offset: int) -> list[AbortedTransaction]:
-        """Those that end at or behind `start_offset`, by their first offsets."""
-        found = []
-        for segment in segments:
-            path = segment.file(TRANSACTION_INDEX_SUFFIX)
-            try:
-                entries = read_transaction_index(path)
-            except FileNotFoundError:
-                entries = []
-            except (CorruptRecordError, OSError):
-                return self._aborted_by_markers(start_offset)
-            if not segment.is_current:
-                return self._aborted_by_markers(start_offset)
-            found += [entry for entry in entries if entry.last_offset >= start_offset]
-        return sorted(found, key=lambda entry: entry.first_offset)
-
-    def _aborted_by_markers(self, start_offset: int) -> list[AbortedTransaction]:
-        """The same from the log alone: every batch's header, from the beginning."""
-        ongoing: dict[int, int] = {}
-        found = []
-        for segment in self.segments:
-            for batch in self._headers(segment, 0):
-                if not isinstance(batch, RecordBatch) or not batch.is_transactional:
-                    continue
-                if not batch.is_control:
-                    ongoing.setdefault(batch.producer_id, batch.base_offset)
-                    continue
-                first = ongoing.pop(batch.producer_id, None)
-                marker = read_end_transaction_marker(segment.records.read_batch(batch.position).records()[0])
-                if first is None or marker is None or marker.is_commit or batch.last_offset < start_offset:
-                    continue
-                found.append(AbortedTransaction(batch.producer_id, first, batch.last_offset, -1))
-        return sorted(found, key=lambda entry: entry.first_offset)
 
     def close(self) -> None:
         for segment in self.segments:
@@ -461,10 +531,3 @@ def _end_offset(segment: SegmentReader) -> int:
         for batch in segment.records.iter_headers(segment.position_before(segment.base_offset + _UNLIMITED)):
             end_offset = batch.next_offset
     return end_offset
-
-
-def _ensure_valid(batch: Batch, path: Path) -> None:
-    try:
-        batch.ensure_valid()
-    except CorruptRecordError as error:
-        raise error.in_file(path) from None

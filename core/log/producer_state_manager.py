@@ -12,6 +12,7 @@ from pathlib import Path
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
+from core.index.transaction_index import AbortedTransaction
 from core.log.file_names import SNAPSHOT_SUFFIX, find_offset_files, offset_file_name
 from core.log.producer_snapshot import format_producer_snapshot, read_producer_snapshot
 from core.log.producer_state import CompletedTransaction, LogOffsetMetadata, ProducerState
@@ -83,8 +84,11 @@ class ProducerStateManager:
         return None
 
     def _update_by_marker(self, batch: RecordBatch) -> CompletedTransaction | None:
-        records = batch.records()
-        marker = read_end_transaction_marker(records[0]) if records else None
+        try:
+            records = batch.records()
+            marker = read_end_transaction_marker(records[0]) if records else None
+        except CorruptRecordError:  # what it said is not known: it ends nothing, and costs nobody the partition
+            marker = None
         if marker is None:
             return None
         state = self.state_of(batch.producer_id)
@@ -95,6 +99,17 @@ class ProducerStateManager:
             self.ended.append((first, batch.last_offset))
             self.ended.sort()
         return completed
+
+    def abort_damaged(self, aborted: AbortedTransaction) -> bool:
+        """Ends a transaction whose marker can't be read, and which the transaction index has as aborted; False, and
+        nothing done, unless it is open from that offset on.
+        """
+        first = self._ongoing.get(aborted.producer_id)
+        if first is None or first.offset != aborted.first_offset:
+            return False
+        del self._ongoing[aborted.producer_id]
+        self._producers[aborted.producer_id].current_txn_first_offset = None
+        return True
 
     def last_stable_offset(self, completed: CompletedTransaction) -> int:
         """The last stable offset that holds once that transaction is over: what the transaction index notes."""

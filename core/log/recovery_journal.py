@@ -3,12 +3,15 @@
 A line is a JSON object. Of each run, in this order:
 
     {"run": 1, "lost": [[17, 19], [40, null]]}      offsets [start, end) that no batch holds any more; null: to the end
+                                                   "folders": in a data directory's root, whose recovery it belongs to
     {"run": 1, "name": "N.log", "was": "N.log.before-recovery-1"}   before a file is replaced or removed; was is null
                                                                    for one that was not there
     {"run": 1, "logs": {"N.log": 4096}}             the sizes of the logs when it was done
+    {"run": 1, "undo": true}                        it is being taken back
 
 The file of before keeps its bytes under the name that `was` says, which Kafka's loader passes over, as it does over the
 journal. Every line is on the disk before what it tells of is done: after a crash at any step, undo finds its way back.
+A run is noted before its stage, the folder in which the new files are made, so that a stage always has a run.
 """
 
 from __future__ import annotations
@@ -23,9 +26,13 @@ from typing import Any
 from core.common.bad_sectors import read_small_text
 from core.common.errors import AccessError, CorruptRecordError, PlogError
 from core.common.filesystem import FileSystem, access_error
-from core.log.file_names import LOG_SUFFIX, find_offset_files
+from core.log.file_names import LOG_SUFFIX, OFFSET_CHECKPOINTS, find_offset_files
 
 JOURNAL = "recovery-journal"
+STAGE = "recovering"
+RECOVERED_SUFFIX = ".recovered"
+"""Of a checkpoint that is about to take the place of the old one."""
+_LINK_TEMPORARY = ".linking"
 
 OffsetRange = tuple[int, int | None]
 """[start, end); None: to the log's end."""
@@ -39,17 +46,32 @@ class Run:
     """(name, what the file of before is called now; None where there was none), in the order they were replaced."""
     log_sizes: dict[str, int] | None = None
     """None where the run did not come to its end."""
+    folders: list[str] = field(default_factory=list)
+    """The partitions for whose recovery a data directory's checkpoints were changed."""
+    is_undone: bool = False
+    """Whether somebody began to take it back."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it was done to its end, and nobody began to take it back."""
+        return self.log_sizes is not None and not self.is_undone
 
 
 def read_runs(directory: Path) -> list[Run]:
     """Of a folder, in order; CorruptRecordError where the journal is none."""
+    return _read(directory)[0]
+
+
+def _read(directory: Path) -> tuple[list[Run], bool]:
+    """(the runs, whether a crash cut the last line)."""
     path = directory / JOURNAL
     try:
-        lines = read_small_text(path).splitlines()
+        lines = read_small_text(path).split("\n")
     except FileNotFoundError:
-        return []
+        return [], False
     except OSError as error:
         raise access_error(error, path, "read") from error
+    is_torn = lines.pop() != "" or not lines
     runs: dict[int, Run] = {}
     for number, line in enumerate(lines, start=1):
         try:
@@ -57,15 +79,19 @@ def read_runs(directory: Path) -> list[Run]:
             run = runs.setdefault(fields["run"], Run(fields["run"]))
             if "lost" in fields:
                 run.lost = [(start, end) for start, end in fields["lost"]]
+                run.folders = [_plain(name) for name in fields.get("folders", [])]
+            elif "undo" in fields:
+                run.is_undone = True
             elif "name" in fields:
                 run.files.append((_plain(fields["name"]), fields["was"] and _plain(fields["was"])))
             else:
                 run.log_sizes = dict(fields["logs"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            if number == len(lines):
-                break  # a crash cut it; what it was to tell of was not done
+            if number == len(lines) and not is_torn:
+                is_torn = True  # a crash cut it; what it was to tell of was not done
+                break
             raise CorruptRecordError(f"line {number}: no entry of a recovery journal", path=str(path)) from error
-    return list(runs.values())
+    return list(runs.values()), is_torn
 
 
 def _plain(name: str) -> str:
@@ -94,50 +120,120 @@ def is_lost(lost: Iterable[tuple[int, int]], start: int, end: int) -> bool:
 class RecoveryJournal:
     """One run in one folder; owned by one task. OSError as the disk says."""
 
-    def __init__(self, directory: Path, lost: Sequence[OffsetRange], filesystem: FileSystem) -> None:
+    def __init__(
+        self, directory: Path, lost: Sequence[OffsetRange], filesystem: FileSystem, *, folders: Sequence[str] = ()
+    ) -> None:
+        """What an earlier run left half done is cleared: see `clear_unfinished`."""
+        clear_unfinished(directory, filesystem)
         self._directory = directory
         self._filesystem = filesystem
         self._number = 1 + max((run.number for run in read_runs(directory)), default=0)
-        self._write({"lost": lost})
+        self._write({"lost": lost, **({"folders": folders} if folders else {})})
 
     def replace(self, name: str, new: Path | None) -> None:
         """Puts `new` in the place of the folder's file of that name, or removes it; keeps what was there."""
         path = self._directory / name
         was = f"{name}.before-recovery-{self._number}" if os.path.lexists(path) else None
+        if new is not None:
+            _sync_file(new, self._filesystem)
         self._write({"name": name, "was": was})
         if was is not None:
-            self._filesystem.link(path, self._directory / was)
+            self._link(path, self._directory / was)
+            self._filesystem.sync_directory(self._directory)
         if new is not None:
             self._filesystem.rename(new, path)
+            if new.parent != self._directory:
+                self._filesystem.sync_directory(new.parent)
         else:
             self._filesystem.unlink(path)
         self._filesystem.sync_directory(self._directory)
+
+    def _link(self, path: Path, name: Path) -> None:
+        """Whoever finds `name` finds it whole: on disks without links it is a copy, which takes its time."""
+        temporary = name.with_name(name.name + _LINK_TEMPORARY)
+        self._filesystem.link(path, temporary)
+        if not temporary.samefile(path):
+            _sync_file(temporary, self._filesystem)
+        self._filesystem.rename(temporary, name)
 
     def finish(self) -> None:
         self._write({"logs": _log_sizes(self._directory)})
 
     def _write(self, fields: dict[str, Any]) -> None:
-        path = self._directory / JOURNAL
-        file = self._filesystem.open_append(path)
-        try:
-            file.write_at(json.dumps({"run": self._number, **fields}).encode() + b"\n", file.size())
-            file.sync()
-        finally:
-            file.close()
-        self._filesystem.sync_directory(self._directory)
+        _append(self._directory, {"run": self._number, **fields}, self._filesystem)
+
+
+def _append(directory: Path, fields: dict[str, Any], filesystem: FileSystem) -> None:
+    file = filesystem.open_append(directory / JOURNAL)
+    try:
+        file.write_at(json.dumps(fields).encode() + b"\n", file.size())
+        file.sync()
+    finally:
+        file.close()
+    filesystem.sync_directory(directory)
+
+
+def _sync_file(path: Path, filesystem: FileSystem) -> None:
+    file = filesystem.open_append(path)
+    try:
+        file.sync()
+    finally:
+        file.close()
+
+
+def is_unfinished(directory: Path) -> bool:
+    """Whether a recovery in that folder, or its undoing, was cut short. CorruptRecordError if the journal is none."""
+    runs, is_torn = _read(directory)
+    return is_torn or any(not run.is_whole for run in runs[-1:]) or any(path.exists() for path in _leftovers(directory))
+
+
+def clear_unfinished(directory: Path, filesystem: FileSystem) -> bool:
+    """Takes back what a recovery, or its undoing, that was cut short left in a folder; whether there was anything. What
+    was there before it is there again, byte for byte.
+    """
+    runs, is_torn = _read(directory)
+    leftovers = [path for path in _leftovers(directory) if path.exists()]
+    if runs and not runs[-1].is_whole:
+        if is_torn:
+            _keep_runs(directory, runs, filesystem)
+        undo(directory, filesystem)
+        return True
+    for path in leftovers:
+        filesystem.remove_tree(path) if path.is_dir() else filesystem.unlink(path)
+    if is_torn:
+        _keep_runs(directory, runs, filesystem)
+    return bool(leftovers) or is_torn
+
+
+def _leftovers(directory: Path) -> list[Path]:
+    """What only a recovery that was cut short leaves, but for what its journal names."""
+    names = [STAGE, f"{JOURNAL}.tmp"]
+    names += [
+        f"{name}{suffix}" for name in OFFSET_CHECKPOINTS for suffix in (RECOVERED_SUFFIX, f"{RECOVERED_SUFFIX}.tmp")
+    ]
+    return [*(directory / name for name in names), *directory.glob(f"*{_LINK_TEMPORARY}")]
 
 
 def ensure_can_undo(directory: Path) -> None:
-    """AccessError where the log was written to since the last run: what was written would be lost."""
+    """AccessError where the log was written to since the last run, so that what was written would be lost, or where the
+    files of before are gone.
+    """
     runs = read_runs(directory)
-    if not runs:
+    if not runs or not runs[-1].is_whole:
         return
     run = runs[-1]
-    if run.log_sizes is not None and run.log_sizes != _log_sizes(directory):
+    if run.log_sizes != _log_sizes(directory):
         raise AccessError(
             f"{directory} was written to since it was recovered: taking that back would lose what was written",
             where=str(directory),
             hint="the files of before are beside the new ones, *.before-recovery-*",
+        )
+    gone = [was for _, was in run.files if was is not None and not (directory / was).exists()]
+    if gone:
+        raise AccessError(
+            f"{directory}: the recovery can't be taken back, {gone[0]} is gone",
+            where=str(directory),
+            hint="somebody deleted the files of before",
         )
 
 
@@ -146,30 +242,60 @@ def undo(directory: Path, filesystem: FileSystem) -> int:
     of `ensure_can_undo`.
     """
     ensure_can_undo(directory)
-    runs = read_runs(directory)
+    runs, is_torn = _read(directory)
+    if is_torn:
+        _keep_runs(directory, runs, filesystem)
     if not runs:
+        clear_unfinished(directory, filesystem)
         return 0
     run = runs[-1]
+    if not run.is_undone:
+        _append(directory, {"run": run.number, "undo": True}, filesystem)
     for name, was in reversed(run.files):
         if was is None:
             filesystem.unlink(directory / name)
-        elif os.path.lexists(directory / was):
-            filesystem.rename(directory / was, directory / name)
+        else:
+            _put_back(directory / was, directory / name, filesystem)
     filesystem.sync_directory(directory)
+    for path in _leftovers(directory):
+        if path.is_dir():
+            filesystem.remove_tree(path)
+        elif path.exists():
+            filesystem.unlink(path)
     _keep_runs(directory, runs[:-1], filesystem)
     return len(run.files)
+
+
+def _put_back(was: Path, path: Path, filesystem: FileSystem) -> None:
+    """A file of before. Where it has both names yet, a rename would leave both."""
+    if not was.exists():
+        return
+    if path.exists() and was.samefile(path):
+        filesystem.unlink(was)
+    else:
+        filesystem.rename(was, path)
+
+
+def forget_empty_run(directory: Path, filesystem: FileSystem) -> None:
+    """Takes the last run out of the journal, if it changed no file."""
+    runs = read_runs(directory)
+    if runs and not runs[-1].files:
+        undo(directory, filesystem)
 
 
 def _keep_runs(directory: Path, runs: list[Run], filesystem: FileSystem) -> None:
     if not runs:
         filesystem.unlink(directory / JOURNAL)
+        filesystem.sync_directory(directory)
         return
     lines: list[dict[str, Any]] = []
     for run in runs:
-        lines.append({"run": run.number, "lost": run.lost})
+        lines.append({"run": run.number, "lost": run.lost, **({"folders": run.folders} if run.folders else {})})
         lines += [{"run": run.number, "name": name, "was": was} for name, was in run.files]
         if run.log_sizes is not None:
             lines.append({"run": run.number, "logs": run.log_sizes})
+        if run.is_undone:
+            lines.append({"run": run.number, "undo": True})
     filesystem.write_atomic(directory / JOURNAL, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
 
 

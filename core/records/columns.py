@@ -13,21 +13,21 @@ each other. Messages of magic 0 and 1 are brought into the same shape first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from core.common.errors import CorruptRecordError
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch
 from core.records.byte_strings import ByteStrings
-from core.records.compression import DEFAULT_LIMIT
 from core.records.record import Headers, encode_headers, read_headers
 from core.records.record_batch import RecordBatch
 from core.records.record_places import RecordPlaces, ensure, locate_records
-from core.records.varint_columns import Int64s, decode_varints, skip_varints
+from core.records.varint_columns import TOO_LONG, Int64s, decode_varints, skip_varints
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ class RecordColumns:
     """Records of some batches, in log order; immutable.
 
     Positions are bytes in `buffer`; a length of -1 is null. `batch_numbers` says which of `batches` a record is of.
+    Everything in it was checked, headers too: nothing that is read through it leads over the end.
     """
 
     buffer: bytes
@@ -59,48 +60,31 @@ class RecordColumns:
         return ByteStrings(self.buffer, self.value_positions, self.value_lengths).to_arrow()
 
     def headers(self, row: int) -> Headers:
-        """Of one record; CorruptRecordError where they do not add up."""
+        """Of one record."""
         if not self.header_counts[row]:
             return ()
-        try:
-            return read_headers(self.buffer, int(self.header_positions[row]))[0]
-        except (ValueError, IndexError) as error:
-            batch = self.batches[self.batch_numbers[row]]
-            raise batch.corrupt(f"headers of offset {self.offsets[row]} do not decode: {error}") from error
+        return read_headers(self.buffer, int(self.header_positions[row]))[0]
 
     def header_columns(self) -> HeaderColumns:
-        """Of all records; CorruptRecordError where they do not add up. Whether a record's last header ends where the
-        record does is not seen.
-        """
+        """Of all records."""
         data = np.frombuffer(self.buffer, np.uint8)
-        counts, limit = self.header_counts, len(self.buffer)
-        total = int(counts.sum())
+        counts = self.header_counts
         rows = np.flatnonzero(counts)
         places = np.cumsum(counts) - counts
-        self._ensure(rows, counts[rows] <= limit // 2, "more headers than bytes")
-        if total > limit // 2:
-            raise self.batches[0].corrupt("the group's records claim more headers than they have bytes")
-        columns = HeaderColumns(self.buffer, counts, *(np.empty(total, np.int64) for _ in range(4)))
+        columns = HeaderColumns(self.buffer, counts, *(np.empty(int(counts.sum()), np.int64) for _ in range(4)))
         position = skip_varints(data, self.header_positions[rows])
         for number in range(int(counts.max(initial=0))):
             has_more = counts[rows] > number
             rows, position = rows[has_more], position[has_more]
             place = places[rows] + number
-            for lengths, positions, least in (
-                (columns.name_lengths, columns.name_positions, 0),
-                (columns.value_lengths, columns.value_positions, -1),
+            for lengths, positions in (
+                (columns.name_lengths, columns.name_positions),
+                (columns.value_lengths, columns.value_positions),
             ):
-                self._ensure(rows, position < limit - _VARINT_BYTES, "headers run over the end")
                 length, position = decode_varints(data, position)
-                self._ensure(rows, (length >= least) & (length <= limit - position), "a header runs over the end")
-                lengths[place], positions[place] = length, position
+                lengths[place], positions[place] = _or_null(length), position
                 position = position + np.maximum(length, 0)
         return columns
-
-    def _ensure(self, rows: Int64s, good: npt.NDArray[np.bool_], what: str) -> None:
-        if not good.all():
-            row = int(rows[int(np.argmin(good))])
-            raise self.batches[self.batch_numbers[row]].corrupt(f"offset {self.offsets[row]}: {what}")
 
     def select(self, rows: npt.NDArray[Any] | slice) -> RecordColumns:
         """Only the given rows: a boolean mask, an array of row numbers, or a slice."""
@@ -185,15 +169,36 @@ class RecordKeys:
     is_tombstone: npt.NDArray[np.bool_]
 
 
-def decode_columns(batches: Sequence[Batch], *, limit: int = DEFAULT_LIMIT) -> RecordColumns:
+def decode_columns(batches: Sequence[Batch], *, limit: int | None = None) -> RecordColumns:
     """All records of `batches`; CorruptRecordError, with the batch's place, where bytes do not add up.
 
-    Checksums are the caller's choice. `limit`: bytes that the batches may decompress to, taken together.
+    Checksums are the caller's choice. `limit`: bytes that the batches may decompress to, taken together; by default
+    what one batch may.
     """
     return _decode_fields(locate_records(batches, limit=limit))
 
 
-def decode_keys(batches: Sequence[Batch], *, limit: int = DEFAULT_LIMIT) -> RecordKeys:
+def decode_whole_batches(
+    batches: Sequence[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]
+) -> Iterator[RecordColumns]:
+    """All records of `batches` in order, together where that can be done, else batch by batch: a batch whose records
+    do not decode costs itself alone. `on_undecodable` is called for it in its turn, after the records before it were
+    given; what it raises ends the iteration.
+    """
+    try:
+        columns = decode_columns(batches)
+    except CorruptRecordError as error:
+        if len(batches) == 1:
+            on_undecodable(batches[0], error)
+            return
+    else:
+        yield columns
+        return
+    for batch in batches:
+        yield from decode_whole_batches([batch], on_undecodable)
+
+
+def decode_keys(batches: Sequence[Batch], *, limit: int | None = None) -> RecordKeys:
     """As `decode_columns`, of what comes before the value; CorruptRecordError likewise."""
     places = locate_records(batches, limit=limit)
     data = np.frombuffer(places.buffer, np.uint8)
@@ -205,17 +210,15 @@ def decode_keys(batches: Sequence[Batch], *, limit: int = DEFAULT_LIMIT) -> Reco
         position = skip_varints(data, position)
     else:
         base_offsets = np.fromiter((_delta_base(b) for b in batches), np.int64, len(batches))
-        offset_deltas, position = decode_varints(data, position)
+        offset_deltas, position = decode_varints(data, position, bits=32)
+        ensure(places, offset_deltas != TOO_LONG, "no offset")
         offsets = base_offsets[places.batch_numbers] + offset_deltas
     ensure(places, position <= ends, "too short for its offset")
-    key_lengths, key_positions = decode_varints(data, position)
+    key_lengths, key_positions = decode_varints(data, position, bits=32)
     value_positions = key_positions + np.maximum(key_lengths, 0)
-    ensure(places, (key_lengths >= -1) & (value_positions < ends), "key runs over the end")
-    return RecordKeys(places, offsets, key_positions, key_lengths, data.take(value_positions) == _NULL)
-
-
-_NULL = 1
-"""The varint of a length of -1."""
+    ensure(places, value_positions < ends, "key runs over the end")
+    is_tombstone = (data.take(value_positions) & 1).astype(np.bool_)
+    return RecordKeys(places, offsets, key_positions, _or_null(key_lengths), is_tombstone)
 
 
 def _numbers_in_batch(places: RecordPlaces, batches: int) -> Int64s:
@@ -229,20 +232,17 @@ def _decode_fields(places: RecordPlaces) -> RecordColumns:
     data = np.frombuffer(buffer, np.uint8)
     timestamp_deltas, position = decode_varints(data, skip_varints(data, places.starts) + 1)
     ensure(places, position <= ends, "too short for its timestamp")
-    offset_deltas, position = decode_varints(data, position)
-    ensure(places, position <= ends, "too short for its offset")
-    key_lengths, key_positions = decode_varints(data, position)
-    ensure(places, (key_lengths >= -1) & (key_lengths <= ends - key_positions), "key runs over the end")
+    offset_deltas, position = decode_varints(data, position, bits=32)
+    ensure(places, (position <= ends) & (offset_deltas != TOO_LONG), "too short for its offset")
+    key_lengths, key_positions = decode_varints(data, position, bits=32)
+    ensure(places, key_lengths <= ends - key_positions, "key runs over the end")
     position = key_positions + np.maximum(key_lengths, 0)
-    value_lengths, value_positions = decode_varints(data, position)
-    ensure(places, (value_lengths >= -1) & (value_lengths <= ends - value_positions), "value runs over the end")
+    value_lengths, value_positions = decode_varints(data, position, bits=32)
+    ensure(places, value_lengths <= ends - value_positions, "value runs over the end")
     header_positions = value_positions + np.maximum(value_lengths, 0)
-    header_counts, position = decode_varints(data, header_positions)
-    ensure(
-        places,
-        (header_counts >= 0) & np.where(header_counts == 0, position == ends, position < ends),
-        "headers do not end where the record does",
-    )
+    header_counts, position = decode_varints(data, header_positions, bits=32)
+    ensure(places, header_counts >= 0, "negative number of headers")
+    _ensure_headers(places, header_counts, position)
     base_offsets = np.fromiter((_delta_base(b) for b in batches), np.int64, len(batches))
     base_timestamps = np.fromiter((_timestamp_base(b) for b in batches), np.int64, len(batches))
     timestamps = base_timestamps[numbers] + timestamp_deltas
@@ -257,12 +257,52 @@ def _decode_fields(places: RecordPlaces) -> RecordColumns:
         base_offsets[numbers] + offset_deltas,
         timestamps,
         key_positions,
-        key_lengths,
+        _or_null(key_lengths),
         value_positions,
-        value_lengths,
+        _or_null(value_lengths),
         header_counts,
         header_positions,
     )
+
+
+def _ensure_headers(places: RecordPlaces, counts: Int64s, position: Int64s) -> None:
+    """CorruptRecordError unless every record's headers, the first of which begins at `position`, add up and end where
+    the record does: a reader that does not ask for headers must not take what another refuses.
+    """
+    rows = np.flatnonzero((counts != 0) | (position != places.ends))
+    if not len(rows):
+        return
+    data = np.frombuffer(places.buffer, np.uint8)
+    left, position, ends = counts[rows], position[rows], places.ends[rows]
+    _ensure_rows(places, rows, left <= ends - position, "more headers than bytes")
+    while True:
+        _ensure_rows(places, rows, (left > 0) | (position == ends), "headers do not end where the record does")
+        has_more = left > 0
+        if not has_more.all():
+            rows, left, position, ends = rows[has_more], left[has_more], position[has_more], ends[has_more]
+        if not len(rows):
+            return
+        for is_name in (True, False):
+            _ensure_rows(places, rows, position < ends, "headers run over the end")
+            length, position = decode_varints(data, position, bits=32)
+            if is_name:
+                _ensure_rows(places, rows, length >= 0, "header without a key")
+            _ensure_rows(places, rows, length <= ends - position, "a header runs over the end")
+            position = position + np.maximum(length, 0)
+        left = left - 1
+
+
+def _ensure_rows(places: RecordPlaces, rows: Int64s, good: npt.NDArray[np.bool_], what: str) -> None:
+    """As `ensure`, for some of the records."""
+    if not good.all():
+        every = np.ones(len(places.ends), np.bool_)
+        every[rows] = good
+        ensure(places, every, what)
+
+
+def _or_null(lengths: Int64s) -> Int64s:
+    """The lengths, with -1 for any negative one: to Kafka each of them is null."""
+    return np.maximum(lengths, -1) if lengths.min(initial=0) < -1 else lengths
 
 
 def _delta_base(batch: Batch) -> int:

@@ -9,7 +9,7 @@
 - zstd: a frame, with or without its content size (KIP-110)
 
 The packages are imported when their codec is first used. A few compressed bytes can claim gigabytes: `decompress`
-stops at `limit` bytes.
+stops at `limit` bytes, or at the limit that is set for everyone (core.common.expansion_limit).
 """
 
 from __future__ import annotations
@@ -22,14 +22,9 @@ from typing import Any
 
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
+from core.common.expansion_limit import PLOG_MAX_EXPANSION, expansion_limit
 
 Buffer = bytes | bytearray | memoryview
-
-DEFAULT_LIMIT = 128 * 1024 * 1024
-"""Bytes that one batch may decompress to, unless the caller says otherwise."""
-
-INSPECTION_LIMIT = 32 * 1024 * 1024
-"""The same for whoever opens files of unknown origin: memory stays bounded, whatever a batch claims."""
 
 _CHUNK = 1024 * 1024
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -71,8 +66,11 @@ def compress(codec: CompressionType, data: Buffer, level: int | None = None) -> 
     return _COMPRESSORS[codec](data, level)
 
 
-def decompress(codec: CompressionType, data: Buffer, *, limit: int = DEFAULT_LIMIT, magic: int = 2) -> bytes:
-    """The uncompressed bytes; CorruptRecordError where they break the codec's format or exceed `limit` bytes."""
+def decompress(codec: CompressionType, data: Buffer, *, limit: int | None = None, magic: int = 2) -> bytes:
+    """The uncompressed bytes; CorruptRecordError where they break the codec's format or exceed `limit` bytes. Without
+    a `limit` it is the one that is set for everyone.
+    """
+    limit = expansion_limit() if limit is None else limit
     if codec is CompressionType.NONE:
         return bytes(data)
     if not len(data):
@@ -87,7 +85,10 @@ def decompress(codec: CompressionType, data: Buffer, *, limit: int = DEFAULT_LIM
 
 def _ensure_within(size: int, limit: int) -> None:
     if size > limit:
-        raise CorruptRecordError(f"compressed data expands to more than the {limit} bytes that are allowed")
+        raise CorruptRecordError(
+            f"compressed data expands to more than {limit} bytes, which is the limit; raise it for a log that is to be "
+            f"trusted: plog --max-expansion or {PLOG_MAX_EXPANSION}"
+        )
 
 
 # --- gzip

@@ -60,7 +60,9 @@ def read_end_transaction_marker(record: Record) -> EndTransactionMarker | None:
         return None
     if record.value is None or len(record.value) < _END_TXN_MARKER.size:
         raise CorruptRecordError("transaction marker is too short for its version and coordinator epoch")
-    _, coordinator_epoch = _END_TXN_MARKER.unpack_from(record.value)
+    version, coordinator_epoch = _END_TXN_MARKER.unpack_from(record.value)
+    if version < 0:  # Kafka reads later ones as version 0
+        raise CorruptRecordError(f"transaction marker of version {version}")
     return EndTransactionMarker(type_ is ControlRecordType.COMMIT, coordinator_epoch)
 
 
@@ -84,8 +86,11 @@ def end_transaction_batch(
 
 
 def control_record_text(key: bytes | None, value: bytes | None) -> str:
-    """Its type's name, and of a transaction marker the coordinator's epoch."""
-    type_ = control_type(key)
+    """Its type's name, and of a transaction marker the coordinator's epoch; UNKNOWN for a key that is none."""
+    try:
+        type_ = control_type(key)
+    except CorruptRecordError:
+        type_ = None
     if type_ in (ControlRecordType.ABORT, ControlRecordType.COMMIT) and value and len(value) >= _END_TXN_MARKER.size:
         return f"{type_.name} coordinatorEpoch: {_END_TXN_MARKER.unpack_from(value)[1]}"
     return "UNKNOWN" if type_ is None else type_.name

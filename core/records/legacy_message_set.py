@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 
 from core.common.errors import CorruptRecordError
 from core.records.checksum import crc32
-from core.records.compression import DEFAULT_LIMIT, CompressionType, compress, decompress
+from core.records.compression import CompressionType, compress, decompress
 from core.records.record import Record
 from core.records.record_batch import (
     CODEC_MASK,
@@ -96,10 +96,13 @@ class LegacyRecordBatch:
 
     @property
     def base_offset(self) -> int:
-        """Of a wrapper, the first inner offset: costs decompressing it."""
-        if self.compression is CompressionType.NONE:
+        """Of a wrapper, the first inner offset: costs decompressing it. The last offset where it does not decode."""
+        if not self.attributes & CODEC_MASK:
             return self.last_offset
-        return self.records()[0].offset
+        try:
+            return self.records()[0].offset
+        except CorruptRecordError:
+            return self.last_offset
 
     @property
     def compression(self) -> CompressionType:
@@ -136,13 +139,13 @@ class LegacyRecordBatch:
         if start > end:
             raise self.corrupt("message is too short for its key and value")
         (length,) = _INT32.unpack_from(self.buffer, position)
-        if length == -1:
-            return None, start
-        if length < 0 or start + length > end:
+        if length < 0:
+            return None, start  # Kafka takes any negative length for null
+        if start + length > end:
             raise self.corrupt(f"field of {length} bytes where {end - start} are left")
         return bytes(self.buffer[start : start + length]), start + length
 
-    def messages(self, *, limit: int = DEFAULT_LIMIT) -> list[LegacyRecordBatch]:
+    def messages(self, *, limit: int | None = None) -> list[LegacyRecordBatch]:
         """The messages inside a wrapper, with the offsets and timestamps that are in them; a plain message, itself."""
         codec = self.compression
         if codec is CompressionType.NONE:
@@ -161,14 +164,17 @@ class LegacyRecordBatch:
             raise self.corrupt("a compressed message holds no messages")
         return inner
 
-    def records(self, *, limit: int = DEFAULT_LIMIT) -> list[Record]:
-        """Every record, with its offset in the log and its timestamp as a consumer sees it."""
+    def records(self, *, limit: int | None = None, is_checked: bool = True) -> list[Record]:
+        """Every record, with its offset in the log and its timestamp as a consumer sees it. `is_checked`: a message
+        inside a wrapper with a wrong checksum of its own is corrupt.
+        """
         messages = self.messages(limit=limit)
-        shift = 0
-        if self.magic == 1 and messages[0] is not self:
-            shift = self.last_offset - messages[-1].last_offset
+        is_wrapper = messages[0] is not self
+        shift = self.last_offset - messages[-1].last_offset if self.magic == 1 and is_wrapper else 0
         records = []
         for message in messages:
+            if is_wrapper and is_checked and message.computed_crc() != message.crc:
+                raise self.corrupt(f"the message of offset {message.last_offset + shift} inside has a wrong crc")
             key, value = message.key_and_value()
             timestamp = self.max_timestamp if self.is_log_append_time else message.max_timestamp
             records.append(Record(message.last_offset + shift, timestamp, key, value))

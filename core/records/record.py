@@ -76,9 +76,10 @@ def decode_records(section: bytes, count: int, base_offset: int, base_timestamp:
                 size = byte & 0x7F | section[position + 1] << 7
                 position += 2
                 if size & 1:
-                    raise ValueError("negative value length")
-                start, position = position, position + (size >> 1)
-                value = section[start:position]
+                    value = None
+                else:
+                    start, position = position, position + (size >> 1)
+                    value = section[start:position]
             headers: Headers = ()
             if section[position] == 0:
                 position += 1
@@ -97,9 +98,7 @@ def decode_records(section: bytes, count: int, base_offset: int, base_timestamp:
 def _read_bytes(section: bytes, position: int) -> tuple[bytes | None, int]:
     length, position = read_varint(section, position)
     if length < 0:
-        if length < -1:
-            raise ValueError(f"length {length}")
-        return None, position
+        return None, position  # Kafka takes any negative length for null
     end = position + length
     return section[position:end], end
 

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.records.checksum import crc32c
-from core.records.compression import DEFAULT_LIMIT, CompressionType, decompress
+from core.records.compression import CompressionType, decompress
 from core.records.record import MAX_SEQUENCE, Record, decode_records
 
 Buffer = bytes | bytearray | memoryview
@@ -176,7 +176,7 @@ class RecordBatch:
         if computed != self.crc:
             raise self.corrupt(f"crc mismatch: stored {self.crc:08x}, computed {computed:08x}")
 
-    def records_section(self, *, limit: int = DEFAULT_LIMIT) -> bytes | memoryview:
+    def records_section(self, *, limit: int | None = None) -> bytes | memoryview:
         """The records, uncompressed: a view where they are stored so, else at most `limit` bytes of copy."""
         section = self.buffer[self.start + HEADER_SIZE : self.start + self.size_bytes]
         codec = self.compression
@@ -189,7 +189,7 @@ class RecordBatch:
         except CorruptRecordError as error:
             raise self.corrupt(error.cause) from error
 
-    def records(self, *, limit: int = DEFAULT_LIMIT) -> list[Record]:
+    def records(self, *, limit: int | None = None) -> list[Record]:
         """Every record, timestamps as a consumer sees them (the append time for LogAppendTime)."""
         section = bytes(self.records_section(limit=limit))
         try:

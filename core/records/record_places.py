@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from core.common.errors import CorruptRecordError
+from core.common.expansion_limit import expansion_limit
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch
-from core.records.compression import DEFAULT_LIMIT
 from core.records.record import encode_records
 from core.records.record_batch import CODEC_MASK, HEADER_SIZE, RecordBatch
 from core.records.varint_columns import Int64s
@@ -38,9 +38,13 @@ class RecordPlaces:
     ends: Int64s
 
 
-def locate_records(batches: Sequence[Batch], *, limit: int = DEFAULT_LIMIT) -> RecordPlaces:
-    """Where each record of `batches` begins and ends; CorruptRecordError where their lengths do not add up."""
-    buffer, starts, sizes = _sections_in_place(batches) or _joined_sections(batches, limit)
+def locate_records(batches: Sequence[Batch], *, limit: int | None = None) -> RecordPlaces:
+    """Where each record of `batches` begins and ends; CorruptRecordError where their lengths do not add up, or where
+    the batches together decompress to more than `limit` bytes (by default the limit that is set for one batch): one by
+    one they may be read then.
+    """
+    found = _sections_in_place(batches)
+    buffer, starts, sizes = found or _joined_sections(batches, expansion_limit() if limit is None else limit)
     counts, record_ends = _hop_abreast(buffer, batches, starts, sizes) or _hop_in_turn(buffer, batches, starts, sizes)
     numbers = np.repeat(np.arange(len(batches), dtype=np.int32), counts)
     record_starts = np.empty_like(record_ends)
@@ -77,6 +81,8 @@ def _joined_sections(batches: Sequence[Batch], limit: int) -> tuple[bytes, list[
     sections: list[bytes | memoryview] = []
     left = limit
     for batch in batches:
+        if sections and left <= 0 and batch.attributes & CODEC_MASK:
+            raise batch.corrupt(f"the batches of the group expand together to more than {limit} bytes")
         sections.append(_section(batch, left))
         left = max(left - len(sections[-1]), 0)
     sizes = list(map(len, sections))
@@ -237,4 +243,6 @@ def ensure(places: RecordPlaces, good: npt.NDArray[np.bool_], what: str) -> None
     """CorruptRecordError that names the first record for which `good` is false."""
     if not good.all():
         row = int(np.argmin(good))
-        raise places.batches[places.batch_numbers[row]].corrupt(f"record {row} of the group: {what}")
+        number = places.batch_numbers[row]
+        first_row = int(np.searchsorted(places.batch_numbers, number))
+        raise places.batches[number].corrupt(f"record {row - first_row} of the batch: {what}")

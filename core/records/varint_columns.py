@@ -8,9 +8,17 @@ import numpy.typing as npt
 Int64s = npt.NDArray[np.int64]
 Bytes8 = npt.NDArray[np.uint8]
 
+_VARINT_BITS = 32
+_VARINT_BYTES = 5
 
-def decode_varints(data: Bytes8, positions: Int64s) -> tuple[Int64s, Int64s]:
-    """Zig-zag varints and varlongs at `positions`: their values and the positions behind them.
+
+TOO_LONG = 1 << 62
+"""The value of a varint that is longer than its type allows: larger than anything a length may be."""
+
+
+def decode_varints(data: Bytes8, positions: Int64s, *, bits: int = 64) -> tuple[Int64s, Int64s]:
+    """Zig-zag varints (32 bits) or varlongs (64) at `positions`: their values and the positions behind them. A varint
+    of more bits has the value `TOO_LONG`.
 
     `data` must go on for 10 bytes behind the last position.
     """
@@ -24,7 +32,7 @@ def decode_varints(data: Bytes8, positions: Int64s) -> tuple[Int64s, Int64s]:
     more = first >= 128
     value |= np.where(more, (second & 0x7F).astype(np.int64) << 7, 0)
     after = after + more
-    rows = np.flatnonzero(more & (second >= 128))
+    rows = long_rows = np.flatnonzero(more & (second >= 128))
     shift = 14
     while len(rows):
         byte = data[after[rows]]
@@ -36,7 +44,11 @@ def decode_varints(data: Bytes8, positions: Int64s) -> tuple[Int64s, Int64s]:
             break
     unsigned = value.view(np.uint64)
     signs = -(unsigned & np.uint64(1)).view(np.int64)
-    return (unsigned >> np.uint64(1)).view(np.int64) ^ signs, after
+    decoded = (unsigned >> np.uint64(1)).view(np.int64) ^ signs
+    if bits == _VARINT_BITS and len(long_rows):
+        is_too_long = (after[long_rows] - positions[long_rows] > _VARINT_BYTES) | (unsigned[long_rows] >> bits > 0)
+        decoded[long_rows[is_too_long]] = TOO_LONG
+    return decoded, after
 
 
 def skip_varints(data: Bytes8, positions: Int64s) -> Int64s:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
 from core.client.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
-from core.common.errors import PlogError
+from core.common.errors import CorruptRecordError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.compaction.latest_per_key import LatestPerKey
+from core.log.batch_place import find_file, undecodable
 from core.log.partition_reader import PartitionReader
 from core.records.batches import Batch, group_batches
-from core.records.columns import RecordColumns, decode_columns
+from core.records.columns import RecordColumns, decode_whole_batches
 from core.spark.record_schema import to_arrow
 
 _MOST_OF_A_NAME = 128
@@ -76,25 +78,39 @@ def read_columns(range_: OffsetRange) -> Iterator[RecordColumns]:
 
 
 def _read_all(range_: OffsetRange) -> Iterator[RecordColumns]:
-    batches = _from_files(range_) if range_.directory else _from_servers(range_)
-    for group in group_batches(batches, GROUP_BYTES):
-        records = _inside(decode_columns(group), range_)
-        if len(records):
-            yield records
-
-
-def _from_files(range_: OffsetRange) -> Iterator[Batch]:
+    if not range_.directory:
+        yield from _decoded(_from_servers(range_), range_, lambda _: None)
+        return
     reader = PartitionReader(Path(range_.directory))
     try:
-        if range_.fails_if_gone and reader.start_offset > range_.start_offset:
-            raise PlogError(
-                f"{range_.topic_partition}: offsets {range_.start_offset} to {reader.start_offset} are gone, deleted "
-                f"since the reading was planned",
-                hint="failOnDataLoss=false reads what there is, planned anew",
-            )
-        yield from reader.read(range_.start_offset, range_.end_offset, read_committed=range_.read_committed)
+        yield from _decoded(_from_files(range_, reader), range_, partial(find_file, reader))
     finally:
         reader.close()
+
+
+def _decoded(
+    batches: Iterator[Batch], range_: OffsetRange, find_path: Callable[[Batch], Path | None]
+) -> Iterator[RecordColumns]:
+    """The batches' records that lie in the range."""
+
+    def refuse(batch: Batch, error: CorruptRecordError) -> None:
+        raise undecodable(range_.topic_partition, batch, error, find_path(batch)) from None
+
+    for group in group_batches(batches, GROUP_BYTES):
+        for columns in decode_whole_batches(group, refuse):
+            records = _inside(columns, range_)
+            if len(records):
+                yield records
+
+
+def _from_files(range_: OffsetRange, reader: PartitionReader) -> Iterator[Batch]:
+    if range_.fails_if_gone and reader.start_offset > range_.start_offset:
+        raise PlogError(
+            f"{range_.topic_partition}: offsets {range_.start_offset} to {reader.start_offset} are gone, deleted "
+            f"since the reading was planned",
+            hint="failOnDataLoss=false reads what there is, planned anew",
+        )
+    yield from reader.read(range_.start_offset, range_.end_offset, read_committed=range_.read_committed)
 
 
 def _from_servers(range_: OffsetRange) -> Iterator[Batch]:

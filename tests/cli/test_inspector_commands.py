@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import ok
 from tests.support.golden import GOLDEN
 from tests.support.logs import fingerprint
-from tests.support.server import call_plog
+from tests.support.server import Server, call_plog
 
 ROOT = Path(__file__).parents[2]
 DAMAGED = ROOT / "sample-data" / "damaged"
@@ -63,6 +63,52 @@ def test_recover_from_plan_to_undo(damaged: Path) -> None:
     assert b"11 files put back" in call_plog("recover", str(damaged), "--undo").stderr
     assert {k: v[1] for k, v in fingerprint(damaged).items()} == {k: v[1] for k, v in before.items()}
     assert b"nothing to take back" in call_plog("recover", str(damaged), "--undo").stderr
+
+
+ABORT_MARKER_CUT = GOLDEN.parent / "damage" / "05-abort-marker-cut"
+
+
+def test_recover_asks_before_it_shows_what_may_be_aborted(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(ABORT_MARKER_CUT, tmp_path / "data"))
+    next(root.glob("*/*.txnindex")).unlink()
+    before = fingerprint(root)
+    plan = read_json(1, "recover", str(root))
+    (row,) = [row for row in plan if row["action"] == "make visible"]
+    assert row["why"].startswith(
+        "records 53, 55: aborted or not can't be told; they will be visible to read_committed: "
+    )
+    assert (row["offset"], row["last_offset"], row["records_lost"]) == (53, 55, 0)
+    done = call_plog("recover", str(root), "--apply")
+    assert done.returncode == 1
+    assert b"records 53, 55: aborted or not can't be told" in done.stderr
+    assert b"nothing was changed; with --accept-visible it is done" in done.stderr
+    assert fingerprint(root) == before
+    assert call_plog("recover", str(root), "--apply", "--accept-visible").returncode == 0
+    offsets = ok("consume", "txn_interleaved", "--data-dir", str(root), "--format", "%o\n").split()
+    assert {b"53", b"55", b"62"} <= set(offsets)
+
+
+def test_what_was_aborted_stays_so_for_plogs_own_server(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(ABORT_MARKER_CUT, tmp_path / "data"))
+    assert call_plog("recover", str(root), "--apply").returncode == 0
+    expected = ok("consume", "txn_interleaved", "--data-dir", str(root), "--format", "%o\n").split()
+    assert not {b"53", b"55"} & set(expected)
+    assert {b"62", b"63", b"64", b"66"} <= set(expected)
+    with Server(root, "--read-only") as server:
+        address = server.address
+        served = ok("consume", "txn_interleaved", "--bootstrap-server", address, "--format", "%o\n").split()
+    assert served == expected
+
+
+def test_recover_says_that_one_before_was_cut_short(damaged: Path) -> None:
+    before = {name: found[1] for name, found in fingerprint(damaged).items()}
+    folder = damaged / "c_torn_tail-0"
+    (folder / "recovering").mkdir()
+    (folder / "recovery-journal").write_text('{"run": 1, "lost": []}\n{"run": 1, "na')
+    assert b"a recovery was cut short there" in call_plog("recover", str(damaged)).stderr
+    done = call_plog("recover", str(damaged), "--undo")
+    assert (done.returncode, b"what a recovery that was cut short left is removed" in done.stderr) == (0, True)
+    assert {name: found[1] for name, found in fingerprint(damaged).items()} == before
 
 
 def test_recover_used_wrongly(damaged: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from tests.support.damage import places, plant, write_log
+from tests.support.golden import GOLDEN
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import requires_kafka
 from tests.support.server import call_plog
@@ -70,7 +71,7 @@ def test_kafka_reads_what_was_promised(tmp_path: Path) -> None:
     (data_dir / "cleaner-offset-checkpoint").write_text(f"0\n{PARTITIONS}\n{cleaned}")
     for number, mode in enumerate(MODES):
         folders = [str(data_dir / f"t-{n}") for n in range(number, PARTITIONS, len(MODES))]
-        done = call_plog("recover", *folders, *mode, "--apply", "--output", "json")
+        done = call_plog("recover", *folders, *mode, "--accept-visible", "--apply", "--output", "json")
         assert done.returncode == 0, done.stderr.decode()
     assert call_plog("verify", str(data_dir)).returncode == 0
     shutil.copytree(data_dir, tmp_path / "copy")
@@ -78,3 +79,36 @@ def test_kafka_reads_what_was_promised(tmp_path: Path) -> None:
         found = read(kafka.address, "t")
     for number in range(PARTITIONS):
         assert found[number] == expected[number], number
+
+
+def test_kafka_hides_what_was_aborted_by_a_marker_that_was_lost(tmp_path: Path) -> None:
+    """Its readers get what Kafka's own index says was committed, no more and no less."""
+    data_dir = tmp_path / "data"
+    assert call_plog("topic", "create", "t", "--data-dir", str(data_dir)).returncode == 0
+    for path in (data_dir / "t-0").iterdir():
+        if path.name != "partition.metadata":
+            path.unlink()
+    source = GOLDEN.parent / "damage" / "05-abort-marker-cut" / "txn_interleaved-0"
+    for path in source.iterdir():
+        if path.name != "partition.metadata":
+            shutil.copy(path, data_dir / "t-0" / path.name)
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (data_dir / name).unlink()
+    assert call_plog("recover", str(data_dir), "--apply").returncode == 0
+    read_committed = ["--isolation", "read_committed", "--format", "%o\n"]
+    expected = call_plog("consume", "t", "--data-dir", str(data_dir), *read_committed).stdout.split()
+    assert not {b"53", b"55"} & set(expected)
+    assert {b"62", b"63", b"64"} <= set(expected)
+    with KafkaServer(data_dir) as kafka:
+        served = call_plog("consume", "t", "--bootstrap-server", kafka.address, *read_committed)
+        assert served.stdout.split() == expected
+        consumer = Consumer(
+            {"bootstrap.servers": kafka.address, "group.id": "x", "enable.partition.eof": True,
+             "enable.auto.commit": False, "isolation.level": "read_committed"}
+        )  # fmt: skip
+        consumer.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
+        found = []
+        while (message := consumer.poll(30)) is not None and not message.error():
+            found.append(b"%d" % (message.offset() or 0))
+        consumer.close()
+    assert found == expected

@@ -48,6 +48,21 @@ class RecordingFileSystem(FileSystem):
         self._inodes: dict[Path, int] = {}
         self._numbers = itertools.count(1)
 
+    def adopt(self, directory: Path) -> None:
+        """Takes what the folder holds for written and synced."""
+        for path in (directory, *sorted(directory.rglob("*"))):
+            if path.is_dir():
+                self.operations.append(Operation("make directory", path))
+            else:
+                inode = self._inodes[path] = next(self._numbers)
+                self.operations += [
+                    Operation("create", path, inode),
+                    Operation("write", path, inode, data=path.read_bytes()),
+                    Operation("sync", path, inode),
+                ]
+        for path in (directory, directory.parent, *(p for p in directory.rglob("*") if p.is_dir())):
+            self.operations.append(Operation("sync directory", path))
+
     def open_append(self, path: Path) -> File:
         is_new = not path.exists()
         opened = super().open_append(path)

@@ -265,7 +265,7 @@ def test_a_link_to_a_folder_is_followed_when_it_is_named(folder: Path, tmp_path:
 
 
 def test_a_file_that_is_cut_while_it_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from core.inspector.segment_walk import SegmentWalk
+    from core.log.segment_walk import SegmentWalk
 
     last = places(folder)[-1]
     walk = SegmentWalk(last.path, int(last.path.stem))

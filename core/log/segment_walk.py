@@ -1,36 +1,37 @@
-"""Walks a `.log` (or KRaft `.checkpoint`) from its first byte to its last: sound batches, and what lies between them.
+"""Walks a `.log` (or KRaft `.checkpoint`) from its first byte to its last: sound batches, and the damage between them.
 
-Nothing but a batch says where the next one begins. Where one is damaged, what follows is found again in this order: its
-frame leads to a sound batch, or to the file's end; one flipped bit of its length does; a sound batch with fitting
-offsets begins at some byte behind it (core.log.damage, the rule of the broker). Batches of magic 0 and 1 are found by
-the first way only.
+A batch is sound if its frame lies in the file and its checksum is right. Whether its offsets, which no checksum covers,
+make it a part of the log is not decided here, but by all batches of the partition together (core.log.placement).
+
+Nothing but a batch says where the next one begins. After a damaged one, the walk finds its way again, in this order:
+by the frame of the damaged batch, if it leads to a sound batch or to the file's end; by the frame that it has with one
+bit of its length flipped; by the first byte at which a sound batch begins whose offsets may follow (core.log.damage).
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from core.common.bad_sectors import open_salvaging
+from core.common.bad_sectors import SalvagingFile, open_salvaging
 from core.common.errors import CorruptRecordError
-from core.common.filesystem import FileSystem, access_error
+from core.common.filesystem import File, FileSystem, access_error
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
-from core.inspector.bit_flip import (
+from core.log.bit_flip import (
     CRC32_POLYNOMIAL,
     CRC32C_POLYNOMIAL,
     ByteFix,
     find_flipped_bit,
     flipped_bit_of,
 )
-from core.inspector.findings import Code, Finding, Severity
-from core.log.damage import MAX_BATCH_BYTES, find_batch
+from core.log.damage import MAX_BATCH_BYTES, Damage, DamageKind, find_batch, find_legacy_batch
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, entry_size, read_batch
 from core.records.checksum import crc32c, crc32c_of_parts
 from core.records.legacy_message_set import CRC_POSITION as LEGACY_CRC_POSITION
-from core.records.legacy_message_set import LegacyRecordBatch
+from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
 from core.records.record_batch import (
     ATTRIBUTES_POSITION,
     CRC_POSITION,
@@ -51,39 +52,6 @@ _SMALLEST_ZERO_RUN = 512
 """A disk's sector: what a lost write leaves zeroed is no smaller."""
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """Bytes [position, end_position) that hold no sound batch; offsets [offset, end_offset) are lost with them.
-
-    `end_offset` and `records` are None where they can't be told. `batch`: what the header says, where there is one
-    whose frame fits in the file. `fix`: the byte that makes it sound.
-    """
-
-    code: Code
-    message: str
-    position: int
-    end_position: int
-    offset: int
-    end_offset: int | None
-    records: int | None
-    batch: Batch | None = None
-    fix: ByteFix | None = None
-
-    def finding(self, path: Path) -> Finding:
-        return Finding(
-            Severity.ERROR,
-            self.code,
-            str(path),
-            self.message,
-            self.position,
-            self.offset,
-            self.end_position,
-            -1 if self.end_offset is None else max(self.offset, self.end_offset - 1),
-            self.records,
-            self.fix,
-        )
-
-
 class SoundRun(NamedTuple):
     """Batches of the current magic, all sound, one behind the other in `data`, which lies at `position` in its file."""
 
@@ -97,7 +65,7 @@ class SoundRun(NamedTuple):
 
 
 class SegmentWalk:
-    """One pass over one file; owned by one task. Batches stay valid; each was checked: checksum, frame, offsets.
+    """One pass over one file; owned by one task. Batches stay valid; each was checked: its frame and its checksum.
 
     I1 batches and damage cover the file without overlap, in order
     """
@@ -109,22 +77,27 @@ class SegmentWalk:
         end_offset: int | None = None,
         *,
         read_bytes: int = _READ_BYTES,
+        file: File | None = None,
         filesystem: FileSystem | None = None,
     ) -> None:
-        """AccessError where the file can't be opened; what can't be read of it is damage. Every offset of it lies in
-        [base_offset, end_offset), if the latter is known. `read_bytes`: how much is read at a time; batches that were
-        read together share a buffer.
+        """Raises AccessError if the file can't be opened. Its offsets should lie in [base_offset, end_offset), if the
+        latter is known: a batch that is looked for after damage must. `read_bytes` says how much is read at a time;
+        batches that were read together share a buffer. `file` is the file where somebody has it open already, who
+        also closes it; what can't be read of it is damage.
         """
         self.path = path
         self.next_offset = base_offset
-        """Behind the last sound batch."""
+        """After the last sound batch, as that says."""
         self.position = 0
         """As far as it got."""
-        self._read_bytes = read_bytes
+        self._base_offset = base_offset
+        self._is_legacy = False
+        self._read_bytes = max(read_bytes, HEADER_SIZE)
         self._limit = base_offset + MAX_RELATIVE_OFFSET + 1 if end_offset is None else end_offset
         self._data, self._data_position = memoryview(b""), 0
+        self._is_own = file is None
         try:
-            self._file = open_salvaging(path, filesystem)
+            self._file = file or open_salvaging(path, filesystem)
             self.size_bytes = self._file.size()
         except OSError as error:
             raise access_error(error, path, "read") from error
@@ -175,12 +148,13 @@ class SegmentWalk:
                 magic != CURRENT_MAGIC
                 or end > size
                 or length < HEADER_SIZE - LOG_OVERHEAD
+                or last_offset_delta < 0
                 or crc32c(data[start + ATTRIBUTES_POSITION : end]) != crc
-                or (offset != self.next_offset and self._misplaced_by(RecordBatch(data, start, data_position + start)))
             ):
                 return
             self.next_offset = offset + last_offset_delta + 1
             self.position = data_position + end
+            self._is_legacy = False
             yield start
             start = end
 
@@ -195,10 +169,10 @@ class SegmentWalk:
         if isinstance(item, Damage):
             item = self._named(item)
             self.position = item.end_position
-            self.next_offset = max(self.next_offset, item.end_offset or 0)
         else:
             self.position += item.size_bytes
             self.next_offset = item.last_offset + 1
+            self._is_legacy = item.magic != CURRENT_MAGIC
         return item
 
     # --- a window at a time
@@ -281,6 +255,8 @@ class SegmentWalk:
 
     def _named(self, damage: Damage) -> Damage:
         """The damage, with its cause where that is bytes that the disk does not give: their zeros explain nothing."""
+        if not isinstance(self._file, SalvagingFile):
+            return damage
         bad = self._file.unreadable_in(damage.position, damage.end_position)
         if not bad:
             return damage
@@ -289,7 +265,7 @@ class SegmentWalk:
             message += f", and {len(bad) - 1} more such"
         is_header_known = bad[0].position >= damage.position + HEADER_SIZE
         batch = damage.batch if is_header_known else None
-        return replace(damage, code=Code.UNREADABLE, message=message, batch=batch, fix=None)
+        return replace(damage, kind=DamageKind.UNREADABLE, message=message, batch=batch, fix=None)
 
     # --- what is no run of sound batches
 
@@ -308,9 +284,10 @@ class SegmentWalk:
         batch = read_batch(self._bytes(size, position), 0, position)
         if batch.computed_crc() != batch.crc:
             return self._examine_checksum(batch)
-        cause = self._misplaced_by(batch)
-        if cause is not None:
-            return self._misplaced(batch, cause)
+        if isinstance(batch, RecordBatch) and batch.last_offset_delta < 0:
+            return self._framed(
+                DamageKind.OFFSETS_NOT_RISING, f"last offset delta {batch.last_offset_delta}", batch, None
+            )
         return batch
 
     def _examine_frame(self, position: int, cause: str) -> Damage:
@@ -319,9 +296,13 @@ class SegmentWalk:
         head = self._bytes(min(HEADER_SIZE, left), position)
         size = LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True)
         magic = head[MAGIC_POSITION]
-        if magic == CURRENT_MAGIC or not HEADER_SIZE <= size <= min(left, MAX_BATCH_BYTES):
+        if magic == CURRENT_MAGIC or not LOG_OVERHEAD + MIN_MESSAGE_SIZE <= size <= min(left, MAX_BATCH_BYTES):
             return self._examine_length(position, cause)
-        return self._flipped_magic(position, size) or self._examine_length(position, cause)
+        flipped = self._flipped_magic(position, size)
+        if flipped is None and (position + size == self.size_bytes or self._is_sound_at(position + size)):
+            end_position = position + size
+            return Damage(DamageKind.BAD_MAGIC, cause, position, end_position, self._base_offset, None, None)
+        return flipped or self._examine_length(position, cause)
 
     def _flipped_magic(self, position: int, size: int) -> Damage | None:
         """The batch of which nothing but the magic is wrong; None where more is."""
@@ -333,7 +314,7 @@ class SegmentWalk:
         magic = batch.buffer[batch.start + MAGIC_POSITION]
         message = f"magic {magic} where the rest is a sound batch of magic {CURRENT_MAGIC}"
         fix = ByteFix(position + MAGIC_POSITION, magic, CURRENT_MAGIC)
-        return self._framed(Code.BAD_MAGIC, message, batch, fix)
+        return self._framed(DamageKind.BAD_MAGIC, message, batch, fix)
 
     def _examine_length(self, position: int, cause: str) -> Damage:
         """A frame that leads nowhere."""
@@ -359,15 +340,17 @@ class SegmentWalk:
             return damage
         if not leads_on:
             following = self._find_batch(batch.position + 1)
-            if following is not None and following.position != end:
-                cause = f"stored crc {batch.crc:08x}, and no batch follows"
+            cause = f"stored crc {batch.crc:08x}, and no batch follows"
+            if following is None:
+                return self._tail(batch.position, cause)
+            if following.position != end:
                 return self._unframed(batch.position, following, cause, batch)
         message = f"stored crc {batch.crc:08x}, computed {computed:08x}"
         if fix is not None:
             message += f": {fix} (in the {_part_of(batch, fix.position)})"
         elif (zeros := _zero_run(batch)) is not None:
             message += f": bytes {zeros[0]} to {zeros[1] - 1} are zeros"
-        return self._framed(Code.CRC_MISMATCH, message, batch, fix)
+        return self._framed(DamageKind.CRC_MISMATCH, message, batch, fix)
 
     def _flipped_length(self, position: int) -> Damage | None:
         """The batch whose length has one flipped bit; None where that explains nothing."""
@@ -388,7 +371,7 @@ class SegmentWalk:
                 at = _LENGTH_POSITION + 3 - bit // 8
                 fix = ByteFix(position + at, head[at], data[at])
                 message = f"length {stored if stored < 1 << 31 else stored - (1 << 32)}, it was {length}: {fix}"
-                return self._framed(Code.BAD_LENGTH, message, batch, fix)
+                return self._framed(DamageKind.BAD_LENGTH, message, batch, fix)
         return None
 
     def _tail(self, position: int, cause: str) -> Damage:
@@ -396,21 +379,21 @@ class SegmentWalk:
         head = self._bytes(min(HEADER_SIZE, self.size_bytes - position), position)
         left = self.size_bytes - position
         if left >= _LENGTH_POSITION and self._is_zero(position, self.size_bytes):  # fewer may begin an offset
-            return self._lost(Code.ZEROED, f"zeros from here on, {left} bytes to the end", position)
+            return self._lost(DamageKind.ZEROED, f"zeros from here on, {left} bytes to the end", position)
         offset = int.from_bytes(head[:8].tobytes().ljust(8, b"\0"), "big", signed=True)
         is_header = len(head) <= MAGIC_POSITION or head[MAGIC_POSITION] <= CURRENT_MAGIC
         if len(head) >= _LENGTH_POSITION:
-            is_header &= self.next_offset <= offset < self._limit
+            is_header &= self._base_offset <= offset < self._limit
         if len(head) >= ENTRY_HEADER_SIZE:
             is_header &= LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True) > left
         if not is_header:
-            return self._lost(Code.GARBAGE, f"{cause}: no batch, {left} bytes to the end", position)
+            return self._lost(DamageKind.GARBAGE, f"{cause}: no batch, {left} bytes to the end", position)
         if len(head) < HEADER_SIZE:
-            return self._lost(Code.TORN_TAIL, cause, position)
+            return self._lost(DamageKind.TORN_TAIL, cause, position)
         batch = RecordBatch(head, 0, position)
         is_whole = batch.magic == CURRENT_MAGIC and 0 < batch.count == batch.last_offset_delta + 1
         return Damage(
-            Code.TORN_TAIL,
+            DamageKind.TORN_TAIL,
             cause,
             position,
             self.size_bytes,
@@ -419,79 +402,34 @@ class SegmentWalk:
             batch.count if is_whole else None,
         )
 
-    def _lost(self, code: Code, message: str, position: int) -> Damage:
-        return Damage(code, message, position, self.size_bytes, self.next_offset, None, None)
+    def _lost(self, kind: DamageKind, message: str, position: int) -> Damage:
+        return Damage(kind, message, position, self.size_bytes, self._base_offset, None, None)
 
-    def _unframed(self, position: int, following: RecordBatch, cause: str, batch: Batch | None = None) -> Damage:
+    def _unframed(self, position: int, following: Batch, cause: str, batch: Batch | None = None) -> Damage:
         """Up to a batch that was found again."""
         size = following.position - position
         is_zero = self._is_zero(position, following.position)
         return Damage(
-            Code.ZEROED if is_zero else Code.GARBAGE,
+            DamageKind.ZEROED if is_zero else DamageKind.GARBAGE,
             f"{size} bytes of zeros" if is_zero else f"{cause}: no batch for {size} bytes",
             position,
             following.position,
-            self.next_offset,
-            following.base_offset,
-            following.base_offset - self.next_offset,
+            self._base_offset,
+            None,
+            None,
             batch,
         )
 
-    def _framed(self, code: Code, message: str, batch: Batch, fix: ByteFix | None) -> Damage:
-        """A damaged batch whose size is known."""
+    def _framed(self, kind: DamageKind, message: str, batch: Batch, fix: ByteFix | None) -> Damage:
+        """A damaged batch whose size is known; its header may still tell its offsets."""
         end = batch.position + batch.size_bytes
-        following = self._base_offset_at(end)
-        if following is not None and not self.next_offset <= following < self._limit:
-            following = None
-        limit = self._limit if following is None else following
-        offset, end_offset = self.next_offset, following
-        records: int | None = None if following is None else following - offset
         says = batch if fix is None else _fixed(batch, fix)
-        first = says.base_offset if isinstance(says, RecordBatch) else self.next_offset
-        if self.next_offset <= first <= says.last_offset < limit:
-            offset, end_offset = first, says.last_offset + 1
-            records = says.count if isinstance(says, RecordBatch) else end_offset - first
-            if not 0 <= records <= end_offset - offset:
-                records = end_offset - offset
-        return Damage(code, message, batch.position, end, offset, end_offset, records, batch, fix)
-
-    # --- offsets, which are in no checksum
-
-    def _misplaced_by(self, batch: Batch) -> str | None:
-        """Why a batch can't begin where its offset says; None where it may."""
-        if not isinstance(batch, RecordBatch):
-            if batch.last_offset < self.next_offset:
-                return f"offset {batch.last_offset}, the batch before ends at {self.next_offset - 1}"
-            return None
-        first, last = batch.base_offset, batch.last_offset
-        if batch.last_offset_delta < 0:
-            return f"last offset delta {batch.last_offset_delta}"
-        if first < self.next_offset:
-            return f"offsets {first} to {last}, expected {self.next_offset} or more"
-        if last >= self._limit:
-            return f"offsets {first} to {last}, the segment ends below {self._limit}"
-        if first > self.next_offset:
-            following = self._base_offset_at(batch.position + batch.size_bytes)
-            if following is not None and self.next_offset < following <= last:
-                # no hole that compaction left: it is this one's offset that is wrong
-                return f"offsets {first} to {last}, the batch behind it begins at {following}"
-        return None
-
-    def _misplaced(self, batch: Batch, cause: str) -> Damage:
-        fix = None
-        if isinstance(batch, RecordBatch) and batch.last_offset_delta >= 0:
-            following = self._base_offset_at(batch.position + batch.size_bytes)
-            for expected in (self.next_offset, (following or 0) - batch.last_offset_delta - 1):
-                flip = flipped_bit_of(batch.base_offset, expected, 8)
-                is_fitting = expected >= self.next_offset and (
-                    following is None or expected + batch.last_offset_delta < following
-                )
-                if flip is not None and is_fitting:
-                    stored = batch.buffer[batch.start + flip[0]]
-                    fix = ByteFix(batch.position + flip[0], stored, stored ^ 1 << flip[1])
-                    cause += f": {fix} (in the base offset)"
-                    break
-        return self._framed(Code.OFFSETS_NOT_RISING, cause, batch, fix)
+        first = says.base_offset if isinstance(says, RecordBatch) else says.last_offset
+        if not self._base_offset <= first <= says.last_offset < self._limit:
+            return Damage(kind, message, batch.position, end, self._base_offset, None, None, batch, fix)
+        span = says.last_offset + 1 - first
+        records = says.count if isinstance(says, RecordBatch) and 0 <= says.count <= span else span
+        return Damage(kind, message, batch.position, end, first, first + span, records, batch, fix)
 
     # --- what follows
 
@@ -519,8 +457,7 @@ class SegmentWalk:
 
     def _may_end_at(self, position: int) -> bool:
         """Whether a batch may end there, at a glance: at the file's end, or where another seems to begin."""
-        following = self._base_offset_at(position)
-        return position == self.size_bytes or (following is not None and self.next_offset < following < self._limit)
+        return position == self.size_bytes or self._base_offset_at(position) is not None
 
     def _is_sound_at(self, position: int) -> bool:
         """Whether a batch with a right checksum begins there."""
@@ -539,9 +476,13 @@ class SegmentWalk:
         batch = read_batch(self._bytes(size, position), 0)
         return bool(batch.computed_crc() == batch.crc)
 
-    def _find_batch(self, position: int) -> RecordBatch | None:
+    def _find_batch(self, position: int) -> Batch | None:
         try:
-            return find_batch(self._file, position, self.size_bytes, self.next_offset, self._limit)
+            found = find_batch(self._file, position, self.size_bytes, self._base_offset, self._limit)
+            if not self._is_legacy:
+                return found
+            end = self.size_bytes if found is None else found.position
+            return find_legacy_batch(self._file, position, end, self._base_offset, self._limit) or found
         except OSError as error:
             raise access_error(error, self.path, "read") from error
 
@@ -554,7 +495,8 @@ class SegmentWalk:
         return True
 
     def close(self) -> None:
-        self._file.close()
+        if self._is_own:
+            self._file.close()
 
 
 def _flipped_bit(batch: Batch, computed: int) -> ByteFix | None:

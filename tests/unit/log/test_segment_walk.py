@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.inspector.findings import Code
-from core.inspector.segment_walk import Damage, SegmentWalk
+from core.log.segment_walk import Damage, SegmentWalk
 from tests.support.damage import places
 from tests.support.golden import GOLDEN
 from tests.support.logs import append, make_batch, open_log

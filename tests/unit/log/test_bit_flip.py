@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from core.inspector.bit_flip import (
+from core.log.bit_flip import (
     CRC32_POLYNOMIAL,
     CRC32C_POLYNOMIAL,
     ByteFix,

@@ -1,0 +1,40 @@
+"""How many bytes the records of one batch may decompress to: the same limit for every command, and for the broker.
+
+A few compressed bytes can claim gigabytes, so decompression stops at the limit. Kafka's own limits are of the
+compressed size, and its consumers have none; so a batch above the limit may be sound, and whoever trusts it raises the
+limit: `plog --max-expansion 1G`, the environment variable `PLOG_MAX_EXPANSION`, or `max-expansion` in config.toml. The
+environment carries it to the processes that a command starts.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+from core.common.errors import UsageError
+
+PLOG_MAX_EXPANSION = "PLOG_MAX_EXPANSION"
+
+DEFAULT_EXPANSION_LIMIT = 128 * 1024 * 1024
+
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_MOST = 0x7FFFFFFF
+"""No byte array of Kafka's is larger."""
+
+
+def expansion_limit() -> int:
+    """Bytes. UsageError where the environment variable is no size."""
+    text = os.environ.get(PLOG_MAX_EXPANSION)
+    return parse_size(text, PLOG_MAX_EXPANSION) if text else DEFAULT_EXPANSION_LIMIT
+
+
+@cache
+def parse_size(text: str, name: str) -> int:
+    """The bytes of `134217728`, `131072K`, `128M` or `1G`; UsageError, which calls it by `name`, for anything else."""
+    digits, unit = (text[:-1], _UNITS[text[-1].upper()]) if text[-1:].upper() in _UNITS else (text, 1)
+    if not digits.isascii() or not digits.isdecimal():
+        raise UsageError(f"{name} {text}: expected a number of bytes, with K, M or G behind it if you like: 256M")
+    size = int(digits) * unit
+    if not 0 < size <= _MOST:
+        raise UsageError(f"{name} {text}: expected 1 to {_MOST} bytes")
+    return size

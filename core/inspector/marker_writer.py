@@ -1,0 +1,88 @@
+"""Puts transactions' markers into the logs of a partition that is being recovered, at offsets that nothing holds."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from core.common.filesystem import File, FileSystem
+from core.log.file_names import LOG_SUFFIX, find_offset_files
+from core.log.file_records import FileRecords
+from core.log.transaction_fates import Marker
+from core.records.batches import Batch
+from core.records.control_record import EndTransactionMarker, end_transaction_batch
+from core.records.record_batch import RecordBatch, set_base_offset_and_leader_epoch
+
+_COPY_BYTES = 4 * 1024 * 1024
+
+
+def write_markers(directory: Path, markers: Sequence[Marker], filesystem: FileSystem) -> None:
+    """The logs, which are sound, are replaced: files that have other names as well stay as they are. CorruptRecordError
+    if an offset is taken.
+    """
+    by_log: dict[Path, list[Marker]] = {}
+    for marker in sorted(markers, key=lambda marker: marker.offset):
+        paths = [path for base, path in find_offset_files(directory, LOG_SUFFIX) if base <= marker.offset]
+        by_log.setdefault(paths[-1], []).append(marker)
+    for path, of_log in by_log.items():
+        _write(path, of_log, filesystem)
+
+
+def _write(path: Path, markers: Sequence[Marker], filesystem: FileSystem) -> None:
+    records = FileRecords(path, filesystem.open_read)
+    new = path.with_name(f"{path.name}.new")
+    out = filesystem.open_append(new)
+    try:
+        start = written = 0
+        for position, data in [*_insertions(records, markers), (records.size_bytes, b"")]:
+            written = _copy(records.file, start, position, out, written)
+            out.write_at(data, written)
+            written += len(data)
+            start = position
+        out.sync()
+    finally:
+        records.close()
+        out.close()
+    shutil.copystat(path, new)
+    filesystem.rename(new, path)
+
+
+def _insertions(records: FileRecords, markers: Sequence[Marker]) -> list[tuple[int, bytes]]:
+    """(position, bytes) of each marker, in order."""
+    found: list[tuple[int, bytes]] = []
+    waiting = list(markers)
+    before: Batch | None = None
+    for header in records.iter_headers(0):
+        while waiting and waiting[0].offset < header.base_offset:
+            found.append((header.position, _encode(waiting.pop(0), before or header)))
+        if waiting and waiting[0].offset <= header.last_offset:
+            raise header.corrupt(f"offset {waiting[0].offset} is taken: no marker of a transaction fits there")
+        before = header
+    return found + [(records.size_bytes, _encode(marker, before)) for marker in waiting]
+
+
+def _encode(marker: Marker, beside: Batch | None) -> bytes:
+    """`beside`: the batch whose leader epoch and, where the marker's own time is not known, timestamp it takes."""
+    timestamp = marker.timestamp if marker.timestamp >= 0 or beside is None else beside.max_timestamp
+    data = bytearray(
+        end_transaction_batch(
+            EndTransactionMarker(marker.is_commit, marker.coordinator_epoch),
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            timestamp=max(timestamp, 0),
+        )
+    )
+    leader_epoch = beside.partition_leader_epoch if beside is not None else 0
+    set_base_offset_and_leader_epoch(RecordBatch(memoryview(data)), marker.offset, leader_epoch)
+    return bytes(data)
+
+
+def _copy(source: File, start: int, end: int, out: File, written: int) -> int:
+    """Bytes [start, end) to where `written` bytes are; how many there are then."""
+    while start < end:
+        data = source.read_at(min(_COPY_BYTES, end - start), start)
+        out.write_at(data, written)
+        start += len(data)
+        written += len(data)
+    return written

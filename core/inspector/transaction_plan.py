@@ -1,0 +1,166 @@
+"""What a recovery does about transactions whose end is lost: it writes their markers again.
+
+A marker is what every reader of committed records goes by, Kafka's clients too: they hide a producer's records from the
+first aborted one up to its next abort marker. A transaction whose marker is gone would be ended by the next marker of
+its producer, or never. If it is proven how it ended (`core.log.transaction_fates`), a marker that says so takes an
+offset that was lost; indexes and snapshots can then be made again from the log, by whoever does it. If it is not
+proven, but the transaction is over, its records can only be shown or hidden: the user decides (`--accept-visible`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+
+from core.log.file_names import LOG_SUFFIX, find_offset_files
+from core.log.partition_reader import PartitionReader
+from core.log.recovery_journal import OffsetRange
+from core.log.transaction_evidence import TransactionEvidence
+from core.log.transaction_fates import Fate, Marker, TransactionFate
+from core.records.record_batch import RecordBatch
+
+_UNLIMITED = 1 << 62
+
+
+class TransactionAction(Enum):
+    WRITE_MARKER = auto()
+    """It is proven how the transaction ended."""
+    SHOW = auto()
+    """It is over, and nothing tells how: its records would be visible to read_committed."""
+    LEAVE_OPEN = auto()
+    """Nothing is done: it stays open, and its records hidden."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionStep:
+    """Of the records `first_offset` to `last_offset`. `path`: the log that `marker` is written to; there is none if the
+    transaction's end is right without it.
+    """
+
+    action: TransactionAction
+    path: Path
+    why: str
+    first_offset: int
+    last_offset: int
+    marker: Marker | None = None
+
+
+def plan_transactions(
+    directory: Path,
+    lost: Sequence[OffsetRange],
+    *,
+    is_like_kafka: bool = False,
+    set_aside: Sequence[Path] = (),
+    mended: Sequence[RecordBatch] = (),
+    is_locked: bool = False,
+) -> list[TransactionStep]:
+    """The steps for the transactions of a partition that will have lost these offsets, [start, end) each.
+
+    `set_aside`: logs that will be gone. `is_like_kafka`: no marker is written, the transactions that the cut leaves
+    open are named. `mended`: damaged batches of which it is known what they were, whether they are lost or not.
+    `is_locked`: the caller holds the directory's lock.
+    """
+    if not lost:
+        return []
+    with contextlib.closing(PartitionReader(directory, is_locked=is_locked)) as reader:
+        known = reader.transaction_evidence.with_batches(mended)
+    fates = known.fates()
+    planner = _TransactionPlanner(directory, lost, known, set_aside)
+    if is_like_kafka:
+        return list(planner.left_open(fates))
+    ordered = sorted(fates, key=lambda fate: (fate.fate is Fate.UNKNOWN, fate.first_offset))
+    return [step for fate in ordered for step in planner.steps_of(fate)]
+
+
+class _TransactionPlanner:
+    def __init__(
+        self,
+        directory: Path,
+        lost: Sequence[OffsetRange],
+        evidence: TransactionEvidence,
+        set_aside: Sequence[Path],
+    ) -> None:
+        self._lost = [(start, _UNLIMITED if end is None else end) for start, end in lost]
+        self._markers = [event for event in evidence.events if isinstance(event, Marker)]
+        self._logs = [(base, path) for base, path in find_offset_files(directory, LOG_SUFFIX) if path not in set_aside]
+        self._taken: set[int] = set()
+
+    def steps_of(self, fate: TransactionFate) -> Iterator[TransactionStep]:
+        if not self._is_kept(fate) or fate.fate is Fate.OPEN:
+            return
+        is_unknown = fate.fate is Fate.UNKNOWN
+        if is_unknown and not fate.is_ended:
+            why = "whether its transaction ended can't be told; it stays open: plog transaction find-hanging"
+            yield self._step(TransactionAction.LEAVE_OPEN, fate, f"{fate.records_text}: {why}: {fate.evidence}")
+            return
+        is_commit = fate.fate is not Fate.ABORTED
+        ends_so = self._next_kept_marker(fate)
+        marker = None
+        if ends_so is None or ends_so.is_commit != is_commit:
+            offset = self._find_place(fate)
+            if offset is None:
+                why = "no offset is free for the marker of its transaction"
+                yield self._step(TransactionAction.LEAVE_OPEN, fate, f"{fate.records_text}: {why}: {fate.evidence}")
+                return
+            marker = self._make_marker(fate, offset, is_commit=is_commit)
+        if is_unknown:
+            why = "aborted or not can't be told; they will be visible to read_committed"
+            yield self._step(TransactionAction.SHOW, fate, f"{fate.records_text}: {why}: {fate.evidence}", marker)
+        elif marker is not None:
+            why = f"the transaction of producer {fate.producer_id} was {fate.fate}, and its marker is lost"
+            yield self._step(
+                TransactionAction.WRITE_MARKER, fate, f"{fate.records_text}: {why}: {fate.evidence}", marker
+            )
+
+    def left_open(self, fates: Sequence[TransactionFate]) -> Iterator[TransactionStep]:
+        for fate in fates:
+            if self._is_kept(fate) and fate.fate is not Fate.OPEN and self._next_kept_marker(fate) is None:
+                why = f"the transaction of producer {fate.producer_id} stays open, as Kafka would have it"
+                yield self._step(
+                    TransactionAction.LEAVE_OPEN, fate, f"{fate.records_text}: {why}; plog transaction find-hanging"
+                )
+
+    def _is_kept(self, fate: TransactionFate) -> bool:
+        return any(not self._is_lost(base) for base, _ in fate.batches)
+
+    def _is_lost(self, offset: int) -> bool:
+        return any(start <= offset < end for start, end in self._lost)
+
+    def _next_kept_marker(self, fate: TransactionFate) -> Marker | None:
+        """The one that will end the transaction if nothing is done."""
+        later = (m for m in self._markers if m.producer_id == fate.producer_id and m.offset > fate.last_offset)
+        return next((marker for marker in later if not self._is_lost(marker.offset)), None)
+
+    def _find_place(self, fate: TransactionFate) -> int | None:
+        """A lost offset for its marker: where it was, or where it may have been."""
+        wanted = [] if fate.marker_offset is None else [(fate.marker_offset, fate.marker_offset + 1)]
+        for start, end in [*wanted, *fate.missing]:
+            for offset in range(start, min(end, start + len(self._taken) + 1)):
+                if offset not in self._taken:
+                    self._taken.add(offset)
+                    return offset
+        return None
+
+    def _make_marker(self, fate: TransactionFate, offset: int, *, is_commit: bool) -> Marker:
+        """Of the epoch that comes next, if that is one more: that is how transactions of version 2 end."""
+        epoch = fate.producer_epoch
+        if fate.next_epoch is not None and fate.next_epoch > epoch:
+            epoch += 1
+        of_producer = [marker for marker in self._markers if marker.producer_id == fate.producer_id]
+        before = [marker for marker in of_producer if marker.offset <= offset]
+        known = before[-1] if before else of_producer[0] if of_producer else None
+        coordinator_epoch = 0 if known is None else known.coordinator_epoch
+        timestamp = known.timestamp if known is not None and known.offset == offset else -1
+        return Marker(fate.producer_id, epoch, offset, is_commit, coordinator_epoch, timestamp)
+
+    def _step(
+        self, action: TransactionAction, fate: TransactionFate, why: str, marker: Marker | None = None
+    ) -> TransactionStep:
+        at = fate.last_offset if marker is None else marker.offset
+        path = [path for base, path in self._logs if base <= at][-1]
+        if marker is not None:
+            why += f"; {'commit' if marker.is_commit else 'abort'} marker at offset {marker.offset}"
+        return TransactionStep(action, path, why, fate.first_offset, fate.last_offset, marker)

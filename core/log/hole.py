@@ -1,0 +1,162 @@
+"""Offsets that no batch of a log holds, and bytes that follow its last one: why, and what proves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from core.common.errors import CorruptRecordError, UnreadableFileError
+from core.log.damage import Damage, DamageKind
+from core.log.file_names import LOG_SUFFIX, offset_file_name
+from core.log.log_evidence import LogEvidence
+from core.records.record_batch import RecordBatch
+
+
+class HoleReason(StrEnum):
+    """Why no batch holds some offsets."""
+
+    DAMAGED = "damaged"
+    MISSING = "missing"
+    TRUNCATED = "truncated"
+    COMPACTED = "compacted"
+    UNKNOWN = "unknown"
+
+
+LOSSES = frozenset((HoleReason.DAMAGED, HoleReason.MISSING, HoleReason.TRUNCATED, HoleReason.UNKNOWN))
+"""Reasons that a reader should not pass over in silence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Offsets [start, end) that no batch of the log holds.
+
+    `position` and `end_position` are the bytes of the damage in the file `path`, or twice the place where the batches
+    should stand. `damage` is what is wrong there, if the reason is DAMAGED.
+    """
+
+    start: int
+    end: int
+    reason: HoleReason
+    evidence: str
+    path: Path
+    position: int
+    end_position: int
+    damage: Damage | None = None
+    is_end: bool = False
+    """Whether the log's last batch lies before them."""
+
+    @property
+    def records(self) -> int:
+        """How many records are lost: as many as the damaged batch's header says, or else one for each offset."""
+        damage = self.damage
+        is_named = damage is not None and (damage.offset, damage.end_offset) == (self.start, self.end)
+        return damage.records if damage is not None and is_named and damage.records else self.end - self.start
+
+    @property
+    def offsets_text(self) -> str:
+        return offsets_text(self.start, self.end)
+
+    def error(self) -> CorruptRecordError:
+        """What a reader is told that may not pass over it."""
+        offsets = f"{self.offsets_text}: " if self.end > self.start else ""
+        return CorruptRecordError(f"{offsets}{self.evidence}", position=self.position, path=str(self.path))
+
+
+class TailKind(StrEnum):
+    """What follows the last batch of a log in its last file."""
+
+    TORN = "torn"
+    """What a crash leaves: a batch that was being written, or zeros."""
+    WRONG = "wrong"
+    """Bytes that no crash explains, or any that follow the end of a log that was stopped cleanly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The bytes after a log's last batch."""
+
+    kind: TailKind
+    path: Path
+    damage: Damage
+
+    def __str__(self) -> str:
+        return f"{self.path} position {self.damage.position}: {self.damage.kind}: {self.damage.message}"
+
+    def as_hole(self, end_offset: int) -> Hole:
+        """The damage, without any offset that is known to be lost with it."""
+        damage = self.damage
+        why = f"{damage.kind}: {damage.message}"
+        return Hole(
+            end_offset, end_offset, HoleReason.DAMAGED, why, self.path, damage.position, damage.end_position, damage
+        )
+
+
+def explain_hole(
+    start: int,
+    end: int,
+    evidence: LogEvidence,
+    given_up: Iterable[tuple[int, int]],
+    path: Path,
+    position: int,
+    *,
+    compacted_below: int,
+    is_end: bool = False,
+) -> Hole:
+    """Why no batch holds offsets [start, end), where no damage stands: `given_up` are those of the recovery journal,
+    holes below `compacted_below` are the cleaner's. With `is_end` the log's last batch lies before them.
+    """
+
+    def hole(reason: HoleReason, why: str) -> Hole:
+        return Hole(start, end, reason, why, path, position, position, is_end=is_end)
+
+    if any(first <= start and end <= last for first, last in given_up):
+        return hole(HoleReason.TRUNCATED, "recovery-journal names them as given up")
+    for error in evidence.unreadable:
+        if start <= error.offset < end:
+            return unreadable_hole(error, start, end)
+    missing = [base for base in evidence.lone_indexes if start <= base < end]
+    if missing:
+        is_end, path = False, path.with_name(offset_file_name(missing[0], LOG_SUFFIX))
+        return hole(
+            HoleReason.MISSING, f"segment {missing[0]} is missing: {offsets_text(start, end)}, {end - start} records"
+        )
+    if is_end:
+        return hole(HoleReason.MISSING, f"the log ends at offset {start}, {evidence.source} knows of offset {end - 1}")
+    if end <= compacted_below:
+        return hole(HoleReason.COMPACTED, "the cleaner was at this log")
+    return hole(HoleReason.UNKNOWN, "no batch holds them, and nothing proves that the cleaner took them")
+
+
+def unreadable_hole(error: UnreadableFileError, start: int, end: int) -> Hole:
+    """Offsets of a segment that can't be opened."""
+    return Hole(start, end, HoleReason.DAMAGED, f"{DamageKind.UNREADABLE}: {error.cause}", Path(error.path), 0, 0)
+
+
+def tail_kind(damage: Damage, evidence: LogEvidence, sound_end: int, last_base_offset: int) -> TailKind:
+    """Whether a crash alone explains the bytes after a log's last batch, which ends below `sound_end`; the last segment
+    begins at `last_base_offset`.
+    """
+    is_crash = damage.kind in (DamageKind.TORN_TAIL, DamageKind.ZEROED)
+    was_stopped = evidence.was_stopped_cleanly or evidence.newest_snapshot == sound_end > last_base_offset
+    return TailKind.TORN if is_crash and not was_stopped and evidence.known_end <= sound_end else TailKind.WRONG
+
+
+def claimed_end(end_offset: int, damage: Iterable[Damage]) -> int:
+    """Where a log ended whose last sound batch ends at `end_offset`, by the headers of the damaged batches after it: of
+    those that lie whole in the file, and whose offsets follow.
+    """
+    for one in damage:
+        batch = one.batch if one.kind is not DamageKind.OFFSETS_NOT_RISING else None
+        is_whole = (
+            one.fix is not None or not isinstance(batch, RecordBatch) or batch.count == batch.last_offset_delta + 1
+        )
+        if batch is not None and is_whole and one.offset == end_offset and one.end_offset is not None:
+            end_offset = one.end_offset
+    return end_offset
+
+
+def offsets_text(start: int, end: int) -> str:
+    """`offset 7`, or `offsets 7 to 9`."""
+    return f"offset {start}" if end == start + 1 else f"offsets {start} to {end - 1}"

@@ -1,0 +1,361 @@
+"""All of a partition's log files read once: which batches are its log, what is damaged, and what is missing.
+
+The files are walked by bytes alone (core.log.segment_walk); all sound batches together tell which of them are the log
+(core.log.placement); what other files know tells where it ends, and why offsets are missing (core.log.hole).
+docs/reading.md has the rules.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import File
+from core.index.abstract_index import MAX_RELATIVE_OFFSET
+from core.log.bit_flip import ByteFix
+from core.log.damage import Damage, DamageKind
+from core.log.hole import Hole, HoleReason, Tail, claimed_end, explain_hole, offsets_text, tail_kind
+from core.log.log_evidence import LogEvidence
+from core.log.placement import Displaced, Fate, Piece, PieceBuilder, place
+from core.log.segment_walk import SegmentWalk, SoundRun
+from core.records.batches import Batch
+from core.records.compression import CompressionType
+from core.records.record_batch import DELETE_HORIZON_FLAG, HEADER, LOG_OVERHEAD, RecordBatch
+
+_READ_BYTES = 1024 * 1024
+
+
+class LogFile(NamedTuple):
+    """One `.log` of a partition, open."""
+
+    base_offset: int
+    path: Path
+    file: File
+
+
+class FileDamage(NamedTuple):
+    """Damage in the partition's log file of that number."""
+
+    number: int
+    damage: Damage
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.number, self.damage.position
+
+
+class _Loss(NamedTuple):
+    """The offsets [start, end) that damage costs."""
+
+    start: int
+    end: int
+    at: FileDamage
+
+
+class LogMap:
+    """Immutable; it reads the files again where batches are asked for.
+
+    I1 the batches of the log and the holes cover [start_offset, end_offset) without overlap
+    """
+
+    def __init__(self, files: Sequence[LogFile], evidence: LogEvidence, given_up: Sequence[tuple[int, int]]) -> None:
+        """Reads the files, in order of their base offsets. Raises AccessError if one can't be read. `given_up` are the
+        offsets [start, end) that recoveries gave up.
+        """
+        self.files = files
+        self.evidence = evidence
+        self._given_up = given_up
+        self.is_thinned = False
+        """Whether a batch shows that the cleaner was at this log: only it takes records from within a batch."""
+        self.damage: list[FileDamage] = []
+        """In order of files and positions: damaged bytes, batches whose base offset has a flipped bit, and strays."""
+        builder = PieceBuilder()
+        for number in range(len(files)):
+            self._walk_file(number, builder)
+            builder.end_piece()
+        bases = [file.base_offset for file in files]
+        placement = place(builder.pieces, bases, evidence.known_end, self._batches_of)
+        self.log = placement.log
+        """The batches of the log, in order of offsets."""
+        self.displaced = placement.displaced
+        """Batches that do not stand where they should, in order of files and positions; some belong to the log."""
+        self._placed = {(one.piece.file, one.piece.position) for one in self.displaced if one.fate is Fate.PLACED}
+        self.damage += [
+            FileDamage(one.piece.file, self._displacement(one))
+            for one in self.displaced
+            if one.fate in (Fate.FLIPPED, Fate.STRAY)
+        ]
+        self.damage.sort(key=lambda one: one.place)
+
+    def _walk_file(self, number: int, builder: PieceBuilder) -> None:
+        for run in self._walk(number).runs():
+            if isinstance(run, Damage):
+                builder.end_piece()
+                self.damage.append(FileDamage(number, run))
+            elif isinstance(run, SoundRun):
+                self._add_run(number, run, builder)
+            else:
+                builder.add(_piece_of(number, run))
+
+    def _add_run(self, number: int, run: SoundRun, builder: PieceBuilder) -> None:
+        for start in run.starts:
+            base_offset, length, _, _, crc, attributes, delta, _, _, _, _, _, count = HEADER.unpack_from(
+                run.data, start
+            )
+            position, span = run.position + start, delta + 1
+            if count < span or attributes & DELETE_HORIZON_FLAG:
+                self.is_thinned = True
+            end_position, end_offset = position + LOG_OVERHEAD + length, base_offset + span
+            builder.add(Piece(number, position, end_position, base_offset, end_offset, span, end_offset, 1, crc))
+
+    def _walk(self, number: int, read_bytes: int = _READ_BYTES) -> SegmentWalk:
+        file = self.files[number]
+        return SegmentWalk(file.path, file.base_offset, self._limit(number), file=file.file, read_bytes=read_bytes)
+
+    def _limit(self, number: int) -> int:
+        """Where the offsets of that file end at the latest."""
+        if number + 1 < len(self.files):
+            return self.files[number + 1].base_offset
+        return self.files[number].base_offset + MAX_RELATIVE_OFFSET + 1
+
+    def _batches_of(self, piece: Piece) -> Iterator[Piece]:
+        for batch in self.read(piece):
+            yield _piece_of(piece.file, batch)
+
+    def read(self, piece: Piece) -> Iterator[Batch]:
+        """The piece's batches, one after the other."""
+        size = piece.end_position - piece.position
+        for batch in self._walk(piece.file, min(size, _READ_BYTES)).walk_from(piece.position):
+            if isinstance(batch, Damage) or batch.position >= piece.end_position:
+                return
+            yield batch
+
+    def _displacement(self, one: Displaced) -> Damage:
+        """A flipped or stray batch, as the damage that it is."""
+        piece = one.piece
+        batch = next(self.read(piece))
+        kind, offsets = DamageKind.OFFSETS_NOT_RISING, offsets_text(piece.base_offset, piece.end_offset)
+        if one.fate is Fate.STRAY:
+            message = f"{offsets} do not belong here: other batches hold them, or no segment of that name may"
+            return Damage(kind, message, piece.position, piece.end_position, piece.base_offset, None, None, batch)
+        first, end = one.right_base_offset, one.right_base_offset + piece.span
+        fix = _fix_of(piece, first)
+        message = f"{offsets}, expected {offsets_text(first, end)}: {fix} (in the base offset)"
+        records = batch.count if isinstance(batch, RecordBatch) else piece.span
+        return Damage(kind, message, piece.position, piece.end_position, first, end, records, batch, fix)
+
+    # --- where the log begins and ends
+
+    @property
+    def start_offset(self) -> int:
+        first = self.files[0].base_offset if self.files else 0
+        return max(first, self.evidence.log_start_offset)
+
+    @cached_property
+    def sound_end(self) -> int:
+        """After the last batch of the log; where an empty last file begins."""
+        end_offset = self.log[-1].end_offset if self.log else 0
+        if self.files and self.files[-1].file.size() == 0:
+            end_offset = max(end_offset, self.files[-1].base_offset)
+        return max(end_offset, self.start_offset)
+
+    @cached_property
+    def end_offset(self) -> int:
+        """After the last batch of the log, or further, if there is proof that more was there."""
+        after = [one.damage for one in self._damage_after(len(self.log) - 1)]
+        return max(self.sound_end, self._last_base_offset, self.evidence.known_end, claimed_end(self.sound_end, after))
+
+    @cached_property
+    def _last_base_offset(self) -> int:
+        """Of the last file that is not just a copy of others: the log reached to it."""
+        return max((file.base_offset for n, file in enumerate(self.files) if n not in self.copies), default=0)
+
+    @cached_property
+    def copies(self) -> set[int]:
+        """The numbers of the files that hold nothing but batches that other files hold, or strays."""
+        copies = {one.piece.file for one in self.displaced} - {piece.file for piece in self.log}
+        return copies - {one.piece.file for one in self.displaced if one.fate in (Fate.PLACED, Fate.FLIPPED)}
+
+    def file_of(self, offset: int) -> int:
+        """The number of the file that offsets like that belong into, by the files' names."""
+        found = [number for number, file in enumerate(self.files) if number not in self.copies]
+        return max((number for number in found if self.files[number].base_offset <= offset), default=found[0])
+
+    @cached_property
+    def tail(self) -> Tail | None:
+        """What follows the last sound batch of the last file; None if nothing does."""
+        if not self.damage:
+            return None
+        number, damage = self.damage[-1]
+        file = self.files[-1]
+        if number != len(self.files) - 1 or damage.end_position < file.file.size():
+            return None
+        return Tail(tail_kind(damage, self.evidence, self.sound_end, file.base_offset), file.path, damage)
+
+    @property
+    def compacted_below(self) -> int:
+        """Holes below that offset are the cleaner's, which never touches the last segment."""
+        last_base_offset = self.files[-1].base_offset if self.is_thinned else 0
+        return max(self.evidence.cleaned_below, last_base_offset)
+
+    # --- batches and holes
+
+    def holes(self) -> list[Hole]:
+        """All offsets of [start_offset, end_offset) that no batch of the log holds, in order."""
+        return [item for item in self.items(self.start_offset) if isinstance(item, Hole)]
+
+    def items(self, start_offset: int) -> Iterator[Batch | Hole]:
+        """The batches of the log that hold offsets from there on, and the holes between them, in order."""
+        next_offset = max(start_offset, self.start_offset)
+        for number in range(bisect_right(self.log, next_offset, key=_end_offset), len(self.log)):
+            piece = self.log[number]
+            for batch in self.read(piece):
+                if batch.last_offset < next_offset:
+                    continue
+                first_offset = first_offset_of(batch, next_offset)
+                if first_offset > next_offset:
+                    if batch.position == piece.position:
+                        yield from self._explain(number - 1, next_offset, first_offset)
+                    else:
+                        yield self._explain_undamaged(next_offset, first_offset, piece.file, batch.position)
+                yield batch
+                next_offset = batch.last_offset + 1
+        if next_offset < self.end_offset:
+            yield from self._explain(len(self.log) - 1, next_offset, self.end_offset)
+
+    def _explain(self, number: int, start: int, end: int) -> Iterator[Hole]:
+        """The holes that [start, end) is, which lies after the log's piece of that number. Damage answers for offsets
+        that its file may hold.
+        """
+        found = self._damage_after(number)
+        bases = [file.base_offset for file in self.files]
+        inner = [base for base in bases if start < base < end] if found else []
+        for first, last in pairwise([start, *inner, end]):
+            yield from self._explain_part(
+                number,
+                first,
+                last,
+                [one for one in found if bases[one.number] < last and first < self._limit(one.number)],
+            )
+
+    def _explain_part(self, number: int, start: int, end: int, found: Sequence[FileDamage]) -> Iterator[Hole]:
+        """First what headers of damaged batches name; what is left between those is lost to the damage that stands
+        there, or beside.
+        """
+        named: list[_Loss] = []
+        for one in found:
+            first, last = one.damage.offset, one.damage.end_offset
+            if last is not None and (named[-1].end if named else start) <= first < last <= end:
+                named.append(_Loss(first, last, one))
+        next_offset, losses = start, list[_Loss | Hole]()
+        for number_of_named, after in enumerate([*named, None]):
+            limit = end if after is None else after.start
+            before = named[number_of_named - 1] if number_of_named else None
+            if next_offset < limit:
+                losses.append(self._explain_rest(next_offset, limit, before, after, found, number))
+            if after is not None:
+                losses.append(after)
+                next_offset = after.end
+        yield from self._merged(losses)
+
+    def _merged(self, losses: Sequence[_Loss | Hole]) -> Iterator[Hole]:
+        """Each damage once, with all that it costs."""
+        pending: _Loss | None = None
+        for loss in losses:
+            if pending is not None:
+                if isinstance(loss, _Loss) and loss.at is pending.at:
+                    pending = pending._replace(end=loss.end)
+                    continue
+                yield self._damaged(pending)
+            pending = loss if isinstance(loss, _Loss) else None
+            if isinstance(loss, Hole):
+                yield loss
+        if pending is not None:
+            yield self._damaged(pending)
+
+    def _explain_rest(
+        self,
+        start: int,
+        end: int,
+        before: _Loss | None,
+        after: _Loss | None,
+        found: Sequence[FileDamage],
+        number: int,
+    ) -> _Loss | Hole:
+        """Offsets that no damaged batch's header names."""
+        low = before.at.place if before is not None else (-1, 0)
+        high = after.at.place if after is not None else (len(self.files), 0)
+        for one in found:
+            if low < one.place < high:
+                return _Loss(start, end, one)
+        file, position = (self.log[number].file, self.log[number].end_position) if number >= 0 else (0, 0)
+        hole = self._explain_undamaged(start, end, file, position, is_end=number == len(self.log) - 1)
+        beside = before or after
+        if beside is not None and hole.reason in (HoleReason.UNKNOWN, HoleReason.MISSING):
+            return _Loss(start, end, beside.at)
+        return hole
+
+    def _explain_undamaged(self, start: int, end: int, file: int, position: int, *, is_end: bool = False) -> Hole:
+        path = self.files[file].path if self.files else Path()
+        return explain_hole(
+            start, end, self.evidence, self._given_up, path, position, compacted_below=self.compacted_below,
+            is_end=is_end and end > self._last_base_offset,
+        )  # fmt: skip
+
+    def _damaged(self, loss: _Loss) -> Hole:
+        damage = loss.at.damage
+        return Hole(
+            loss.start, loss.end, HoleReason.DAMAGED, f"{damage.kind}: {damage.message}",
+            self.files[loss.at.number].path, damage.position, damage.end_position, damage,
+        )  # fmt: skip
+
+    def _damage_after(self, number: int) -> list[FileDamage]:
+        """The damage in the files between the log's piece of that number and the next; batches that stand elsewhere do
+        not count.
+        """
+        low, high = number, number + 1
+        while low >= 0 and self._is_placed(self.log[low]):
+            low -= 1
+        while high < len(self.log) and self._is_placed(self.log[high]):
+            high += 1
+        start = (self.log[low].file, self.log[low].end_position) if low >= 0 else (-1, 0)
+        end = (self.log[high].file, self.log[high].position) if high < len(self.log) else (len(self.files), 0)
+        return [one for one in self.damage if start <= one.place < end]
+
+    def _is_placed(self, piece: Piece) -> bool:
+        return (piece.file, piece.position) in self._placed
+
+
+def first_offset_of(batch: Batch, next_offset: int) -> int:
+    """A batch's first offset. A compressed message of magic 0 or 1 has it inside; `next_offset` stands for it if that
+    can't be opened.
+    """
+    if isinstance(batch, RecordBatch):
+        return batch.base_offset
+    try:
+        return batch.last_offset if batch.compression is CompressionType.NONE else batch.base_offset
+    except (CorruptRecordError, IndexError):
+        return min(next_offset, batch.last_offset)
+
+
+def _piece_of(number: int, batch: Batch) -> Piece:
+    base_offset = batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
+    end_offset, end_position = batch.last_offset + 1, batch.position + batch.size_bytes
+    span = end_offset - base_offset
+    return Piece(number, batch.position, end_position, base_offset, end_offset, span, end_offset, 1, batch.crc)
+
+
+def _fix_of(piece: Piece, right_base_offset: int) -> ByteFix:
+    stored = piece.base_offset.to_bytes(8, "big", signed=True)
+    right = right_base_offset.to_bytes(8, "big", signed=True)
+    at = next(number for number in range(8) if stored[number] != right[number])
+    return ByteFix(piece.position + at, stored[at], right[at])
+
+
+def _end_offset(piece: Piece) -> int:
+    return piece.end_offset

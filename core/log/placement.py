@@ -1,0 +1,471 @@
+"""Which sound batches of a partition are its log, and in which order: offsets are in no checksum.
+
+A base offset may have a flipped bit, a batch may stand twice or in another's place, a segment may have been copied
+under another's name. No single batch tells, but all of them together do, as nearly all are right:
+
+- A batch that begins where the one before it ended is accepted.
+- One whose base offset differs by one bit from there, and after which the log goes on as if that bit were right, is
+  flipped: what it holds is damage with a known remedy.
+- Otherwise the heaviest chain of batches with rising offsets decides who stays; the others are displaced.
+- A displaced batch is a copy of an accepted one (repeated); or it belongs into a hole between accepted ones (placed);
+  or one bit explains it (flipped); or its offsets are others' (stray).
+
+The log is the accepted and the placed batches. Works on pieces, which stand for many batches with rising offsets, so
+that a sound segment is one piece; they are taken apart only where they contradict each other.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, StrEnum
+from itertools import pairwise
+
+from core.index.abstract_index import MAX_RELATIVE_OFFSET
+
+_WORD = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Sound batches, one after the other in bytes [position, end_position) of a file, whose offsets rise.
+
+    `file` counts the partition's log files. Offsets are [base_offset, end_offset), of which the batches cover `span`;
+    the first batch ends below `first_end_offset`. `crc` is the first batch's.
+    """
+
+    file: int
+    position: int
+    end_position: int
+    base_offset: int
+    end_offset: int
+    span: int
+    first_end_offset: int
+    batches: int
+    crc: int
+
+    def then(self, other: Piece) -> Piece:
+        """This piece and the one that follows it in the file, as one."""
+        return replace(
+            self,
+            end_position=other.end_position,
+            end_offset=other.end_offset,
+            span=self.span + other.span,
+            batches=self.batches + other.batches,
+        )
+
+    @property
+    def has_holes(self) -> bool:
+        return self.span < self.end_offset - self.base_offset
+
+
+FindBatches = Callable[[Piece], Iterable[Piece]]
+"""Takes a piece apart: one piece for each of its batches."""
+
+
+class Fate(StrEnum):
+    """What becomes of a batch that does not stand where it belongs."""
+
+    PLACED = "placed"
+    REPEATED = "repeated"
+    FLIPPED = "flipped"
+    STRAY = "stray"
+
+
+@dataclass(frozen=True, slots=True)
+class Displaced:
+    """A piece that is not accepted where it stands. `right_base_offset` is the base offset that it had before a bit of
+    it flipped, or the one that it has.
+    """
+
+    piece: Piece
+    fate: Fate
+    right_base_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """`log` holds the accepted and the placed pieces in order of offsets, `displaced` the others and the placed ones in
+    order of files and positions.
+    """
+
+    log: list[Piece]
+    displaced: list[Displaced]
+
+
+class PieceBuilder:
+    """Puts the batches of the files together to pieces, in order of files and positions; owned by one task.
+
+    Batches join a piece as long as their offsets rise. Where they do not, the batches between the contradiction and the
+    nearest hole on either side become pieces of their own: among them is the one that is wrong.
+    """
+
+    def __init__(self) -> None:
+        self.pieces: list[Piece] = []
+        self._head: Piece | None = None  # up to the last hole
+        self._tail: Piece | None = None  # from there on
+        self._is_after_contradiction = True
+
+    def add(self, piece: Piece) -> None:
+        """The next batch, or the next few that follow one another without a hole."""
+        tail = self._tail
+        if tail is None or tail.file != piece.file or tail.end_position != piece.position:
+            self.end_piece()
+            self._tail = piece
+        elif piece.base_offset == tail.end_offset:
+            self._tail = tail.then(piece)
+        elif piece.base_offset < tail.end_offset:
+            self.end_piece()
+            self._tail = piece
+        else:
+            if self._is_after_contradiction:
+                self.end_piece()
+            else:
+                self._head = tail if self._head is None else self._head.then(tail)
+            self._tail, self._is_after_contradiction = piece, False
+
+    def end_piece(self) -> None:
+        """What comes next is no part of what came before."""
+        self.pieces += [piece for piece in (self._head, self._tail) if piece is not None]
+        self._head = self._tail = None
+        self._is_after_contradiction = True
+
+
+def place(pieces: Sequence[Piece], base_offsets: Sequence[int], known_end: int, find_batches: FindBatches) -> Placement:
+    """Decides over all pieces of a partition. `base_offsets` are those of its files, by their names; the log is known
+    to have reached to `known_end`.
+    """
+    if _is_in_order(pieces, base_offsets) and not _is_end_odd(pieces, known_end):
+        return Placement(list(pieces), [])
+    apart = _take_apart(pieces, base_offsets, find_batches)
+    return _Placer(apart, base_offsets, known_end, find_batches).place()
+
+
+def one_bit_apart(a: int, b: int) -> bool:
+    """Whether two numbers of 64 bits differ in exactly one of them."""
+    return ((a ^ b) & _WORD).bit_count() == 1
+
+
+def _is_in_order(pieces: Sequence[Piece], base_offsets: Sequence[int]) -> bool:
+    following = [*base_offsets[1:], 1 << 63]
+    return all(before.end_offset <= after.base_offset for before, after in pairwise(pieces)) and all(
+        _may_stand(piece, base_offsets) and piece.end_offset <= following[piece.file] for piece in pieces
+    )
+
+
+def _is_end_odd(pieces: Sequence[Piece], known_end: int) -> bool:
+    """Whether the last batch lies after a hole, and beyond the end that is known: a flipped bit may have moved it."""
+    return bool(pieces) and pieces[-1].batches == 1 and pieces[-1].end_offset > known_end > 0
+
+
+def _may_stand(piece: Piece, base_offsets: Sequence[int]) -> bool:
+    """Whether offsets as these can be in a file of that name."""
+    base_offset = base_offsets[piece.file]
+    return base_offset <= piece.base_offset and piece.end_offset - 1 - base_offset <= MAX_RELATIVE_OFFSET
+
+
+def _take_apart(pieces: Sequence[Piece], base_offsets: Sequence[int], find_batches: FindBatches) -> list[Piece]:
+    """The same, with each piece cut where another one's offsets begin or end within it, or those of a file."""
+    result = list(pieces)
+    while True:
+        edges = sorted({edge for piece in result for edge in (piece.base_offset, piece.end_offset)} | set(base_offsets))
+        cut: list[Piece] = []
+        for piece in result:
+            inner = edges[bisect_right(edges, piece.base_offset) : bisect_left(edges, piece.end_offset)]
+            cut += _cut(find_batches(piece), inner) if inner and piece.batches > 1 else [piece]
+        if len(cut) == len(result):
+            return result
+        result = cut
+
+
+def _cut(batches: Iterable[Piece], edges: Sequence[int]) -> list[Piece]:
+    """Batches put together again, but for those that an edge lies in, or between."""
+    result: list[Piece] = []
+    is_open = False  # whether the next batch may join the last piece
+    for batch in batches:
+        at = bisect_right(edges, batch.base_offset)
+        is_alone = at < len(edges) and edges[at] < batch.end_offset
+        if is_open and not is_alone and bisect_right(edges, result[-1].end_offset - 1) == at:
+            result[-1] = result[-1].then(batch)
+        else:
+            result.append(batch)
+        is_open = not is_alone
+    return result
+
+
+class _Placer:
+    """Says which pieces are accepted where they stand."""
+
+    def __init__(
+        self, pieces: Sequence[Piece], base_offsets: Sequence[int], known_end: int, find_batches: FindBatches
+    ) -> None:
+        self._pieces = pieces
+        self._base_offsets = base_offsets
+        self._known_end = known_end
+        self._find_batches = find_batches
+        self._may_be_accepted = [
+            _may_stand(piece, base_offsets) and not self._is_flipped(number, self._end_before(number))
+            for number, piece in enumerate(pieces)
+        ]
+        self._weights, self._successors = self._weigh()
+
+    def place(self) -> Placement:
+        next_offset = self._base_offsets[0]
+        heaviest = self._heaviest(0, next_offset)
+        accepted: list[int] = []
+        displaced: list[int] = []
+        flips: dict[int, int] = {}
+        for number, piece in enumerate(self._pieces):
+            is_in_turn = piece.base_offset == next_offset and piece.end_offset <= self._limit(piece)
+            if is_in_turn and _may_stand(piece, self._base_offsets):
+                accepted.append(number)
+                next_offset, heaviest = piece.end_offset, self._successors[number]
+            elif self._is_flipped(number, next_offset):
+                flips[number] = next_offset
+                next_offset += piece.span
+                if heaviest is not None and self._pieces[heaviest].base_offset < next_offset:
+                    heaviest = self._heaviest(number + 1, next_offset)
+            elif number == heaviest:
+                accepted.append(number)
+                next_offset, heaviest = piece.end_offset, self._successors[number]
+            else:
+                displaced.append(number)
+        # Two batches that changed places may look like two flips: a flip is none if another batch has its offset.
+        claimed = {self._pieces[number].base_offset for number in (*displaced, *flips)}
+        doubted = [number for number, due in flips.items() if due in claimed]
+        flips = {number: due for number, due in flips.items() if due not in claimed}
+        return _Fitting(self, accepted, sorted([*displaced, *doubted]), flips).fit()
+
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        return self._pieces
+
+    @property
+    def base_offsets(self) -> Sequence[int]:
+        return self._base_offsets
+
+    @property
+    def known_end(self) -> int:
+        return max(self._known_end, self._base_offsets[-1])
+
+    @property
+    def find_batches(self) -> FindBatches:
+        return self._find_batches
+
+    def _limit(self, piece: Piece) -> int:
+        return self._base_offsets[piece.file + 1] if piece.file + 1 < len(self._base_offsets) else 1 << 63
+
+    # --- flipped bits
+
+    def _end_before(self, number: int) -> int:
+        """Where the batch before it in the file ends; the file's base offset if there is none."""
+        file = self._pieces[number].file
+        before = self._pieces[number - 1] if number else None
+        return self._base_offsets[file] if before is None or before.file != file else before.end_offset
+
+    def _is_flipped(self, number: int, due: int) -> bool:
+        """Whether one bit of its base offset stands between a batch and offset `due`, and the log goes on as if the bit
+        were right.
+        """
+        piece = self._pieces[number]
+        if piece.batches > 1 or not one_bit_apart(piece.base_offset, due):
+            return False
+        after = self._pieces[number + 1] if number + 1 < len(self._pieces) else None
+        if after is not None and after.file == piece.file:
+            following = after.base_offset
+        else:
+            is_last = piece.file + 1 == len(self._base_offsets)
+            following = self.known_end if is_last else self._base_offsets[piece.file + 1]
+        return following == due + piece.span
+
+    # --- the heaviest chain
+
+    def _weigh(self) -> tuple[list[int], list[int | None]]:
+        """Of each piece, the weight of the heaviest chain that begins with it, and the next piece of that chain."""
+        count = len(self._pieces)
+        weights = [0] * count
+        successors: list[int | None] = [None] * count
+        bases = sorted({piece.base_offset for piece in self._pieces})
+        best: list[int | None] = [None] * (len(bases) + 1)  # a Fenwick tree over the bases from the largest down
+        for number in reversed(range(count)):
+            if not self._may_be_accepted[number]:
+                continue
+            piece = self._pieces[number]
+            at = len(bases) - bisect_left(bases, piece.end_offset)
+            successor: int | None = None
+            while at > 0:
+                successor = self._better(weights, successor, best[at])
+                at -= at & -at
+            successors[number] = successor
+            weights[number] = piece.span + (0 if successor is None else weights[successor])
+            at = len(bases) - bisect_left(bases, piece.base_offset)
+            while at <= len(bases):
+                best[at] = self._better(weights, best[at], number)
+                at += at & -at
+        return weights, successors
+
+    def _better(self, weights: Sequence[int], one: int | None, other: int | None) -> int | None:
+        """The heavier; of equals the one that ends first, then the one that stands first."""
+        if one is None or other is None:
+            return other if one is None else one
+        return min(one, other, key=lambda n: (-weights[n], self._pieces[n].first_end_offset, n))
+
+    def _heaviest(self, start: int, next_offset: int) -> int | None:
+        found: int | None = None
+        for number in range(start, len(self._pieces)):
+            if self._may_be_accepted[number] and self._pieces[number].base_offset >= next_offset:
+                found = self._better(self._weights, found, number)
+        return found
+
+
+class _Room(Enum):
+    NONE = 0
+    ROOM = 1
+    EXACT = 2
+    """The piece fills the hole, and nothing is left of it."""
+
+
+class _Fitting:
+    """Says what becomes of the displaced pieces."""
+
+    def __init__(
+        self, placer: _Placer, accepted: Sequence[int], displaced: Sequence[int], flips: Mapping[int, int]
+    ) -> None:
+        self._pieces = placer.pieces
+        self._base_offsets = placer.base_offsets
+        self._known_end = placer.known_end
+        self._find_batches = placer.find_batches
+        self._opened: tuple[Piece, dict[int, Piece]] | None = None
+        self._accepted = accepted
+        self._left: list[tuple[int, Piece]] = [(number, self._pieces[number]) for number in displaced]
+        self._log = sorted((self._pieces[n] for n in accepted), key=_base_offset)
+        self._result = [Displaced(self._pieces[number], Fate.FLIPPED, due) for number, due in flips.items()]
+
+    def fit(self) -> Placement:
+        """Goes through them until none finds a place: the first may fit only beside a later one."""
+        while True:
+            before = len(self._left)
+            left, self._left = self._left, []
+            for run in _runs(left):
+                self._fit_run(run)
+            if len(self._left) == before:
+                break
+        strays = [Displaced(piece, Fate.STRAY, piece.base_offset) for _, piece in self._left]
+        found = sorted([*self._result, *strays], key=lambda one: (one.piece.file, one.piece.position))
+        return Placement(self._log, _joined(found))
+
+    def _fit_run(self, run: Sequence[tuple[int, Piece]]) -> None:
+        whole = run[0][1]
+        for _, piece in run[1:]:
+            whole = whole.then(piece)
+        if whole.batches > 1 and self._find_room(whole) is not _Room.NONE:
+            self._put(whole)
+            return
+        for number, piece in run:
+            for batch in self._find_batches(piece) if piece.batches > 1 else [piece]:
+                self._fit_batch(number, batch)
+
+    def _fit_batch(self, number: int, batch: Piece) -> None:
+        room = self._find_room(batch)
+        if self._is_repeated(batch):
+            self._result.append(Displaced(batch, Fate.REPEATED, batch.base_offset))
+        elif room is _Room.EXACT:
+            self._put(batch)
+        elif (right := self._find_one_bit(number, batch)) is not None:
+            self._result.append(Displaced(batch, Fate.FLIPPED, right))
+        elif room is _Room.ROOM:
+            self._put(batch)
+        else:
+            self._left.append((number, batch))
+
+    def _put(self, piece: Piece) -> None:
+        insort(self._log, piece, key=_base_offset)
+        self._result.append(Displaced(piece, Fate.PLACED, piece.base_offset))
+
+    def _find_room(self, piece: Piece) -> _Room:
+        """Whether the piece lies in a hole of the log."""
+        start, end = piece.base_offset, piece.end_offset
+        is_possible = self._base_offsets[0] <= start and end - 1 - self._base_offsets[piece.file] <= MAX_RELATIVE_OFFSET
+        if not is_possible or not self._is_free(start, end):
+            return _Room.NONE
+        at = bisect_right(self._log, start, key=_base_offset)
+        before = self._log[at - 1].end_offset if at else None
+        after = self._log[at].base_offset if at < len(self._log) else None
+        touches_before, touches_after = before == start, after == end
+        if (touches_before and touches_after) or (touches_before and after is None):
+            return _Room.EXACT
+        if before is None and touches_after:
+            return _Room.EXACT
+        return _Room.ROOM if after is not None or end <= max(self._known_end, before or 0) else _Room.NONE
+
+    def _is_free(self, start: int, end: int) -> bool:
+        at = bisect_right(self._log, start, key=_base_offset)
+        return (at == 0 or self._log[at - 1].end_offset <= start) and (
+            at == len(self._log) or end <= self._log[at].base_offset
+        )
+
+    def _is_repeated(self, batch: Piece) -> bool:
+        """Whether the log has the same batch elsewhere."""
+        at = bisect_right(self._log, batch.base_offset, key=_base_offset)
+        if at == 0 or self._log[at - 1].end_offset < batch.end_offset:
+            return False
+        piece = self._log[at - 1]
+        if self._opened is None or self._opened[0] is not piece:
+            self._opened = piece, {one.base_offset: one for one in self._find_batches(piece)}
+        other = self._opened[1].get(batch.base_offset)
+        return other is not None and (other.end_offset, other.crc) == (batch.end_offset, batch.crc)
+
+    def _find_one_bit(self, number: int, batch: Piece) -> int | None:
+        """The base offset with which the batch would fit where it stands, next to an accepted one of its file, if that
+        is one bit away from the one it has.
+        """
+        at = bisect_left(self._accepted, number)
+        neighbours = [self._pieces[n] for n in self._accepted[max(at - 1, 0) : at + 1]]
+        same = [piece for piece in neighbours if piece.file == batch.file]
+        before = next((piece.end_offset for piece in same if piece.position < batch.position), None)
+        after = next((piece.base_offset for piece in same if piece.position > batch.position), None)
+        for right in (before, None if after is None else after - batch.span):
+            if (
+                right is not None
+                and one_bit_apart(batch.base_offset, right)
+                and max(before or 0, self._base_offsets[batch.file]) <= right
+                and (after is None or right + batch.span <= after)
+                and self._is_free(right, right + batch.span)
+            ):
+                return right
+        return None
+
+
+def _runs(pieces: Iterable[tuple[int, Piece]]) -> Iterator[list[tuple[int, Piece]]]:
+    """Pieces that stand one after the other, and whose offsets follow one another."""
+    run: list[tuple[int, Piece]] = []
+    for number, piece in pieces:
+        if run and _follows(run[-1][1], piece):
+            run.append((number, piece))
+            continue
+        if run:
+            yield run
+        run = [(number, piece)]
+    if run:
+        yield run
+
+
+def _joined(displaced: Iterable[Displaced]) -> list[Displaced]:
+    """Neighbours that share their fate are one."""
+    result: list[Displaced] = []
+    for one in displaced:
+        last = result[-1] if result else None
+        if last is not None and last.fate is one.fate is not Fate.FLIPPED and _follows(last.piece, one.piece):
+            result[-1] = replace(last, piece=last.piece.then(one.piece))
+        else:
+            result.append(one)
+    return result
+
+
+def _follows(piece: Piece, other: Piece) -> bool:
+    return (piece.file, piece.end_position, piece.end_offset) == (other.file, other.position, other.base_offset)
+
+
+def _base_offset(piece: Piece) -> int:
+    return piece.base_offset

@@ -1,0 +1,256 @@
+"""The one way to read a partition's log, sound or damaged: every command, recovery and Spark stand on it.
+
+`LogReading.items` gives, in order of offsets, the sound batches that are the log, and for all other offsets a `Hole`
+with its reason and what proves it. `end_offset` and `tail` say where the log ends, and whether cleanly, torn by a
+crash, or damaged. docs/reading.md has the rules.
+
+A sound log is read once, batch after batch. At the first thing that a batch and its neighbours can't explain, the whole
+partition is read for a `LogMap`, and everything else is answered from that: so that reading along and reading at once
+say the same.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import cached_property
+from typing import Protocol
+
+from core.common.errors import CorruptRecordError
+from core.log.damage import Damage, shows_compaction
+from core.log.file_records import FileRecords
+from core.log.hole import Hole, HoleReason, Tail, claimed_end, explain_hole, tail_kind
+from core.log.log_evidence import LogEvidence
+from core.log.log_map import LogFile, LogMap, first_offset_of
+from core.log.segment_walk import SegmentWalk
+from core.records.batches import Batch
+from core.records.record_batch import RecordBatch
+
+_UNLIMITED = 1 << 62
+_CHECKED_BATCHES = 8
+_EXPECTED = (HoleReason.COMPACTED, HoleReason.TRUNCATED)
+"""Reasons for holes in a log that nothing is wrong with."""
+
+
+class ReadableSegment(Protocol):
+    """A segment whose files are open."""
+
+    base_offset: int
+    records: FileRecords
+
+    def position_before(self, offset: int) -> int:
+        """A position that begins a batch at or before the one that holds `offset`."""
+
+
+class LogReading:
+    """One partition's segments as they were when they were opened; owned by one task.
+
+    I1 batches and holes cover [start_offset, end_offset) without overlap
+    """
+
+    def __init__(
+        self,
+        segments: Sequence[ReadableSegment],
+        evidence: LogEvidence,
+        given_up: Sequence[tuple[int, int]] = (),
+        *,
+        is_live: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`given_up` are offsets [start, end) that recoveries gave up. `is_live` says, when something odd is met at the
+        log's end, whether somebody writes to it just now: then it is not called damaged there. Raises AccessError if a
+        file can't be read.
+        """
+        self._segments = segments
+        self._evidence = evidence
+        self._given_up = given_up
+        self._ask_whether_live = is_live
+        self._rising: dict[int, int] = {}  # by segment, from which position on
+        self.tail: Tail | None = None
+        """What follows the last batch, as far as that is known by now; None if nothing does."""
+        self.start_offset = max(segments[0].base_offset if segments else 0, evidence.log_start_offset)
+        self.sound_end = self.end_offset = self.start_offset
+        if segments:
+            self._find_end()
+        self.start_offset = min(self.start_offset, self.end_offset)
+
+    @cached_property
+    def is_live(self) -> bool:
+        return self._ask_whether_live()
+
+    @cached_property
+    def map(self) -> LogMap:
+        """Everything, read at once."""
+        files = [LogFile(one.base_offset, one.records.path, one.records.file) for one in self._segments]
+        return LogMap(files, self._evidence, self._given_up)
+
+    @property
+    def _is_mapped(self) -> bool:
+        return "map" in self.__dict__
+
+    # --- the end
+
+    def _find_end(self) -> None:
+        """By the headers from the last index entry on, and the checksums of the last few batches; by all there is, if
+        that is not a sound end.
+        """
+        last = self._segments[-1]
+        next_offset, position = last.base_offset, last.position_before(_UNLIMITED)
+        is_known = position == 0
+        ends: deque[tuple[int, int]] = deque([(next_offset, position)], _CHECKED_BATCHES)  # where batches begin
+        try:
+            for batch in last.records.iter_headers(position):
+                base_offset, end_offset = _offsets_of(batch)
+                if base_offset < next_offset or (is_known and base_offset != next_offset):
+                    self._take_end_of_map()
+                    return
+                is_known, next_offset, position = True, end_offset, batch.position + batch.size_bytes
+                ends.append((next_offset, position))
+        except CorruptRecordError:
+            if self.is_live:
+                self._set_end(next_offset, [])
+                return
+        self._check_end(*ends[0])
+
+    def _check_end(self, next_offset: int, position: int) -> None:
+        """Reads the last batches, from that position on."""
+        damage: list[Damage] = []
+        is_known = position == 0
+        for item in self._walk(len(self._segments) - 1).walk_from(position):
+            if isinstance(item, Damage):
+                damage.append(item)
+            elif damage:
+                is_known = False
+                break
+            else:
+                next_offset, is_known = item.last_offset + 1, True
+        if is_known:
+            self._set_end(next_offset, damage)
+        else:
+            self._take_end_of_map()
+
+    def _set_end(self, sound_end: int, damage: Sequence[Damage]) -> None:
+        self.sound_end = self.end_offset = max(sound_end, self.start_offset)
+        if (damage or self.sound_end < self._evidence.known_end) and not self.is_live:
+            self.end_offset = max(self.sound_end, self._evidence.known_end, claimed_end(self.sound_end, damage))
+            self._set_tail(damage)
+
+    def _set_tail(self, damage: Sequence[Damage]) -> None:
+        if damage and not self.is_live:
+            last = self._segments[-1]
+            kind = tail_kind(damage[-1], self._evidence, self.sound_end, last.base_offset)
+            self.tail = Tail(kind, last.records.path, damage[-1])
+
+    def _take_end_of_map(self) -> None:
+        self.sound_end = self.map.sound_end
+        self.end_offset = self.map.sound_end if self.is_live else self.map.end_offset
+        self.tail = None if self.is_live else self.map.tail
+
+    def _walk(self, number: int) -> SegmentWalk:
+        segment = self._segments[number]
+        records = segment.records
+        return SegmentWalk(records.path, segment.base_offset, self._limit(number), file=records.file)
+
+    def _limit(self, number: int) -> int | None:
+        """Where the next segment begins."""
+        return self._segments[number + 1].base_offset if number + 1 < len(self._segments) else None
+
+    # --- batches and holes
+
+    def items(self, start_offset: int) -> Iterator[Batch | Hole]:
+        """The batches of the log that hold offsets from there on, and the holes between them, up to the log's end."""
+        next_offset: int | None = max(start_offset, self.start_offset)
+        if not self._is_mapped:
+            next_offset = yield from self._read_along(max(start_offset, self.start_offset))
+        if next_offset is not None:
+            yield from self._read_by_map(next_offset)
+
+    def _read_by_map(self, start_offset: int) -> Iterator[Batch | Hole]:
+        if not self.is_live:
+            self.tail = self.map.tail
+        for item in self.map.items(start_offset):
+            if isinstance(item, Hole) and item.start >= self.end_offset:
+                return
+            yield item
+
+    def _read_along(self, next_offset: int) -> Generator[Batch | Hole, None, int | None]:
+        """Gives the offset from which the map must tell; None if all was read."""
+        first = max(bisect_right([one.base_offset for one in self._segments], next_offset) - 1, 0)
+        tail: list[Damage] = []
+        for number in range(first, len(self._segments)):
+            segment, limit = self._segments[number], self._limit(number)
+            position = segment.position_before(next_offset) if number == first else 0
+            expected = segment.base_offset if position == 0 else -1
+            walk = self._walk(number)
+            for item in walk.walk_from(position):
+                if isinstance(item, Damage):
+                    if limit is not None or item.end_position < walk.size_bytes:
+                        return next_offset
+                    tail.append(item)
+                    continue
+                base_offset, end_offset = _offsets_of(item)
+                if base_offset != expected and not self._may_stand(number, item, base_offset, expected):
+                    return next_offset
+                if limit is not None and end_offset > limit:
+                    return next_offset
+                expected = end_offset
+                if end_offset <= next_offset:
+                    continue
+                start = first_offset_of(item, next_offset)
+                if start > next_offset:
+                    hole = self._explain(next_offset, start, number, item.position)
+                    if hole.reason not in _EXPECTED:
+                        return next_offset
+                    yield hole
+                yield item
+                next_offset = end_offset
+        if tail and self.tail is None:
+            self._set_tail(tail)
+        return next_offset if next_offset < self.end_offset and not self.is_live else None
+
+    def _may_stand(self, number: int, batch: Batch, base_offset: int, expected: int) -> bool:
+        """Whether a batch may begin elsewhere than where the one before it ended; -1 is for no batch before it. Offsets
+        may be missing if it is known why, and if they rise from there to the segment's end.
+        """
+        if base_offset < max(expected, self._segments[number].base_offset):
+            return False
+        if expected < 0:
+            return True
+        if not isinstance(batch, RecordBatch):  # its first offset is inside
+            return self._rises_from(number, batch.position)
+        hole = self._explain(expected, base_offset, number, batch.position)
+        return hole.reason in _EXPECTED and self._rises_from(number, batch.position)
+
+    def _rises_from(self, number: int, position: int) -> bool:
+        """Whether the headers of the segment's batches rise from there on; asked once for each segment."""
+        known = self._rising.get(number)
+        if known is not None and known <= position:
+            return True
+        next_offset, limit = 0, self._limit(number)
+        try:
+            for batch in self._segments[number].records.iter_headers(position):
+                base_offset, end_offset = _offsets_of(batch)
+                if base_offset < next_offset or (limit is not None and end_offset > limit):
+                    return False
+                next_offset = end_offset
+        except CorruptRecordError:
+            return False
+        self._rising[number] = position
+        return True
+
+    @cached_property
+    def _compacted_below(self) -> int:
+        if shows_compaction(segment.records for segment in self._segments):
+            return max(self._evidence.cleaned_below, self._segments[-1].base_offset)
+        return self._evidence.cleaned_below
+
+    def _explain(self, start: int, end: int, number: int, position: int) -> Hole:
+        path = self._segments[number].records.path
+        return explain_hole(
+            start, end, self._evidence, self._given_up, path, position, compacted_below=self._compacted_below
+        )
+
+
+def _offsets_of(batch: Batch) -> tuple[int, int]:
+    """[first, end) as its header says; of a message of magic 0 or 1 the offset that it states."""
+    return (batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset), batch.next_offset

@@ -1,0 +1,183 @@
+"""Reads what a partition's files tell of its transactions, for `find_fates`: the whole log, its transaction indexes and
+its snapshots. Reads only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from core.common.errors import CorruptRecordError
+from core.index.transaction_index import read_transaction_index
+from core.log.file_names import CLEAN_SHUTDOWN, SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, find_offset_files
+from core.log.hole import Hole, HoleReason
+from core.log.producer_snapshot import read_producer_snapshot
+from core.log.reading import LogReading
+from core.log.transaction_fates import (
+    Marker,
+    MissingRange,
+    ProducerSnapshotAt,
+    SegmentIndex,
+    TransactionalBatch,
+    TransactionFate,
+    find_fates,
+)
+from core.records.batches import Batch
+from core.records.control_record import read_end_transaction_marker
+from core.records.record_batch import RecordBatch
+
+LARGEST_MARKER = 100
+"""Bytes; a transaction's marker has 78."""
+_UNLIMITED = 1 << 62
+
+
+@dataclass(slots=True)
+class _LogContents:
+    events: list[TransactionalBatch | Marker] = field(default_factory=list)
+    missing: list[MissingRange] = field(default_factory=list)
+
+
+class TransactionEvidence(NamedTuple):
+    """What `find_fates` needs."""
+
+    events: list[TransactionalBatch | Marker]
+    missing: list[MissingRange]
+    indexes: list[SegmentIndex]
+    snapshots: list[ProducerSnapshotAt]
+
+    def fates(self) -> list[TransactionFate]:
+        return find_fates(*self)
+
+    def with_batches(self, batches: Sequence[RecordBatch]) -> TransactionEvidence:
+        """With batches that were damaged, and of which it is known what they were."""
+        contents = _LogContents(events=list(self.events))
+        missing = list(self.missing)
+        for batch in batches:
+            _take(contents, batch)
+            missing = [rest for gap in missing for rest in _without(gap, batch.base_offset, batch.last_offset + 1)]
+        events = sorted(contents.events, key=lambda e: e.offset if isinstance(e, Marker) else e.base_offset)
+        return self._replace(events=events, missing=missing)
+
+
+def _without(gap: MissingRange, start: int, end: int) -> Iterator[MissingRange]:
+    """What of a missing range lies outside [start, end)."""
+    for rest in (gap._replace(end=min(gap.end, start)), gap._replace(start=max(gap.start, end))):
+        if rest.start < rest.end:
+            yield rest
+
+
+def read_evidence(
+    directory: Path, reading: LogReading, index_paths: Mapping[int, Path], *, limit: int = _UNLIMITED
+) -> TransactionEvidence:
+    """Of a partition. Every batch is read and checked. `index_paths` are those of the transaction indexes of the log's
+    segments, by base offset; they need not be there. What begins at `limit` or above is not looked at.
+    """
+    if not index_paths:
+        return TransactionEvidence([], [], [], [])
+    contents = _LogContents()
+    for item in reading.items(reading.start_offset):
+        if isinstance(item, Hole):
+            may_hold_marker = item.reason is not HoleReason.COMPACTED and not _is_of_records(item)
+            contents.missing.append(MissingRange(item.start, item.end, may_hold_marker))
+        elif item.base_offset >= limit:
+            break
+        else:
+            _take(contents, item)
+    tail = reading.tail
+    if tail is not None and tail.damage.end_offset is not None and tail.damage.offset >= reading.end_offset:
+        # what is cut was not written whole, and counts for nothing
+        contents.missing.append(MissingRange(tail.damage.offset, tail.damage.end_offset))
+    snapshots = _read_snapshots(directory, limit)
+    newest = max((snapshot.offset for snapshot in snapshots), default=0)
+    is_clean = newest == reading.sound_end or _is_stopped_cleanly(directory)
+    indexes = list(_read_indexes(directory, index_paths, is_clean=is_clean))
+    return TransactionEvidence(contents.events, contents.missing, indexes, snapshots)
+
+
+def _is_of_records(hole: Hole) -> bool:
+    """Whether one damaged batch, larger than any marker, held all of these offsets."""
+    damage = hole.damage
+    return (
+        damage is not None
+        and damage.batch is not None
+        and (damage.offset, damage.end_offset) == (hole.start, hole.end)
+        and damage.batch.size_bytes > LARGEST_MARKER
+    )
+
+
+# --- the log
+
+
+def _take(contents: _LogContents, batch: Batch) -> None:
+    if not isinstance(batch, RecordBatch) or not batch.is_transactional or not batch.has_producer_id:
+        return
+    if batch.is_control:
+        try:
+            marker = read_marker(batch)
+        except CorruptRecordError:
+            contents.missing.append(MissingRange(batch.base_offset, batch.last_offset + 1))
+        else:
+            contents.events += [] if marker is None else [marker]
+        return
+    last_sequence = batch.last_sequence if batch.base_sequence >= 0 else -1
+    contents.events.append(
+        TransactionalBatch(
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_offset,
+            batch.last_offset,
+            batch.base_sequence,
+            last_sequence,
+        )
+    )
+
+
+def read_marker(batch: RecordBatch) -> Marker | None:
+    """What a control batch says, None if it ends no transaction. CorruptRecordError if it can't be decoded."""
+    records = batch.records()
+    marker = read_end_transaction_marker(records[0]) if records else None
+    if marker is None:
+        return None
+    return Marker(
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.last_offset,
+        marker.is_commit,
+        marker.coordinator_epoch,
+        batch.max_timestamp,
+    )
+
+
+# --- what stands beside it
+
+
+def _read_indexes(directory: Path, index_paths: Mapping[int, Path], *, is_clean: bool) -> Iterator[SegmentIndex]:
+    paths = dict(index_paths)
+    paths |= {base: path for base, path in find_offset_files(directory, TRANSACTION_INDEX_SUFFIX) if base not in paths}
+    bases = sorted(paths)
+    last_log = max(index_paths)
+    for base, end in zip(bases, [*bases[1:], _UNLIMITED], strict=True):
+        entries = None
+        with contextlib.suppress(CorruptRecordError, OSError):
+            entries = tuple(read_transaction_index(paths[base]))
+        yield SegmentIndex(base, end, entries, base < last_log or is_clean, paths[base].name)
+
+
+def _read_snapshots(directory: Path, limit: int) -> list[ProducerSnapshotAt]:
+    """Those that are sound, and say nothing of offsets that were not there yet."""
+    found = []
+    for offset, path in find_offset_files(directory, SNAPSHOT_SUFFIX):
+        with contextlib.suppress(CorruptRecordError, OSError):
+            entries = read_producer_snapshot(path)
+            if offset <= limit and all(max(e.last_offset, e.current_txn_first_offset) < offset for e in entries):
+                open_from = {entry.producer_id: entry.current_txn_first_offset for entry in entries}
+                epochs = {entry.producer_id: entry.producer_epoch for entry in entries}
+                found.append(ProducerSnapshotAt(offset, open_from, epochs))
+    return found
+
+
+def _is_stopped_cleanly(directory: Path) -> bool:
+    return (directory.resolve().parent / CLEAN_SHUTDOWN).exists()

@@ -1,0 +1,116 @@
+"""What a reader of committed records gets of a log's transactions, batch after batch.
+
+A transaction's marker follows its records. It is looked for ahead of the reader, in headers alone, once for all; if it
+is found and nothing is missing before it, it decides. If something is missing or damaged, the whole log is weighed
+(`core.log.transaction_fates`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from core.common.errors import CorruptRecordError
+from core.log.file_records import FileRecords
+from core.log.transaction_evidence import LARGEST_MARKER, read_marker
+from core.log.transaction_fates import Fate, Marker, TransactionFate
+from core.records.batches import CURRENT_MAGIC, Batch
+from core.records.record_batch import CONTROL_FLAG, RecordBatch
+
+_HEADER = struct.Struct(">qi4xB4xHi30xi")  # base offset, length, magic, attributes, last offset delta, count
+
+
+class Outcome(NamedTuple):
+    """`whole` is what was found out where the log alone does not tell; `marker_offset` None if that is not known."""
+
+    fate: Fate
+    marker_offset: int | None
+    whole: TransactionFate | None = None
+
+
+class TransactionOutcomes:
+    """Owned by one task; asked for batches in order of offsets."""
+
+    def __init__(
+        self,
+        ahead: Iterable[tuple[FileRecords, int, int]],
+        next_offset: int | None,
+        find_fates: Callable[[], list[TransactionFate]],
+    ) -> None:
+        """`ahead`: (records, position, end position) of the segments, from where the first batch that will be asked
+        for begins or before. `next_offset`: the offset there; None if any may come first. `find_fates` is called when
+        the markers do not tell.
+        """
+        self._ahead = self._markers_ahead(ahead, next_offset)
+        self._find_fates = find_fates
+        self._markers: dict[int, list[Marker]] = {}
+        self._fates: dict[int, TransactionFate] | None = None
+
+    def of(self, batch: Batch) -> Outcome:
+        """Of a batch of records of a transaction."""
+        marker = self.find_marker(batch)
+        if marker is not None:
+            return Outcome(Fate.COMMITTED if marker.is_commit else Fate.ABORTED, marker.offset)
+        if self._fates is None:
+            self._fates = {base: fate for fate in self._find_fates() for base, _ in fate.batches}
+        fate = self._fates.get(batch.base_offset)
+        return Outcome(Fate.OPEN, None) if fate is None else Outcome(fate.fate, fate.marker_offset, fate)
+
+    def find_marker(self, batch: Batch) -> Marker | None:
+        """The marker that follows, if nothing is missing up to there."""
+        markers = self._markers.get(batch.producer_id, [])
+        while markers and markers[0].offset < batch.base_offset:
+            del markers[0]
+        if markers:
+            return markers[0]
+        for marker in self._ahead:
+            self._markers.setdefault(marker.producer_id, []).append(marker)
+            if marker.producer_id == batch.producer_id and marker.offset > batch.base_offset:
+                return marker
+        return None
+
+    def _markers_ahead(
+        self, ahead: Iterable[tuple[FileRecords, int, int]], next_offset: int | None
+    ) -> Iterator[Marker]:
+        """Ends before anything that is damaged or missing, but for what a cleaner took. Looks at what `checked_headers`
+        looks at, faster: readers of transactions go through all of their log here as well.
+        """
+        unpack = _HEADER.unpack_from
+        is_thinned = False
+        for records, position, end in ahead:
+            try:
+                for data, data_position, starts in records.iter_pieces(position, end):
+                    for start in starts:
+                        base_offset, length, magic, attributes, delta, count = unpack(data, start)
+                        if magic != CURRENT_MAGIC:
+                            next_offset = None
+                            continue
+                        if count <= delta:
+                            is_thinned = True
+                        if base_offset != next_offset and next_offset is not None and not is_thinned:
+                            return
+                        if delta < 0:
+                            return
+                        next_offset = base_offset + delta + 1
+                        if attributes & CONTROL_FLAG or length <= LARGEST_MARKER:
+                            batch = RecordBatch(memoryview(data), start, data_position + start)
+                            batch.ensure_valid()
+                            marker = read_marker(batch) if batch.is_control and batch.is_transactional else None
+                            if marker is not None:
+                                yield marker
+            except CorruptRecordError:
+                return
+
+
+def checked_headers(records: FileRecords, position: int, end: int) -> Iterator[Batch]:
+    """Headers from `position` on, markers checked: CorruptRecordError at the first that is damaged, or may be a damaged
+    marker. Other batches' checksums are not looked at: what is wrong in their records hides no marker.
+    """
+    for header in records.iter_headers(position, end):
+        if isinstance(header, RecordBatch):
+            if header.is_control or header.size_bytes <= LARGEST_MARKER:
+                records.read_batch(header.position).ensure_valid()
+            elif header.last_offset_delta < 0:
+                raise header.corrupt(f"last offset delta {header.last_offset_delta}")
+        yield header

@@ -1,0 +1,313 @@
+"""`plog recover --apply` and `--undo`, killed after every operation on the disk, refused every operation, and cut from
+power: whatever is left, `--undo` gives back every byte and every name, and `--apply` comes to its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from core.common.errors import AccessError, DirectoryLockedError
+from core.common.filesystem import Buffer, File, FileSystem
+from core.inspector.recovery import Recovery, unfinished_folders
+from core.inspector.recovery_plan import RecoveryOptions, plan_recovery
+from core.log.recovery_journal import JOURNAL
+from tests.support.damage import places
+from tests.support.disk import RecordingFileSystem, crash_states
+from tests.support.logs import append, append_marker, make_batch, open_log
+from tests.support.server import call_plog
+
+Tree = dict[str, bytes | None]
+
+
+class _KilledError(BaseException):
+    """Nobody catches it: the process is gone."""
+
+
+class StoppingFileSystem(FileSystem):
+    """Counts what changes the disk. From operation `at` on the process is dead, or, with a `code`, that one is refused.
+    A write that fails has written half.
+    """
+
+    def __init__(self, at: int | None = None, code: int = 0) -> None:
+        self.count = 0
+        self._at = at
+        self._code = code
+
+    def ask(self, path: Path) -> None:
+        number, self.count = self.count, self.count + 1
+        if self._at is None or number < self._at:
+            return
+        if not self._code:
+            raise _KilledError
+        if number == self._at:
+            raise OSError(self._code, os.strerror(self._code), str(path))
+
+    def open_append(self, path: Path) -> File:
+        if not path.exists():
+            self.ask(path)
+        opened = super().open_append(path)
+        fd, opened.fd = opened.fd, -1
+        return _StoppingFile(path, fd, self)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.ask(old)
+        super().rename(old, new)
+
+    def link(self, path: Path, name: Path) -> None:
+        self.ask(path)
+        super().link(path, name)
+
+    def unlink(self, path: Path) -> None:
+        self.ask(path)
+        super().unlink(path)
+
+    def make_directory(self, path: Path) -> None:
+        self.ask(path)
+        super().make_directory(path)
+
+    def remove_directory(self, path: Path) -> None:
+        self.ask(path)
+        super().remove_directory(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self.ask(path)
+        super().sync_directory(path)
+
+
+class _StoppingFile(File):
+    __slots__ = ("_disk",)
+
+    def __init__(self, path: Path, fd: int, disk: StoppingFileSystem) -> None:
+        super().__init__(path, fd)
+        self._disk = disk
+
+    def write_at(self, data: Buffer, position: int) -> None:
+        try:
+            self._disk.ask(self.path)
+        except BaseException:
+            super().write_at(memoryview(data)[: len(data) // 2], position)
+            raise
+        super().write_at(data, position)
+
+    def truncate(self, size: int) -> None:
+        self._disk.ask(self.path)
+        super().truncate(size)
+
+    def sync(self) -> None:
+        self._disk.ask(self.path)
+        super().sync()
+
+
+@pytest.fixture
+def damaged(scratch: Path) -> Path:
+    """A data directory: t-0 has lost an abort marker and a batch, t-1 one batch of a log of two segments."""
+    root = scratch / "damaged"
+    for number in range(2):
+        log = open_log(root / f"t-{number}", segment_bytes=100_000 if number == 0 else 700, index_interval_bytes=100)
+        for count in range(3):
+            fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 2 * count, "is_transactional": True}
+            append(log, make_batch(b"%d" % count * 40, b"x" * 40, **fields))
+            append_marker(log, 7, is_commit=count != 1)
+            append(log, make_batch(b"plain" * 30))
+        log.close()
+        (root / f"t-{number}" / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    spoil(root / "t-0", 4)
+    spoil(root / "t-0", 8)
+    spoil(root / "t-1", 5)
+    (root / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n")
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (root / name).write_text("0\n2\nt 0 12\nt 1 12\n")
+    (root / ".lock").touch()
+    return root
+
+
+def spoil(folder: Path, number: int) -> None:
+    place = places(folder)[number]
+    with place.path.open("r+b") as file:
+        file.seek(place.position + 30)
+        file.write(b"#!?#!?#!?")
+
+
+def tree(root: Path) -> Tree:
+    return {str(p.relative_to(root)): p.read_bytes() if p.is_file() else None for p in sorted(root.rglob("*"))}
+
+
+def apply(path: Path, options: RecoveryOptions, filesystem: FileSystem) -> None:
+    with Recovery(path, filesystem) as recovery:
+        recovery.clear_unfinished(path)
+        recovery.apply(list(plan_recovery(path, options, is_locked=True)))
+
+
+def undo(path: Path, filesystem: FileSystem) -> None:
+    with Recovery(path, filesystem) as recovery:
+        journals = {journal.parent for journal in (*path.glob(JOURNAL), *path.glob(f"*/{JOURNAL}"))}
+        recovery.undo(sorted({*journals, *unfinished_folders(path, path)}))
+
+
+def check(left: Path, original: Tree, scratch: Path, *arguments: str) -> None:
+    """Whatever was left: both ways out of it."""
+    other = scratch / "other"
+    shutil.rmtree(other, ignore_errors=True)
+    shutil.copytree(left, other)
+    done = call_plog("recover", str(left), "--undo")
+    assert done.returncode == 0, done.stderr.decode()
+    assert tree(left) == original
+    done = call_plog("recover", str(other), "--apply", *arguments)
+    assert done.returncode == 0, done.stderr.decode()
+    assert call_plog("verify", str(other)).returncode == 0
+    assert not [name for name in tree(other) if "recovering" in name or name.endswith((".tmp", ".recovered"))]
+    done = call_plog("recover", str(other), "--undo")
+    assert done.returncode == 0, done.stderr.decode()
+    assert tree(other) == original
+
+
+MODES = [(), ("--like-kafka",)]
+
+
+def options_of(mode: tuple[str, ...]) -> RecoveryOptions:
+    return RecoveryOptions(is_like_kafka="--like-kafka" in mode)
+
+
+def at_every_operation(
+    damaged: Path,
+    scratch: Path,
+    work: Callable[[Path, FileSystem], None],
+    prepare: Callable[[Path], None],
+    mode: tuple[str, ...],
+    code: int,
+) -> int:
+    original, at = tree(damaged), 0
+    seen: set[int] = set()
+    while True:
+        left = scratch / "left"
+        shutil.rmtree(left, ignore_errors=True)
+        shutil.copytree(damaged, left)
+        prepare(left)
+        disk = StoppingFileSystem(at, code)
+        with contextlib.suppress(_KilledError, AccessError):
+            work(left, disk)
+        if disk.count <= at:
+            return at
+        digest = hash(frozenset(tree(left).items()))
+        if digest not in seen:
+            seen.add(digest)
+            check(left, original, scratch, *mode)
+        at += 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("code", [0, errno.EIO, errno.ENOSPC])
+def test_apply_is_stopped_at_every_operation(damaged: Path, scratch: Path, mode: tuple[str, ...], code: int) -> None:
+    options = options_of(mode)
+    count = at_every_operation(
+        damaged, scratch, lambda path, disk: apply(path, options, disk), lambda path: None, mode, code
+    )
+    assert count > 80
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("code", [0, errno.EIO])
+def test_undo_is_stopped_at_every_operation(damaged: Path, scratch: Path, mode: tuple[str, ...], code: int) -> None:
+    options = options_of(mode)
+    count = at_every_operation(damaged, scratch, undo, lambda path: apply(path, options, FileSystem()), mode, code)
+    assert count > 20
+
+
+def test_power_fails_at_every_operation(damaged: Path, scratch: Path) -> None:
+    """Of what was not synced, any part may be there."""
+    options, rng = RecoveryOptions(), random.Random(27)
+    original = tree(damaged)
+    root = scratch / "recorded"
+    shutil.copytree(damaged, root)
+    disk = RecordingFileSystem()
+    disk.adopt(root)
+    begun = len(disk.operations)
+    apply(root, options, disk)
+    undo(root, disk)
+    assert tree(root) == original
+    seen: set[int] = set()
+    for end in range(begun, len(disk.operations) + 1):
+        for state in crash_states(root, disk.operations[:end], rng, subsets_up_to=1, samples=1):
+            digest = state.digest()
+            if digest in seen:
+                continue
+            seen.add(digest)
+            left = scratch / "left"
+            shutil.rmtree(left, ignore_errors=True)
+            left.mkdir()
+            state.write_to(left)
+            check(left, original, scratch)
+    assert len(seen) > 100
+
+
+def test_a_second_run_that_dies_leaves_the_first(damaged: Path, scratch: Path) -> None:
+    apply(damaged, RecoveryOptions(), FileSystem())
+    spoil(damaged / "t-1", 2)
+    original = tree(damaged)
+    at = 0
+    while True:
+        left = scratch / "left"
+        shutil.rmtree(left, ignore_errors=True)
+        shutil.copytree(damaged, left)
+        disk = StoppingFileSystem(at)
+        try:
+            apply(left, RecoveryOptions(), disk)
+        except _KilledError:
+            pass
+        else:
+            return
+        with Recovery(left) as recovery:
+            recovery.clear_unfinished(left)
+        whole = tree(left)
+        if whole != original:  # it had come to its end
+            undo_one(left / "t-1", left)
+        assert tree(left) == original, at
+        at += 1
+
+
+def undo_one(folder: Path, root: Path) -> None:
+    with Recovery(root) as recovery:
+        recovery.undo([folder])
+
+
+# --- two at once
+
+
+def test_a_second_recovery_is_refused(damaged: Path) -> None:
+    with Recovery(damaged), pytest.raises(DirectoryLockedError), Recovery(damaged):
+        pass
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_second_recovery_of_a_lone_folder_is_refused(scratch: Path, *, is_whole: bool) -> None:
+    """That lies in no data directory; whether the folder is named, or the one around it."""
+    folder = scratch / "copies" / "t-0"
+    other = scratch / "copies" / "t-1"
+    for path in (folder, other):
+        open_log(path).close()
+    root = folder.parent
+    with Recovery(root, folder=folder):
+        again = Recovery(root) if is_whole else Recovery(root, folder=folder)
+        with pytest.raises(DirectoryLockedError, match="is being recovered"), again:
+            pass
+        with Recovery(root, folder=other):
+            pass
+    with Recovery(root):
+        assert not list(root.glob("**/.lock"))
+
+
+def test_the_command_refuses_while_another_is_at_work(scratch: Path) -> None:
+    folder = scratch / "copies" / "t-0"
+    open_log(folder).close()
+    with Recovery(folder.parent, folder=folder):
+        done = call_plog("recover", str(folder), "--apply")
+    assert done.returncode == 3
+    assert b"is being recovered by another process" in done.stderr

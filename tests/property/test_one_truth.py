@@ -1,0 +1,359 @@
+"""Whatever is wrong with a log, every door says the same of it, and the judge too.
+
+S is what tests/support/log_model.py says that a read_uncommitted reader has to get. These are asked of the same damaged
+folder, by way of tests/support/doors.py: consume, a broker that only reads, dump-segment, gaps, verify and recover.
+
+    S = what consume gives = what a broker gives = the valid batches of the log that dump-segment shows
+      = what is left after a recovery
+    log start to log end without S = the ranges of gaps, each offset once
+    the ranges of verify's findings that lose records = those of gaps that are losses
+    at read_committed: S without what gaps calls aborted or open
+
+`scripts/torture --one-truth 5000` tries more cases. What a failure taught is kept in KEPT.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from core.inspector.recovery_plan import Action
+from core.log.file_names import OFFSET_CHECKPOINTS
+from core.log.gap_ledger import LOSSES, GapReason
+from tests.support import doors
+from tests.support.damage import write_log
+from tests.support.golden import GOLDEN, GoldenCase, directories, golden_cases
+from tests.support.log_model import LogModel, ranges_without
+from tests.support.server import Server, call_plog
+from tests.support.wreck import apply as wreck_by
+from tests.support.wreck import wreck
+
+COUNT = int(os.environ.get("PLOG_ONE_TRUTH_CASES", "300"))
+FIRST = int(os.environ.get("PLOG_ONE_TRUTH_FIRST", "0"))
+
+KEPT = [
+    ("multisegment", "swap_logs", 1),
+    ("multisegment", "delete_log", 0),
+    ("v1_none_java", "flip_bit_of_header", 13),
+    ("txn_interleaved", "take_out", 4),
+    ("compacted_txn", "copy_segment", 5),
+    ("__transaction_state-0", "swap_distant", 176),
+    ("big_value_lz4", "swap_distant", 162),
+    ("c_torn_tail", "stray_write", 311),
+    ("idempotent", "stray_write", 12),
+    ("v0_lz4_java", "swap_neighbours", 3),
+    ("mixed_v0_v1_v2", "zero_bytes", 7),
+    ("deleterecords", "cut_file", 2),
+    ("live_unclean", "append_bytes", 3),
+]
+"""(folder, kind of damage, seed): one of each kind, and what a failure taught."""
+
+COMMANDS = range(10)
+"""Seeds that are asked of the commands and of a server too."""
+
+FOLDERS = [path for path in directories() if not path.name.startswith("_root") and path.name != "__cluster_metadata-0"]
+"""All partitions' folders; of the metadata log there is no consumer."""
+
+LOGS = [path for folder in FOLDERS for path in folder.glob("*.log") if path.stat().st_size]
+
+
+@dataclass(frozen=True)
+class Wrecked:
+    """`what`: where it comes from and what was done to it."""
+
+    directory: Path
+    what: str
+    model: LogModel
+
+
+@pytest.fixture(scope="module")
+def memory() -> Iterator[Path]:
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix="plog-truth-", dir=shared if shared.is_dir() else None) as directory:
+        yield Path(directory)
+
+
+def make(memory: Path, seed: int) -> Wrecked:
+    """The case of a seed: a copy of a folder of Kafka's, or a log of our own, that is damaged."""
+    random = Random(seed)
+    if random.random() < 0.7:
+        sound = copy(memory, random.choice(FOLDERS), is_in_data_directory=random.random() < 0.6)
+        directory = sound.directory
+    else:
+        directory = _empty(memory) / "t-0"
+        write_log(directory, random, random.randint(4, 14))
+    what = wreck(directory, random, LOGS)
+    return Wrecked(directory, f"seed {seed}, {directory.name}: {what}", LogModel(directory))
+
+
+def copy(memory: Path, source: Path, *, is_in_data_directory: bool) -> Wrecked:
+    """A folder of Kafka's as it is, alone or with what its data directory says of it."""
+    root = _empty(memory)
+    directory = root / (source.name if source.name.startswith("__") else f"{source.name}-0")
+    shutil.copytree(source, directory)
+    if is_in_data_directory:
+        _add_root(root, directory.name.rpartition("-")[0])
+    return Wrecked(directory, f"{directory.name} as it is", LogModel(directory))
+
+
+def _empty(memory: Path) -> Path:
+    root = memory / "data"
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir()
+    return root
+
+
+def _add_root(root: Path, topic: str) -> None:
+    """What the data directory of the Kafka that wrote them says of the topic's partitions."""
+    origins = [GOLDEN / name for name in ("_root", "_root3")]
+    (root / "meta.properties").write_bytes((origins[0] / "meta.properties").read_bytes())
+    for name in OFFSET_CHECKPOINTS:
+        lines = [
+            line
+            for origin in origins
+            for line in (origin / name).read_text().splitlines()[2:]
+            if line.rpartition(" ")[0].rpartition(" ")[0] == topic
+        ]
+        (root / name).write_text("\n".join(["0", str(len(lines)), *lines, ""]))
+
+
+# --- the judge itself
+
+
+@pytest.mark.parametrize("golden", golden_cases(), ids=lambda c: c.name)
+def test_the_judge_says_of_a_sound_log_what_kafkas_consumer_got(golden: GoldenCase) -> None:
+    model = LogModel(golden.directory)
+    truth = golden.truth
+    records = {r.offset: r for r in golden.records()}
+    read = {offset: record for offset, record in model.records.items() if offset >= truth["begin_offset"]}
+    assert read.keys() == records.keys()
+    for offset, (key, value) in read.items():
+        assert key == records[offset].key
+        assert records[offset].has_value(value)
+    assert model.log_end == truth["high_watermark"]
+    assert not (model.damage or model.stray or model.repeated or model.flipped or model.placed or model.undecodable)
+
+
+# --- the doors
+
+
+class _Verdict:
+    """Collects what the doors say otherwise, so that one failure names them all."""
+
+    def __init__(self, wrecked: Wrecked) -> None:
+        self._wrecked = wrecked
+        self._said: list[str] = []
+
+    def ask(self, door: str, question: Callable[[], None]) -> None:
+        """An AssertionError is the door's answer; anything else that is raised, its failure."""
+        try:
+            question()
+        except AssertionError as error:
+            self._said.append(f"{door}: {str(error).splitlines()[0] if str(error) else 'asserts'}")
+        except Exception as error:  # noqa: BLE001 - whatever a door raises is what it says
+            self._said.append(f"{door} raises {type(error).__name__}: {error}")
+
+    def ask_of(self, door: str, offsets: list[int]) -> None:
+        self.ask(door, lambda: same_offsets(offsets, self._wrecked.model.records))
+
+    @property
+    def wrong(self) -> list[str]:
+        """The case, what each door said, and the judge; nothing where all agree."""
+        if not self._said:
+            return []
+        return ["\n  ".join([self._wrecked.what, *self._said, f"the judge: {_summary(self._wrecked.model)}"])]
+
+    def give(self) -> None:
+        if self._said:
+            pytest.fail(self.wrong[0], pytrace=False)
+
+
+def _summary(model: LogModel) -> str:
+    text = f"offsets [{model.log_start}, {model.log_end}), {len(model.records)} records, missing {_text(model.missing)}"
+    for name in ("placed", "repeated", "flipped", "stray"):
+        frames = getattr(model, name)
+        if frames:
+            text += f", {name}: {', '.join(map(str, frames[:4]))}{' ...' if len(frames) > 4 else ''}"
+    if model.damage:
+        text += ", damage: " + ", ".join(f"{d.path.name}:{d.position}-{d.end}" for d in model.damage[:4])
+    return text
+
+
+def _text(ranges: list[range]) -> str:
+    return ", ".join(f"{r.start}-{r.stop - 1}" for r in ranges[:6]) + (" ..." if len(ranges) > 6 else "") or "none"
+
+
+def same_records(found: doors.Records, expected: doors.Records) -> None:
+    same_offsets(found.keys(), expected.keys())
+    changed = [offset for offset, record in found.items() if record != expected[offset]]
+    assert not changed, f"records changed: {changed[:5]}"
+
+
+def same_offsets(found: object, expected: object) -> None:
+    missing, extra = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))  # type: ignore[call-overload]
+    assert not missing and not extra, (
+        f"{len(missing)} records are left out: {missing[:5]}; {len(extra)} should not be there: {extra[:5]}"
+    )
+
+
+def same_ranges(found: list[range], expected: list[range]) -> None:
+    assert doors.merged(found) == doors.merged(expected), f"names {_text(found)}; it is {_text(expected)}"
+
+
+def judge(wrecked: Wrecked, *, with_broker: bool) -> None:
+    """Asks all doors; fails with what each says that is not true."""
+    directory, model = wrecked.directory, wrecked.model
+    verdict = _Verdict(wrecked)
+    before = doors.contents(directory)
+
+    verdict.ask("consume", lambda: same_records(doors.consume(directory), model.records))
+    verdict.ask("dump-segment", lambda: same_offsets(doors.dumped(directory, model), model.records))
+    verdict.ask("gaps", lambda: same_account(directory, model))
+    verdict.ask("verify", lambda: same_ranges(doors.lost_by(doors.found(directory)), _losses(directory)))
+    verdict.ask("consume read_committed", lambda: committed_is_told(directory, model))
+    if with_broker and doors.is_in_data_directory(directory):
+        verdict.ask("broker", lambda: same_records(doors.served(directory), model.records))
+    verdict.ask("reading", lambda: unchanged(directory, before))
+    verdict.ask("recover", lambda: recovery_keeps_all(directory, model))
+    verdict.ask("recover --undo", lambda: undo_restores_all(directory, before))
+    verdict.give()
+
+
+def same_account(directory: Path, model: LogModel) -> None:
+    account = doors.gaps(directory)
+    assert (account.start, account.end) == (model.log_start, model.log_end), (
+        f"the log is [{account.start}, {account.end}); it is [{model.log_start}, {model.log_end})"
+    )
+    same_ranges(account.ranges(), model.unread)
+
+
+def _losses(directory: Path) -> list[range]:
+    return doors.losses(doors.gaps(directory))
+
+
+def committed_is_told(directory: Path, model: LogModel) -> None:
+    hidden = doors.hidden(doors.gaps(directory, read_committed=True))
+    expected = {o: record for o, record in model.records.items() if not any(o in some for some in hidden)}
+    same_records(doors.consume(directory, read_committed=True), expected)
+
+
+def unchanged(directory: Path, before: dict[str, bytes]) -> None:
+    after = doors.contents(directory)
+    changed = sorted(Path(name).name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    assert not changed, f"files differ: {changed}"
+
+
+def recovery_keeps_all(directory: Path, model: LogModel) -> None:
+    """Exactly S is left, nothing more is lost than was, and what `verify` still finds the plan could not mend."""
+    lost_before = _losses(directory)
+    plans = doors.recover(directory)
+    left = LogModel(directory)
+    same_records(left.records, model.records)
+    same_records(doors.consume(directory), model.records)
+    assert not (left.damage or left.stray or left.repeated or left.flipped or left.placed), _summary(left)
+    unmendable = {
+        (step.path, step.why.partition(":")[0]) for plan in plans for step in plan.steps if step.action is Action.NONE
+    }
+    findings = doors.found(directory)
+    for finding in findings:
+        is_honest = finding.records or (Path(finding.path), finding.code.value) in unmendable
+        assert is_honest, f"verify still finds {finding.code} in {Path(finding.path).name}: {finding.message}"
+    new = [some for one in doors.lost_by(findings) for some in ranges_without(one, lost_before)]
+    assert not new, f"offsets {_text(new)} are lost by the recovery"
+
+
+def undo_restores_all(directory: Path, before: dict[str, bytes]) -> None:
+    doors.undo(directory)
+    unchanged(directory, before)
+
+
+@pytest.mark.parametrize("golden", golden_cases(), ids=lambda c: c.name)
+def test_all_doors_say_the_same_of_a_sound_log(memory: Path, golden: GoldenCase) -> None:
+    random = Random(golden.name)
+    wrecked = copy(memory, golden.directory, is_in_data_directory=random.random() < 0.5)
+    judge(wrecked, with_broker=True)
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+def test_all_doors_say_the_same_of_a_damaged_log(memory: Path, seed: int) -> None:
+    judge(make(memory, seed), with_broker=seed % 5 == 0)  # not all of them are in a data directory
+
+
+@pytest.mark.parametrize(("name", "kind", "seed"), KEPT)
+@pytest.mark.parametrize("is_in_data_directory", [True, False], ids=["in a data directory", "alone"])
+def test_a_kept_example(memory: Path, name: str, kind: str, seed: int, *, is_in_data_directory: bool) -> None:
+    sound = copy(memory, GOLDEN / name, is_in_data_directory=is_in_data_directory)
+    what = wreck_by(sound.directory, kind, seed, LOGS)
+    assert what, "the seed damages something"
+    judge(Wrecked(sound.directory, f"{name}: {what}", LogModel(sound.directory)), with_broker=True)
+
+
+# --- the commands, and a server
+
+
+CONSUME = ["--isolation", "read_uncommitted", "--no-exit-on-error", "--format", "%o\\n"]
+
+
+@pytest.mark.parametrize("seed", COMMANDS)
+def test_the_commands_say_the_same_and_never_in_silence(memory: Path, seed: int) -> None:
+    """consume and gaps end with 1, and say why, where an offset is lost; gaps and verify name the same offsets."""
+    wrecked = make(memory, seed)
+    directory, model = wrecked.directory, wrecked.model
+    topic = directory.name.rpartition("-")[0]
+    data_dir = directory.parent if doors.is_in_data_directory(directory) else directory
+    verdict = _Verdict(wrecked)
+    consumed = call_plog("consume", topic, "--data-dir", str(data_dir), *CONSUME)
+    account = gaps_command(directory)
+    lost = doors.merged(range(g["start_offset"], g["end_offset"]) for g in account if GapReason(g["reason"]) in LOSSES)
+    verdict.ask_of("plog consume", [int(line) for line in consumed.stdout.split()])
+    verdict.ask("plog consume", lambda: tells(consumed, is_lossy=bool(lost)))
+    unread = [range(g["start_offset"], g["end_offset"]) for g in account]
+    verdict.ask("plog gaps", lambda: same_ranges([r for r in unread if r.start >= model.log_start], model.unread))
+    verdict.ask("plog gaps", lambda: same_ranges(lost, _losses(directory)))
+    verdict.give()
+
+
+def gaps_command(directory: Path) -> list[dict[str, Any]]:
+    done = call_plog("gaps", str(directory), "--isolation", "read_uncommitted", "--output", "ndjson")
+    assert done.returncode in (0, 1), done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def tells(done: subprocess.CompletedProcess[bytes], *, is_lossy: bool) -> None:
+    assert done.returncode in (0, 1), f"exit {done.returncode}: {done.stderr.decode()[:300]}"
+    assert not is_lossy or done.returncode == 1, "exit 0 though offsets are lost"
+    assert not is_lossy or done.stderr, "nothing is said of what is lost"
+
+
+def test_a_server_that_only_reads_gives_the_same(memory: Path, tmp_path: Path) -> None:
+    """Several damaged partitions of one data directory, over the network."""
+    root = tmp_path / "data"
+    root.mkdir()
+    (root / "meta.properties").write_bytes((GOLDEN / "_root" / "meta.properties").read_bytes())
+    wrecked: dict[str, Wrecked] = {}
+    for seed in range(40):
+        case = make(memory, seed)
+        topic = f"t{seed}"
+        if not doors.is_in_data_directory(case.directory) and case.model.damage:
+            directory = shutil.copytree(case.directory, root / f"{topic}-0")
+            (directory / "partition.metadata").unlink(missing_ok=True)  # of topics that no metadata log knows
+            wrecked[topic] = Wrecked(directory, case.what, LogModel(directory))
+    assert len(wrecked) >= 4
+    wrong = []
+    with Server(root, "--read-only") as server:
+        for topic, case in wrecked.items():
+            done = call_plog("consume", topic, "--bootstrap-server", server.address, *CONSUME)
+            verdict = _Verdict(case)
+            verdict.ask_of("plog consume from a server", [int(line) for line in done.stdout.split()])
+            wrong += verdict.wrong
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,177 @@
+"""The ways to ask plog what a damaged partition holds, each a small function: what tests/property/test_one_truth.py
+holds against each other and against tests/support/log_model.py.
+
+All work on a partition's folder, alone or in a data directory, and call core's functions in this process. Records are
+given as (key, value) by offset, ranges of offsets in order and merged where they touch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from cli.session import open_client
+from core.client.consumer import Patience
+from core.client.record_source import ClusterSource, DirectorySource, RecordSource
+from core.common.topic_partition import TopicPartition
+from core.inspector.findings import Finding, Severity
+from core.inspector.recovery import Recovery
+from core.inspector.recovery_plan import FolderPlan, RecoveryOptions, plan_recovery
+from core.inspector.segment_dump import DumpOptions, SegmentDump
+from core.inspector.verify import verify
+from core.log.directory_reader import DirectoryReader
+from core.log.gap_ledger import LOSSES, Gap, GapLedger, GapReason
+from core.log.recovery_journal import JOURNAL
+from core.records.columns import decode_columns
+from tests.support.log_model import LogModel
+from tests.support.record_decoder import Record
+
+Records = dict[int, Record]
+
+
+@dataclass(frozen=True)
+class Account:
+    """What `plog gaps` says of a log."""
+
+    start: int
+    end: int
+    gaps: list[Gap] = field(default_factory=list)
+
+    def ranges(self, *, only: Iterable[GapReason] | None = None) -> list[range]:
+        reasons = set(GapReason) if only is None else set(only)
+        return [range(gap.start, gap.end) for gap in self.gaps if gap.reason in reasons]
+
+
+def consume(directory: Path, *, read_committed: bool = False) -> Records:
+    """As `plog consume --no-exit-on-error`, from the files."""
+    reader = DirectoryReader(directory)
+    source = DirectorySource(reader, read_committed=read_committed, patience=_patience())
+    with contextlib.closing(source):
+        return _read(source, *reader.partitions)
+
+
+def served(directory: Path) -> Records:
+    """As the same from `plog serve --read-only`, without the network; of a partition in a data directory."""
+    partition = _partition(directory)
+    with open_client(None, directory.parent, is_read_only=True) as client:
+        return _read(ClusterSource(client, read_committed=False, patience=_patience()), partition)
+
+
+def _patience() -> Patience:
+    return Patience(skips_damage=True)
+
+
+def _read(source: RecordSource, partition: TopicPartition) -> Records:
+    """Records are decoded by columns, as the command does it; asserts that they come in order and once."""
+    starts, ends = source.starts([partition]), source.ends([partition])
+    found: list[tuple[int, Record]] = []
+    for _, batches in source.read(starts, ends):
+        columns = decode_columns(batches)
+        rows = zip(columns.offsets.tolist(), columns.keys().to_pylist(), columns.values().to_pylist(), strict=True)
+        found += ((offset, (key, value)) for offset, key, value in rows)
+    offsets = [offset for offset, _ in found]
+    assert offsets == sorted(set(offsets)), "records come out of order, or twice"
+    return {offset: record for offset, record in found if starts[partition] <= offset < ends[partition]}
+
+
+def dumped(directory: Path, model: LogModel) -> set[int]:
+    """Offsets of the data records of batches that `plog dump-segment` calls valid and that are the log's."""
+    log = {(frame.path, frame.position) for frame in model.log}
+    found = set()
+    for _, path in model.files:
+        valid = {row["position"] for row in SegmentDump(path, DumpOptions()).rows() if row["is_valid"]}
+        for row in SegmentDump(path, DumpOptions(with_records=True)).rows():
+            position = row["batch_position"]
+            if position in valid and (path, position) in log and not row["is_control"]:
+                found.add(row["offset"])
+    return {offset for offset in found if offset >= model.log_start}
+
+
+def gaps(directory: Path, *, read_committed: bool = False) -> Account:
+    """As `plog gaps`; asserts that each offset is named once, and that the sum is right."""
+    reader = DirectoryReader(directory)
+    (partition,) = reader.partitions
+    with contextlib.closing(reader.open(partition)) as log:
+        start, end = log.start_offset, log.end_offset
+        ledger = GapLedger(log, start, end, read_committed=read_committed)
+        found = list(ledger)
+    assert all(gap.start < gap.end for gap in found)
+    assert all(one.end <= other.start for one, other in pairwise(found)), "gaps overlap"
+    assert ledger.records + sum(gap.end - gap.start for gap in found) == end - start
+    return Account(start, end, found)
+
+
+def hidden(account: Account) -> list[range]:
+    return account.ranges(only=(GapReason.ABORTED, GapReason.OPEN))
+
+
+def losses(account: Account) -> list[range]:
+    return merged(account.ranges(only=LOSSES))
+
+
+def found(directory: Path) -> list[Finding]:
+    """As `plog verify`: of the partition and, where it is in a data directory, of that."""
+    return list(verify(_whole(directory)))
+
+
+def lost_by(findings: Iterable[Finding]) -> list[range]:
+    """The offsets that findings call lost or at stake; asserts that each is named once, and counted right."""
+    losing = [finding for finding in findings if finding.records != 0]
+    for finding in losing:
+        assert finding.records is not None, f"how many is not told: {finding}"
+        assert 0 <= finding.offset <= finding.last_offset, finding
+        assert 0 < finding.records <= finding.last_offset + 1 - finding.offset, finding
+        assert finding.severity is Severity.ERROR, f"what loses records is an error: {finding}"
+    ranges = sorted((range(f.offset, f.last_offset + 1) for f in losing), key=lambda r: r.start)
+    for one, other in pairwise(ranges):
+        assert one.stop <= other.start, f"offsets {other.start} to {min(one.stop, other.stop) - 1} are lost twice"
+    return merged(ranges)
+
+
+def recover(directory: Path) -> list[FolderPlan]:
+    """As `plog recover --apply`; what was planned."""
+    root = directory.parent
+    with Recovery(root) as recovery:
+        plans = list(plan_recovery(_whole(directory), RecoveryOptions(), is_locked=True))
+        recovery.apply(plans)
+    return plans
+
+
+def undo(directory: Path) -> None:
+    """As `plog recover --undo`."""
+    root = directory.parent
+    with Recovery(root) as recovery:
+        recovery.undo([folder for folder in (root, directory) if (folder / JOURNAL).exists()])
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Of every file of the folder and beside it, but for the lock's."""
+    files = [*directory.iterdir(), *directory.parent.iterdir()]
+    return {str(path): path.read_bytes() for path in files if path.is_file() and path.name != ".lock"}
+
+
+def merged(ranges: Iterable[range]) -> list[range]:
+    """Ranges that touch as one."""
+    whole: list[range] = []
+    for some in ranges:
+        if whole and whole[-1].stop == some.start:
+            whole[-1] = range(whole[-1].start, some.stop)
+        else:
+            whole.append(some)
+    return whole
+
+
+def is_in_data_directory(directory: Path) -> bool:
+    return (directory.parent / "meta.properties").exists()
+
+
+def _whole(directory: Path) -> Path:
+    return directory.parent if is_in_data_directory(directory) else directory
+
+
+def _partition(directory: Path) -> TopicPartition:
+    (partition,) = DirectoryReader(directory).partitions
+    return partition

@@ -1,0 +1,198 @@
+"""The sound frames of a log file that may be damaged, by its bytes alone. Nothing of `core` is imported.
+
+The first step of tests/support/log_model.py.
+
+A frame is a record batch of magic 2, or a message of magic 0 or 1 (a plain one or a wrapper), as it stands in a file.
+
+    0   int64   base offset (magic 0 and 1: the offset, a wrapper's last)
+    8   int32   length of what follows
+    magic 2:                                    magic 0 and 1:
+    12  int32   leader epoch                    12  uint32  CRC-32 of the bytes from 16 on
+    16  int8    magic                           16  int8    magic
+    17  uint32  CRC-32C of the bytes from 21    17  int8    attributes
+    21  int16   attributes                      18  int64   timestamp (magic 1 only)
+    23  int32   last offset delta                   int32   key length, key, int32 value length, value
+    43  int64   producer id
+    51  int16   producer epoch
+    57  int32   record count
+    61  records
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import crcmod.predefined
+
+from tests.support.record_decoder import LEAST_LENGTH
+
+crc32c = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
+
+_MOST_BYTES = 100 * 1024 * 1024
+_HEADER_BYTES = 17
+"""Enough to see an offset, a length and a magic."""
+_MOST_RELATIVE_OFFSET = 2**31 - 1
+_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A sound one: bytes [position, end) of a file, offsets [base, end_offset)."""
+
+    path: Path
+    file_base: int
+    position: int
+    end: int
+    base: int
+    end_offset: int
+    crc: int
+    magic: int
+    data: bytes = field(repr=False, compare=False)
+
+    @property
+    def span(self) -> int:
+        return self.end_offset - self.base
+
+    @property
+    def attributes(self) -> int:
+        return int(struct.unpack_from(">h", self.data, 21)[0]) if self.magic == 2 else self.data[17]
+
+    @property
+    def is_control(self) -> bool:
+        return self.magic == 2 and bool(self.attributes & _CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.magic == 2 and bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def producer_id(self) -> int:
+        return int(struct.unpack_from(">q", self.data, 43)[0]) if self.magic == 2 else -1
+
+    @property
+    def may_be_accepted(self) -> bool:
+        """By its file: an index holds 31 bits of offsets after the base offset."""
+        return self.may_be_moved and self.file_base <= self.base
+
+    @property
+    def may_be_moved(self) -> bool:
+        """The same, where it may be another file's."""
+        return self.base >= 0 and self.end_offset - 1 - self.file_base <= _MOST_RELATIVE_OFFSET
+
+    def __str__(self) -> str:
+        return f"{self.path.name}@{self.position} offsets {self.base}-{self.end_offset - 1}"
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Bytes [position, end) of a file that are no sound frame."""
+
+    path: Path
+    position: int
+    end: int
+
+
+class FileWalk:
+    """One file from its first byte to its last."""
+
+    def __init__(self, path: Path, base: int, next_base: int | None, *, resumes_at_base: bool) -> None:
+        self.frames: list[Frame] = []
+        self.damage: list[Damage] = []
+        self._path = path
+        self._base = base
+        self._resumes_at_base = resumes_at_base
+        self._high = base + 2**31 if next_base is None else next_base
+        self._data = path.read_bytes()
+        position = 0
+        while position < len(self._data):
+            frame = self._sound(position)
+            if frame is not None:
+                self.frames.append(frame)
+                position = frame.end
+                continue
+            end = self._end_of_damage(position)
+            self.damage.append(Damage(path, position, end))
+            position = end
+
+    def _header(self, position: int) -> tuple[int, int, int] | None:
+        """(offset, size, magic) as they stand there; None where the file is too short for them."""
+        if position + _HEADER_BYTES > len(self._data):
+            return None
+        offset, length = struct.unpack_from(">qi", self._data, position)
+        return offset, 12 + length, self._data[position + 16]
+
+    def _sound(self, position: int, size: int | None = None) -> Frame | None:
+        """The sound frame that begins there; with `size`, the one that would if its length field said so."""
+        header = self._header(position)
+        if header is None:
+            return None
+        offset, stated, magic = header
+        size = stated if size is None else size
+        if magic not in LEAST_LENGTH or size - 12 < LEAST_LENGTH[magic] or position + size > len(self._data):
+            return None
+        data = self._data[position : position + size]
+        if magic == 2:
+            (crc,) = struct.unpack_from(">I", data, 17)
+            (last_delta,) = struct.unpack_from(">i", data, 23)
+            if crc32c(data[21:]) != crc or last_delta < 0:
+                return None
+            end_offset = offset + last_delta + 1
+        else:
+            (crc,) = struct.unpack_from(">I", data, 12)
+            if zlib.crc32(data[16:]) != crc:
+                return None
+            end_offset = offset + 1
+        return Frame(self._path, self._base, position, position + size, offset, end_offset, crc, magic, data)
+
+    def _end_of_damage(self, position: int) -> int:
+        for find in (self._end_by_header, self._end_by_flipped_length, self._next_fitting):
+            end = find(position)
+            if end is not None:
+                return end
+        return len(self._data)
+
+    def _end_by_header(self, position: int) -> int | None:
+        """Rule a. Of an unknown magic, the least length is that of magic 0."""
+        header = self._header(position)
+        if header is None:
+            return None
+        _, size, magic = header
+        end = position + size
+        if not 12 + LEAST_LENGTH.get(magic, 14) <= size <= _MOST_BYTES or end > len(self._data):
+            return None
+        return end if end == len(self._data) or self._sound(end) is not None else None
+
+    def _end_by_flipped_length(self, position: int) -> int | None:
+        """Rule b."""
+        header = self._header(position)
+        if header is None or header[2] != 2:
+            return None
+        length = int.from_bytes(self._data[position + 8 : position + 12], "big")
+        for bit in range(32):
+            size = 12 + (length ^ 1 << bit)
+            if size <= _MOST_BYTES and self._sound(position, size) is not None:
+                return position + size
+        return None
+
+    def _next_fitting(self, position: int) -> int | None:
+        """Rule c. Where a file has no sound frame before the damage, old messages are not looked for in it."""
+        last = self.frames[-1] if self.frames else None
+        low = self._base
+        if last is not None and self._base <= last.end_offset <= self._high and not self._resumes_at_base:
+            low = last.end_offset
+        magics = (0, 1, 2) if last is not None and last.magic < 2 else (2,)
+        for start in range(position + 1, len(self._data) - _HEADER_BYTES + 1):
+            if self._data[start + 16] in magics:
+                frame = self._sound(start)
+                if frame is not None and low <= frame.base and frame.end_offset <= self._high and _counts_fit(frame):
+                    return start
+        return None
+
+
+def _counts_fit(frame: Frame) -> bool:
+    if frame.magic < 2:
+        return True
+    return 0 <= int.from_bytes(frame.data[57:61], "big", signed=True) <= frame.span

@@ -1,0 +1,433 @@
+"""What is in a partition's folder that may be damaged: the judge of tests/property/test_one_truth.py.
+
+It is written from the rules of reading and from the byte formats alone, and shares no line with the readers that it
+judges: nothing of `core` is imported. It is slow and reads everything into memory; where two ways lead to an answer, it
+takes the one that is easier to check by eye.
+
+    sound frames of each file   by bytes alone                                    tests/support/log_frames.py
+    placement                   which of them are the log's, and in which order   `_Placement`
+    the records                 of the log's frames                               tests/support/record_decoder.py
+    the end                     what other files prove                            `_proven_end`
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.log_frames import Damage, FileWalk, Frame, crc32c
+from tests.support.record_decoder import Record, UndecodableError, decode
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Where the rules leave something open, or lose records that are sound by the letter, how the judge takes them."""
+
+    resumes_at_file_base: bool = True
+    """After damage, a batch fits from the file's base offset on, not only from the end of the frame before: else one
+    stray batch hides everything of lower offsets after it (39 written over 6 in a log of 40: 7 to 38).
+    """
+
+    moves_between_files: bool = True
+    """A frame below its file's base offset is never accepted, but may be placed in a hole: else of two segments whose
+    files were swapped one is lost.
+    """
+
+    flips_at_the_end: bool = True
+    """What follows the last frame of the last file is the proven end: else a flipped bit in the last batch's base
+    offset moves its records, and the log's end, by up to two milliards of offsets.
+    """
+
+    doubts_flips: bool = True
+    """A frame is no flip if another states the very offset that is due in its place: batches 1 and 3, swapped, look
+    like two flips, and are lost; with the bit mended they would have each other's offsets.
+    """
+
+    places_again: bool = True
+    """The displaced are gone through until none finds a place: the first may fit only beside a later one."""
+
+    places_at_the_ends: bool = True
+    """What lies before the first accepted frame, and after the last but below the proven end, is a hole as well: old
+    wrappers, whose first offsets the rules don't look at, fill no hole exactly.
+    """
+
+
+class LogModel:
+    """`records` is S: the data records that a read_uncommitted reader has to get, by offset."""
+
+    def __init__(self, directory: Path, reading: Reading = Reading()) -> None:
+        self.directory = directory
+        self.files = _offset_files(directory, ".log")
+        self.frames_by_file: dict[Path, list[Frame]] = {}
+        self.damage: list[Damage] = []
+        for number, (base, path) in enumerate(self.files):
+            next_base = self.files[number + 1][0] if number + 1 < len(self.files) else None
+            walk = FileWalk(path, base, next_base, resumes_at_base=reading.resumes_at_file_base)
+            self.frames_by_file[path] = walk.frames
+            self.damage += walk.damage
+
+        placement = _Placement(self.files, self.frames_by_file, _proven_end(directory), reading)
+        self.accepted = placement.accepted
+        self.placed = placement.placed
+        self.repeated = placement.repeated
+        self.flipped = placement.flipped
+        self.stray = placement.stray
+        self.log = sorted(self.accepted + self.placed, key=lambda frame: frame.base)
+        """The log's frames in order of offsets."""
+
+        first_base = self.files[0][0] if self.files else 0
+        last_base = max((base for base, path in self.files if not self._is_a_copy(path)), default=0)
+        # The rules don't say what the log start is. This is how a broker has it: never below the first segment that is
+        # there. A first segment of which only an index is left does not count.
+        self.log_start = max(first_base, _checkpointed(directory, "log-start-offset-checkpoint"))
+        last_end = self.log[-1].end_offset if self.log else 0
+        self.log_end = max(self._claimed_end(max(last_end, self.log_start)), last_base, _proven_end(directory))
+
+        self.records: dict[int, Record] = {}
+        self.control: set[int] = set()
+        self.undecodable: set[int] = set()
+        self.thinned: set[int] = set()
+        self.transactional: list[Frame] = []
+        """Batches of transactions, and the markers that end them, in order of offsets."""
+        for frame in self.log:
+            self._read(frame)
+        # A wrapper of magic 0 or 1 counts as its last offset alone, but the others inside are its records' as well.
+        spans = [range(frame.base, frame.end_offset) for frame in self.log]
+        spans += [range(offset, offset + 1) for offset in self.records]
+        self.missing = ranges_without(range(self.log_start, self.log_end), spans)
+        """Offsets that no frame of the log covers, in order; one flipped bit can make them many."""
+
+    def _claimed_end(self, end: int) -> int:
+        """Where the log ended, by damaged batches after the last sound one of the last file that lie whole in it, and
+        whose headers go on from there.
+        """
+        if not self.files:
+            return end
+        path = self.files[-1][1]
+        data = path.read_bytes()
+        last = max((frame.end for frame in self.frames_by_file[path] if frame not in self.flipped), default=0)
+        if self.log and self.log[-1].path != path and any(frame in self.log for frame in self.frames_by_file[path]):
+            return end
+        broken = [(d.position, d.end) for d in self.damage if d.path == path and d.position >= last]
+        for position, stop in broken:
+            mended = data[position : position + 16] + b"\2" + data[position + 17 : stop]
+            is_current = data[position + 16] == 2 or crc32c(mended[21:]) == int.from_bytes(mended[17:21], "big")
+            if stop - position < 61 or not is_current:
+                continue
+            base, length = struct.unpack_from(">qi", data, position)
+            (delta,) = struct.unpack_from(">i", data, position + 23)
+            (count,) = struct.unpack_from(">i", data, position + 57)
+            delta, count = _mended_header(data[position:stop]) or (delta, count)
+            if base == end and position + 12 + length == stop and count == delta + 1 > 0:
+                end += count
+        return end
+
+    def _is_a_copy(self, path: Path) -> bool:
+        """Whether all frames of the file are others' (a segment copied under another name): its name proves no end."""
+        frames = self.frames_by_file[path]
+        return bool(frames) and all(frame in self.repeated or frame in self.stray for frame in frames)
+
+    @property
+    def unread(self) -> list[range]:
+        """The log's offsets that are in `records` not: missing, thinned, of control batches and undecodable ones."""
+        records = [range(offset, offset + 1) for offset in self.records]
+        return ranges_without(range(self.log_start, self.log_end), records)
+
+    def _read(self, frame: Frame) -> None:
+        offsets = {offset for offset in range(frame.base, frame.end_offset) if offset >= self.log_start}
+        if frame.is_transactional:
+            self.transactional.append(frame)
+        if frame.is_control:
+            self.control |= offsets
+            return
+        try:
+            records = decode(frame.data)
+        except UndecodableError:
+            self.undecodable |= offsets
+            return
+        self.records |= {offset: record for offset, record in records.items() if offset >= self.log_start}
+        self.thinned |= offsets - set(records)
+
+
+def ranges_without(whole: range, holes: Iterable[range]) -> list[range]:
+    """What is left of a range without others, in order."""
+    left = []
+    start = whole.start
+    for hole in sorted(holes, key=lambda hole: (hole.start, hole.stop)):
+        if start < min(hole.start, whole.stop):
+            left.append(range(start, min(hole.start, whole.stop)))
+        start = max(start, hole.stop)
+    if start < whole.stop:
+        left.append(range(start, whole.stop))
+    return left
+
+
+# --- which frames are the log's
+
+
+class _Placement:
+    def __init__(
+        self,
+        files: list[tuple[int, Path]],
+        frames_by_file: dict[Path, list[Frame]],
+        proven_end: int,
+        reading: Reading,
+    ) -> None:
+        self.accepted: list[Frame] = []
+        self.placed: list[Frame] = []
+        self.repeated: list[Frame] = []
+        self.flipped: list[Frame] = []
+        self.stray: list[Frame] = []
+        self._reading = reading
+        self._by_file = frames_by_file
+        self._first_base = files[0][0] if files else 0
+        self._proven_end = max(proven_end, files[-1][0] if files else 0)
+        self._next_bases = {
+            path: files[number + 1][0] if number + 1 < len(files) else None for number, (_, path) in enumerate(files)
+        }
+        self._order = [frame for _, path in files for frame in frames_by_file[path]]
+        self._weights: dict[int, int] | None = None
+        self._displaced: list[Frame] = []
+        self._flips: list[tuple[Frame, int]] = []
+        """With the offset that is due in the frame's place."""
+        self._accept(self._first_base)
+        self._doubt_flips()
+        self._place_all()
+
+    # accepted where they stand
+
+    def _accept(self, next_offset: int) -> None:
+        for number, frame in enumerate(self._order):
+            next_base = self._next_bases[frame.path]
+            is_in_turn = frame.base == next_offset and (next_base is None or frame.end_offset <= next_base)
+            if is_in_turn and frame.may_be_accepted:
+                self.accepted.append(frame)
+                next_offset = frame.end_offset
+            elif self._is_flip(frame, next_offset):
+                self._flips.append((frame, next_offset))
+                next_offset += frame.span
+            elif self._begins_heaviest_chain(number, next_offset):
+                self.accepted.append(frame)
+                next_offset = frame.end_offset
+            else:
+                self._displaced.append(frame)
+
+    def _is_flip(self, frame: Frame, next_offset: int) -> bool:
+        """Whether one bit of its base offset stands between the frame and the place where offset `next_offset` is due,
+        and what follows bears that out.
+        """
+        of_file = self._by_file[frame.path]
+        number = of_file.index(frame)
+        if number + 1 < len(of_file):
+            following: int | None = of_file[number + 1].base
+        else:
+            at_the_end = self._proven_end if self._reading.flips_at_the_end else None
+            next_base = self._next_bases[frame.path]
+            following = at_the_end if next_base is None else next_base
+        return _is_one_bit(frame.base, next_offset) and following == next_offset + frame.span
+
+    def _is_flip_alone(self, frame: Frame) -> bool:
+        """The same, where nothing is known of the log before: the frame before in the file says what is due, or else
+        the file's name. (The rules say "looked at alone" and leave this open.)
+        """
+        of_file = self._by_file[frame.path]
+        number = of_file.index(frame)
+        return self._is_flip(frame, of_file[number - 1].end_offset if number else frame.file_base)
+
+    def _begins_heaviest_chain(self, number: int, next_offset: int) -> bool:
+        if self._weights is None:
+            self._weights = self._chain_weights()
+        rivals = {i: w for i, w in self._weights.items() if i >= number and self._order[i].base >= next_offset}
+        if number not in rivals:
+            return False
+        return number == min(rivals, key=lambda i: (-rivals[i], self._order[i].end_offset, i))
+
+    def _chain_weights(self) -> dict[int, int]:
+        """By the frame's number in order, the offsets in the best chain that begins with it."""
+        weights: dict[int, int] = {}
+        for number in reversed(range(len(self._order))):
+            frame = self._order[number]
+            if frame.may_be_accepted and not self._is_flip_alone(frame):
+                after = [weight for i, weight in weights.items() if self._order[i].base >= frame.end_offset]
+                weights[number] = frame.span + max(after, default=0)
+        return weights
+
+    # the others
+
+    def _doubt_flips(self) -> None:
+        claimed = {frame.base for frame in self._displaced} | {frame.base for frame, _ in self._flips}
+        for frame, due in self._flips:
+            is_doubted = due in claimed and self._reading.doubts_flips
+            (self._displaced if is_doubted else self.flipped).append(frame)
+        self._displaced.sort(key=self._order.index)
+
+    def _place_all(self) -> None:
+        left = self._displaced
+        while True:
+            self.stray = []
+            for run in _runs(left, self._by_file):
+                self._place(run)
+            if len(self.stray) == len(left) or not self._reading.places_again:
+                break
+            left = self.stray
+
+    def _place(self, run: list[Frame]) -> None:
+        """A run that does not find a place as a whole is tried frame by frame. A single frame's flipped bit comes
+        before its place in a larger hole.
+        """
+        if all(self._is_repeated(frame) for frame in run):
+            self.repeated += run
+        elif self._fits(run) and (self._fills_hole(run) or (len(run) > 1 and self._is_in_hole(run))):
+            self.placed += run
+        elif len(run) > 1:
+            for frame in run:
+                self._place([frame])
+        elif self._would_fit_with_one_bit(run[0]):
+            self.flipped += run
+        elif self._fits(run) and self._is_in_hole(run):
+            self.placed += run
+        else:
+            self.stray += run
+
+    def _is_repeated(self, frame: Frame) -> bool:
+        return any(
+            (frame.base, frame.end_offset, frame.crc) == (other.base, other.end_offset, other.crc)
+            for other in self.accepted + self.placed
+        )
+
+    def _fits(self, run: list[Frame]) -> bool:
+        moves = self._reading.moves_between_files
+        may_be = all(frame.may_be_moved if moves else frame.may_be_accepted for frame in run)
+        return may_be and self._is_free(run[0].base, run[-1].end_offset)
+
+    def _is_free(self, start: int, end: int) -> bool:
+        return all(end <= frame.base or frame.end_offset <= start for frame in self.accepted + self.placed)
+
+    def _fills_hole(self, run: list[Frame]) -> bool:
+        log = self.accepted + self.placed
+        if not log:
+            return False
+        start, end = run[0].base, run[-1].end_offset
+        touches_before = any(frame.end_offset == start for frame in log)
+        touches_after = any(frame.base == end for frame in log)
+        is_last = start == max(frame.end_offset for frame in log)
+        is_first = end == min(frame.base for frame in log)
+        return (touches_before and touches_after) or is_last or is_first
+
+    def _is_in_hole(self, run: list[Frame]) -> bool:
+        """Between two frames of the log; whether it overlaps one was looked at already."""
+        log = self.accepted + self.placed
+        start, end = run[0].base, run[-1].end_offset
+        if self._reading.places_at_the_ends:
+            return self._first_base <= start and end <= max([self._proven_end, *(frame.end_offset for frame in log)])
+        return any(frame.end_offset <= start for frame in log) and any(end <= frame.base for frame in log)
+
+    def _would_fit_with_one_bit(self, frame: Frame) -> bool:
+        """Between the accepted frames before and after it in its file, and touching one of them."""
+        accepted = [other for other in self.accepted if other.path == frame.path]
+        before = max((o for o in accepted if o.position < frame.position), key=lambda o: o.position, default=None)
+        after = min((o for o in accepted if o.position > frame.position), key=lambda o: o.position, default=None)
+        due = set()
+        if before is not None:
+            due.add(before.end_offset)
+        if after is not None:
+            due.add(after.base - frame.span)
+        return any(
+            _is_one_bit(frame.base, base)
+            and base >= frame.file_base
+            and (before is None or before.end_offset <= base)
+            and (after is None or base + frame.span <= after.base)
+            and self._is_free(base, base + frame.span)
+            for base in due
+        )
+
+
+def _runs(frames: list[Frame], by_file: dict[Path, list[Frame]]) -> Iterator[list[Frame]]:
+    """Neighbours in a file whose offsets follow one another."""
+    run: list[Frame] = []
+    for frame in frames:
+        of_file = by_file[frame.path]
+        number = of_file.index(frame)
+        if run and number and of_file[number - 1] == run[-1] and run[-1].end_offset == frame.base:
+            run.append(frame)
+            continue
+        if run:
+            yield run
+        run = [frame]
+    if run:
+        yield run
+
+
+def _is_one_bit(one: int, other: int) -> bool:
+    return ((one ^ other) & 0xFFFF_FFFF_FFFF_FFFF).bit_count() == 1
+
+
+def _mended_header(frame: bytes) -> tuple[int, int] | None:
+    """(last offset delta, count) of a batch with one flipped bit in its header, as they were; None of any other."""
+    for at in range(21 * 8, 61 * 8):
+        fixed = bytearray(frame)
+        fixed[at // 8] ^= 1 << at % 8
+        if crc32c(bytes(fixed[21:])) == int.from_bytes(fixed[17:21], "big"):
+            return struct.unpack_from(">i", fixed, 23)[0], struct.unpack_from(">i", fixed, 57)[0]
+    return None
+
+
+# --- what other files say
+
+
+def _offset_files(directory: Path, suffix: str) -> list[tuple[int, Path]]:
+    """Regular files that are named by an offset, in its order."""
+    named = [path for path in directory.iterdir() if re.fullmatch(r"\d{20}" + re.escape(suffix), path.name)]
+    return sorted((int(path.stem), path) for path in named if path.is_file())
+
+
+def _proven_end(directory: Path) -> int:
+    """The largest offset below which the log has reached, whatever its files hold.
+
+    Index entries prove nothing more: those of a segment that is not the last lie below the next one's base offset, or
+    else it is they that are wrong.
+    """
+    proven = [0]
+    proven += [offset for offset, _ in _offset_files(directory, ".snapshot")]
+    logs = {offset for offset, _ in _offset_files(directory, ".log")}
+    for suffix in (".index", ".timeindex", ".txnindex"):  # where the .log is there too, it says more
+        proven += [offset for offset, _ in _offset_files(directory, suffix) if offset not in logs]
+    proven += [start for _, start in _read_checkpoint(directory / "leader-epoch-checkpoint", 2)]
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"):
+        proven.append(_checkpointed(directory, name))
+    return max(proven)
+
+
+def _checkpointed(directory: Path, name: str) -> int:
+    """The partition's offset in a checkpoint of the data directory; 0 where there is none."""
+    directory = directory.resolve()
+    parsed = re.fullmatch(r"(.+)-(\d+)", directory.name)
+    if parsed is None:
+        return 0
+    entries = _read_checkpoint(directory.parent / name, 3)
+    return max(
+        (offset for topic, number, offset in entries if (topic, number) == (parsed[1], int(parsed[2]))), default=0
+    )
+
+
+def _read_checkpoint(path: Path, columns: int) -> Sequence[tuple]:  # type: ignore[type-arg]
+    """The lines of a checkpoint, [topic and] numbers; none of a file that is not there or broken in any line.
+
+    0               version
+    2               how many lines follow
+    topic 0 330     or, in leader-epoch-checkpoint: epoch and start offset
+    """
+    try:
+        lines = path.read_bytes().decode("ascii").rstrip("\n").split("\n")
+    except (OSError, UnicodeDecodeError):
+        return []
+    pattern = re.compile(r"(\S+) (\d+) (\d+)" if columns == 3 else r"(\d+) (\d+)")
+    matches = [pattern.fullmatch(line) for line in lines[2:]]
+    if len(lines) < 2 or lines[0] != "0" or lines[1] != str(len(matches)) or not all(matches):
+        return []
+    if columns == 3:
+        return [(match[1], int(match[2]), int(match[3])) for match in matches if match]
+    return [(int(match[1]), int(match[2])) for match in matches if match]

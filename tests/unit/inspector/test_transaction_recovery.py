@@ -1,0 +1,223 @@
+"""Transactions whose markers are damaged: what readers, traces and recoveries say of them, and what is left of them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem
+from core.common.topic_partition import TopicPartition
+from core.index.transaction_index import parse_transaction_index
+from core.inspector.recovery import Recovery
+from core.inspector.recovery_plan import Action, FolderPlan, RecoveryOptions, plan_recovery
+from core.inspector.trace import Tracer
+from core.inspector.verify import verify
+from core.log.directory_reader import DirectoryReader
+from core.log.gap_ledger import GapLedger, GapReason
+from core.log.partition_reader import PartitionReader
+from core.log.producer_snapshot import parse_producer_snapshot
+from core.log.recovery_journal import undo
+from tests.support.damage import Place, places
+from tests.support.logs import NOW, append, append_marker, fingerprint, make_batch, open_log
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "damage" / "05-abort-marker-cut"
+GOLDEN_COMMITTED = [1, 2, 3, 4, 5, 8, 9, 10, 13, 14, 17, 18, 19, 25, 26, 29, 30, 31, 32, 39, 40, 41, 42, 44, 45, 46,
+                    52, 59, 60, 62, 63, 64, 66, 67]  # fmt: skip
+"""As Kafka's index has them: without what .txnindex lists, 53 and 55 among it."""
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(GOLDEN, tmp_path / "data")) / "txn_interleaved-0"
+
+
+def committed(folder: Path, *, passes_over: bool = True) -> tuple[list[int], list[str]]:
+    """(offsets that read_committed gives, what was told)."""
+    log = PartitionReader(folder)
+    told: list[str] = []
+    try:
+        batches = log.read(
+            0,
+            log.end_offset,
+            on_damage=(lambda _, error: told.append(error.message)) if passes_over else None,
+        )
+        return [record.offset for batch in batches for record in batch.records()], told
+    finally:
+        log.close()
+
+
+def plan_of(folder: Path, **options: bool) -> FolderPlan:
+    (plan,) = plan_recovery(folder, RecoveryOptions(**options), is_locked=True)
+    return plan
+
+
+def recover(folder: Path, **options: bool) -> None:
+    with Recovery(folder.parent) as recovery:
+        recovery.apply(list(plan_recovery(folder, RecoveryOptions(**options), is_locked=True)))
+
+
+def spoil(place: Place, *positions: int) -> None:
+    """Flips two bits of each of the bytes: no fix is known."""
+    data = bytearray(place.path.read_bytes())
+    for position in positions or (30,):
+        data[place.position + position] ^= 0x28
+        data[place.position + position + 25] ^= 0x81
+    place.path.write_bytes(data)
+
+
+# --- the reproducer
+
+
+def test_readers_that_pass_over_a_damaged_abort_marker_show_nothing_aborted(golden: Path) -> None:
+    assert committed(golden)[0] == GOLDEN_COMMITTED
+
+
+def test_what_was_aborted_stays_so_when_its_marker_is_lost(golden: Path) -> None:
+    before = fingerprint(golden)
+    index = (golden / f"{0:020}.txnindex").read_bytes()
+    plan = plan_of(golden)
+    (step,) = [step for step in plan.steps if step.marker is not None]
+    assert step.action is Action.WRITE_MARKER
+    assert step.marker is not None
+    assert (step.marker.producer_id, step.marker.producer_epoch, step.marker.offset) == (40, 5, 61)
+    assert "records 53, 55" in step.why
+    assert fingerprint(golden) == before
+    recover(golden)
+    assert list(verify(golden)) == []
+    assert committed(golden, passes_over=False)[0] == GOLDEN_COMMITTED
+    assert (golden / f"{0:020}.txnindex").read_bytes() == index
+    log = open_log(golden, had_clean_shutdown=False)  # everything is made again from the log
+    assert log.last_stable_offset == log.log_end_offset == 70
+    assert parse_transaction_index((golden / f"{0:020}.txnindex").read_bytes()) == parse_transaction_index(index)
+    log.close()
+
+
+def test_without_its_index_nothing_tells_whether_it_was_aborted(golden: Path) -> None:
+    (golden / f"{0:020}.txnindex").unlink()
+    offsets, told = committed(golden)
+    assert not {53, 55} & set(offsets)
+    assert any("records 53, 55: aborted or not can't be told" in text for text in told)
+    with pytest.raises(CorruptRecordError, match="records 53, 55: aborted or not can't be told"):
+        committed(golden, passes_over=False)
+    plan = plan_of(golden)
+    (doubt,) = plan.doubts
+    assert doubt.why.startswith("records 53, 55: aborted or not can't be told; they will be visible to read_committed")
+    recover(golden, accepts_visible=True)
+    assert list(verify(golden)) == []
+    assert committed(golden, passes_over=False)[0] == sorted([*GOLDEN_COMMITTED, 53, 55])
+    undo(golden, FileSystem())
+
+
+def test_trace_and_gaps_say_the_same(golden: Path) -> None:
+    partition = TopicPartition("txn_interleaved", 0)
+    for is_index_there in (True, False):
+        if not is_index_there:
+            (golden / f"{0:020}.txnindex").unlink()
+        reader = DirectoryReader(golden.parent)
+        found = Tracer(reader, NOW).trace(partition, 53).transaction
+        assert found is not None
+        assert (found.state, found.first_offset) == ("aborted" if is_index_there else "unknown", 53)
+        assert found.marker_offset == (61 if is_index_there else None)
+        log = reader.open(partition)
+        reasons = {offset: gap for gap in GapLedger(log, 0, 70) for offset in range(gap.start, gap.end)}
+        assert log.last_stable_offset == 70
+        log.close()
+        assert reasons[55].reason is (GapReason.ABORTED if is_index_there else GapReason.UNKNOWN)
+        assert reasons[61].reason is GapReason.DAMAGED
+        assert 62 not in reasons
+        assert reasons[65].reason is GapReason.ABORTED
+
+
+# --- others
+
+
+def write(folder: Path, *, ends_cleanly: bool = True) -> list[Place]:
+    """Producer 7: offsets 0 to 1 committed, 3 to 4 aborted, 6 to 7 committed (epoch 0, version 1); 9 is plain."""
+    log = open_log(folder)
+    for number, is_commit in enumerate((True, False, True)):
+        fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 2 * number, "is_transactional": True}
+        append(log, make_batch(b"%d" % number, b"x", **fields))
+        append_marker(log, 7, is_commit=is_commit)
+    append(log, make_batch(b"plain" * 30))
+    if ends_cleanly:
+        log.close()
+    else:
+        log.close()
+        for path in folder.glob("*.snapshot"):
+            path.unlink()
+    return places(folder)
+
+
+def test_a_commit_marker_is_written_again_where_the_index_lists_only_others(tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    spoil(write(folder)[5])  # offset 8
+    assert committed(folder)[0] == [0, 1, 6, 7, 9]
+    recover(folder)
+    assert committed(folder, passes_over=False)[0] == [0, 1, 6, 7, 9]
+    log = open_log(folder, had_clean_shutdown=False)
+    assert log.last_stable_offset == 10, "nothing stays open"
+    log.close()
+
+
+def test_a_transaction_that_nothing_ends_stays_open(tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    spoil(write(folder, ends_cleanly=False)[5])
+    log = PartitionReader(folder)
+    assert log.last_stable_offset == 6
+    log.close()
+    plan = plan_of(folder)
+    assert [step.action for step in plan.steps if "records 6 to 7" in step.why] == [Action.LEAVE_OPEN]
+    recover(folder)
+    assert committed(folder)[0] == [0, 1]
+    snapshot = max(folder.glob("*.snapshot"))
+    assert [e.current_txn_first_offset for e in parse_producer_snapshot(snapshot.read_bytes())] == [6]
+
+
+def test_damaged_records_that_are_no_marker_leave_no_doubt(tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    log = open_log(folder)
+    fields = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
+    append(log, make_batch(b"first", base_sequence=0, **fields))
+    append(log, make_batch(b"plain" * 30))
+    append_marker(log, 7, is_commit=True)
+    log.close()
+    spoil(places(folder)[1], 90)
+    assert committed(folder)[0] == [0]
+    assert not [step for step in plan_of(folder).steps if step.action in (Action.SHOW, Action.WRITE_MARKER)]
+
+
+def test_a_cut_like_kafkas_names_what_it_leaves_open(tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    spoil(write(folder)[3])  # offset 5, the abort
+    plan = plan_of(folder, is_like_kafka=True)
+    (step,) = [step for step in plan.steps if step.action is Action.LEAVE_OPEN]
+    assert "records 3 to 4" in step.why
+    recover(folder, is_like_kafka=True)
+    assert committed(folder)[0] == [0, 1]
+
+
+def test_a_broker_that_reads_its_log_again_keeps_what_the_index_knew(tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    spoil(write(folder)[3])
+    log = open_log(folder, had_clean_shutdown=False, recovery_point=10)
+    assert [tuple(entry)[:3] for entry in log.segments.active.transaction_index.entries()] == [(7, 3, 5)]
+    assert log.last_stable_offset == 10
+    log.close()
+
+
+@pytest.mark.parametrize("fixes_bits", [False, True])
+def test_a_marker_with_one_flipped_bit_is_known(tmp_path: Path, *, fixes_bits: bool) -> None:
+    """Whether the bit is mended, or the batch cut out and the marker written again."""
+    folder = tmp_path / "t-0"
+    place = write(folder)[3]
+    (folder / f"{0:020}.txnindex").unlink()
+    data = bytearray(place.path.read_bytes())
+    data[place.end - 5] ^= 4
+    place.path.write_bytes(data)
+    assert plan_of(folder, fixes_bits=fixes_bits).doubts == []
+    recover(folder, fixes_bits=fixes_bits)
+    assert committed(folder, passes_over=False)[0] == [0, 1, 6, 7, 9]
+    assert list(verify(folder)) == []
