@@ -185,6 +185,8 @@ class SegmentWalk:
         start, end = self.position, self._window_end(size_bytes)
         self._data, self._data_position = self._read(end - start, start), start
         batches = list(self._sound_run())
+        if not batches:
+            self._data = memoryview(b"")  # which may be as large as a damaged length says
         frame = self._frame()
         is_well = frame is not None and frame[0] > end
         return batches, bool(batches) and (is_well or self.position == self.size_bytes)

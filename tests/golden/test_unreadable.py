@@ -123,7 +123,7 @@ def test_it_is_a_finding(odd: tuple[Path, str]) -> None:
     directory, reason = odd
     (finding,) = verify(directory)
     assert (finding.severity, finding.code, finding.path) == (Severity.ERROR, Code.UNREADABLE, str(directory / LAST))
-    assert (finding.offset, finding.records, finding.message) == (400, None, f"could not be read: {reason}")
+    assert (finding.offset, finding.message) == (400, f"could not be read: {reason}")
 
 
 def test_all_else_is_printed(odd: tuple[Path, str]) -> None:
@@ -131,7 +131,8 @@ def test_all_else_is_printed(odd: tuple[Path, str]) -> None:
     for options, code in ([], 1), (["--no-exit-on-error"], None):
         done = call_plog("consume", "multisegment", "--data-dir", str(directory), "--format", "%o\n", *options)
         assert offsets(done) == ALL
-        assert f"{LAST}: {reason}" in done.stderr.decode()
+        assert LAST in done.stderr.decode()
+        assert reason in done.stderr.decode()
         assert done.returncode in ((0, 1) if code is None else (code,))
     for command in (
         ["gaps", str(directory)],
@@ -198,6 +199,6 @@ def test_a_segment_in_the_middle_that_can_not_be_opened_keeps_its_traces(copy: C
     kept = set(map(int, offsets(done)))
     assert kept >= set(range(115)) | set(range(240, 330))
     assert not kept & set(range(115, 229))
-    assert "offsets 115-228 passed over" in done.stderr.decode()
+    assert "passed over: offsets 115 to 228" in done.stderr.decode()
     done = call_plog("gaps", str(directory), "--output", "csv")
     assert "multisegment,0,115,229,114,damaged" in done.stdout.decode()
