@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -17,10 +17,12 @@ from core.inspector.findings import (
     Code,
     Finding,
     Severity,
+    copy_finding,
     corrupt_finding,
     damage_finding,
     displaced_finding,
     hole_finding,
+    misnamed_finding,
     unreadable_finding,
 )
 from core.inspector.producer_check import ProducerCheck
@@ -146,17 +148,7 @@ class _Pass:
         self._end_offset = 0
 
     def run(self, on_bytes: OnBytes) -> Iterator[Finding]:
-        unreadable = {file.path: file.error for file in find_unreadable_files(self._directory)}
-        for error in unreadable.values():
-            if self._map is None:
-                raise OddLogError
-            yield from self._unreadable(error)
-        logs = find_offset_files(self._directory, LOG_SUFFIX)
-        logs = [(base_offset, path) for base_offset, path in logs if path not in unreadable]
-        if self._map is not None:
-            for finding in map_findings(self._map, is_live=self._is_live):
-                self._has_damage |= finding.code is not Code.OFFSETS_MISSING
-                yield finding
+        logs = yield from self._readable_logs()
         last: SegmentCheck | None = None
         last_epoch = -1
         for number, (base_offset, path) in enumerate(logs):
@@ -164,6 +156,9 @@ class _Pass:
                 self._holes.append((self._end_offset, base_offset, path, 0))
             self._check_snapshot(base_offset)
             following = logs[number + 1][0] if number + 1 < len(logs) else None
+            if self._map is not None and number in self._map.copies:
+                on_bytes(path.stat().st_size)
+                continue
             check = SegmentCheck(
                 path,
                 base_offset,
@@ -199,9 +194,23 @@ class _Pass:
             self._ensure_explained(logs)
         yield from self._epoch_findings()
         if not self._is_thinned and not self._has_damage and not self._lost:
-            if self._surroundings.is_compacted is False or not (self._holes or self._surroundings.is_compacted):
+            if not self._holes and not self._surroundings.is_compacted:
                 yield from self._producers.sequence_findings
             yield from self._snapshot_findings
+
+    def _readable_logs(self) -> Generator[Finding, None, list[tuple[int, Path]]]:
+        """What the map says of all, and of those that can't be opened, comes first."""
+        unreadable = {file.path: file.error for file in find_unreadable_files(self._directory)}
+        for error in unreadable.values():
+            if self._map is None:
+                raise OddLogError
+            yield from self._unreadable(error)
+        if self._map is not None:
+            for finding in map_findings(self._map, is_live=self._is_live):
+                self._has_damage |= finding.code is not Code.OFFSETS_MISSING
+                yield finding
+        logs = find_offset_files(self._directory, LOG_SUFFIX)
+        return [(base_offset, path) for base_offset, path in logs if path not in unreadable]
 
     def _unreadable(self, error: UnreadableFileError) -> Iterator[Finding]:
         """A segment of which nothing is known but that it is there. What it costs is a hole of the map."""
@@ -340,14 +349,22 @@ def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]
     for hole in holes:
         if hole.reason is not HoleReason.TRUNCATED:
             yield hole_finding(hole)
+    for number in sorted(log_map.copies):
+        file = log_map.files[number]
+        yield copy_finding(file.path, file.file.size())
+    for number in sorted(log_map.misnamed - log_map.copies):
+        file = log_map.files[number]
+        yield misnamed_finding(file.path, file.base_offset, file.file.size())
     tail = log_map.tail
     for number, damage in log_map.damage:
+        if number in log_map.copies:
+            continue
         is_tail = tail is not None and damage is tail.damage
         if id(damage) not in costly and not (is_live and is_tail):
             offset = log_map.sound_end if is_tail else -1
             yield damage_finding(damage, log_map.files[number].path, offset)
     for one in log_map.displaced:
-        if one.fate in (Fate.PLACED, Fate.REPEATED):
+        if one.fate in (Fate.PLACED, Fate.REPEATED) and one.piece.file not in log_map.copies:
             yield displaced_finding(one, log_map.files[one.piece.file].path)
     out_of_order = {(one.piece.file, one.piece.position) for one in log_map.displaced}
     for piece in log_map.log:

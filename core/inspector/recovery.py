@@ -114,7 +114,7 @@ class Recovery:
                     failures.append(error)
                     continue
                 partition, _ = locate_partition(plan.directory)
-                if partition is not None:
+                if partition is not None and not any(step.action is Action.MISSING for step in plan.steps):
                     end_offsets[partition] = end_offset
         with _telling(self._root):
             self._apply_to_root(root_steps, end_offsets)
@@ -174,7 +174,7 @@ class Recovery:
         left_away = _left_away(plan)
         unreadable = {file.path.stem for file in find_unreadable_files(plan.directory, filesystem=self._filesystem)}
         left_alone: set[str] = set()
-        missing = [range(s.offset, s.last_offset + 1) for s in plan.steps if s.action is Action.MISSING]
+        missing = [range(s.offset, s.last_offset + 2) for s in plan.steps if s.action is Action.MISSING]
         markers = [step.marker for step in plan.steps if step.marker is not None]
         for entry in os.scandir(plan.directory):
             path = plan.directory / entry.name

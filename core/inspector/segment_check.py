@@ -12,12 +12,11 @@ from core.inspector.index_check import OffsetIndexCheck, TimeIndexCheck
 from core.inspector.producer_check import ProducerCheck
 from core.log.damage import Damage, DamageKind
 from core.log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from core.log.log_map import LogMap
+from core.log.log_map import LogMap, first_offset_of
 from core.log.placement import Displaced
 from core.log.segment_walk import SegmentWalk, SoundRun, first_offset
 from core.records.batches import Batch
 from core.records.checksum import crc32c_by_table
-from core.records.compression import CompressionType
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record_batch import ATTRIBUTES_POSITION, DELETE_HORIZON_FLAG, HEADER, RecordBatch
 
@@ -225,8 +224,9 @@ class SegmentCheck:
     def _see_legacy(self, batch: LegacyRecordBatch, next_offset: int) -> Iterator[Finding]:
         if batch.last_offset < next_offset and self.log_map is None and self.is_in_partition:
             raise OddLogError
-        if batch.last_offset > next_offset and batch.compression is CompressionType.NONE:
-            self.holes.append((next_offset, batch.last_offset, batch.position))
+        first_offset = first_offset_of(batch, next_offset)
+        if first_offset > next_offset:
+            self.holes.append((next_offset, first_offset, batch.position))
         offset_index, time_index = self._offset_index, self._time_index
         time_index.largest = max(time_index.largest, batch.max_timestamp)
         if batch.position >= offset_index.due:

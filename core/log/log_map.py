@@ -181,9 +181,20 @@ class LogMap:
         copies = {one.piece.file for one in self.displaced} - {piece.file for piece in self.log}
         return copies - {one.piece.file for one in self.displaced if one.fate in (Fate.PLACED, Fate.FLIPPED)}
 
+    @cached_property
+    def misnamed(self) -> set[int]:
+        """The numbers of the files whose base offset lies within a batch of the log: no segment can begin there."""
+        alone = [piece for piece in self.log if piece.batches == 1]
+        return {
+            number
+            for number, file in enumerate(self.files)
+            if any(piece.base_offset < file.base_offset < piece.end_offset for piece in alone)
+        }
+
     def file_of(self, offset: int) -> int:
         """The number of the file that offsets like that belong into, by the files' names."""
-        found = [number for number, file in enumerate(self.files) if number not in self.copies]
+        wrong = self.copies | self.misnamed
+        found = [number for number in range(len(self.files)) if number not in wrong]
         return max((number for number in found if self.files[number].base_offset <= offset), default=found[0])
 
     @cached_property
@@ -233,6 +244,9 @@ class LogMap:
         that its file may hold.
         """
         found = self._damage_after(number)
+        known = {id(one.damage) for one in found}
+        found += [one for one in self.damage if id(one.damage) not in known and _names_some_of(one.damage, start, end)]
+        found.sort(key=lambda one: one.place)
         bases = [file.base_offset for file in self.files]
         inner = [base for base in bases if start < base < end] if found else []
         for first, last in pairwise([start, *inner, end]):
@@ -355,6 +369,13 @@ def _fix_of(piece: Piece, right_base_offset: int) -> ByteFix:
     right = right_base_offset.to_bytes(8, "big", signed=True)
     at = next(number for number in range(8) if stored[number] != right[number])
     return ByteFix(piece.position + at, stored[at], right[at])
+
+
+def _names_some_of(damage: Damage, start: int, end: int) -> bool:
+    """Whether a damaged batch's header says that it held some of these offsets, and no others."""
+    return (
+        damage.batch is not None and damage.end_offset is not None and start <= damage.offset < damage.end_offset <= end
+    )
 
 
 def _end_offset(piece: Piece) -> int:
