@@ -318,7 +318,9 @@ class Recovery:
 
 def unfinished_folders(path: Path, root: Path) -> list[Path]:
     """In which folders at that path, and in the root of its data directory, a recovery or its undoing was cut short."""
-    folders = {path, root, *(folder for folder in path.iterdir() if folder.is_dir())}
+    folders = {path, root}
+    with contextlib.suppress(OSError):
+        folders |= {folder for folder in path.iterdir() if folder.is_dir()}
     return sorted(folder for folder in folders if _is_unfinished(folder))
 
 
