@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Container, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -44,6 +44,7 @@ from core.log.placement import Displaced, Fate, one_bit_apart
 from core.log.producer_snapshot import iter_producer_snapshot
 from core.log.recovery_journal import read_lost_offsets
 
+_MOST_OFFSETS = 1 << 62
 _EPOCH_POSITION = 12
 """Of the leader epoch in a batch."""
 
@@ -247,7 +248,8 @@ class _Pass:
 
     def _epoch_findings(self) -> Iterator[Finding]:
         """Epochs never fall: those of the fewest batches are wrong. The others are held against the checkpoint."""
-        chain = _rising(self._epoch_runs, self._end_offset)
+        known = {entry.epoch for entry in self._epochs or ()}
+        chain = _rising(self._epoch_runs, self._end_offset, known)
         for number, run in enumerate(self._epoch_runs):
             if number in chain:
                 continue
@@ -324,14 +326,16 @@ class _Pass:
         yield from self._producers.check_transaction_index(entries, path, limit, is_complete=is_complete)
 
 
-def _rising(runs: Sequence[EpochRun], end_offset: int) -> list[int]:
-    """The numbers of those runs, most offsets together, whose epochs do not fall."""
+def _rising(runs: Sequence[EpochRun], end_offset: int, known: Container[int]) -> list[int]:
+    """The numbers of those runs whose epochs do not fall, most offsets together. A run of an epoch that the checkpoint
+    knows counts before any other.
+    """
     best: list[tuple[int, int, list[int]]] = []  # (epoch, offsets, runs), both rising
     for number, run in enumerate(runs):
         following = runs[number + 1].first_offset if number + 1 < len(runs) else end_offset
         at = bisect_right(best, run.epoch, key=lambda entry: entry[0])
         offsets, chain = (best[at - 1][1], best[at - 1][2]) if at else (0, [])
-        offsets += max(following - run.first_offset, 1)
+        offsets += max(following - run.first_offset, 1) * (_MOST_OFFSETS if run.epoch in known else 1)
         while at < len(best) and best[at][1] <= offsets:
             del best[at]
         if at and best[at - 1][0] == run.epoch:

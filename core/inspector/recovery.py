@@ -29,6 +29,7 @@ from core.log.file_names import (
     DAMAGED_RANGES,
     HIGH_WATERMARK_CHECKPOINT,
     INDEX_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
     LOCK,
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
@@ -174,6 +175,8 @@ class Recovery:
         left_away = _left_away(plan)
         unreadable = {file.path.stem for file in find_unreadable_files(plan.directory, filesystem=self._filesystem)}
         left_alone: set[str] = set()
+        if plan.keeps_epochs:
+            left_alone.add(LEADER_EPOCH_CHECKPOINT)
         missing = [range(s.offset, s.last_offset + 2) for s in plan.steps if s.action is Action.MISSING]
         markers = [step.marker for step in plan.steps if step.marker is not None]
         for entry in os.scandir(plan.directory):

@@ -109,13 +109,15 @@ class Stretch(NamedTuple):
 @dataclass(slots=True)
 class FolderPlan:
     """Of a partition's folder, or of a data directory's root. `topic_id`: what its `partition.metadata` is to say.
-    `layout`: of each log that batches are moved in, out of or into, what it will hold, in order.
+    `layout`: of each log that batches are moved in, out of or into, what it will hold, in order. `keeps_epochs`: the
+    leader epochs of some batches are wrong, so that the checkpoint is not made again from them.
     """
 
     directory: Path
     steps: list[Step] = field(default_factory=list)
     topic_id: bytes | None = None
     layout: dict[Path, list[Stretch]] = field(default_factory=dict)
+    keeps_epochs: bool = False
 
     @property
     def is_needed(self) -> bool:
@@ -383,6 +385,7 @@ class _Planner:
             fix = finding.fix
             if fix is not None:
                 return Step(Action.FIX, path, why, fix.position, fix.position + 1, *offsets, fix=fix)
+            self._plan.keeps_epochs = True
             return Step(Action.NONE, path, why, *at, *offsets)
         if self._options.accepts_missing:
             return Step(Action.GIVE_UP, path, why, -1, -1, *offsets, finding.records)

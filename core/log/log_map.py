@@ -93,11 +93,21 @@ class LogMap:
         self.damage.sort(key=lambda one: one.place)
 
     def _walk_file(self, number: int, builder: PieceBuilder) -> None:
+        zeroed_end = -1  # where damage ends in zeros
         for run in self._walk(number).runs():
             if isinstance(run, Damage):
                 builder.end_piece()
                 self.damage.append(FileDamage(number, run))
-            elif isinstance(run, SoundRun):
+                is_zeroed = self.files[number].file.read_at(1, run.end_position - 1) == b"\0"
+                zeroed_end = run.end_position if is_zeroed else -1
+                continue
+            batches = [run.batch(start) for start in run.starts[:2]] if isinstance(run, SoundRun) else [run]
+            if batches[0].position == zeroed_end and _stated_offset(batches[0]) == 0:
+                self.damage.append(FileDamage(number, _zeroed_offset(*batches)))
+                if not isinstance(run, SoundRun):
+                    continue
+                run = run._replace(starts=run.starts[1:])
+            if isinstance(run, SoundRun):
                 self._add_run(number, run, builder)
             else:
                 builder.add(_piece_of(number, run))
@@ -369,6 +379,23 @@ def _fix_of(piece: Piece, right_base_offset: int) -> ByteFix:
     right = right_base_offset.to_bytes(8, "big", signed=True)
     at = next(number for number in range(8) if stored[number] != right[number])
     return ByteFix(piece.position + at, stored[at], right[at])
+
+
+def _stated_offset(batch: Batch) -> int:
+    return batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
+
+
+def _zeroed_offset(batch: Batch, following: Batch | None = None) -> Damage:
+    """A batch right after zeros, which may have taken its base offset too: what it holds is sound, but its offsets are
+    not known. The batch that follows tells, if there is one.
+    """
+    first, end = 0, None
+    if isinstance(batch, RecordBatch) and following is not None:
+        end = _stated_offset(following)
+        first = end - batch.last_offset_delta - 1
+    message = "the zeros before it reach into its base offset"
+    end_position = batch.position + batch.size_bytes
+    return Damage(DamageKind.ZEROED, message, batch.position, end_position, first, end, None, batch)
 
 
 def _names_some_of(damage: Damage, start: int, end: int) -> bool:
