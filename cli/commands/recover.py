@@ -74,7 +74,7 @@ def recover(
         write_rows(list(map(_row, steps)), _COLUMNS, output)
     _say_summary(steps)
     _say_links(paths, [plan for _, plan in plans])
-    unfinished = [folder for path in paths for folder in _unfinished(path)]
+    unfinished = [folder for path in paths if path.is_dir() for folder in _unfinished(path)]
     for folder in unfinished if not apply else []:
         say(f"{folder}: a recovery was cut short there; --undo takes it back, --apply as well, and goes on then")
     if not apply:
@@ -220,4 +220,7 @@ def _root_of(path: Path) -> Path:
     """The data directory of a path that is one, or a partition's folder in one."""
     from core.log.file_names import LOG_SUFFIX, find_offset_files, locate_partition
 
-    return locate_partition(path)[1] if find_offset_files(path, LOG_SUFFIX) else path
+    try:
+        return locate_partition(path)[1] if find_offset_files(path, LOG_SUFFIX) else path
+    except OSError:
+        return path

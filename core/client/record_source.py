@@ -257,6 +257,7 @@ class DirectorySource:
                 read_committed=self._read_committed,
                 with_control=self._with_control,
                 on_hole=partial(self._pass_over, partition) if self._patience.skips_damage else None,
+                on_doubt=partial(self._doubt, partition),
                 on_note=partial(self._note, partition),
             ):
                 group.append(batch)
@@ -280,6 +281,9 @@ class DirectorySource:
 
     def _pass_over(self, partition: TopicPartition, hole: Hole) -> None:
         self._patience.tell_left_out(f"{partition}: passed over: {hole.error()}")
+
+    def _doubt(self, partition: TopicPartition, doubt: str) -> None:
+        self._patience.tell_left_out(f"{partition}: {doubt}")
 
     def _note(self, partition: TopicPartition, note: str) -> None:
         self._patience.note(f"{partition}: {note}")

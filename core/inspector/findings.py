@@ -39,6 +39,7 @@ class Code(StrEnum):
     EPOCHS_NOT_RISING = "epochs-not-rising"
     LOG_SHORT = "log-short"
     SEGMENT_MISSING = "segment-missing"
+    SEGMENT_MISNAMED = "segment-misnamed"
     BATCH_REPEATED = "batch-repeated"
     BATCH_OUT_OF_ORDER = "batch-out-of-order"
     SEQUENCE_GAP = "sequence-gap"
@@ -138,6 +139,18 @@ def displaced_finding(one: Displaced, path: Path) -> Finding:
         Severity.ERROR, code, str(path), message, piece.position, piece.base_offset, piece.end_position,
         piece.end_offset - 1, 0,
     )  # fmt: skip
+
+
+def copy_finding(path: Path, size_bytes: int) -> Finding:
+    """A log without a batch that is a part of the partition's log."""
+    message = "none of its batches is a part of the log: other files hold their offsets"
+    return Finding(Severity.ERROR, Code.BATCH_REPEATED, str(path), message, 0, -1, size_bytes)
+
+
+def misnamed_finding(path: Path, base_offset: int, size_bytes: int) -> Finding:
+    """A log whose name can't be right; what it holds of the log belongs to the segment before."""
+    message = f"no segment can begin at offset {base_offset}, which lies within a batch of the log"
+    return Finding(Severity.ERROR, Code.SEGMENT_MISNAMED, str(path), message, 0, -1, size_bytes)
 
 
 def corrupt_finding(code: Code, error: CorruptRecordError, path: Path) -> Finding:

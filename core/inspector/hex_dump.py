@@ -19,7 +19,7 @@ from core.inspector.file_kind import FileKind
 from core.inspector.findings import Finding, damage_finding
 from core.inspector.value_format import as_utf8
 from core.log.damage import Damage
-from core.log.file_names import parse_offset_file_name
+from core.log.file_names import find_following, parse_offset_file_name
 from core.log.segment_walk import FIELDS, SegmentWalk
 from core.records.batches import Batch
 from core.records.compression import CompressionType
@@ -60,7 +60,7 @@ def hex_fields(path: Path, kind: FileKind, findings: list[Finding]) -> Iterator[
 
 def _log_fields(path: Path, findings: list[Finding]) -> Iterator[HexField]:
     parsed = parse_offset_file_name(path.name)
-    walk = SegmentWalk(path, parsed[0] if parsed else 0)
+    walk = SegmentWalk(path, parsed[0] if parsed else 0, find_following(path))
     try:
         for item in walk:
             if isinstance(item, Damage):

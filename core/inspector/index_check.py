@@ -89,6 +89,7 @@ class _IndexCheck(ABC):
         self._base_offset = base_offset
         self._problems: list[Finding] = []
         self._left_out = 0
+        self._not_looked_at = 0
         self._next = 0
         self._entries: Sequence[tuple[int, int]] = ()
         self._file: SalvagingFile | None = None
@@ -113,19 +114,32 @@ class _IndexCheck(ABC):
         if size_bytes % size and any(file.read_at(size_bytes % size, size_bytes - size_bytes % size)):
             self._complain(self.CORRUPT, f"{size_bytes} bytes, expected a multiple of {size}", size_bytes // size)
         entries = _Entries(file, self.ENTRY)
-        self._entries = list(entries) if len(entries) <= _MOST_HELD_ENTRIES else entries  # a list is faster
+        if len(entries) <= _MOST_HELD_ENTRIES:
+            self._entries = list(entries)  # which is faster
+            return
+        for number in range(1, _PAGE_ENTRIES):
+            if entries[number][0] <= entries[number - 1][0]:
+                self._complain(self.CORRUPT, f"entry {number} is not above the one before it", number)
+                self._not_looked_at = len(entries) - number - 1
+                return
+        self._entries = entries
 
     def close(self) -> None:
         """The entries are needed no more."""
         if self._file is not None:
             self._file.close()
 
-    @property
-    def _is_told_enough(self) -> bool:
-        return len(self._problems) >= _MOST_FINDINGS
+    def _maybe_give_up(self) -> bool:
+        """Of a file that no log has so many entries for, and whose first are wrong, the others are not looked at."""
+        is_hopeless = len(self._problems) >= _MOST_FINDINGS and isinstance(self._entries, _Entries)
+        if is_hopeless:
+            self._not_looked_at += len(self._entries) - self._next
+            self._next = len(self._entries)
+            self.due = _NEVER
+        return is_hopeless
 
     def _complain(self, code: Code, message: str, number: int, offset: int = -1) -> None:
-        if not self._is_told_enough:
+        if len(self._problems) < _MOST_FINDINGS:
             position = number * self.ENTRY.size
             self._problems.append(Finding(Severity.WARNING, code, str(self._path), message, position, offset))
         else:
@@ -138,8 +152,7 @@ class _IndexCheck(ABC):
                 yield Finding(Severity.WARNING, self.MISSING, str(self._path), "there is a .log, but not this index")
             return
         for number in range(self._next, len(self._entries)):
-            if self._is_told_enough:
-                self._left_out += len(self._entries) - number
+            if self._maybe_give_up():
                 break
             self._complain(self.MISMATCH, f"{self._entry_text(number)} points at no batch of the log", number)
         if self._file is not None and self._file.unreadable:
@@ -153,6 +166,9 @@ class _IndexCheck(ABC):
         yield from self._problems
         if self._left_out:
             message = f"{self._left_out} more entries are wrong"
+            yield Finding(Severity.WARNING, self.MISMATCH, str(self._path), message)
+        if self._not_looked_at:
+            message = f"{self._not_looked_at} more entries, which were not looked at"
             yield Finding(Severity.WARNING, self.MISMATCH, str(self._path), message)
 
     def take_entries_behind(self) -> int | None:
@@ -173,6 +189,10 @@ class _IndexCheck(ABC):
 
     @abstractmethod
     def _offset(self, number: int) -> int: ...
+
+    def _offset_text(self, number: int) -> str:
+        offset = self._offset(number)
+        return str(offset) if offset >= self._base_offset else "below its segment's"
 
     @abstractmethod
     def _entry_text(self, number: int) -> str: ...
@@ -200,7 +220,7 @@ class OffsetIndexCheck(_IndexCheck):
             self._next += 1  # as it should be
             self.due = self._due()
             return
-        while self._next < len(self._entries):
+        while self._next < len(self._entries) and not self._maybe_give_up():
             relative, position = self._entries[self._next]
             if position > batch_position:
                 break
@@ -238,6 +258,8 @@ class OffsetIndexCheck(_IndexCheck):
         """An end that comes much too early: zeros where entries were. `log_end`: where the last batch begins."""
         count = len(self._entries)
         last = self._entries[-1][1] if count else 0
+        if last < 0 or self._not_looked_at:
+            return
         if count < _ENOUGH_ENTRIES or (log_end - last) * count <= _MOST_STRETCH * last:
             return  # even if they are all as far apart as on average
         positions = chain([0], (self._entries[number][1] for number in range(count)))
@@ -254,7 +276,9 @@ class OffsetIndexCheck(_IndexCheck):
         return self._base_offset + self._entries[number][0]
 
     def _entry_text(self, number: int) -> str:
-        return f"entry {number} (offset {self._offset(number)}, position {self._entries[number][1]})"
+        position = self._entries[number][1]
+        where = f"position {position}" if position >= 0 else "a position below zero"
+        return f"entry {number} (offset {self._offset_text(number)}, {where})"
 
 
 class TimeIndexCheck(_IndexCheck):
@@ -278,7 +302,7 @@ class TimeIndexCheck(_IndexCheck):
 
     def see(self, last_offset: int) -> None:
         """A batch that ends with `due`, or the first behind it; `largest` has its timestamp."""
-        while self._next < len(self._entries):
+        while self._next < len(self._entries) and not self._maybe_give_up():
             timestamp, relative = self._entries[self._next]
             offset = self._base_offset + relative
             if offset > last_offset:
@@ -303,4 +327,4 @@ class TimeIndexCheck(_IndexCheck):
         return self._base_offset + self._entries[number][1]
 
     def _entry_text(self, number: int) -> str:
-        return f"entry {number} (timestamp {self._entries[number][0]}, offset {self._offset(number)})"
+        return f"entry {number} (timestamp {self._entries[number][0]}, offset {self._offset_text(number)})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -17,10 +17,12 @@ from core.inspector.findings import (
     Code,
     Finding,
     Severity,
+    copy_finding,
     corrupt_finding,
     damage_finding,
     displaced_finding,
     hole_finding,
+    misnamed_finding,
     unreadable_finding,
 )
 from core.inspector.producer_check import ProducerCheck
@@ -42,6 +44,7 @@ from core.log.placement import Displaced, Fate, one_bit_apart
 from core.log.producer_snapshot import iter_producer_snapshot
 from core.log.recovery_journal import read_lost_offsets
 
+_MOST_OFFSETS = 1 << 62
 _EPOCH_POSITION = 12
 """Of the leader epoch in a batch."""
 
@@ -146,24 +149,19 @@ class _Pass:
         self._end_offset = 0
 
     def run(self, on_bytes: OnBytes) -> Iterator[Finding]:
-        unreadable = {file.path: file.error for file in find_unreadable_files(self._directory)}
-        for error in unreadable.values():
-            if self._map is None:
-                raise OddLogError
-            yield from self._unreadable(error)
-        logs = find_offset_files(self._directory, LOG_SUFFIX)
-        logs = [(base_offset, path) for base_offset, path in logs if path not in unreadable]
-        if self._map is not None:
-            for finding in map_findings(self._map, is_live=self._is_live):
-                self._has_damage |= finding.code is not Code.OFFSETS_MISSING
-                yield finding
+        logs = yield from self._readable_logs()
         last: SegmentCheck | None = None
         last_epoch = -1
         for number, (base_offset, path) in enumerate(logs):
             if last is not None and base_offset > self._end_offset:
                 self._holes.append((self._end_offset, base_offset, path, 0))
+                if self._map is not None:
+                    self._producers.forget()
             self._check_snapshot(base_offset)
             following = logs[number + 1][0] if number + 1 < len(logs) else None
+            if self._map is not None and number in self._map.copies:
+                on_bytes(path.stat().st_size)
+                continue
             check = SegmentCheck(
                 path,
                 base_offset,
@@ -198,10 +196,24 @@ class _Pass:
         if self._map is None:
             self._ensure_explained(logs)
         yield from self._epoch_findings()
-        if not self._is_thinned and not self._has_damage and not self._lost:
-            if self._surroundings.is_compacted is False or not (self._holes or self._surroundings.is_compacted):
+        if not self._is_thinned and not self._has_damage and not self._lost and not self._holes:
+            if not self._surroundings.is_compacted:
                 yield from self._producers.sequence_findings
             yield from self._snapshot_findings
+
+    def _readable_logs(self) -> Generator[Finding, None, list[tuple[int, Path]]]:
+        """What the map says of all, and of those that can't be opened, comes first."""
+        unreadable = {file.path: file.error for file in find_unreadable_files(self._directory)}
+        for error in unreadable.values():
+            if self._map is None:
+                raise OddLogError
+            yield from self._unreadable(error)
+        if self._map is not None:
+            for finding in map_findings(self._map, is_live=self._is_live):
+                self._has_damage |= finding.code is not Code.OFFSETS_MISSING
+                yield finding
+        logs = find_offset_files(self._directory, LOG_SUFFIX)
+        return [(base_offset, path) for base_offset, path in logs if path not in unreadable]
 
     def _unreadable(self, error: UnreadableFileError) -> Iterator[Finding]:
         """A segment of which nothing is known but that it is there. What it costs is a hole of the map."""
@@ -236,7 +248,8 @@ class _Pass:
 
     def _epoch_findings(self) -> Iterator[Finding]:
         """Epochs never fall: those of the fewest batches are wrong. The others are held against the checkpoint."""
-        chain = _rising(self._epoch_runs, self._end_offset)
+        known = {entry.epoch for entry in self._epochs or ()}
+        chain = _rising(self._epoch_runs, self._end_offset, known)
         for number, run in enumerate(self._epoch_runs):
             if number in chain:
                 continue
@@ -313,14 +326,16 @@ class _Pass:
         yield from self._producers.check_transaction_index(entries, path, limit, is_complete=is_complete)
 
 
-def _rising(runs: Sequence[EpochRun], end_offset: int) -> list[int]:
-    """The numbers of those runs, most offsets together, whose epochs do not fall."""
+def _rising(runs: Sequence[EpochRun], end_offset: int, known: Container[int]) -> list[int]:
+    """The numbers of those runs whose epochs do not fall, most offsets together. A run of an epoch that the checkpoint
+    knows counts before any other.
+    """
     best: list[tuple[int, int, list[int]]] = []  # (epoch, offsets, runs), both rising
     for number, run in enumerate(runs):
         following = runs[number + 1].first_offset if number + 1 < len(runs) else end_offset
         at = bisect_right(best, run.epoch, key=lambda entry: entry[0])
         offsets, chain = (best[at - 1][1], best[at - 1][2]) if at else (0, [])
-        offsets += max(following - run.first_offset, 1)
+        offsets += max(following - run.first_offset, 1) * (_MOST_OFFSETS if run.epoch in known else 1)
         while at < len(best) and best[at][1] <= offsets:
             del best[at]
         if at and best[at - 1][0] == run.epoch:
@@ -340,14 +355,22 @@ def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]
     for hole in holes:
         if hole.reason is not HoleReason.TRUNCATED:
             yield hole_finding(hole)
+    for number in sorted(log_map.copies):
+        file = log_map.files[number]
+        yield copy_finding(file.path, file.file.size())
+    for number in sorted(log_map.misnamed - log_map.copies):
+        file = log_map.files[number]
+        yield misnamed_finding(file.path, file.base_offset, file.file.size())
     tail = log_map.tail
     for number, damage in log_map.damage:
+        if number in log_map.copies:
+            continue
         is_tail = tail is not None and damage is tail.damage
         if id(damage) not in costly and not (is_live and is_tail):
             offset = log_map.sound_end if is_tail else -1
             yield damage_finding(damage, log_map.files[number].path, offset)
     for one in log_map.displaced:
-        if one.fate in (Fate.PLACED, Fate.REPEATED):
+        if one.fate in (Fate.PLACED, Fate.REPEATED) and one.piece.file not in log_map.copies:
             yield displaced_finding(one, log_map.files[one.piece.file].path)
     out_of_order = {(one.piece.file, one.piece.position) for one in log_map.displaced}
     for piece in log_map.log:

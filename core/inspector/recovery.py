@@ -29,6 +29,7 @@ from core.log.file_names import (
     DAMAGED_RANGES,
     HIGH_WATERMARK_CHECKPOINT,
     INDEX_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
     LOCK,
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
@@ -114,7 +115,7 @@ class Recovery:
                     failures.append(error)
                     continue
                 partition, _ = locate_partition(plan.directory)
-                if partition is not None:
+                if partition is not None and not any(step.action is Action.MISSING for step in plan.steps):
                     end_offsets[partition] = end_offset
         with _telling(self._root):
             self._apply_to_root(root_steps, end_offsets)
@@ -174,7 +175,9 @@ class Recovery:
         left_away = _left_away(plan)
         unreadable = {file.path.stem for file in find_unreadable_files(plan.directory, filesystem=self._filesystem)}
         left_alone: set[str] = set()
-        missing = [range(s.offset, s.last_offset + 1) for s in plan.steps if s.action is Action.MISSING]
+        if plan.keeps_epochs:
+            left_alone.add(LEADER_EPOCH_CHECKPOINT)
+        missing = [range(s.offset, s.last_offset + 2) for s in plan.steps if s.action is Action.MISSING]
         markers = [step.marker for step in plan.steps if step.marker is not None]
         for entry in os.scandir(plan.directory):
             path = plan.directory / entry.name
@@ -318,7 +321,9 @@ class Recovery:
 
 def unfinished_folders(path: Path, root: Path) -> list[Path]:
     """In which folders at that path, and in the root of its data directory, a recovery or its undoing was cut short."""
-    folders = {path, root, *(folder for folder in path.iterdir() if folder.is_dir())}
+    folders = {path, root}
+    with contextlib.suppress(OSError):
+        folders |= {folder for folder in path.iterdir() if folder.is_dir()}
     return sorted(folder for folder in folders if _is_unfinished(folder))
 
 

@@ -32,8 +32,10 @@ from core.log.file_names import (
     parse_offset_file_name,
     parse_partition_directory_name,
 )
+from core.log.log_map import first_offset_of
 from core.log.partition_metadata_file import read_partition_metadata
 from core.log.partition_reader import PartitionReader
+from core.log.placement import Fate
 from core.log.recovery_journal import OffsetRange
 from core.log.transaction_fates import Marker
 from core.records.batches import CURRENT_MAGIC, iter_batches
@@ -107,13 +109,15 @@ class Stretch(NamedTuple):
 @dataclass(slots=True)
 class FolderPlan:
     """Of a partition's folder, or of a data directory's root. `topic_id`: what its `partition.metadata` is to say.
-    `layout`: of each log that batches are moved in, out of or into, what it will hold, in order.
+    `layout`: of each log that batches are moved in, out of or into, what it will hold, in order. `keeps_epochs`: the
+    leader epochs of some batches are wrong, so that the checkpoint is not made again from them.
     """
 
     directory: Path
     steps: list[Step] = field(default_factory=list)
     topic_id: bytes | None = None
     layout: dict[Path, list[Stretch]] = field(default_factory=dict)
+    keeps_epochs: bool = False
 
     @property
     def is_needed(self) -> bool:
@@ -147,7 +151,7 @@ _DAMAGE = {
     Code.OFFSETS_NOT_RISING,
     Code.UNREADABLE,
 }
-_DISPLACED = {Code.BATCH_REPEATED, Code.BATCH_OUT_OF_ORDER}
+_DISPLACED = {Code.BATCH_REPEATED, Code.BATCH_OUT_OF_ORDER, Code.SEGMENT_MISNAMED}
 _OF_BATCHES = _DISPLACED | {Code.SEGMENT_MISSING, Code.OFFSETS_MISSING, Code.EPOCHS_NOT_RISING}
 _REBUILT = {
     Code.INDEX_MISSING,
@@ -216,7 +220,7 @@ class _Planner:
             self._truncate(damage)
         else:
             self._salvage(damage)
-            if any(f.code is Code.BATCH_OUT_OF_ORDER for f in others):
+            if any(f.code in (Code.BATCH_OUT_OF_ORDER, Code.SEGMENT_MISNAMED) for f in others):
                 self._plan.layout = self._lay_out()
         for finding in others:
             self._plan.steps.append(self._step_beside(finding))
@@ -353,21 +357,36 @@ class _Planner:
             return Step(Action.NONE, path, why + _WHAT_TO_DO, *at)
         return Step(Action.NONE, path, why, *at)
 
+    def _count_strays(self, path: Path) -> int:
+        """The records of the sound batches of a log that no other file holds, and that are no part of the log."""
+        with self._open() as reader:
+            log_map = reader.reading.map
+            strays = [
+                one.piece
+                for one in log_map.displaced
+                if one.fate is Fate.STRAY and log_map.files[one.piece.file].path == path
+            ]
+            return sum(batch.last_offset + 1 - first_offset_of(batch, 0) for p in strays for batch in log_map.read(p))
+
     def _step_for_batches(self, finding: Finding, why: str) -> Step:
         """For batches that are sound, or missing."""
         path = Path(finding.path)
         at = finding.position, finding.end_position
+        if finding.code is Code.SEGMENT_MISNAMED:
+            return Step(Action.SET_ASIDE, path, why, *at)
         if finding.code is Code.BATCH_OUT_OF_ORDER:
             return Step(Action.PUT_IN_ORDER, path, why, *at)
         if finding.code is Code.BATCH_REPEATED:
-            is_all = finding.position == 0 and finding.end_position == path.stat().st_size
-            return Step(Action.SET_ASIDE if is_all else Action.CUT_OUT, path, why, *at)
+            if finding.position > 0 or finding.end_position < path.stat().st_size:
+                return Step(Action.CUT_OUT, path, why, *at)
+            return Step(Action.SET_ASIDE, path, why, *at, given_up=self._count_strays(path))
         offsets = finding.offset, finding.last_offset
         if finding.code is Code.EPOCHS_NOT_RISING:
             fix = finding.fix
-            if fix is not None and self._options.fixes_bits:
+            if fix is not None:
                 return Step(Action.FIX, path, why, fix.position, fix.position + 1, *offsets, fix=fix)
-            return Step(Action.NONE, path, why if fix is None else f"{why}; --fix-bits would mend it", *at, *offsets)
+            self._plan.keeps_epochs = True
+            return Step(Action.NONE, path, why, *at, *offsets)
         if self._options.accepts_missing:
             return Step(Action.GIVE_UP, path, why, -1, -1, *offsets, finding.records)
         if finding.code is Code.SEGMENT_MISSING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -12,12 +12,10 @@ from core.inspector.index_check import OffsetIndexCheck, TimeIndexCheck
 from core.inspector.producer_check import ProducerCheck
 from core.log.damage import Damage, DamageKind
 from core.log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from core.log.log_map import LogMap
-from core.log.placement import Displaced
+from core.log.log_map import LogMap, first_offset_of
 from core.log.segment_walk import SegmentWalk, SoundRun, first_offset
 from core.records.batches import Batch
 from core.records.checksum import crc32c_by_table
-from core.records.compression import CompressionType
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record_batch import ATTRIBUTES_POSITION, DELETE_HORIZON_FLAG, HEADER, RecordBatch
 
@@ -127,18 +125,18 @@ class SegmentCheck:
         if self.has_indexes:
             yield from self._check_indexes(last_position, next_offset)
 
-    def _find_out_of_place(self) -> Mapping[int, Displaced]:
-        """By position, the batches of this file that are not the log's where they stand."""
+    def _find_out_of_place(self) -> Set[int]:
+        """The positions of the batches of this file that are not the log's where they stand."""
         if self.log_map is None:
-            return {}
-        found: dict[int, Displaced] = {}
+            return frozenset()
+        found: set[int] = {one.damage.position for one in self.log_map.damage if one.number == self.number}
         for one in self.log_map.displaced:
             if one.piece.file == self.number:
-                found |= {batch.position: one for batch in self.log_map.read(one.piece)}
+                found |= {batch.position for batch in self.log_map.read(one.piece)}
         return found
 
     def _parts(
-        self, item: SoundRun | LegacyRecordBatch | Damage, out_of_place: Mapping[int, Displaced]
+        self, item: SoundRun | LegacyRecordBatch | Damage, out_of_place: Set[int]
     ) -> Iterator[SoundRun | LegacyRecordBatch | Damage]:
         """The same, with damage in the place of batches that are not the log's where they stand."""
         if isinstance(item, LegacyRecordBatch):
@@ -225,8 +223,9 @@ class SegmentCheck:
     def _see_legacy(self, batch: LegacyRecordBatch, next_offset: int) -> Iterator[Finding]:
         if batch.last_offset < next_offset and self.log_map is None and self.is_in_partition:
             raise OddLogError
-        if batch.last_offset > next_offset and batch.compression is CompressionType.NONE:
-            self.holes.append((next_offset, batch.last_offset, batch.position))
+        first_offset = first_offset_of(batch, next_offset)
+        if first_offset > next_offset:
+            self.holes.append((next_offset, first_offset, batch.position))
         offset_index, time_index = self._offset_index, self._time_index
         time_index.largest = max(time_index.largest, batch.max_timestamp)
         if batch.position >= offset_index.due:
@@ -240,6 +239,8 @@ class SegmentCheck:
         if batch.base_offset < next_offset and self.log_map is None and self.is_in_partition:
             raise OddLogError
         if batch.base_offset > next_offset:
+            if self.log_map is not None:
+                self.producers.forget()
             self.holes.append((next_offset, batch.base_offset, batch.position))
         if batch.count != batch.last_offset_delta + 1 or batch.attributes & DELETE_HORIZON_FLAG:
             self.is_compacted = True

@@ -32,7 +32,7 @@ from core.inspector.kafka_text import (
 from core.inspector.output import Buffer, write_all
 from core.inspector.value_format import ValueFormat, as_utf8, format_text
 from core.log.damage import Damage, DamageKind
-from core.log.file_names import parse_offset_file_name
+from core.log.file_names import find_following, parse_offset_file_name
 from core.log.partition_reader import SegmentReader
 from core.log.segment_walk import SegmentWalk, is_valid
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, group_batches
@@ -96,7 +96,7 @@ class SegmentDump:
         self.findings: list[Finding] = []
         self._options = options
         self._left = options.max_records
-        self._walk = SegmentWalk(path, _base_offset(path), read_bytes=_READ_BYTES)
+        self._walk = SegmentWalk(path, _base_offset(path), find_following(path), read_bytes=_READ_BYTES)
         self._stops_at_damage = False
         self._invalid_bytes = 0
         self._blind: set[int] = set()

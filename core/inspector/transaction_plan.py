@@ -135,11 +135,13 @@ class _TransactionPlanner:
         return next((marker for marker in later if not self._is_lost(marker.offset)), None)
 
     def _find_place(self, fate: TransactionFate) -> int | None:
-        """A lost offset for its marker: where it was, or where it may have been."""
+        """A lost offset for its marker: where it was, or where it may have been. What is missing, and not given up, may
+        come back.
+        """
         wanted = [] if fate.marker_offset is None else [(fate.marker_offset, fate.marker_offset + 1)]
         for start, end in [*wanted, *fate.missing]:
             for offset in range(start, min(end, start + len(self._taken) + 1)):
-                if offset not in self._taken:
+                if offset not in self._taken and self._is_lost(offset):
                     self._taken.add(offset)
                     return offset
         return None

@@ -38,6 +38,7 @@ from core.log.file_names import (
     PARTITION_METADATA,
     SWAP_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    find_following,
     find_offset_files,
     find_partition_folders,
     find_unreadable,
@@ -240,8 +241,7 @@ def _verify_alone(
 ) -> Iterator[Finding]:
     """One log, and what stands beside it under its name; the name of the next segment says where it ends."""
     with contextlib.closing(open_salvaging(path)) as file:
-        later = [base for base, _ in find_offset_files(path.parent, LOG_SUFFIX) if base > base_offset]
-        evidence = LogEvidence(known_end=min(later, default=0), source="the name of the next segment")
+        evidence = LogEvidence(known_end=find_following(path) or 0, source="the name of the next segment")
         log_map = LogMap([LogFile(base_offset, path, file)], evidence, read_lost_offsets(path.parent))
         yield from map_findings(log_map)
         producers = ProducerCheck()

@@ -22,8 +22,9 @@ from core.index.offset_index import OffsetPosition
 from core.log.bit_flip import ByteFix
 from core.log.file_records import LARGEST_BATCH, FileRecords
 from core.records.batches import CURRENT_MAGIC, Batch, entry_size, read_batch
+from core.records.checksum import crc32c_of_parts
 from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
-from core.records.record_batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_POSITION, RecordBatch
+from core.records.record_batch import ATTRIBUTES_POSITION, HEADER_SIZE, LOG_OVERHEAD, MAGIC_POSITION, RecordBatch
 
 _READ_BYTES = 1024 * 1024
 _FRAME_PROBE_BYTES = 2 * 1024 * 1024  # holds the batch behind a damaged one, if it is of a usual size
@@ -236,8 +237,16 @@ def _find_sound_batch(
     if not 0 <= header.count <= header.last_offset_delta + 1:
         return None
     if size > len(data) - start:
+        if size > _READ_BYTES and _crc_of(file, position, size) != header.crc:
+            return None
         data, start = memoryview(file.read_at(size, position)), 0
         if len(data) < size:
             return None
     batch = RecordBatch(data[start : start + size], 0, position)
     return batch if batch.computed_crc() == batch.crc else None
+
+
+def _crc_of(file: File, position: int, size: int) -> int:
+    """What the checksum of a batch there would be; not all of it is read at once."""
+    starts = range(position + ATTRIBUTES_POSITION, position + size, _READ_BYTES)
+    return crc32c_of_parts(file.read_at(min(_READ_BYTES, position + size - start), start) for start in starts)

@@ -76,6 +76,14 @@ def find_offset_files(directory: Path, suffix: str) -> list[tuple[int, Path]]:
     return sorted(found)
 
 
+def find_following(path: Path) -> int | None:
+    """The base offset of the segment that follows a log in its folder, by the names; None if there is none."""
+    parsed = parse_offset_file_name(path.name)
+    if parsed is None:
+        return None
+    return min((base for base, _ in find_offset_files(path.parent, LOG_SUFFIX) if base > parsed[0]), default=None)
+
+
 class UnreadableFile(NamedTuple):
     """A file named by an offset that can't be opened, and why."""
 

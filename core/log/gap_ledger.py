@@ -28,6 +28,7 @@ class GapReason(StrEnum):
     CONTROL = "control record"
     ABORTED = "aborted"
     OPEN = "open transaction"
+    UNDECIDED = "aborted or not can't be told"
     COMPACTED = "compacted"
     TRIMMED = "trimmed"
     TRUNCATED = "truncated"
@@ -36,7 +37,7 @@ class GapReason(StrEnum):
     UNKNOWN = "unknown"
 
 
-LOSSES = frozenset((GapReason.TRUNCATED, GapReason.MISSING, GapReason.DAMAGED, GapReason.UNKNOWN))
+LOSSES = frozenset((GapReason.TRUNCATED, GapReason.MISSING, GapReason.DAMAGED, GapReason.UNKNOWN, GapReason.UNDECIDED))
 """Reasons that a reader should not pass over in silence."""
 
 
@@ -135,7 +136,7 @@ class GapLedger:
         return self._reader.segments[max(bisect_right(bases, batch.last_offset) - 1, 0)].path.name
 
 
-_REASONS = {Fate.ABORTED: GapReason.ABORTED, Fate.OPEN: GapReason.OPEN, Fate.UNKNOWN: GapReason.UNKNOWN}
+_REASONS = {Fate.ABORTED: GapReason.ABORTED, Fate.OPEN: GapReason.OPEN, Fate.UNKNOWN: GapReason.UNDECIDED}
 
 
 def _fate_text(batch: Batch, outcome: Outcome) -> str:

@@ -93,11 +93,21 @@ class LogMap:
         self.damage.sort(key=lambda one: one.place)
 
     def _walk_file(self, number: int, builder: PieceBuilder) -> None:
+        zeroed_end = -1  # where damage ends in zeros
         for run in self._walk(number).runs():
             if isinstance(run, Damage):
                 builder.end_piece()
                 self.damage.append(FileDamage(number, run))
-            elif isinstance(run, SoundRun):
+                is_zeroed = self.files[number].file.read_at(1, run.end_position - 1) == b"\0"
+                zeroed_end = run.end_position if is_zeroed else -1
+                continue
+            batches = [run.batch(start) for start in run.starts[:2]] if isinstance(run, SoundRun) else [run]
+            if batches[0].position == zeroed_end and _stated_offset(batches[0]) == 0:
+                self.damage.append(FileDamage(number, _zeroed_offset(*batches)))
+                if not isinstance(run, SoundRun):
+                    continue
+                run = run._replace(starts=run.starts[1:])
+            if isinstance(run, SoundRun):
                 self._add_run(number, run, builder)
             else:
                 builder.add(_piece_of(number, run))
@@ -181,9 +191,20 @@ class LogMap:
         copies = {one.piece.file for one in self.displaced} - {piece.file for piece in self.log}
         return copies - {one.piece.file for one in self.displaced if one.fate in (Fate.PLACED, Fate.FLIPPED)}
 
+    @cached_property
+    def misnamed(self) -> set[int]:
+        """The numbers of the files whose base offset lies within a batch of the log: no segment can begin there."""
+        alone = [piece for piece in self.log if piece.batches == 1]
+        return {
+            number
+            for number, file in enumerate(self.files)
+            if any(piece.base_offset < file.base_offset < piece.end_offset for piece in alone)
+        }
+
     def file_of(self, offset: int) -> int:
         """The number of the file that offsets like that belong into, by the files' names."""
-        found = [number for number, file in enumerate(self.files) if number not in self.copies]
+        wrong = self.copies | self.misnamed
+        found = [number for number in range(len(self.files)) if number not in wrong]
         return max((number for number in found if self.files[number].base_offset <= offset), default=found[0])
 
     @cached_property
@@ -233,6 +254,9 @@ class LogMap:
         that its file may hold.
         """
         found = self._damage_after(number)
+        known = {id(one.damage) for one in found}
+        found += [one for one in self.damage if id(one.damage) not in known and _names_some_of(one.damage, start, end)]
+        found.sort(key=lambda one: one.place)
         bases = [file.base_offset for file in self.files]
         inner = [base for base in bases if start < base < end] if found else []
         for first, last in pairwise([start, *inner, end]):
@@ -355,6 +379,30 @@ def _fix_of(piece: Piece, right_base_offset: int) -> ByteFix:
     right = right_base_offset.to_bytes(8, "big", signed=True)
     at = next(number for number in range(8) if stored[number] != right[number])
     return ByteFix(piece.position + at, stored[at], right[at])
+
+
+def _stated_offset(batch: Batch) -> int:
+    return batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
+
+
+def _zeroed_offset(batch: Batch, following: Batch | None = None) -> Damage:
+    """A batch right after zeros, which may have taken its base offset too: what it holds is sound, but its offsets are
+    not known. The batch that follows tells, if there is one.
+    """
+    first, end = 0, None
+    if isinstance(batch, RecordBatch) and following is not None:
+        end = _stated_offset(following)
+        first = end - batch.last_offset_delta - 1
+    message = "the zeros before it reach into its base offset"
+    end_position = batch.position + batch.size_bytes
+    return Damage(DamageKind.ZEROED, message, batch.position, end_position, first, end, None, batch)
+
+
+def _names_some_of(damage: Damage, start: int, end: int) -> bool:
+    """Whether a damaged batch's header says that it held some of these offsets, and no others."""
+    return (
+        damage.batch is not None and damage.end_offset is not None and start <= damage.offset < damage.end_offset <= end
+    )
 
 
 def _end_offset(piece: Piece) -> int:

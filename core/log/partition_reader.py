@@ -336,13 +336,15 @@ class PartitionReader:
         read_committed: bool = True,
         with_control: bool = False,
         on_hole: Callable[[Hole], None] | None = None,
+        on_doubt: Callable[[str], None] | None = None,
         on_note: Callable[[str], None] | None = None,
     ) -> Iterator[Batch]:
         """Whole batches, checked, that hold offsets of [start_offset, end_offset): no control batches, if they are not
         asked for, and with `read_committed` none of aborted or open transactions.
 
         Raises CorruptRecordError where records are lost to damage; or calls `on_hole`, and what is sound after it comes
-        next. `on_note` is called with what a reader should know though nothing is wrong with the files.
+        next. `on_doubt` is called with offsets that no batch holds for no known reason; reading goes on after them.
+        `on_note` is called with what a reader should know though nothing is wrong with the files.
         """
         limit = self.last_stable_offset if read_committed else self.end_offset
         wanted, end_offset = end_offset, min(end_offset, limit)
@@ -351,7 +353,7 @@ class PartitionReader:
             if isinstance(item, Hole):
                 if item.start >= end_offset:
                     return
-                self._meet(item, on_hole, on_note)
+                self._meet(item, on_hole, on_doubt, on_note)
                 continue
             if item.last_offset >= end_offset and first_offset_of(item, end_offset) >= end_offset:
                 return
@@ -364,18 +366,23 @@ class PartitionReader:
             self._meet_tail(on_hole, on_note)
             for error in self.unreadable:
                 if error.offset >= end_offset:
-                    self._meet(unreadable_hole(error, error.offset, error.offset), on_hole, on_note)
+                    self._meet(unreadable_hole(error, error.offset, error.offset), on_hole, on_doubt, on_note)
 
-    def _meet(self, hole: Hole, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None) -> None:
-        if hole.reason is HoleReason.COMPACTED:
-            return
+    def _meet(
+        self,
+        hole: Hole,
+        on_hole: Callable[[Hole], None] | None,
+        on_doubt: Callable[[str], None] | None,
+        on_note: Callable[[str], None] | None,
+    ) -> None:
         if hole.reason in (HoleReason.UNKNOWN, HoleReason.TRUNCATED):
-            if on_note is not None:
-                on_note(f"{hole.offsets_text} are not in the log: {hole.evidence}")
-        elif on_hole is not None:
+            tell = on_doubt if hole.reason is HoleReason.UNKNOWN else on_note
+            if tell is not None:
+                tell(f"{hole.offsets_text} are not in the log: {hole.evidence}")
+        elif hole.reason is not HoleReason.COMPACTED:
+            if on_hole is None:
+                raise hole.error()
             on_hole(hole)
-        else:
-            raise hole.error()
 
     def _meet_tail(self, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None) -> None:
         tail = self.reading.tail

@@ -269,7 +269,11 @@ class _Placer:
         were right.
         """
         piece = self._pieces[number]
-        if piece.batches > 1 or not one_bit_apart(piece.base_offset, due):
+        if (
+            piece.batches > 1
+            or self._end_before(number) == piece.base_offset
+            or not one_bit_apart(piece.base_offset, due)
+        ):
             return False
         after = self._pieces[number + 1] if number + 1 < len(self._pieces) else None
         if after is not None and after.file == piece.file:

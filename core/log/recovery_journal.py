@@ -152,7 +152,7 @@ class RecoveryJournal:
         """Whoever finds `name` finds it whole: on disks without links it is a copy, which takes its time."""
         temporary = name.with_name(name.name + _LINK_TEMPORARY)
         self._filesystem.link(path, temporary)
-        if not temporary.samefile(path):
+        if not os.path.samestat(temporary.lstat(), path.lstat()):  # of the links themselves, where they are such
             _sync_file(temporary, self._filesystem)
         self._filesystem.rename(temporary, name)
 
@@ -184,7 +184,7 @@ def _sync_file(path: Path, filesystem: FileSystem) -> None:
 def is_unfinished(directory: Path) -> bool:
     """Whether a recovery in that folder, or its undoing, was cut short. CorruptRecordError if the journal is none."""
     runs, is_torn = _read(directory)
-    return is_torn or any(not run.is_whole for run in runs[-1:]) or any(path.exists() for path in _leftovers(directory))
+    return is_torn or any(not run.is_whole for run in runs[-1:]) or any(map(os.path.lexists, _leftovers(directory)))
 
 
 def clear_unfinished(directory: Path, filesystem: FileSystem) -> bool:
@@ -192,7 +192,7 @@ def clear_unfinished(directory: Path, filesystem: FileSystem) -> bool:
     was there before it is there again, byte for byte.
     """
     runs, is_torn = _read(directory)
-    leftovers = [path for path in _leftovers(directory) if path.exists()]
+    leftovers = list(filter(os.path.lexists, _leftovers(directory)))
     if runs and not runs[-1].is_whole:
         if is_torn:
             _keep_runs(directory, runs, filesystem)

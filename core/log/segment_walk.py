@@ -185,6 +185,8 @@ class SegmentWalk:
         start, end = self.position, self._window_end(size_bytes)
         self._data, self._data_position = self._read(end - start, start), start
         batches = list(self._sound_run())
+        if not batches:
+            self._data = memoryview(b"")  # which may be as large as a damaged length says
         frame = self._frame()
         is_well = frame is not None and frame[0] > end
         return batches, bool(batches) and (is_well or self.position == self.size_bytes)
@@ -364,10 +366,10 @@ class SegmentWalk:
             size = LOG_OVERHEAD + length
             if not HEADER_SIZE <= size <= min(left, MAX_BATCH_BYTES) or not self._may_end_at(position + size):
                 continue
-            data = bytearray(self._bytes(size, position))
-            data[_LENGTH_POSITION:LOG_OVERHEAD] = length.to_bytes(4, "big")
-            batch = RecordBatch(memoryview(data), 0, position)
-            if batch.computed_crc() == batch.crc:
+            if self._crc_of(position, size) == RecordBatch(head, 0, position).crc:
+                data = bytearray(self._bytes(size, position))
+                data[_LENGTH_POSITION:LOG_OVERHEAD] = length.to_bytes(4, "big")
+                batch = RecordBatch(memoryview(data), 0, position)
                 at = _LENGTH_POSITION + 3 - bit // 8
                 fix = ByteFix(position + at, head[at], data[at])
                 message = f"length {stored if stored < 1 << 31 else stored - (1 << 32)}, it was {length}: {fix}"
@@ -437,9 +439,14 @@ class SegmentWalk:
         """Whether a batch larger than Kafka takes by default is one: not all of it is read before that is known."""
         if head[MAGIC_POSITION] != CURRENT_MAGIC:
             return False
+        return bool(self._crc_of(position, size) == RecordBatch(head, 0, position).crc)
+
+    def _crc_of(self, position: int, size: int) -> int:
+        """What the checksum of a batch of the current magic would be, never reading all of it at once: a frame may
+        claim 100 MiB and have nothing to do with a batch.
+        """
         starts = range(position + ATTRIBUTES_POSITION, position + size, _READ_BYTES)
-        parts = (self._read(min(_READ_BYTES, position + size - start), start) for start in starts)
-        return bool(crc32c_of_parts(parts) == RecordBatch(head, 0, position).crc)
+        return int(crc32c_of_parts(self._bytes(min(_READ_BYTES, position + size - start), start) for start in starts))
 
     def _base_offset_at(self, position: int) -> int | None:
         """Of what looks like a batch there."""
@@ -465,6 +472,9 @@ class SegmentWalk:
             return False
         if size > min(left, MAX_BATCH_BYTES):
             return False
+        head = self._bytes(HEADER_SIZE, position) if left >= HEADER_SIZE else memoryview(b"")
+        if len(head) == HEADER_SIZE and head[MAGIC_POSITION] == CURRENT_MAGIC:
+            return bool(self._crc_of(position, size) == RecordBatch(head, 0, position).crc)
         batch = read_batch(self._bytes(size, position), 0)
         return bool(batch.computed_crc() == batch.crc)
 
@@ -544,12 +554,27 @@ FIELDS = (
 
 def _zero_run(batch: Batch) -> tuple[int, int] | None:
     """Positions [start, end) in the file of the first zeros that are as long as a sector; None where none are."""
-    data = bytes(batch.buffer[batch.start : batch.start + batch.size_bytes])
-    start = data.find(bytes(_SMALLEST_ZERO_RUN))
+    start = _find_zeros(batch)
     if start < 0:
         return None
-    end = len(data) - len(data[start:].lstrip(b"\0"))
+    end = start
+    while end < batch.size_bytes:
+        piece = bytes(batch.buffer[batch.start + end : batch.start + min(end + _READ_BYTES, batch.size_bytes)])
+        left = piece.lstrip(b"\0")
+        end += len(piece) - len(left)
+        if left:
+            break
     return batch.position + start, batch.position + end
+
+
+def _find_zeros(batch: Batch) -> int:
+    """Where in a batch they begin; -1 where there are none. A piece at a time, as a batch may be large."""
+    for start in range(0, batch.size_bytes, _READ_BYTES):
+        end = min(start + _READ_BYTES + _SMALLEST_ZERO_RUN, batch.size_bytes)
+        found = bytes(batch.buffer[batch.start + start : batch.start + end]).find(bytes(_SMALLEST_ZERO_RUN))
+        if found >= 0:
+            return start + found
+    return -1
 
 
 def is_valid(batch: Batch) -> bool:

@@ -105,7 +105,7 @@ def gaps(directory: Path, *, read_committed: bool = False) -> Account:
 
 
 def hidden(account: Account) -> list[range]:
-    return account.ranges(only=(GapReason.ABORTED, GapReason.OPEN))
+    return account.ranges(only=(GapReason.ABORTED, GapReason.OPEN, GapReason.UNDECIDED))
 
 
 def losses(account: Account) -> list[range]:

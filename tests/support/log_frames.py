@@ -110,12 +110,20 @@ class FileWalk:
         while position < len(self._data):
             frame = self._sound(position)
             if frame is not None:
-                self.frames.append(frame)
+                if frame.base == 0 and self._is_after_zeros(position):
+                    self.damage.append(Damage(path, position, frame.end))  # its base offset may be a part of them
+                else:
+                    self.frames.append(frame)
                 position = frame.end
                 continue
             end = self._end_of_damage(position)
             self.damage.append(Damage(path, position, end))
             position = end
+
+    def _is_after_zeros(self, position: int) -> bool:
+        """Whether damage ends there that ends with a zero."""
+        is_after_damage = bool(self.damage) and self.damage[-1].end == position
+        return is_after_damage and self._data[position - 1] == 0
 
     def _header(self, position: int) -> tuple[int, int, int] | None:
         """(offset, size, magic) as they stand there; None where the file is too short for them."""

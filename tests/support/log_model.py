@@ -114,7 +114,9 @@ class LogModel:
         broken = [(d.position, d.end) for d in self.damage if d.path == path and d.position >= last]
         for position, stop in broken:
             mended = data[position : position + 16] + b"\2" + data[position + 17 : stop]
-            is_current = data[position + 16] == 2 or crc32c(mended[21:]) == int.from_bytes(mended[17:21], "big")
+            is_current = data[position + 16 : position + 17] == b"\2" or crc32c(mended[21:]) == int.from_bytes(
+                mended[17:21], "big"
+            )
             if stop - position < 61 or not is_current:
                 continue
             base, length = struct.unpack_from(">qi", data, position)
@@ -221,6 +223,8 @@ class _Placement:
         """
         of_file = self._by_file[frame.path]
         number = of_file.index(frame)
+        if number and of_file[number - 1].end_offset == frame.base:
+            return False  # it goes on from the frame before
         if number + 1 < len(of_file):
             following: int | None = of_file[number + 1].base
         else:
