@@ -143,7 +143,7 @@ class ConsumeRequest:
         """To the end of time with what has none, unless errors are to end it."""
         is_endless = self.follow or self.group is not None
         if self.exits_on_error:
-            return Patience(note=self._note)
+            return Patience(note=self._note, tell_left_out=self._tell_left_out)
         seconds = float("inf") if is_endless else _PATIENCE_SECONDS
         return Patience(
             seconds,
