@@ -1,0 +1,214 @@
+"""A partition's log read along: batches and holes in order, and where it ends, each with what proves it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.common.errors import CorruptRecordError
+from core.common.topic_partition import TopicPartition
+from core.log.directory_lock import DirectoryLock
+from core.log.file_names import CLEAN_SHUTDOWN, CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT
+from core.log.hole import Hole, HoleReason, TailKind
+from core.log.partition_reader import PartitionReader
+from tests.support.damage import Place, places
+from tests.support.logs import append, make_batch, open_log
+
+BATCHES = 12
+SEGMENT_BYTES = 700
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Twelve batches of two records, in several segments; stopped cleanly."""
+    log = open_log(tmp_path / "t-0", segment_bytes=SEGMENT_BYTES, index_interval_bytes=100)
+    for number in range(BATCHES):
+        append(log, make_batch(b"a%d" % number, b"b" * 50))
+    log.close()
+    return tmp_path / "t-0"
+
+
+@pytest.fixture
+def reader(directory: Path) -> Iterator[PartitionReader]:
+    reader = PartitionReader(directory)
+    yield reader
+    reader.close()
+
+
+def patch(place: Place, at: int, data: bytes) -> None:
+    with place.path.open("r+b") as file:
+        file.seek(place.position + at)
+        file.write(data)
+
+
+def items(directory: Path, start_offset: int = 0) -> list[tuple[int, int, str]]:
+    """(first offset, end, "" or why there is none)."""
+    reader = PartitionReader(directory)
+    try:
+        return [
+            (item.start, item.end, item.reason.value)
+            if isinstance(item, Hole)
+            else (item.base_offset, item.next_offset, "")
+            for item in reader.reading.items(start_offset)
+        ]
+    finally:
+        reader.close()
+
+
+def holes(directory: Path) -> list[tuple[int, int, str]]:
+    return [item for item in items(directory) if item[2]]
+
+
+def test_a_sound_log_is_read_along_and_never_at_once(reader: PartitionReader) -> None:
+    offsets = [item.base_offset for item in reader.reading.items(5) if not isinstance(item, Hole)]
+    assert offsets == list(range(4, 2 * BATCHES, 2))
+    assert "map" not in reader.reading.__dict__
+    assert (reader.end_offset, reader.reading.tail) == (2 * BATCHES, None)
+
+
+def test_a_damaged_batch_is_a_hole_and_what_follows_comes_next(directory: Path) -> None:
+    broken = places(directory)[4]
+    patch(broken, 70, b"\xff\xff\xff")
+    expected = [(n, n + 2, "damaged" if n == 8 else "") for n in range(0, 2 * BATCHES, 2)]
+    assert items(directory) == expected
+    assert items(directory, 7) == expected[3:], "from the middle as well"
+
+
+def test_damage_is_an_error_unless_somebody_takes_it_on(directory: Path) -> None:
+    patch(places(directory)[4], 70, b"\xff\xff\xff")
+    reader = PartitionReader(directory)
+    with pytest.raises(CorruptRecordError, match="offsets 8 to 9"):
+        list(reader.read(0, 2 * BATCHES))
+    met: list[Hole] = []
+    read = [batch.base_offset for batch in reader.read(0, 2 * BATCHES, on_hole=met.append)]
+    reader.close()
+    assert 8 not in read
+    assert len(read) == BATCHES - 1
+    assert [(hole.start, hole.end, hole.records) for hole in met] == [(8, 10, 2)]
+
+
+def test_a_wrong_offset_is_never_given_out(directory: Path) -> None:
+    broken = places(directory)[4]
+    patch(broken, 7, bytes([broken.offset ^ 64]))
+    assert holes(directory) == [(8, 10, "damaged")]
+
+
+def test_a_missing_segment_is_proven_by_its_index(directory: Path) -> None:
+    second = sorted(directory.glob("*.log"))[1]
+    base, following = int(second.stem), int(sorted(directory.glob("*.log"))[2].stem)
+    second.unlink()
+    assert holes(directory) == [(base, following, "missing")]
+
+
+def test_a_hole_without_proof_is_unknown_and_with_the_cleaners_checkpoint_compacted(directory: Path) -> None:
+    broken = places(directory)[3]
+    data = broken.path.read_bytes()
+    broken.path.write_bytes(data[: broken.position] + data[broken.end :])
+    broken.path.with_suffix(".index").unlink()
+    assert holes(directory) == [(broken.offset, broken.end_offset, "unknown")]
+    (directory.parent / CLEANER_CHECKPOINT).write_text(f"0\n1\nt 0 {broken.end_offset}\n")
+    assert holes(directory) == [(broken.offset, broken.end_offset, "compacted")]
+
+
+def test_an_index_that_lies_costs_nothing(directory: Path) -> None:
+    for path in directory.glob("*.index"):
+        path.write_bytes(b"\xff" * max(path.stat().st_size, 8))
+    assert holes(directory) == []
+    assert items(directory, 11)[0] == (10, 12, "")
+
+
+def test_a_torn_end_after_a_crash_is_no_loss_and_after_a_clean_stop_is(directory: Path) -> None:
+    last = places(directory)[-1]
+    with last.path.open("r+b") as file:
+        file.truncate(last.end - 5)
+    proven = PartitionReader(directory)
+    assert (proven.end_offset, proven.reading.sound_end) == (last.end_offset, last.offset), "the snapshot knows of it"
+    proven.close()
+    for snapshot in directory.glob("*.snapshot"):
+        snapshot.unlink()
+    crashed = PartitionReader(directory)
+    assert crashed.end_offset == last.offset
+    assert crashed.reading.tail is not None
+    assert crashed.reading.tail.kind is TailKind.TORN
+    notes: list[str] = []
+    assert len(list(crashed.read(0, crashed.end_offset, on_note=notes.append))) == BATCHES - 1
+    assert "what a crash left" in notes[0]
+    crashed.close()
+    (directory.parent / CLEAN_SHUTDOWN).touch()
+    stopped = PartitionReader(directory)
+    assert stopped.reading.tail is not None
+    assert stopped.reading.tail.kind is TailKind.WRONG
+    with pytest.raises(CorruptRecordError):
+        list(stopped.read(0, stopped.end_offset))
+    stopped.close()
+
+
+def test_the_high_watermark_proves_what_was_there(directory: Path) -> None:
+    for snapshot in directory.glob("*.snapshot"):
+        snapshot.unlink()
+    last = places(directory)[-1]
+    with last.path.open("r+b") as file:
+        file.truncate(last.position)
+    assert holes(directory) == []
+    (directory.parent / HIGH_WATERMARK_CHECKPOINT).write_text(f"0\n1\nt 0 {last.end_offset}\n")
+    assert holes(directory) == [(last.offset, last.end_offset, "missing")]
+
+
+def test_a_log_that_somebody_writes_is_never_called_damaged_at_its_end(directory: Path) -> None:
+    last = places(directory)[-1]
+    with last.path.open("ab") as file:
+        file.write(b"garbage that is no batch, and may become one")
+    lock = DirectoryLock(directory.parent)
+    lock.acquire()
+    try:
+        reader = PartitionReader(directory)
+        assert (reader.end_offset, reader.reading.tail) == (last.end_offset, None)
+        assert len(list(reader.read(0, reader.end_offset))) == BATCHES
+        reader.close()
+    finally:
+        lock.release()
+    reader = PartitionReader(directory)
+    assert reader.reading.tail is not None
+    reader.close()
+
+
+def test_a_log_that_grew_since_it_was_opened_is_not_called_damaged(directory: Path) -> None:
+    last = places(directory)[-1]
+    reader = PartitionReader(directory)
+    with last.path.open("ab") as file:
+        file.write(b"the beginning of a batch")
+    assert reader.reading.is_live
+    assert len(list(reader.read(0, reader.end_offset))) == BATCHES
+    assert reader.reading.tail is None
+    reader.close()
+
+
+def test_copies_under_another_name_prove_no_end(directory: Path) -> None:
+    first = sorted(directory.glob("*.log"))[0]
+    shutil.copy(first, directory / "00000000000000000900.log")
+    reader = PartitionReader(directory)
+    assert reader.end_offset == 2 * BATCHES
+    reader.close()
+
+
+def test_reasons_are_the_same_along_and_at_once(directory: Path) -> None:
+    patch(places(directory)[4], 70, b"\xff\xff\xff")
+    reader = PartitionReader(directory)
+    along = [hole.reason for hole in reader.reading.items(0) if isinstance(hole, Hole)]
+    assert along == [hole.reason for hole in reader.reading.map.holes()] == [HoleReason.DAMAGED]
+    assert reader.reading.map.file_of(0) == 0
+    reader.close()
+
+
+def test_the_partition_may_be_named_by_a_link(directory: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "u-3"
+    link.symlink_to(directory)
+    (tmp_path / "elsewhere" / HIGH_WATERMARK_CHECKPOINT).write_text("0\n1\nu 3 99\n")
+    reader = PartitionReader(link)
+    assert reader.end_offset == 99
+    assert str(TopicPartition("u", 3)) == link.name
+    reader.close()
