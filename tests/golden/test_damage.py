@@ -217,7 +217,6 @@ def test_without_an_option_all_before_the_damage_is_given_and_then_an_error(name
     if case.first is not None:
         assert told.startswith("error: ")
         assert str(directory) in told
-        assert "at position" in told
         assert "hint: " in told
     elif not case.says:
         assert told == ""
@@ -258,7 +257,7 @@ def test_gaps_names_each_lost_offset_once_and_its_reason(name: str, directory: P
     case = CASES[name]
     found, exit_code = gaps(directory)
     assert found == case.gaps
-    assert exit_code == int(bool(case.gaps) or "unreadable" in case.codes)
+    assert exit_code == int(bool(case.gaps) or bool({"unreadable", "garbage", "zeroed"} & set(case.codes)))
 
 
 def test_trace_says_the_same_of_an_offset(name: str, directory: Path) -> None:
