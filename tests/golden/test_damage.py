@@ -243,6 +243,21 @@ def test_a_read_only_broker_gives_the_same(name: str, directory: Path) -> None:
     assert sorted(set(found) - set(chain.from_iterable(explained))) == case.records
 
 
+@pytest.mark.parametrize("options", [[], ["--until", "25"], ["--group", "g", "--max-messages", "24"]], ids=" ".join)
+def test_a_server_s_damage_is_one_warning(options: list[str], tmp_path: Path) -> None:
+    """Though it refuses each of the offsets 14 to 34."""
+    directory = copy_of("00-one-bit-of-length-silent-loss", tmp_path)
+    where = ["--format", r"%o\n", "--no-exit-on-error", "--from", "beginning", *options]
+    with Server(directory) as server:
+        done = call_plog("consume", "t", *where, "--bootstrap-server", server.address)
+    is_cut = "--until" in options
+    assert [int(line) for line in done.stdout.split()] == offsets((0, 13)) + ([] if is_cut else offsets((35, 44)))
+    told = done.stderr.decode()
+    assert told.count("warning: ") == 1
+    assert f"t-0: passed over: offsets 14 to {24 if is_cut else 34}: damaged" in told
+    assert done.returncode == 1
+
+
 def test_no_record_is_given_under_another_ones_offset(tmp_path: Path) -> None:
     """Against the same log without damage."""
     truth = doors.consume(copy_of("01-consume-exit4", tmp_path / "whole") / "multisegment-0")  # its log is sound
