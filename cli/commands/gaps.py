@@ -42,8 +42,8 @@ def gaps(
 ) -> None:
     """Account for every offset without a record: why it is missing, and what proves it.
 
-    Reasons: control record, aborted, open transaction, compacted, trimmed, truncated, damaged, unknown. Exit code 1
-    where offsets are truncated, damaged or unknown: those a reader should not pass over.
+    Reasons: control record, aborted, open transaction, compacted, trimmed, truncated, missing, damaged, unknown. Exit
+    code 1 if offsets are truncated, missing, damaged or unknown: a reader should not pass over those.
 
     \b
     Example:
