@@ -16,6 +16,7 @@ from core.common.errors import CorruptRecordError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.compaction.latest_per_key import LatestPerKey
 from core.log.batch_place import find_file, undecodable
+from core.log.hole import Hole, HoleReason
 from core.log.partition_reader import PartitionReader
 from core.records.batches import Batch, group_batches
 from core.records.columns import RecordColumns, decode_whole_batches
@@ -110,7 +111,22 @@ def _from_files(range_: OffsetRange, reader: PartitionReader) -> Iterator[Batch]
             f"since the reading was planned",
             hint="failOnDataLoss=false reads what there is, planned anew",
         )
-    yield from reader.read(range_.start_offset, range_.end_offset, read_committed=range_.read_committed)
+    yield from reader.read(
+        range_.start_offset,
+        range_.end_offset,
+        read_committed=range_.read_committed,
+        on_hole=_fail_if_damaged if range_.fails_if_gone else _fail_if_there,
+    )
+
+
+def _fail_if_damaged(hole: Hole) -> None:
+    raise hole.error()
+
+
+def _fail_if_there(hole: Hole) -> None:
+    """Passes over what is gone without a trace of its bytes."""
+    if hole.reason is not HoleReason.MISSING:
+        raise hole.error()
 
 
 def _from_servers(range_: OffsetRange) -> Iterator[Batch]:
