@@ -12,13 +12,13 @@ import contextlib
 import filecmp
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from core.common.bad_sectors import is_of_the_file, open_salvaging
 from core.common.clock import SystemClock
 from core.common.errors import AccessError, CorruptRecordError, PlogError
-from core.common.filesystem import File, FileSystem, access_error
+from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition
 from core.common.users_paths import UsersPaths
 from core.inspector.marker_writer import write_markers

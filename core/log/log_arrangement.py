@@ -32,6 +32,10 @@ from core.records.record_batch import RecordBatch
 
 _LOSSES = (HoleReason.DAMAGED, HoleReason.MISSING, HoleReason.UNKNOWN)
 _ARRANGED = ".arranged"
+_MOST_LOST_AT_END = 1 << 16
+"""A client that passes over damage asks for one offset after the other: it would do so for days after a proven end that
+a damaged checkpoint made up. The log ends after its last batch then.
+"""
 
 
 @dataclass(slots=True)
@@ -144,7 +148,9 @@ class _Arranger:
     def __init__(self, log_map: LogMap, filesystem: FileSystem) -> None:
         self._map = log_map
         self._filesystem = filesystem
-        self._plan = Arrangement(log_map.end_offset, tail=log_map.tail)
+        is_near = log_map.end_offset - log_map.sound_end <= _MOST_LOST_AT_END
+        self._end_offset = log_map.end_offset if is_near else max(log_map.sound_end, log_map.files[-1].base_offset)
+        self._plan = Arrangement(self._end_offset, tail=log_map.tail)
 
     def arrange(self) -> Arrangement:
         files = self._map.files
@@ -179,7 +185,7 @@ class _Arranger:
         numbers = sorted(places)
         for number, following in zip(numbers, [*numbers[1:], None], strict=True):
             base_offset = self._map.files[number].base_offset
-            limit = self._map.end_offset if following is None else self._map.files[following].base_offset
+            limit = self._end_offset if following is None else self._map.files[following].base_offset
             size = sizes[number]
             end = _Place(size, size, max(limit, base_offset), limit)
             gaps = []

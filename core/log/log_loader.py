@@ -196,9 +196,7 @@ class _Loader:
     def _arrange(self, recovery_point: int, *, had_clean_shutdown: bool) -> None:
         """Brings the files in order; notes how they are to be read where that is not plain."""
         known = self._evidence or DirectoryEvidence(self._directory.parent)
-        evidence = replace(
-            known.of(self._directory, self._partition), was_stopped_cleanly=had_clean_shutdown
-        )
+        evidence = replace(known.of(self._directory, self._partition), was_stopped_cleanly=had_clean_shutdown)
         checked_from = None if had_clean_shutdown else recovery_point
         self._arrangement = arrange(self._directory, evidence, self._filesystem, checked_from)
 
