@@ -1,10 +1,10 @@
 """Makes a damaged log servable as the one reader reads it, in a folder whose files may be changed at will (a shadow).
 
 A broker sends parts of files as they lie. That is right where the batches of the log stand in order in the segments
-that their offsets belong to, and everything else is a known gap. `arrange` brings a folder there: segments whose batches
-stand out of order are written anew, segments that hold only copies of other segments' batches go, and what lies between
-batches of the log becomes gaps. A sound log costs a look at its batches' headers: a wrong checksum alone needs nothing
-here, since its batch is in its place, and the client that gets it checks it.
+that their offsets belong to, and everything else is a known gap. `arrange` brings a folder there: segments whose
+batches stand out of order are written anew, segments that hold only copies of other segments' batches go, and what lies
+between batches of the log becomes gaps. A sound log costs a look at its batches' headers: a wrong checksum alone needs
+nothing here, since its batch is in its place, and the client that gets it checks it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from core.log.recovery_journal import read_lost_offsets
 from core.log.segment_walk import SegmentWalk
 from core.records.record_batch import RecordBatch
 
-_LOSSES = (HoleReason.DAMAGED, HoleReason.MISSING, HoleReason.UNKNOWN)
+_LOSSES = (HoleReason.DAMAGED, HoleReason.MISSING)
+"""A hole that nothing explains is passed over, as Kafka does: old compacted logs have them, and clients would stick."""
 _ARRANGED = ".arranged"
 _MOST_LOST_AT_END = 1 << 16
 """A client that passes over damage asks for one offset after the other: it would do so for days after a proven end that
@@ -87,7 +88,7 @@ def arrange(
 # --- a log that is as it should be
 
 
-def _is_straight(
+def _is_straight(  # noqa: C901 - one rule after the other, for each header
     logs: Sequence[tuple[int, FileRecords]],
     evidence: LogEvidence,
     given_up: Sequence[tuple[int, int]],
@@ -128,10 +129,9 @@ def _is_straight(
     if next_offset < evidence.known_end:
         return False
     compacted_below = max(evidence.cleaned_below, logs[-1][0] if is_thinned else 0)
-    expected = (HoleReason.COMPACTED, HoleReason.TRUNCATED)
     path = logs[0][1].path
     return all(
-        explain_hole(start, end, evidence, given_up, path, 0, compacted_below=compacted_below).reason in expected
+        explain_hole(start, end, evidence, given_up, path, 0, compacted_below=compacted_below).reason not in _LOSSES
         for start, end in holes
     )
 

@@ -133,7 +133,7 @@ class _Loader:
             self._arrange(recovery_point, had_clean_shutdown=had_clean_shutdown)
         self._open_segments(check_below=None if had_clean_shutdown else recovery_point)
         if self._arrangement is not None:
-            self._reindex_arranged(self._arrangement, log_start_offset)
+            self._reindex_arranged(log_start_offset)
         elif had_clean_shutdown and self._is_end_sound() and not self._has_unsound_end:
             recovery_point = max(recovery_point, self._end_offset())
         else:
@@ -210,7 +210,7 @@ class _Loader:
         if arrangement.end_position is not None:
             self._segments.active.truncate_position(arrangement.end_position)
 
-    def _reindex_arranged(self, arrangement: Arrangement, log_start_offset: int) -> None:
+    def _reindex_arranged(self, log_start_offset: int) -> None:
         """Everything that says where batches are is made again."""
         for segment in self._segments:
             self._recover_segment(segment, 0, log_start_offset, is_judged=True)
