@@ -139,14 +139,19 @@ class Recovery:
         return count
 
     def _with_root(self, directories: Sequence[Path]) -> list[Path]:
-        """With the data directory's root, if its checkpoints were changed for these folders and no others."""
-        resolved = {directory.resolve() for directory in directories}
-        if not self._is_directory or self._root.resolve() in resolved:
-            return list(directories)
-        runs = read_runs(self._root)
-        names = {directory.name for directory in resolved}
-        is_theirs = bool(runs) and bool(runs[-1].folders) and names >= set(runs[-1].folders)
-        return [*directories, self._root] if is_theirs else list(directories)
+        """With the data directory's root as often as its checkpoints were changed for the last recovery of these
+        folders and no others: one that was cut short, and begun again, changed them twice.
+        """
+        root = self._root.resolve()
+        folders = [directory for directory in directories if directory.resolve() != root]
+        names = {directory.resolve().name for directory in folders}
+        times = 0
+        for run in reversed(read_runs(self._root) if self._is_directory else []):
+            if not run.folders or not names >= set(run.folders):
+                break
+            names -= set(run.folders)
+            times += 1
+        return folders + [self._root] * max(times, len(directories) - len(folders))
 
     # --- a partition
 
