@@ -121,7 +121,7 @@ def remove_batch(folder: Path, number: int) -> None:
 
 
 def test_a_gap_in_a_producers_sequences(folder: Path) -> None:
-    for path in (*folder.glob("00000000000000000018.*"), *folder.glob("*.snapshot")):
+    for path in {*folder.glob("00000000000000000018.*"), *folder.glob("*.snapshot")}:
         path.unlink()
     found = places(folder)
     removed = next(number for number, place in enumerate(found) if place.path == found[-1].path)
