@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from tests.support.damage import places, plant, write_log
+from tests.support.damage import cleaner_checkpoint, places, plant, write_log
 from tests.support.golden import GOLDEN
 from tests.support.kafka_server import KafkaServer
 from tests.support.oracle import requires_kafka
@@ -25,13 +25,17 @@ MODES: list[list[str]] = [[], ["--fix-bits"], ["--like-kafka"]]
 Records = dict[int, tuple[bytes | None, bytes | None]]
 
 
-def damaged(folder: Path, seed: int, mode: list[str]) -> Records:
-    """Fills a partition's folder, damages it, and gives what a recovery has to leave."""
+def damaged(folder: Path, seed: int, mode: list[str], cleaned: list[str]) -> Records:
+    """Fills a partition's folder, damages it, and gives what a recovery has to leave. How far a cleaner came in it goes
+    to `cleaned`, a line of its checkpoint.
+    """
     for path in folder.iterdir():
         if path.name != "partition.metadata":
             path.unlink()
     random = Random(seed)
     records = write_log(folder, random, random.randint(6, 24))
+    if cleaner_checkpoint(folder).exists():
+        cleaned += cleaner_checkpoint(folder).read_text().splitlines(keepends=True)[2:]
     intact = places(folder)
     planted = plant(folder, random)
     if mode == ["--like-kafka"] and planted.first is not None:
@@ -64,11 +68,11 @@ def test_kafka_reads_what_was_promised(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     options = ["--partitions", str(PARTITIONS), "--set", "retention.ms=-1", "--set", "internal.segment.bytes=3000"]
     assert call_plog("topic", "create", "t", *options, "--data-dir", str(data_dir)).returncode == 0
-    expected = {n: damaged(data_dir / f"t-{n}", n, MODES[n % len(MODES)]) for n in range(PARTITIONS)}
+    cleaned: list[str] = []  # where the holes in some of them are from
+    expected = {n: damaged(data_dir / f"t-{n}", n, MODES[n % len(MODES)], cleaned) for n in range(PARTITIONS)}
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
         (data_dir / name).unlink()  # of the empty partitions
-    cleaned = "".join(f"t {number} 0\n" for number in range(PARTITIONS))  # where the holes in some of them are from
-    (data_dir / "cleaner-offset-checkpoint").write_text(f"0\n{PARTITIONS}\n{cleaned}")
+    (data_dir / "cleaner-offset-checkpoint").write_text(f"0\n{len(cleaned)}\n{''.join(cleaned)}")
     for number, mode in enumerate(MODES):
         folders = [str(data_dir / f"t-{n}") for n in range(number, PARTITIONS, len(MODES))]
         done = call_plog("recover", *folders, *mode, "--accept-visible", "--apply", "--output", "json")
