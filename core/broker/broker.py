@@ -39,7 +39,7 @@ from core.compaction.cleaner_process import CleanerSettings
 from core.compaction.log_cleaner import LogCleaner
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.transaction_coordinator import TransactionCoordinator
-from core.log.directory_lock import DirectoryLock
+from core.log.directory_lock import DirectoryLock, find_lock_holder
 from core.log.file_names import LOCK, parse_offset_file_name
 from core.log.log_config import LogConfig, stored_topic_values
 from core.log.log_loader import LogSettings
@@ -152,6 +152,7 @@ class Broker:
             self._filesystem,
             self.config.integer("producer.id.expiration.ms"),
             is_read_only=self.is_read_only,
+            is_beside_writer=self.is_read_only and find_lock_holder(self.directory) is not None,
             keeps_cut_bytes=not self.is_read_only,
         )
         self.log_manager = LogManager(self._log_directory, settings)

@@ -61,6 +61,8 @@ class LogSettings:
     open_files: OpenFiles = field(default_factory=OpenFiles)
     is_read_only: bool = False
     """Whether the logs lie in a shadow, to be served as the one reader reads them (core.log.log_arrangement)."""
+    is_beside_writer: bool = False
+    """Whether somebody writes to the logs that the shadow was made of: what other files know of may be newer."""
     keeps_cut_bytes: bool = True
     """Whether what is cut from a log's end is copied aside: not where the log's files are another's, and stay whole."""
 
@@ -197,6 +199,8 @@ class _Loader:
         """Brings the files in order; notes how they are to be read where that is not plain."""
         known = self._evidence or DirectoryEvidence(self._directory.parent)
         evidence = replace(known.of(self._directory, self._partition), was_stopped_cleanly=had_clean_shutdown)
+        if self._settings.is_beside_writer:
+            evidence = replace(evidence, known_end=0, lone_indexes=())
         checked_from = None if had_clean_shutdown else recovery_point
         self._arrangement = arrange(self._directory, evidence, self._filesystem, checked_from)
 
