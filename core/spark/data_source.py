@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -18,7 +18,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -33,7 +32,6 @@ from pyspark.sql.types import StructType
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.spark.offset_range import OffsetRange, read_range
-from core.spark.pushed_filters import PushedFilters
 from core.spark.record_schema import COLUMNS, SPARK_TYPES
 from core.spark.source import Offsets, Source, find_partitions, open_source, plan_ranges, resolve
 from core.spark.source_options import EARLIEST, LATEST, Bound, SourceOptions
@@ -100,13 +98,14 @@ def _columns(schema: StructType) -> tuple[str, ...]:
 
 
 class PlogReader(DataSourceReader):
+    """It has no `pushFilters`, on purpose: Spark keeps one reader and its partitions for all scans of a DataFrame, in
+    one query and in later ones, so that a condition of one scan would leave out rows of another. Reading less is said
+    by options.
+    """
+
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = columns
-        self._filters = PushedFilters(only_partitions=options.latest_per_key)
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        yield from self._filters.push(filters)
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
@@ -121,8 +120,7 @@ class PlogReader(DataSourceReader):
             starting = options.starting or _AT_THE_BEGINNING
             starts = resolve(starting, source, partitions, is_time_met=options.is_time_met)
             ends = resolve(options.ending, source, partitions)
-            narrowed = self._filters.narrow(source, starts, ends)
-            return [RangePartition(range_) for range_ in plan_ranges(source, options, *narrowed)]
+            return [RangePartition(range_) for range_ in plan_ranges(source, options, starts, ends)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # of pyarrow.RecordBatch
         assert isinstance(partition, RangePartition)
