@@ -145,12 +145,17 @@ def group_offsets(
     group: str, data_dir: Path, bootstrap_server: str | None, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """What the group committed of these partitions. PlogError where that is nothing."""
-    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
-        offsets = GroupAdmin(client).offsets(group)
-    found = {tp: offsets[tp].offset for tp in partitions if tp in offsets}
+    offsets = find_group_offsets(group, data_dir, bootstrap_server)
+    found = {tp: offsets[tp] for tp in partitions if tp in offsets}
     if not found:
         raise PlogError(f"group {group} has committed nothing of these topics", hint=f"plog group describe {group}")
     return found
+
+
+def find_group_offsets(group: str, data_dir: Path, bootstrap_server: str | None) -> dict[TopicPartition, int]:
+    """Everything that the group committed."""
+    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
+        return {partition: offset.offset for partition, offset in GroupAdmin(client).offsets(group).items()}
 
 
 def commit_to_group(
