@@ -120,11 +120,11 @@ class PlogReader(DataSourceReader):
             starting = options.starting or _AT_THE_BEGINNING
             starts = resolve(starting, source, partitions, is_time_met=options.is_time_met)
             ends = resolve(options.ending, source, partitions)
+            _ensure_forward(starts, ends, starting.option, options.ending.option)
             return [RangePartition(range_) for range_ in plan_ranges(source, options, starts, ends)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # of pyarrow.RecordBatch
-        assert isinstance(partition, RangePartition)
-        return read_range(partition.range, self._columns)
+        return _read(partition, self._columns)
 
 
 class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -203,8 +203,24 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return [RangePartition(range_) for range_ in plan_ranges(source, options, starts, ends)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # of pyarrow.RecordBatch
-        assert isinstance(partition, RangePartition)
-        return read_range(partition.range, self._columns)
+        return _read(partition, self._columns)
+
+
+def _ensure_forward(starts: Offsets, ends: Offsets, starting: str, ending: str) -> None:
+    """UsageError where a partition is to be read from an offset past that where the reading ends."""
+    for partition in sorted(starts):
+        if starts[partition] > ends[partition]:
+            raise UsageError(
+                f"{partition} is to be read from offset {starts[partition]} by {starting}, "
+                f"and ends at offset {ends[partition]} by {ending}"
+            )
+
+
+def _read(partition: InputPartition, columns: Sequence[str]) -> Iterator[Any]:  # of pyarrow.RecordBatch
+    """One task's records. PySpark has one task, with a partition of its own making, where a plan has no ranges."""
+    if not isinstance(partition, RangePartition):
+        return iter(())
+    return read_range(partition.range, columns)
 
 
 def _ensure_there(source: Source, ends: Offsets) -> None:

@@ -217,6 +217,23 @@ def test_a_filtered_and_an_unfiltered_view_in_one_plan(spark: SparkSession, data
         assert [tuple(row) for row in found] == [(20, 180)]
 
 
+def test_nothing_to_read_is_nothing(spark: SparkSession, data: Path, server: Server) -> None:
+    nothing = [
+        {"assign": '{"t":[2]}'},
+        {"subscribe": "u", "startingOffsets": '{"u":{"0":40}}'},
+        {"subscribe": "t", "startingTimestamp": str(NOW + 10**9), "startingOffsetsByTimestampStrategy": "latest"},
+    ]
+    for where in ({"path": str(data)}, {"kafka.bootstrap.servers": server.address}):
+        for options in nothing:
+            frame = spark.read.format("plog").options(**where, **options).load()
+            assert frame.count() == 0
+            assert frame.where("offset > 3").select("topic", "value").collect() == []
+        stream = spark.readStream.format("plog").options(**where, **nothing[0], startingOffsets="earliest").load()
+        query = stream.writeStream.format("memory").queryName("nothing").trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+        assert spark.table("nothing").count() == 0
+
+
 def test_registering_leaves_the_sessions_settings_alone(spark: SparkSession) -> None:
     from plog.spark import register
 

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
-from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, LessThan
+from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, InputPartition, LessThan
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import IntegerType, StringType, StructType
@@ -116,6 +116,12 @@ def test_times_to_begin_and_to_end_at(data: Path) -> None:
         ({"startingOffsets": '{"t":{"0":5}}'}, "must name every partition that is read; it lacks t-1"),
         ({"startingOffsets": '{"t":{"0":5,"1":5,"2":5}}'}, "there is no t-2"),
         ({"endingOffsets": '{"t":{"0":301,"1":-1}}'}, "t-0 holds offsets 0 to 300"),
+        ({"startingOffsets": '{"t":{"0":301,"1":0}}'}, "t-0 is to be read from offset 301 by startingOffsets"),
+        (
+            {"startingOffsets": '{"t":{"0":0,"1":201}}', "failOnDataLoss": "false"},
+            "ends at offset 200 by endingOffsets",
+        ),
+        ({"startingOffsets": '{"t":{"0":9,"1":9}}', "endingOffsets": '{"t":{"0":8,"1":9}}'}, "t-0 is to be read from"),
         ({"subscribe": "nope"}, "no topic 'nope'"),
     ],
 )
@@ -146,6 +152,32 @@ def test_tasks(data: Path) -> None:
     size = sum(p.stat().st_size for p in data.glob("t-*/*.log"))
     partitions = reader_of(path=str(data), subscribe="t", rangeBytes="5000").partitions()
     assert sum(p.range.size_bytes for p in partitions) == size  # type: ignore[attr-defined]
+
+
+# --- nothing
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"subscribe": "empty"},
+        {"subscribe": "emptied"},
+        {"subscribe": "emptied", "latestPerKey": "true"},
+        {"subscribe": "u", "startingOffsets": '{"u":{"0":100}}'},
+        {"subscribe": "u", "endingOffsets": '{"u":{"0":0}}'},
+        {"subscribe": "u", "startingTimestamp": str(NOW + 10**9), "startingOffsetsByTimestampStrategy": "latest"},
+        {"subscribe": "u", "endingTimestamp": "1000"},
+        {"subscribe": "u,empty", "endingTimestamp": "1000"},
+    ],
+)
+def test_nothing_to_read_is_nothing(data: Path, options: dict[str, str]) -> None:
+    """PySpark makes one task of a plan without ranges, and gives it a partition that is no range."""
+    open_log(data / "empty-0").close()
+    (data / "emptied-0").symlink_to(data / "u-0")
+    write_offset_checkpoint(data / LOG_START_OFFSET_CHECKPOINT, {TopicPartition("emptied", 0): 100}, FileSystem())
+    reader = reader_of(path=str(data), **options)
+    assert reader.partitions() == []
+    assert rows(reader, [InputPartition(None)]) == []
 
 
 # --- conditions
