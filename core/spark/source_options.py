@@ -26,6 +26,9 @@ TARGET_BYTES = 64 * 1024 * 1024
 EARLIEST = -2
 LATEST = -1
 
+TOPIC_IDS = "#topicIds"
+"""A key beside the topics in a stream's offsets, which no topic's name can be: {"topic": "id"}."""
+
 T = TypeVar("T")
 
 _OWN = (
@@ -207,8 +210,9 @@ def _ensure_known(given: Mapping[str, str]) -> None:
 
 
 def _parse_offsets(text: str) -> dict[TopicPartition, int]:
-    """{"topic": {"0": 23, "1": -2}}"""
+    """{"topic": {"0": 23, "1": -2}}; the ids of topics may be there, as in a stream's checkpoint, and don't count."""
     found: dict[str, dict[str, Any]] = json.loads(text)
+    found.pop(TOPIC_IDS, None)
     return {TopicPartition(t, int(p)): int(o) for t, partitions in found.items() for p, o in partitions.items()}
 
 

@@ -8,9 +8,9 @@ A batch of a stream may be done twice, if the driver ends between its commit and
 commits with each task's transaction an offset of a group, of the transactional id's name: the number of the batch + 1.
 A task whose group is past the batch is not committed again.
 
-A stream is known by the id that Spark writes into `metadata` of its checkpoint when that is new, wherever the checkpoint
-lies and however it was named. The id is part of the transactional ids, so a checkpoint that is deleted and begun again is
-another stream, and its batches count from 0.
+A stream is known by the id that Spark writes into `metadata` of its checkpoint when that is new, wherever the
+checkpoint lies and however it was named. The id is part of the transactional ids, so a checkpoint that is deleted and
+begun again is another stream, and its batches count from 0.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class TopicStreamWriter(_TopicWriter, DataSourceStreamArrowWriter):
         stream = context.getLocalProperty(_STREAM_ID)
         if not stream:
             raise PlogError(
-                "Spark does not say which stream this is, so a batch that is done again could not be told from a new one",
+                "Spark does not say which stream this is: a batch that is done again could not be told from a new one",
                 hint=f"the local property {_STREAM_ID} of Spark's stream execution is missing",
             )
         return f"{self._options.transactional_id_prefix or 'plog'}-{stream}"
@@ -166,8 +166,8 @@ class TopicStreamWriter(_TopicWriter, DataSourceStreamArrowWriter):
                 done = [found for found in admin.offsets(group).values() if found.offset > batchId]
                 if done and done[0].offset > batchId + 1:
                     raise PlogError(
-                        f"batch {batchId} is written after batch {done[0].offset - 1} of the same stream: its checkpoint "
-                        "was set back, or copied",
+                        f"batch {batchId} is written after batch {done[0].offset - 1} of the same stream: "
+                        "its checkpoint was set back, or copied",
                         hint="a new checkpointLocation begins a new stream, whose batches are all written",
                     )
                 if done and done[0].metadata != layout:

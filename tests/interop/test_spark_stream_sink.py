@@ -17,8 +17,6 @@ from tests.support.logs import NOW, append, make_batch, open_log
 from tests.support.server import Server, run_plog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import SparkSession
 
 COUNT = 100
@@ -32,12 +30,12 @@ def target(broker: Server, topic: str) -> str:
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Iterator[Path]:
+def source(tmp_path: Path) -> Path:
     log = open_log(tmp_path / "source" / "s-0")
     for number in range(0, COUNT, 20):
         append(log, make_batch(*(b"%d" % (number + n) for n in range(20)), timestamp=NOW))
     log.close()
-    yield tmp_path / "source"
+    return tmp_path / "source"
 
 
 def run(spark: SparkSession, broker: Server, source: Path, target: str, **options: str) -> None:
