@@ -214,6 +214,7 @@ def plan_ranges(source: Source, options: SourceOptions, starts: Offsets, ends: O
                 read_committed=options.read_committed,
                 fails_if_gone=options.fails_on_data_loss,
                 latest_per_key=options.latest_per_key,
+                nulls_bad_timestamps=options.nulls_bad_timestamps,
                 directory=directory,
                 servers=servers,
             )

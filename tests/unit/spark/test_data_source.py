@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
@@ -238,6 +239,23 @@ def test_types_are_what_spark_expects() -> None:
         source.reader(StructType().add("key", StringType()))
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_times_that_sparks_type_does_not_hold(tmp_path: Path, sign: int) -> None:
+    """Microseconds of 64 bits: 2**63 // 1000 is 9223372036854775."""
+    log = open_log(tmp_path / "t-0", message_timestamp_after_max_ms=2**63 - 1)
+    for time in (9223372036854775, 9223372036854776):
+        append(log, make_batch(b"x", timestamp=sign * time))
+    log.close()
+    reader = reader_of(("offset", "timestamp"), path=str(tmp_path))
+    with pytest.raises(PlogError, match=f"t-0: the timestamp of offset 1 is {sign * 9223372036854776} ms"):
+        list(reader.read(reader.partitions()[0]))
+    without = reader_of(("offset",), path=str(tmp_path))
+    assert [r["offset"] for r in rows(without, without.partitions())] == [0, 1]
+    tolerant = reader_of(("offset", "timestamp"), path=str(tmp_path), badTimestamps="null")
+    (batch,) = tolerant.read(tolerant.partitions()[0])
+    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [sign * 9223372036854775000, None]
+
+
 def test_a_range_whose_beginning_went_away_fails_its_task(data: Path) -> None:
     reader = reader_of(path=str(data), subscribe="t")
     partitions = reader.partitions()
@@ -266,6 +284,20 @@ def test_from_servers(tmp_path: Path) -> None:
         found = rows(reader, partitions)
         assert [r["offset"] for r in found] == [*range(500), *range(50)]
         assert [r["value"] for r in found[:500]] == [b"%d" % n for n in range(500)]
+
+
+@pytest.mark.parametrize("timestamp", [-1, -2, -3, -4, -5, -6, -1000])
+def test_times_before_1970_are_not_words_to_servers(tmp_path: Path, timestamp: int) -> None:
+    with running_broker(tmp_path / "data") as broker:
+        broker.create_topic("t", 1)
+        client = KafkaClient(parse_bootstrap(broker.bootstrap_servers))
+        producer = Producer(client, "t")
+        values = ByteStrings.of_list([b"%d" % n for n in range(10)])
+        producer.send(RecordsToSend(0, NOW + np.arange(10), None, values, None, np.arange(10)))
+        producer.flush()
+        client.close()
+        servers = {"kafka__bootstrap__servers": broker.bootstrap_servers, "subscribe": "t"}
+        assert offsets(reader_of(**servers, startingTimestamp=str(timestamp))) == {"t-0": list(range(10))}
 
 
 # --- streams
