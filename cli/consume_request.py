@@ -80,6 +80,8 @@ class ConsumeRequest:
     """Those of what is read, while it is read."""
     left_out: list[str] = field(default_factory=list)
     """Which records were passed over because they are damaged, in words."""
+    noted: list[str] = field(default_factory=list)
+    """What was said about the logs though nothing is wrong with them."""
 
     def ensure_consistent(self) -> None:
         """UsageError for options that do not go together."""
@@ -141,14 +143,21 @@ class ConsumeRequest:
         """To the end of time with what has none, unless errors are to end it."""
         is_endless = self.follow or self.group is not None
         if self.exits_on_error:
-            return Patience()
+            return Patience(note=self._note, tell_left_out=self._tell_left_out)
         seconds = float("inf") if is_endless else _PATIENCE_SECONDS
         return Patience(
             seconds,
             skips_damage=self.exits_on_error is False,
             tell=lambda problem: say(f"warning: {problem}"),
+            note=self._note,
             tell_left_out=self._tell_left_out,
         )
+
+    def _note(self, note: str) -> None:
+        """Once, however often the records are read."""
+        if note not in self.noted:
+            self.noted.append(note)
+            say(f"note: {note}")
 
     def _tell_left_out(self, problem: str) -> None:
         """Once, however often the records are read."""
@@ -217,7 +226,8 @@ def _consume_group(request: ConsumeRequest, steps: list[Step], sink: Sink) -> No
     assert request.group is not None
     with open_client(request.bootstrap_server, request.data_dir) as client:
         subscription = _subscription(request, client)
-        source = ClusterSource(client, read_committed=request.read_committed)
+        patience = request.patience()
+        source = ClusterSource(client, read_committed=request.read_committed, patience=patience)
         has_server = find_server(request.bootstrap_server, request.data_dir) is not None
         ends = {} if has_server else source.ends(subscription.topic_partitions())
 
@@ -236,7 +246,7 @@ def _consume_group(request: ConsumeRequest, steps: list[Step], sink: Sink) -> No
             read_committed=request.read_committed,
             with_control=request.with_control,
             commits_first=request.commit is Commit.before,
-            patience=request.patience(),
+            patience=patience,
             watermarks=request.watermarks,
         ) as consumer:
             limit = _Limit(request)
@@ -244,6 +254,7 @@ def _consume_group(request: ConsumeRequest, steps: list[Step], sink: Sink) -> No
                 if _print(chunk, sink, limit, consumer.done):
                     return
                 if chunk is None and ends and all(consumer.positions.get(tp, 0) >= end for tp, end in ends.items()):
+                    source.tell_held_back(ends)
                     return
 
 

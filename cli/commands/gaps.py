@@ -42,8 +42,8 @@ def gaps(
 ) -> None:
     """Account for every offset without a record: why it is missing, and what proves it.
 
-    Reasons: control record, aborted, open transaction, compacted, trimmed, truncated, damaged, unknown. Exit code 1
-    where offsets are truncated, damaged or unknown: those a reader should not pass over.
+    Reasons: control record, aborted, open transaction, compacted, trimmed, truncated, missing, damaged, unknown. Exit
+    code 1 if offsets are truncated, missing, damaged or unknown: a reader should not pass over those.
 
     \b
     Example:
@@ -60,7 +60,7 @@ def gaps(
     reader = DirectoryReader(path)
     if not reader.partitions:
         raise nothing_there(path)
-    unreadable: list[Finding] = []
+    beside: list[Finding] = []
     failures: list[AccessError] = []
 
     def account(partition: TopicPartition) -> Iterator[dict[str, Any]]:
@@ -69,7 +69,7 @@ def gaps(
             partition,
             from_,
             until,
-            unreadable,
+            beside,
             read_committed=isolation == "read_committed",
         )
 
@@ -86,7 +86,7 @@ def gaps(
     records = sum(account["records"] for account in accounts)
     missing = sum(row["count"] for row in rows)
     say(f"{path}: {records} records, {missing} offsets without one, {lost} of them lost or unexplained")
-    raise typer.Exit(max(say_failures(failures), print_findings(unreadable), 1 if lost else 0))
+    raise typer.Exit(max(say_failures(failures), print_findings(beside), 1 if lost else 0))
 
 
 def _short(row: Row) -> Row:
@@ -100,18 +100,19 @@ def _account(
     partition: TopicPartition,
     start: int,
     end: int | None,
-    unreadable: list[Finding],
+    beside: list[Finding],
     *,
     read_committed: bool,
 ) -> dict[str, Any]:
     """Of one partition: offsets `start_offset` to below `end_offset` are `records` and those of the gaps, no other.
-    What can't be opened of it goes to `unreadable`.
+    What can't be opened of it, and what follows its end, goes to `beside`.
     """
-    from core.inspector.findings import unreadable_finding
+    from core.inspector.findings import damage_finding, unreadable_finding
     from core.log.gap_ledger import GapLedger
+    from core.log.hole import TailKind
 
     log = reader.open(partition)
-    unreadable += map(unreadable_finding, log.unreadable)
+    beside += map(unreadable_finding, log.unreadable)
     try:
         ledger = GapLedger(
             log,
@@ -131,6 +132,10 @@ def _account(
             }
             for gap in ledger
         ]
+        reading = log.reading
+        tail = reading.tail if reading.sound_end == reading.end_offset and end is None else None
+        if tail is not None and tail.kind is TailKind.WRONG:
+            beside += [damage_finding(tail.damage, tail.path, reading.sound_end)]
     finally:
         log.close()
     return {

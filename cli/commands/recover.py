@@ -55,7 +55,7 @@ def recover(
     """
     from core.inspector.recovery_plan import RecoveryOptions, plan_recovery
 
-    if undo and (apply or like_kafka or fix_bits or accept_visible):
+    if undo and (apply or like_kafka or fix_bits or accept_visible or accept_missing):
         raise UsageError("--undo takes no other option")
     if undo:
         for path in paths:
@@ -206,6 +206,8 @@ def _undo(path: Path) -> None:
         say(f"{path}: {count} file{'s' * (count != 1)} put back")
     elif unfinished:
         say(f"{path}: what a recovery that was cut short left is removed")
+    elif journals:
+        say(f"{path}: offsets that were given up are missing again")
     else:
         say(f"{path}: nothing to take back")
 

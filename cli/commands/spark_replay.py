@@ -72,6 +72,9 @@ def spark_replay(
     allow_loss: Annotated[
         bool, typer.Option("--allow-loss", help="Go on where offsets are damaged or missing; the manifest names them.")
     ] = False,
+    bad_timestamps: Annotated[
+        str, typer.Option("--bad-timestamps", metavar="error|null", help="What becomes of times that Spark can't hold.")
+    ] = "error",
     commit_group: Annotated[
         str, typer.Option("--commit-group", metavar="GROUP", help="Commit the end offsets to a group, when it is done.")
     ] = "",
@@ -109,7 +112,7 @@ def spark_replay(
     request = ReplayRequest(
         tuple(topics), to or ("parquet:-" if dry_run else ""), bootstrap_server or str(directory.resolve()), from_,
         until, from_group, latest_per_key, partition_by, columns, key_format, value_format, schema, transform,
-        isolation, allow_loss,
+        isolation, allow_loss, bad_timestamps,
     )  # fmt: skip
     if dry_run:
         _show_plan(make_plan(request, directory, bootstrap_server, range_size), master, output)

@@ -31,6 +31,9 @@ READ_COMMITTED = 1
 _RETRY_SECONDS = 0.2
 _MOST_OFFSETS = 1 << 24  # that a damaged batch is believed to hold
 
+DAMAGE_HINT = "plog consume --no-exit-on-error passes over what is damaged"
+"""Goes with errors that end the reading of a damaged log."""
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:
@@ -59,7 +62,7 @@ class Patience:
         """
         named = undecodable(partition, batch, error, path)
         if not self.skips_damage:
-            named.hint = "plog consume --no-exit-on-error passes over what is damaged"
+            named.hint = DAMAGE_HINT
             raise named
         self.tell_left_out(f"{named}; they are passed over")
 
@@ -271,7 +274,8 @@ class Consumer:
         if code is ErrorCode.CORRUPT_MESSAGE and self._patience.skips_damage:
             self._patience.tell_left_out(f"{partition}: offset {position} is damaged, and passed over")
             return position + 1
-        raise KafkaError(code, f"could not read {partition}: {code.text}")
+        hint = DAMAGE_HINT if code is ErrorCode.CORRUPT_MESSAGE else None
+        raise KafkaError(code, f"could not read {partition} from offset {position} on: {code.text}", hint=hint)
 
     def _end_offset(self, data: PartitionData) -> int:
         """What is below it, and does not come when nothing else does, is not there: compaction removed it."""
@@ -302,7 +306,9 @@ class Consumer:
                 if batches:
                     return batches, position
                 if not self._patience.skips_damage:
-                    raise CorruptRecordError(f"{error.cause} of {partition}", offset=error.offset) from None
+                    failure = CorruptRecordError(f"{error.cause} of {partition}", offset=error.offset)
+                    failure.hint = DAMAGE_HINT
+                    raise failure from None
                 is_plausible = position < batch.next_offset <= position + _MOST_OFFSETS
                 following = batch.next_offset if is_plausible else position + 1
                 self._patience.tell_left_out(

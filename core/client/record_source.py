@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 from core.client.admin import EARLIEST, LATEST, Admin
-from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer, Patience, Watermarks
+from core.client.consumer import (
+    DAMAGE_HINT,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    Consumer,
+    Patience,
+    Watermarks,
+)
 from core.client.kafka_client import KafkaClient
 from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
-from core.common.errors import AccessError, CorruptRecordError, KafkaError, UsageError
+from core.common.errors import AccessError, CorruptRecordError, KafkaError, PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.log.batch_place import find_file
 from core.log.directory_reader import DirectoryReader
@@ -41,10 +49,14 @@ class RecordSource(Protocol):
         """What a reader of the source's isolation sees lies below them."""
 
     def offsets_at(self, partitions: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        """The first offset whose record is as new as that or newer; the end where there is none."""
+        """The first offset whose record is as new as that or newer; the end where there is none. Servers can't be asked
+        for times before 1970: there it is the start.
+        """
 
     def read(self, starts: Offsets, ends: Offsets) -> Iterator[tuple[TopicPartition, list[Batch]]]:
-        """As `Consumer.read`."""
+        """As `Consumer.read`. Once all was read, `Patience.note` is called of records that lie there and are held back:
+        by an open transaction, or above the high watermark.
+        """
 
     def follow(
         self, starts: Offsets, find_more: FindMore = dict
@@ -70,6 +82,7 @@ class ClusterSource:
         """As `Consumer`."""
         self._client = client
         self._admin = Admin(client)
+        self._read_committed = read_committed
         self._isolation_level = READ_COMMITTED if read_committed else READ_UNCOMMITTED
         self._patience = patience or Patience()
         self._how: dict[str, Any] = {
@@ -93,6 +106,8 @@ class ClusterSource:
         return self._admin.list_offsets(wanted, isolation_level=self._isolation_level)
 
     def offsets_at(self, partitions: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        if timestamp < 0:  # ListOffsets takes negative numbers for words: -1 is the end, -2 the beginning, and others
+            return self.starts(partitions)
         found = self._admin.list_offsets(dict.fromkeys(partitions, timestamp))
         missing = [partition for partition, offset in found.items() if offset < 0]
         return found | (self.ends(missing) if missing else {})
@@ -103,6 +118,18 @@ class ClusterSource:
             yield from Consumer(client, reads_ahead=True, **self._how).read(starts, ends)
         finally:
             client.close()
+        self.tell_held_back(ends)
+
+    def tell_held_back(self, ends: Offsets) -> None:
+        """Calls `Patience.note` of partitions that were read to these ends, which open transactions set."""
+        if not self._read_committed:
+            return
+        with contextlib.suppress(PlogError):  # everything was read: a broker that is gone by now spoils nothing
+            stable = self.ends(list(ends))
+            high = self._admin.list_offsets(dict.fromkeys(ends, LATEST), isolation_level=READ_UNCOMMITTED)
+            for partition, end in ends.items():
+                if end == stable[partition] < high[partition]:  # else the transaction ended meanwhile
+                    self._patience.note(f"{partition}: {_waiting_text(end, high[partition])}")
 
     def follow(
         self, starts: Offsets, find_more: FindMore = dict
@@ -184,7 +211,20 @@ class DirectorySource:
 
     def read(self, starts: Offsets, ends: Offsets) -> Iterator[tuple[TopicPartition, list[Batch]]]:
         for partition, start in starts.items():
-            yield from self._read_partition(partition, self.log(partition), start, ends[partition])
+            log = self.log(partition)
+            yield from self._read_partition(partition, log, start, ends[partition])
+            self._tell_held_back(partition, log, ends[partition])
+
+    def _tell_held_back(self, partition: TopicPartition, log: PartitionReader, end: int) -> None:
+        """Calls `Patience.note` of a partition that was read to there, if that is as far as may be read."""
+        if end < self._end(log):
+            return
+        if self._end(log) < log.end_offset:
+            self._note(partition, _waiting_text(self._end(log), log.end_offset))
+        if log.end_offset < log.reading.end_offset:
+            held = _offsets_from(log.end_offset, log.reading.end_offset, "lie")
+            why = "above the high watermark that the broker wrote down last"
+            self._note(partition, f"{held} {why}; --bootstrap-server reads what is committed by now")
 
     def follow(
         self, starts: Offsets, find_more: FindMore = dict
@@ -229,9 +269,10 @@ class DirectorySource:
                 if len(group) == _GROUP_BATCHES or size >= _GROUP_BYTES:
                     yield partition, group
                     group, size = [], 0
-        except CorruptRecordError:
+        except CorruptRecordError as error:
             if group:
                 yield partition, group
+            error.hint = error.hint or DAMAGE_HINT
             raise
         if group:
             yield partition, group
@@ -253,3 +294,13 @@ class DirectorySource:
 
     def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
         self._patience.leave_out(partition, batch, error, find_file(self.log(partition), batch))
+
+
+def _waiting_text(start: int, end: int) -> str:
+    held = _offsets_from(start, end, "wait")
+    return f"{held} for an open transaction; plog transaction find-hanging --all"
+
+
+def _offsets_from(start: int, end: int, verb: str) -> str:
+    """`offset 5 waits`, or `22 offsets from 5 on wait`."""
+    return f"offset {start} {verb}s" if end == start + 1 else f"{end - start:,} offsets from {start} on {verb}"

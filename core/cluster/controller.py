@@ -64,6 +64,9 @@ class NewTopic:
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
 
+_LARGEST_EPOCH = (1 << 31) - 1
+
+
 class Controller:
     """Owned by one task."""
 
@@ -126,9 +129,24 @@ class Controller:
         self._elect(partitions)
 
     def raise_leader_epoch(self, partition: TopicPartition, above: int) -> None:
-        """For a log that knows of later epochs than the metadata do: one that was copied in from elsewhere."""
-        current = self.image.topics[partition.topic].partitions[partition.partition].leader_epoch
-        self._elect([partition] * (above + 1 - current))
+        """For a log that knows of later epochs than the metadata do: one that was copied in from elsewhere, or whose
+        epoch is damaged. The partition is stated again, in one record however far the epochs are apart.
+        """
+        topic = self.image.topics[partition.topic]
+        known = topic.partitions[partition.partition]
+        record = PartitionRecord(
+            partition_id=partition.partition,
+            topic_id=topic.topic_id,
+            replicas=list(known.replicas),
+            isr=[self._node_id],
+            leader=self._node_id,
+            leader_epoch=min(above + 1, _LARGEST_EPOCH),
+            partition_epoch=known.partition_epoch + 1,
+            directories=list(known.directories),
+            adding_replicas=list(known.adding_replicas),
+            removing_replicas=list(known.removing_replicas),
+        )
+        self._log.append([record])
 
     def _elect(self, partitions: Iterable[TopicPartition]) -> None:
         records: list[MetadataRecord] = [

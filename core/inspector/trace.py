@@ -143,7 +143,7 @@ class Tracer:
 
     def _retention(self, log: PartitionReader, segment: SegmentReader, config: LogConfig) -> Iterator[str]:
         if config.retention_ms >= 0:
-            newest = max((batch.max_timestamp for batch in segment.records.iter_headers(0)), default=-1)
+            newest = max((batch.max_timestamp for batch in log.headers_of(segment)), default=-1)
             due = newest + config.retention_ms
             when = "was due" if due <= self._now_ms else "is due"
             yield f"retention.ms {config.retention_ms}: its segment {when} for deletion at {due}"

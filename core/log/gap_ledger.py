@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
-from core.log.hole import Hole
+from core.log.hole import Hole, HoleReason
 from core.log.log_map import first_offset_of
 from core.log.partition_reader import PartitionReader
 from core.log.transaction_fates import Fate
@@ -95,7 +95,8 @@ class GapLedger:
         next_offset = max(self.start, log_start)
         for item in reader.reading.items(next_offset):
             if isinstance(item, Hole):
-                where = f"{item.path.name} position {item.position}: "
+                position = "" if item.reason is HoleReason.MISSING else f" position {item.position}"
+                where = f"{item.path.name}{position}: "
                 yield Gap(item.start, item.end, GapReason(item.reason.value), f"{where}{item.evidence}")
                 next_offset = max(next_offset, item.end)
                 continue

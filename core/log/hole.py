@@ -61,7 +61,8 @@ class Hole:
     def error(self) -> CorruptRecordError:
         """What a reader is told that may not pass over it."""
         offsets = f"{self.offsets_text}: " if self.end > self.start else ""
-        return CorruptRecordError(f"{offsets}{self.evidence}", position=self.position, path=str(self.path))
+        position = self.position if self.damage is not None else -1
+        return CorruptRecordError(f"{offsets}{self.evidence}", position=position, path=str(self.path))
 
 
 class TailKind(StrEnum):

@@ -19,7 +19,9 @@ from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import read_offset_checkpoint
 from core.log.file_names import (
     CLEAN_SHUTDOWN,
+    CLEANED_SUFFIX,
     CLEANER_CHECKPOINT,
+    DELETED_SUFFIX,
     HIGH_WATERMARK_CHECKPOINT,
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
@@ -27,6 +29,7 @@ from core.log.file_names import (
     LOG_SUFFIX,
     RECOVERY_POINT_CHECKPOINT,
     SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     locate_partition,
@@ -94,12 +97,18 @@ class DirectoryEvidence:
         """Of a partition's folder, by its name unless the partition is given. OSError if the folder can't be read."""
         partition = partition or locate_partition(directory)[0]
         offsets: dict[str, set[int]] = {}
-        for name in (path.name for path in directory.iterdir()):
+        names = [path.name for path in directory.iterdir()]
+        for name in names:
             parsed = parse_offset_file_name(name)
             if parsed is not None:
                 offsets.setdefault(parsed[1], set()).add(parsed[0])
         logs = offsets.get(LOG_SUFFIX, set())
-        lone = {offset for suffix in _INDEX_SUFFIXES for offset in offsets.get(suffix, set()) - logs}
+        is_cleaned_just_now = any(name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX, DELETED_SUFFIX)) for name in names)
+        lone = (
+            set()
+            if is_cleaned_just_now
+            else {offset for suffix in _INDEX_SUFFIXES for offset in offsets.get(suffix, set()) - logs}
+        )
         newest_snapshot = max(offsets.get(SNAPSHOT_SUFFIX, ()), default=0)
         known = [
             (newest_snapshot, "a producer snapshot"),

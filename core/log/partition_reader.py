@@ -313,6 +313,14 @@ class PartitionReader:
         except CorruptRecordError:
             yield from (item for item in self.reading.items(next_offset) if not isinstance(item, Hole))
 
+    def headers_of(self, segment: SegmentReader) -> Iterator[Batch]:
+        """Of the log's batches with offsets that are the segment's; as of `headers`."""
+        following = self._following_base(segment)
+        for batch in self.headers(segment.base_offset):
+            if following is not None and batch.last_offset >= following:
+                return
+            yield batch
+
     def whole(self, batch: Batch) -> Batch:
         """A batch of which perhaps only the header was read."""
         if len(batch.buffer) - batch.start >= batch.size_bytes:

@@ -277,9 +277,9 @@ def _put_back(was: Path, path: Path, filesystem: FileSystem) -> None:
 
 
 def forget_empty_run(directory: Path, filesystem: FileSystem) -> None:
-    """Takes the last run out of the journal, if it changed no file."""
+    """Takes the last run out of the journal, if it changed no file and gave up no offsets."""
     runs = read_runs(directory)
-    if runs and not runs[-1].files:
+    if runs and not runs[-1].files and not runs[-1].lost:
         undo(directory, filesystem)
 
 

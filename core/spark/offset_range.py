@@ -16,6 +16,7 @@ from core.common.errors import CorruptRecordError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.compaction.latest_per_key import LatestPerKey
 from core.log.batch_place import find_file, undecodable
+from core.log.hole import Hole, HoleReason
 from core.log.partition_reader import PartitionReader
 from core.records.batches import Batch, group_batches
 from core.records.columns import RecordColumns, decode_whole_batches
@@ -32,6 +33,7 @@ class OffsetRange:
     """Offsets [start_offset, end_offset) of a partition whose files are in `directory`, or that `servers` have; about
     `size_bytes` of log. `fails_if_gone`: where what was there when the reading was planned is not any more.
     `latest_per_key`: of each key only the last record of the range, and none where that is a tombstone.
+    `nulls_bad_timestamps`: as of `to_arrow`.
     """
 
     topic: str
@@ -44,6 +46,7 @@ class OffsetRange:
     latest_per_key: bool = False
     directory: str = ""
     servers: str = ""
+    nulls_bad_timestamps: bool = False
 
     @property
     def name(self) -> str:
@@ -64,7 +67,7 @@ class OffsetRange:
 def read_range(range_: OffsetRange, columns: Sequence[str]) -> Iterator[Any]:  # of pyarrow.RecordBatch
     """The range's records, checked, by the columns that are asked for; errors as of `read_columns`."""
     for records in read_columns(range_):
-        yield to_arrow(range_.topic_partition, records, columns)
+        yield to_arrow(range_.topic_partition, records, columns, nulls_bad_timestamps=range_.nulls_bad_timestamps)
 
 
 def read_columns(range_: OffsetRange) -> Iterator[RecordColumns]:
@@ -110,7 +113,22 @@ def _from_files(range_: OffsetRange, reader: PartitionReader) -> Iterator[Batch]
             f"since the reading was planned",
             hint="failOnDataLoss=false reads what there is, planned anew",
         )
-    yield from reader.read(range_.start_offset, range_.end_offset, read_committed=range_.read_committed)
+    yield from reader.read(
+        range_.start_offset,
+        range_.end_offset,
+        read_committed=range_.read_committed,
+        on_hole=_fail_if_damaged if range_.fails_if_gone else _fail_if_there,
+    )
+
+
+def _fail_if_damaged(hole: Hole) -> None:
+    raise hole.error()
+
+
+def _fail_if_there(hole: Hole) -> None:
+    """Passes over what is gone without a trace of its bytes."""
+    if hole.reason is not HoleReason.MISSING:
+        raise hole.error()
 
 
 def _from_servers(range_: OffsetRange) -> Iterator[Batch]:

@@ -273,7 +273,9 @@ def write_range(directory: Path, range_: OffsetRange, plan: ReplayPlan) -> Recei
         nonlocal records
         for found in read_columns(range_):
             records += len(found)
-            yield to_arrow(range_.topic_partition, found, plan.columns)
+            yield to_arrow(
+                range_.topic_partition, found, plan.columns, nulls_bad_timestamps=range_.nulls_bad_timestamps
+            )
 
     files = write_files(directory, range_.name, plan.output, batches(), schema_of(plan.columns))
     if records < range_.end_offset - range_.start_offset:

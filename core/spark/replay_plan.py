@@ -99,7 +99,7 @@ def ensure_source_is_the_same(plan: ReplayPlan, missing: Sequence[OffsetRange]) 
 
 def _ensure_there(range_: OffsetRange) -> None:
     reader = PartitionReader(Path(range_.directory))
-    start, end = reader.start_offset, reader.end_offset
+    start, end = reader.start_offset, reader.reading.sound_end
     reader.close()
     if range_.fails_if_gone and start > range_.start_offset:
         raise PlogError(

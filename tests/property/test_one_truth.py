@@ -302,7 +302,11 @@ def test_all_doors_say_the_same_of_a_sound_log(memory: Path, golden: GoldenCase)
     judge(wrecked, with_broker=True)
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+KEPT_SEEDS = (337, 348, 404, 877, 1253, 1310, 1504, 1633, 1779, 1790, 1850, 1914, 1987, 2125, 2185, 3022, 4096, 5190)
+"""Damage drawn by chance that taught something: each failed once."""
+
+
+@pytest.mark.parametrize("seed", [*range(FIRST, FIRST + COUNT), *(KEPT_SEEDS if FIRST == 0 else ())])
 def test_all_doors_say_the_same_of_a_damaged_log(memory: Path, seed: int) -> None:
     judge(make(memory, seed), with_broker=seed % 5 == 0)  # not all of them are in a data directory
 

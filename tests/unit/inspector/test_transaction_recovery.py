@@ -42,7 +42,7 @@ def committed(folder: Path, *, passes_over: bool = True) -> tuple[list[int], lis
         batches = log.read(
             0,
             log.end_offset,
-            on_damage=(lambda _, error: told.append(error.message)) if passes_over else None,
+            on_hole=(lambda hole: told.append(hole.error().message)) if passes_over else None,
         )
         return [record.offset for batch in batches for record in batch.records()], told
     finally:

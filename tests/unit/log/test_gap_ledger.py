@@ -93,7 +93,7 @@ def test_damage_and_what_a_recovery_gave_up(tmp_path: Path) -> None:
         file.write(b"?!#" * 5)
     gaps, _ = ledger(folder)
     assert [gap[:3] for gap in gaps] == [(4, 6, GapReason.DAMAGED)]
-    assert f"position {place.position}: crc mismatch" in gaps[0].evidence
+    assert f"position {place.position}: crc-mismatch" in gaps[0].evidence
     with Recovery(tmp_path) as recovery:
         recovery.apply(list(plan_recovery(folder, RecoveryOptions())))
     assert [gap[:3] for gap in ledger(folder)[0]] == [(4, 6, GapReason.TRUNCATED)]

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.inspector.findings import Code
-from core.log.segment_walk import Damage, SegmentWalk
+from core.log.damage import Damage, DamageKind
+from core.log.segment_walk import SegmentWalk
 from tests.support.damage import places
 from tests.support.golden import GOLDEN
 from tests.support.logs import append, make_batch, open_log
@@ -63,6 +63,6 @@ def test_a_huge_claim_costs_no_memory(tmp_path: Path) -> None:
     walk = SegmentWalk(second.path)
     items = list(walk)
     walk.close()
-    assert [item.code for item in items if isinstance(item, Damage)] == [Code.GARBAGE, Code.ZEROED]
+    assert [item.kind for item in items if isinstance(item, Damage)] == [DamageKind.GARBAGE, DamageKind.ZEROED]
     assert len(items) == 4
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000

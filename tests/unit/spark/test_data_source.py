@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
@@ -25,6 +26,7 @@ from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import write_offset_checkpoint
 from core.log.file_names import LOG_START_OFFSET_CHECKPOINT
+from core.log.partition_metadata_file import write_partition_metadata
 from core.records.byte_strings import ByteStrings
 from core.spark.data_source import PlogDataSource, PlogReader, PlogStreamReader, RangePartition
 from core.spark.record_schema import ARROW_SCHEMA, COLUMNS, SPARK_TYPES
@@ -242,6 +244,23 @@ def test_types_are_what_spark_expects() -> None:
         source.reader(StructType().add("key", StringType()))
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_times_that_sparks_type_does_not_hold(tmp_path: Path, sign: int) -> None:
+    """Microseconds of 64 bits: 2**63 // 1000 is 9223372036854775."""
+    log = open_log(tmp_path / "t-0", message_timestamp_after_max_ms=2**63 - 1)
+    for time in (9223372036854775, 9223372036854776):
+        append(log, make_batch(b"x", timestamp=sign * time))
+    log.close()
+    reader = reader_of(("offset", "timestamp"), path=str(tmp_path))
+    with pytest.raises(PlogError, match=f"t-0: the timestamp of offset 1 is {sign * 9223372036854776} ms"):
+        list(reader.read(reader.partitions()[0]))
+    without = reader_of(("offset",), path=str(tmp_path))
+    assert [r["offset"] for r in rows(without, without.partitions())] == [0, 1]
+    tolerant = reader_of(("offset", "timestamp"), path=str(tmp_path), badTimestamps="null")
+    (batch,) = tolerant.read(tolerant.partitions()[0])
+    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [sign * 9223372036854775000, None]
+
+
 def test_a_range_whose_beginning_went_away_fails_its_task(data: Path) -> None:
     reader = reader_of(path=str(data), subscribe="t")
     partitions = reader.partitions()
@@ -270,6 +289,20 @@ def test_from_servers(tmp_path: Path) -> None:
         found = rows(reader, partitions)
         assert [r["offset"] for r in found] == [*range(500), *range(50)]
         assert [r["value"] for r in found[:500]] == [b"%d" % n for n in range(500)]
+
+
+@pytest.mark.parametrize("timestamp", [-1, -2, -3, -4, -5, -6, -1000])
+def test_times_before_1970_are_not_words_to_servers(tmp_path: Path, timestamp: int) -> None:
+    with running_broker(tmp_path / "data") as broker:
+        broker.create_topic("t", 1)
+        client = KafkaClient(parse_bootstrap(broker.bootstrap_servers))
+        producer = Producer(client, "t")
+        values = ByteStrings.of_list([b"%d" % n for n in range(10)])
+        producer.send(RecordsToSend(0, NOW + np.arange(10), None, values, None, np.arange(10)))
+        producer.flush()
+        client.close()
+        servers = {"kafka__bootstrap__servers": broker.bootstrap_servers, "subscribe": "t"}
+        assert offsets(reader_of(**servers, startingTimestamp=str(timestamp))) == {"t-0": list(range(10))}
 
 
 # --- streams
@@ -343,6 +376,53 @@ def test_a_stream_whose_topic_is_another_now_fails(data: Path) -> None:
     # a partition that came since is read from its beginning
     found = rows(stream, stream.partitions({"t": {"0": 299}}, {"t": {"0": 300, "1": 3}}))
     assert [(r["partition"], r["offset"]) for r in found] == [(0, 299), (1, 0), (1, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("is_available_now", [False, True])
+def test_a_topic_that_was_made_again_fails_its_stream(data: Path, *, is_available_now: bool) -> None:
+    """With more records, with fewer and with as many: the id tells."""
+    first, second = bytes(range(16)), bytes(range(16, 32))
+    write_partition_metadata(data / "t-0", first, FileSystem())
+    before = stream_of(path=str(data), subscribe="t", startingOffsets="earliest")
+    start = before.initialOffset()
+    assert start == {"t": {"0": 0, "1": 0}, "#topicIds": {"t": "AAECAwQFBgcICQoLDA0ODw"}}
+    end = before.latestOffset(start, ReadAllAvailable())
+    (data / "t-0" / "partition.metadata").unlink()
+    write_partition_metadata(data / "t-0", second, FileSystem())
+    stream = stream_of(path=str(data), subscribe="t")
+    if is_available_now:
+        stream.prepareForTriggerAvailableNow()
+    for at in ({"t": {"0": n, "1": 0}, "#topicIds": start["#topicIds"]} for n in (400, 300, 5)):
+        with pytest.raises(PlogError, match="t was deleted and made again since the stream read it"):
+            stream.latestOffset(at, ReadAllAvailable())
+    # a batch that was planned before, and is done again
+    with pytest.raises(PlogError, match="t was deleted and made again"):
+        stream.partitions(start, end)
+    tolerant = stream_of(path=str(data), subscribe="t", failOnDataLoss="false")
+    again = tolerant.latestOffset(end, ReadAllAvailable())
+    assert again == {"t": {"0": 300, "1": 200}, "#topicIds": {"t": "EBESExQVFhcYGRobHB0eHw"}}
+    assert len(rows(tolerant, tolerant.partitions(end, again))) == 500
+
+
+def test_available_now_that_begins_after_what_was_there(data: Path) -> None:
+    """The log grew between the preparation and the first look at the latest offset: that is no loss."""
+    stream = stream_of(path=str(data), subscribe="t", startingOffsets="latest")
+    stream.prepareForTriggerAvailableNow()
+    log = open_log(data / "t-0")
+    append(log, make_batch(b"new", timestamp=NOW))
+    log.close()
+    start = stream.initialOffset()
+    assert stream.latestOffset(start, ReadAllAvailable()) == start == {"t": {"0": 301, "1": 200}}
+
+
+def test_available_now_over_a_shorter_log_fails(data: Path) -> None:
+    stream = stream_of(path=str(data), subscribe="t")
+    stream.prepareForTriggerAvailableNow()
+    with pytest.raises(PlogError, match="t-0 ends at offset 300 and was read up to 400"):
+        stream.latestOffset({"t": {"0": 400, "1": 0}}, ReadAllAvailable())
+    tolerant = stream_of(path=str(data), subscribe="t", failOnDataLoss="false")
+    tolerant.prepareForTriggerAvailableNow()
+    assert tolerant.latestOffset({"t": {"0": 400, "1": 0}}, ReadAllAvailable()) == {"t": {"0": 300, "1": 200}}
 
 
 def test_a_stream_sees_what_is_committed_only(tmp_path: Path) -> None:

@@ -241,13 +241,13 @@ def test_lost_offsets_fail_their_range_or_are_noted(tmp_path: Path) -> None:
     logs[2].unlink()
     (range_,) = ranges_of(tmp_path / "t-0", 0, 60)
     replay = begin(tmp_path / "out", plan_of([range_]))
-    with pytest.raises(PlogError, match=f"t-0: offsets {first} to {end - 1} are lost \\(unknown\\)"):
+    with pytest.raises(PlogError, match=f"offsets {first} to {end - 1}: segment {first} is missing"):
         write_range(replay.directory, range_, plan_of([range_]))
     assert replay.missing(plan_of([range_])) == [range_]
     allowed = plan_of([replace(range_, fails_if_gone=False)])
     receipt = write_range(replay.directory, allowed.ranges[0], allowed)
     assert receipt.records == 60 - (end - first)
-    assert [gap[:3] for gap in receipt.gaps] == [(first, end, "unknown")]
+    assert [gap[:3] for gap in receipt.gaps] == [(first, end, "missing")]
     assert account(range_, fails=False) == (receipt.records, receipt.gaps)
 
 
