@@ -151,6 +151,7 @@ class Broker:
             self.clock,
             self._filesystem,
             self.config.integer("producer.id.expiration.ms"),
+            is_read_only=self.is_read_only,
             keeps_cut_bytes=not self.is_read_only,
         )
         self.log_manager = LogManager(self._log_directory, settings)

@@ -15,6 +15,7 @@ from core.common.topic_partition import TopicPartition
 from core.index.transaction_index import AbortedTransaction
 from core.log.aborted_filter import AbortedFilter
 from core.log.batch_place import undecodable
+from core.log.hole import offsets_text
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from core.records.batches import Batch, iter_whole_batches
 
@@ -106,6 +107,7 @@ class Consumer:
         self._patience = patience or Patience()
         self._watermarks = watermarks
         self._lost_s: float | None = None  # since when no broker answers
+        self._damaged: dict[TopicPartition, int] = {}  # first offset of what is being passed over
 
     def read(
         self, start_offsets: Mapping[TopicPartition, int], end_offsets: Mapping[TopicPartition, int]
@@ -134,6 +136,7 @@ class Consumer:
                 if failure is not None:
                     raise failure
         finally:
+            self.tell_damaged(positions)
             if sent is not None:
                 self._client.forget_connections()  # nobody waits for the answer
 
@@ -151,6 +154,7 @@ class Consumer:
             got_nothing = got_nothing and next_offset == positions[partition] and not len(data.records or b"")
             positions[partition] = next_offset
             if next_offset >= end_offsets[partition]:
+                self._tell_damaged(partition, next_offset)
                 del positions[partition]
             elif self._end_offset(data) >= end_offsets[partition]:
                 without_more.append(partition)
@@ -169,15 +173,18 @@ class Consumer:
         is read too from then on, from those offsets.
         """
         positions = dict(start_offsets)
-        while True:
-            before = dict(positions)
-            for partition, _, batches in self.poll(positions):
-                yield partition, batches
-            if positions == before:
-                yield None
-            if not positions:
-                time.sleep(_RETRY_SECONDS)
-            positions = {**find_more(), **positions}
+        try:
+            while True:
+                before = dict(positions)
+                for partition, _, batches in self.poll(positions):
+                    yield partition, batches
+                if positions == before:
+                    yield None
+                if not positions:
+                    time.sleep(_RETRY_SECONDS)
+                positions = {**find_more(), **positions}
+        finally:
+            self.tell_damaged(positions)
 
     def poll(self, positions: dict[TopicPartition, int]) -> Iterator[tuple[TopicPartition, int, list[Batch]]]:
         """One round: what there is from the positions on, with the offset from which on it is wanted; moves them on.
@@ -272,10 +279,23 @@ class Consumer:
             self._client.forget_topic(partition.topic)
             return position
         if code is ErrorCode.CORRUPT_MESSAGE and self._patience.skips_damage:
-            self._patience.tell_left_out(f"{partition}: offset {position} is damaged, and passed over")
+            self._damaged.setdefault(partition, position)
             return position + 1
         hint = DAMAGE_HINT if code is ErrorCode.CORRUPT_MESSAGE else None
         raise KafkaError(code, f"could not read {partition} from offset {position} on: {code.text}", hint=hint)
+
+    def tell_damaged(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Tells of damage that reading is still passing over, at these positions, when it ends."""
+        for partition in list(self._damaged):
+            self._tell_damaged(partition, positions.get(partition, self._damaged[partition] + 1))
+
+    def _tell_damaged(self, partition: TopicPartition, end: int) -> None:
+        """A broker refuses damaged offsets one by one: they are told of together, once the end of them is known."""
+        start = self._damaged.pop(partition, None)
+        if start is not None:
+            self._patience.tell_left_out(
+                f"{partition}: passed over: {offsets_text(start, end)}: damaged, says the broker"
+            )
 
     def _end_offset(self, data: PartitionData) -> int:
         """What is below it, and does not come when nothing else does, is not there: compaction removed it."""
@@ -288,6 +308,7 @@ class Consumer:
         """
         if data.error_code:
             return [], self._without_records(partition, ErrorCode.of(data.error_code), position)
+        self._tell_damaged(partition, position)
         if self._watermarks is not None:
             self._watermarks[partition] = Watermarks(
                 data.log_start_offset, data.last_stable_offset, data.high_watermark

@@ -187,7 +187,7 @@ class Compaction:
         )
 
     def _checkpoint(self, partition: TopicPartition) -> int | None:
-        """What was cleaned here comes first: a folder on its own has no checkpoint."""
+        """What was cleaned here comes first: what the disk says may be of another log of that name."""
         return self._cleaned_up_to.get(partition, self._offsets(CLEANER_CHECKPOINT).get(partition))
 
     def _offsets(self, name: str) -> dict[TopicPartition, int]:
@@ -332,11 +332,10 @@ class Compaction:
             self._filesystem.write_atomic(opened.directory / snapshot, content)
 
     def _write_checkpoint(self, partition: TopicPartition, end_offset: int) -> None:
-        """On the disk where the folder is one of a data directory's."""
+        """Beside the folder, of a data directory or not: it tells a reader that what the log lacks was cleaned away."""
         self._cleaned_up_to[partition] = end_offset
-        if (self._root / META_PROPERTIES).exists():
-            offsets = self._offsets(CLEANER_CHECKPOINT) | {partition: end_offset}
-            write_offset_checkpoint(self._root / CLEANER_CHECKPOINT, offsets, self._filesystem)
+        offsets = self._offsets(CLEANER_CHECKPOINT) | {partition: end_offset}
+        write_offset_checkpoint(self._root / CLEANER_CHECKPOINT, offsets, self._filesystem)
 
 
 @dataclass(slots=True)

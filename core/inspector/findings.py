@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -121,6 +121,12 @@ def damage_finding(damage: Damage, path: Path, offset: int = -1) -> Finding:
         Severity.ERROR, Code(damage.kind.value), str(path), damage.message, damage.position, offset,
         damage.end_position, -1, 0, damage.fix,
     )  # fmt: skip
+
+
+def claimed_finding(damage: Damage, path: Path) -> Finding:
+    """Damage in a file that is read without its log: the offsets and records are what the damaged header claims."""
+    last_offset = -1 if damage.end_offset is None else damage.end_offset - 1
+    return replace(damage_finding(damage, path, damage.offset), last_offset=last_offset, records=damage.records)
 
 
 def displaced_finding(one: Displaced, path: Path) -> Finding:

@@ -16,7 +16,7 @@ from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.common.filesystem import access_error
 from core.common.varint import read_varlong
 from core.inspector.file_kind import FileKind
-from core.inspector.findings import Finding, damage_finding
+from core.inspector.findings import Finding, claimed_finding
 from core.inspector.value_format import as_utf8
 from core.log.damage import Damage
 from core.log.file_names import find_following, parse_offset_file_name
@@ -64,7 +64,7 @@ def _log_fields(path: Path, findings: list[Finding]) -> Iterator[HexField]:
     try:
         for item in walk:
             if isinstance(item, Damage):
-                findings.append(damage_finding(item, path))
+                findings.append(claimed_finding(item, path))
                 yield HexField(item.position, walk.head(item.position, item.end_position), "damaged", item.message)
             elif isinstance(item, RecordBatch):
                 yield from _batch_fields(item)

@@ -12,17 +12,17 @@ import contextlib
 import filecmp
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from core.common.bad_sectors import is_of_the_file, open_salvaging
 from core.common.clock import SystemClock
 from core.common.errors import AccessError, CorruptRecordError, PlogError
-from core.common.filesystem import File, FileSystem, access_error
+from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition
 from core.common.users_paths import UsersPaths
 from core.inspector.marker_writer import write_markers
-from core.inspector.recovery_plan import Action, FolderPlan, Step, Stretch
+from core.inspector.recovery_plan import Action, FolderPlan, Step
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
 from core.log.directory_lock import DirectoryLock, FolderLock
 from core.log.file_names import (
@@ -45,6 +45,7 @@ from core.log.file_names import (
     parse_offset_file_name,
 )
 from core.log.log_config import LogConfig
+from core.log.log_layout import Stretch, copy_bytes
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_metadata_file import write_partition_metadata
 from core.log.recovery_journal import (
@@ -60,7 +61,6 @@ from core.log.recovery_journal import (
     undo,
 )
 
-_COPY_BYTES = 4 * 1024 * 1024
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 _ROOT_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
 
@@ -139,14 +139,19 @@ class Recovery:
         return count
 
     def _with_root(self, directories: Sequence[Path]) -> list[Path]:
-        """With the data directory's root, if its checkpoints were changed for these folders and no others."""
-        resolved = {directory.resolve() for directory in directories}
-        if not self._is_directory or self._root.resolve() in resolved:
-            return list(directories)
-        runs = read_runs(self._root)
-        names = {directory.name for directory in resolved}
-        is_theirs = bool(runs) and bool(runs[-1].folders) and names >= set(runs[-1].folders)
-        return [*directories, self._root] if is_theirs else list(directories)
+        """With the data directory's root as often as its checkpoints were changed for the last recovery of these
+        folders and no others: one that was cut short, and begun again, changed them twice.
+        """
+        root = self._root.resolve()
+        folders = [directory for directory in directories if directory.resolve() != root]
+        names = {directory.resolve().name for directory in folders}
+        times = 0
+        for run in reversed(read_runs(self._root) if self._is_directory else []):
+            if not run.folders or not names >= set(run.folders):
+                break
+            names -= set(run.folders)
+            times += 1
+        return folders + [self._root] * max(times, len(directories) - len(folders))
 
     # --- a partition
 
@@ -227,7 +232,7 @@ class Recovery:
         try:
             written = 0
             for start, end in _kept(file.size(), steps):
-                written = _copy_bytes(file, start, end, fixes, out, written)
+                written = copy_bytes(file, start, end, fixes, out, written)
             out.sync()
         finally:
             file.close()
@@ -243,7 +248,7 @@ class Recovery:
             for path, start, end in stretches:
                 fixes = {step.fix.position: step.fix.expected for step in plan.of(path) if step.fix is not None}
                 with contextlib.closing(open_salvaging(path, self._filesystem)) as file:
-                    written = _copy_bytes(file, start, end, fixes, out, written)
+                    written = copy_bytes(file, start, end, fixes, out, written)
             out.sync()
         finally:
             out.close()
@@ -344,19 +349,6 @@ def _telling(directory: Path) -> Iterator[None]:
         failure = access_error(error, directory, "recover")
         failure.hint = "plog recover --undo takes back what was done there; then try again"
         raise failure from error
-
-
-def _copy_bytes(file: File, start: int, end: int, fixes: Mapping[int, int], out: File, written: int) -> int:
-    """Bytes [start, end), with the fixed ones, to where `written` bytes are; how many there are then."""
-    while start < end:
-        data = bytearray(file.read_at(min(_COPY_BYTES, end - start), start))
-        for at, value in fixes.items():
-            if start <= at < start + len(data):
-                data[at - start] = value
-        out.write_at(data, written)
-        written += len(data)
-        start += len(data)
-    return written
 
 
 def _left_away(plan: FolderPlan) -> set[Path]:

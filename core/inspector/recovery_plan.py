@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
 
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.topic_partition import TopicPartition, uuid_text
@@ -32,6 +31,7 @@ from core.log.file_names import (
     parse_offset_file_name,
     parse_partition_directory_name,
 )
+from core.log.log_layout import Stretch, lay_out
 from core.log.log_map import first_offset_of
 from core.log.partition_metadata_file import read_partition_metadata
 from core.log.partition_reader import PartitionReader
@@ -96,14 +96,6 @@ class Step:
     marker: Marker | None = None
     given_up: int = 0
     doubtful: int = 0
-
-
-class Stretch(NamedTuple):
-    """Bytes [start, end) of a log."""
-
-    path: Path
-    start: int
-    end: int
 
 
 @dataclass(slots=True)
@@ -268,25 +260,7 @@ class _Planner:
     def _lay_out(self) -> dict[Path, list[Stretch]]:
         """Every log that is to hold other batches than it does, or in another order."""
         with self._open() as reader:
-            log_map = reader.reading.map
-            pieces = [(p.base_offset, p.file, p.position, p.end_position) for p in log_map.log]
-            if self._options.fixes_bits:
-                pieces += [
-                    (one.damage.offset, one.number, one.damage.position, one.damage.end_position)
-                    for one in log_map.damage
-                    if one.damage.fix is not None
-                ]
-            layout: dict[int, list[tuple[int, int, int]]] = {}
-            for base_offset, *place in sorted(pieces):
-                layout.setdefault(log_map.file_of(base_offset), []).append(tuple(place))  # type: ignore[arg-type]
-            moved = {number for number, places in layout.items() if places != sorted(places)}
-            for number, places in layout.items():
-                moved |= {n for file, _, _ in places if file != number for n in (file, number)}
-            paths = [file.path for file in log_map.files]
-            return {
-                paths[number]: [Stretch(paths[file], start, end) for file, start, end in layout.get(number, [])]
-                for number in sorted(moved)
-            }
+            return lay_out(reader.reading.map, fixes_bits=self._options.fixes_bits)
 
     def _truncate(self, damage: list[Finding]) -> None:
         """The log ends at the first damage that is not mended."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem, access_error
 from core.inspector.file_kind import FileKind, kind_of
-from core.inspector.findings import Finding, damage_finding, undecodable_finding
+from core.inspector.findings import Finding, claimed_finding, undecodable_finding
 from core.inspector.in_turns import Turn, write_in_turns
 from core.inspector.index_dump import Row
 from core.inspector.kafka_text import (
@@ -152,6 +152,8 @@ class SegmentDump:
         for item in self._walk.walk_from(position):
             if self._walk.position > self._max_position:
                 break
+            if self.findings and not isinstance(item, Damage):
+                self._bound_claim(item.base_offset)
             batch = self._framed(item) if isinstance(item, Damage) else item
             if isinstance(item, Damage) and self._stops_at_damage:
                 frames = self._blind_batches(item.position)
@@ -189,13 +191,19 @@ class SegmentDump:
 
     def _framed(self, damage: Damage) -> Batch | None:
         """The damaged batch, where its frame is sound: it can be shown as it is."""
-        self.findings.append(damage_finding(damage, self.path, damage.offset))
+        self.findings.append(claimed_finding(damage, self.path))
         batch = damage.batch
         is_framed = batch is not None and batch.position + batch.size_bytes == damage.end_position
         if is_framed and damage.kind is not DamageKind.BAD_LENGTH:
             self._damaged.add(damage.position)
             return batch
         return None
+
+    def _bound_claim(self, next_offset: int) -> None:
+        """What a damaged header claims ends where the next sound batch begins."""
+        last = self.findings[-1]
+        if last.offset < next_offset <= last.last_offset:
+            self.findings[-1] = replace(last, last_offset=next_offset - 1)
 
     def _blind_batches(self, position: int) -> Generator[Batch]:
         """What Kafka's tool takes for batches behind damage: it goes from frame to frame, whatever is in them, until

@@ -31,7 +31,12 @@ it, and every client shows these."""
 
 def damaged_offsets_text(gaps: Mapping[int, Iterable[DamagedRange]]) -> str:
     """By partition: `PARTITION:FIRST-LAST,..`."""
-    return ",".join(f"{number}:{gap}" for number, of_partition in sorted(gaps.items()) for gap in of_partition)
+    return ",".join(
+        f"{number}:{gap}"
+        for number, of_partition in sorted(gaps.items())
+        for gap in of_partition
+        if gap.end_offset > gap.start_offset
+    )
 
 
 def parse_damaged_offsets(text: str) -> dict[int, list[str]]:

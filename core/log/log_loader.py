@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from core.common.clock import Clock
@@ -36,7 +36,9 @@ from core.log.file_names import (
     find_unreadable_files,
 )
 from core.log.leader_epoch_cache import LeaderEpochCache
+from core.log.log_arrangement import Arrangement, arrange
 from core.log.log_config import LONG_MAX, LogConfig
+from core.log.log_evidence import DirectoryEvidence
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
 from core.log.open_files import OpenFiles
@@ -57,6 +59,8 @@ class LogSettings:
     filesystem: FileSystem
     producer_id_expiration_ms: int = 86_400_000
     open_files: OpenFiles = field(default_factory=OpenFiles)
+    is_read_only: bool = False
+    """Whether the logs lie in a shadow, to be served as the one reader reads them (core.log.log_arrangement)."""
     keeps_cut_bytes: bool = True
     """Whether what is cut from a log's end is copied aside: not where the log's files are another's, and stay whole."""
 
@@ -79,19 +83,29 @@ def load_log(
     recovery_point: int | None = 0,
     high_watermark: int = 0,
     had_clean_shutdown: bool = True,
+    evidence: DirectoryEvidence | None = None,
 ) -> LoadedLog:
     """Opens the log in `directory`, which exists, and makes it ready for appends.
 
     The offsets are those of the directory's checkpoints. Without a recovery point, for a folder that came without a
     checkpoint, only what is torn at the log's very end is cut. OSError where the disk refuses.
     """
-    return _Loader(directory, partition, config, settings).load(
+    return _Loader(directory, partition, config, settings, evidence).load(
         log_start_offset, recovery_point, high_watermark, had_clean_shutdown=had_clean_shutdown
     )
 
 
 class _Loader:
-    def __init__(self, directory: Path, partition: TopicPartition, config: LogConfig, settings: LogSettings) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        partition: TopicPartition,
+        config: LogConfig,
+        settings: LogSettings,
+        evidence: DirectoryEvidence | None,
+    ) -> None:
+        self._evidence = evidence
+        self._arrangement: Arrangement | None = None
         self._directory = directory
         self._partition = partition
         self._config = config
@@ -115,8 +129,12 @@ class _Loader:
         if had_clean_shutdown:
             recovery_point = max(recovery_point, self._newest_snapshot())
         self._log_end_offset = recovery_point
+        if self._settings.is_read_only:
+            self._arrange(recovery_point, had_clean_shutdown=had_clean_shutdown)
         self._open_segments(check_below=None if had_clean_shutdown else recovery_point)
-        if had_clean_shutdown and self._is_end_sound() and not self._has_unsound_end:
+        if self._arrangement is not None:
+            self._reindex_arranged(log_start_offset)
+        elif had_clean_shutdown and self._is_end_sound() and not self._has_unsound_end:
             recovery_point = max(recovery_point, self._end_offset())
         else:
             self._recover(log_start_offset, LONG_MAX if known_point is None else recovery_point)
@@ -173,6 +191,30 @@ class _Loader:
             lambda: rebuild_producer_state(self._producers, self._segments, log_start_offset, end_offset, now_ms)
         )
 
+    # --- in a shadow
+
+    def _arrange(self, recovery_point: int, *, had_clean_shutdown: bool) -> None:
+        """Brings the files in order; notes how they are to be read where that is not plain."""
+        known = self._evidence or DirectoryEvidence(self._directory.parent)
+        evidence = replace(known.of(self._directory, self._partition), was_stopped_cleanly=had_clean_shutdown)
+        checked_from = None if had_clean_shutdown else recovery_point
+        self._arrangement = arrange(self._directory, evidence, self._filesystem, checked_from)
+
+    def _take_up(self, arrangement: Arrangement) -> None:
+        for segment in self._segments:
+            self._damage.set_segment(segment.base_offset, [])
+            for gap in arrangement.gaps[segment.base_offset]:
+                note_damage(self._damage, segment, gap, self._partition)
+        if arrangement.tail is not None:
+            _log.warning("%s: %s tail: %s", self._partition, arrangement.tail.kind, arrangement.tail)
+        if arrangement.end_position is not None:
+            self._segments.active.truncate_position(arrangement.end_position)
+
+    def _reindex_arranged(self, log_start_offset: int) -> None:
+        """Everything that says where batches are is made again."""
+        for segment in self._segments:
+            self._recover_segment(segment, 0, log_start_offset, is_judged=True)
+
     # --- damage below the recovery point
 
     def _take_up_known_damage(self) -> None:
@@ -225,7 +267,11 @@ class _Loader:
                 is_sealed=offset != max(logs),
             )
             self._segments.add(segment)
-        self._take_up_known_damage()
+        if self._arrangement is None:
+            self._take_up_known_damage()
+        else:
+            self._take_up(self._arrangement)
+            return
         for segment in self._segments:
             following = self._segments.higher(segment.base_offset)
             is_checked = check_below is None or (following is not None and following.base_offset <= check_below)
@@ -299,9 +345,11 @@ class _Loader:
         return not shows_compaction(segment.records for segment in self._segments)
 
     def _recover_segment(
-        self, segment: LogSegment, recovery_point: int, log_start_offset: int = 0
+        self, segment: LogSegment, recovery_point: int, log_start_offset: int = 0, *, is_judged: bool = False
     ) -> CorruptRecordError | None:
-        """Checks the segment and makes its three indexes, the transaction index with what came before in mind."""
+        """Checks the segment and makes its three indexes, the transaction index with what came before in mind. With
+        `is_judged` its gaps are known, and nothing is checked.
+        """
         producers = self._producers
         if producers.map_end_offset != segment.base_offset:
             self._rebuild_producer_state(log_start_offset, segment.base_offset)
@@ -326,11 +374,16 @@ class _Loader:
                     AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
                 )
 
-        error = segment.recover(recovery_point, self._end_of(segment), on_batch)
+        error = None
+        if is_judged:
+            segment.reindex(on_batch)
+        else:
+            error = segment.recover(recovery_point, self._end_of(segment), on_batch)
         end_aborted_before(max((gap.end_offset for gap in segment.gaps), default=0))
-        self._damage.set_segment(segment.base_offset, [])
-        for gap in segment.gaps:
-            note_damage(self._damage, segment, gap, self._partition)
+        if not is_judged:
+            self._damage.set_segment(segment.base_offset, [])
+            for gap in segment.gaps:
+                note_damage(self._damage, segment, gap, self._partition)
         if segment is self._segments.active or error is not None:
             segment.unseal()
         else:

@@ -39,6 +39,7 @@ from core.log.file_names import (
     stray_directory_name,
 )
 from core.log.log_config import LONG_MAX, LogConfig
+from core.log.log_evidence import DirectoryEvidence
 from core.log.log_loader import LoadedLog, LogSettings, load_log
 from core.log.partition_log import PartitionLog
 from core.log.partition_metadata_file import read_partition_metadata, write_partition_metadata
@@ -112,15 +113,18 @@ class LogManager:
     ) -> list[TopicPartition]:
         """Opens the logs in those folders; gives the partitions whose logs had to be cut."""
         was_cut = []
+        evidence = DirectoryEvidence(self.directory)
         for partition, path in partitions.items():
-            loaded = self._load(partition, path, config_of(partition.topic))
+            loaded = self._load(partition, path, config_of(partition.topic), evidence)
             if loaded is not None and loaded.was_cut:
                 was_cut.append(partition)
         self._filesystem.unlink(self.directory / CLEAN_SHUTDOWN)
         self._filesystem.sync_directory(self.directory)
         return was_cut
 
-    def _load(self, partition: TopicPartition, path: Path, config: LogConfig) -> LoadedLog | None:
+    def _load(
+        self, partition: TopicPartition, path: Path, config: LogConfig, evidence: DirectoryEvidence
+    ) -> LoadedLog | None:
         recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0)
         try:
             loaded = load_log(
@@ -132,6 +136,7 @@ class LogManager:
                 recovery_point=None if recovery_point == _UNKNOWN else recovery_point,
                 high_watermark=self._checkpoints[HIGH_WATERMARK_CHECKPOINT].get(partition, 0),
                 had_clean_shutdown=self.had_clean_shutdown,
+                evidence=evidence,
             )
         except OSError as error:
             self.set_offline(partition, access_error(error, path, "open"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -231,13 +232,23 @@ class LogMap:
         return [item for item in self.items(self.start_offset) if isinstance(item, Hole)]
 
     def items(self, start_offset: int) -> Iterator[Batch | Hole]:
-        """The batches of the log that hold offsets from there on, and the holes between them, in order."""
-        next_offset = max(start_offset, self.start_offset)
-        for number in range(bisect_right(self.log, next_offset, key=_end_offset), len(self.log)):
+        """The batches of the log that hold offsets from there on, and the holes between them, in order. A hole that
+        begins before is explained whole, and given from there on.
+        """
+        start = max(start_offset, self.start_offset)
+        first = bisect_right(self.log, start, key=_end_offset)
+        before = self.log[first - 1].end_offset if first else self.start_offset
+        for item in self._items_after(first, max(before, self.start_offset)):
+            if not isinstance(item, Hole):
+                if item.last_offset >= start:
+                    yield item
+            elif item.end > start:
+                yield item if item.start >= start else replace(item, start=start)
+
+    def _items_after(self, first: int, next_offset: int) -> Iterator[Batch | Hole]:
+        for number in range(first, len(self.log)):
             piece = self.log[number]
             for batch in self.read(piece):
-                if batch.last_offset < next_offset:
-                    continue
                 first_offset = first_offset_of(batch, next_offset)
                 if first_offset > next_offset:
                     if batch.position == piece.position:
@@ -245,7 +256,7 @@ class LogMap:
                     else:
                         yield self._explain_undamaged(next_offset, first_offset, piece.file, batch.position)
                 yield batch
-                next_offset = batch.last_offset + 1
+                next_offset = max(next_offset, batch.last_offset + 1)
         if next_offset < self.end_offset:
             yield from self._explain(len(self.log) - 1, next_offset, self.end_offset)
 
@@ -325,7 +336,7 @@ class LogMap:
         return hole
 
     def _explain_undamaged(self, start: int, end: int, file: int, position: int, *, is_end: bool = False) -> Hole:
-        path = self.files[file].path if self.files else Path()
+        path = self.files[-1 if is_end else file].path if self.files else Path()
         return explain_hole(
             start, end, self.evidence, self._given_up, path, position, compacted_below=self.compacted_below,
             is_end=is_end and end > self._last_base_offset,

@@ -319,14 +319,7 @@ class LogSegment:
         here. Batches below `recovery_point` were safe on the disk: what is wrong there is damage of another kind, a
         gap, and stays.
         """
-        self._changes += 1
-        self.offset_index.reset()
-        self.time_index.reset()
-        self.transaction_index.reset()
-        self._bytes_since_index_entry = 0
-        self._rolling_timestamp = None
-        self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
-        self._last_batch = (self.base_offset, 0)
+        self._forget_what_was_read()
         self.gaps = []
         last_offset, position = self.base_offset - 1, 0
         end = OffsetPosition(end_offset, self.size_bytes)
@@ -352,6 +345,24 @@ class LogSegment:
                 last_offset, position = gap.end_offset - 1, gap.end_position
             else:
                 return None
+
+    def reindex(self, on_batch: Callable[[RecordBatch], None]) -> None:
+        """Makes the indexes anew, past `gaps`; `on_batch` is called with each batch of magic 2."""
+        self._forget_what_was_read()
+        for batch in self.batches(0):
+            if isinstance(batch, RecordBatch):
+                on_batch(batch)
+            self._index(batch, batch.position)
+
+    def _forget_what_was_read(self) -> None:
+        self._changes += 1
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.transaction_index.reset()
+        self._bytes_since_index_entry = 0
+        self._rolling_timestamp = None
+        self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self._last_batch = (self.base_offset, 0)
 
     def checked_batches(self, position: int, last_offset: int, end: OffsetPosition) -> Iterator[Batch]:
         """As of `damage.checked_batches`."""

@@ -495,11 +495,11 @@ def note_damage(damage: DamagedRanges, segment: LogSegment, gap: DamagedRange, p
     """Writes the gap into the ledger, and tells the segment and the operator."""
     damage.add(gap)
     segment.gaps = damage.of_segment(segment.base_offset)
+    lost = gap.end_offset > gap.start_offset
     _log.error(
-        "%s: offsets %d to %d are damaged: bytes %d to %d of %s; they stay as they are, and readers are told",
+        "%s: %s: bytes %d to %d of %s; they stay as they are, and readers are told",
         partition,
-        gap.start_offset,
-        gap.end_offset - 1,
+        f"offsets {gap.start_offset} to {gap.end_offset - 1} are damaged" if lost else "damage without offsets",
         gap.position,
         gap.end_position,
         segment.records.path,

@@ -149,7 +149,6 @@ CASES = {
 }  # fmt: skip
 UNDECODABLE = {"11-undecodable-batch", "22-null-header-key"}
 """Their batches' bytes are right: `verify` finds these with --deep, and `gaps` and `recover` take them as they are."""
-NOT_YET_SERVED = {"09-swapped-batches", "10-stray-batch", "13-legacy-offset-flip"}
 
 SPECIAL: dict[str, Callable[[Path], None]] = {
     "20-directory-named-log": lambda path: path.mkdir(exist_ok=True),
@@ -235,12 +234,25 @@ def test_with_the_option_all_that_is_sound_is_given(name: str, directory: Path) 
 def test_a_read_only_broker_gives_the_same(name: str, directory: Path) -> None:
     if name in UNDECODABLE:
         pytest.skip("tests/golden/test_undecodable.py asks a server")
-    if name in NOT_YET_SERVED:
-        pytest.xfail("the broker's own loader does not place batches yet")
     case = CASES[name]
     explained = doors.hidden(doors.gaps(directory / f"{case.topic}-0", read_committed=True))
     found = doors.served(directory / f"{case.topic}-0")
     assert sorted(set(found) - set(chain.from_iterable(explained))) == case.records
+
+
+@pytest.mark.parametrize("options", [[], ["--until", "25"], ["--group", "g", "--max-messages", "24"]], ids=" ".join)
+def test_a_server_s_damage_is_one_warning(options: list[str], tmp_path: Path) -> None:
+    """Though it refuses each of the offsets 14 to 34."""
+    directory = copy_of("00-one-bit-of-length-silent-loss", tmp_path)
+    where = ["--format", r"%o\n", "--no-exit-on-error", "--from", "beginning", *options]
+    with Server(directory) as server:
+        done = call_plog("consume", "t", *where, "--bootstrap-server", server.address)
+    is_cut = "--until" in options
+    assert [int(line) for line in done.stdout.split()] == offsets((0, 13)) + ([] if is_cut else offsets((35, 44)))
+    told = done.stderr.decode()
+    assert told.count("warning: ") == 1
+    assert f"t-0: passed over: offsets 14 to {24 if is_cut else 34}: damaged" in told
+    assert done.returncode == 1
 
 
 def test_no_record_is_given_under_another_ones_offset(tmp_path: Path) -> None:

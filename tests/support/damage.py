@@ -48,6 +48,7 @@ def places(directory: Path) -> list[Place]:
 
 def write_log(directory: Path, random: Random, batches: int) -> dict[int, tuple[bytes | None, bytes | None]]:
     """Segments of every codec, idempotent, transactional and plain producers; (key, value) of every data record."""
+    cleaner_checkpoint(directory).unlink(missing_ok=True)
     log = open_log(directory, segment_bytes=3000, index_interval_bytes=300)
     records: dict[int, tuple[bytes | None, bytes | None]] = {}
     sequences = dict.fromkeys((7, 8, 9), 0)
@@ -79,11 +80,18 @@ def write_log(directory: Path, random: Random, batches: int) -> dict[int, tuple[
     return records
 
 
+def cleaner_checkpoint(directory: Path) -> Path:
+    return directory.parent / "cleaner-offset-checkpoint"
+
+
 def _compact(directory: Path, random: Random) -> set[int]:
-    """Takes out whole batches, as a cleaner does whose later ones have the keys; the offsets that are gone. Indexes are
-    made again. Batches of producers stay: the last of each would have to.
+    """Takes out whole batches, as a cleaner does whose later ones have the keys, and notes beside the folder how far it
+    came; the offsets that are gone. Indexes are made again. Batches of producers stay: the last of each would have to.
     """
     gone: set[int] = set()
+    topic, _, partition = directory.name.rpartition("-")
+    cleaned_below = int(max(directory.glob("*.log")).stem)
+    cleaner_checkpoint(directory).write_text(f"0\n1\n{topic} {partition} {cleaned_below}\n")
     for path in sorted(directory.glob("*.log"))[:-1]:
         data, kept = path.read_bytes(), b""
         for place in places(directory):

@@ -125,7 +125,7 @@ def test_trace_and_gaps_say_the_same(golden: Path) -> None:
         reasons = {offset: gap for gap in GapLedger(log, 0, 70) for offset in range(gap.start, gap.end)}
         assert log.last_stable_offset == 70
         log.close()
-        assert reasons[55].reason is (GapReason.ABORTED if is_index_there else GapReason.UNKNOWN)
+        assert reasons[55].reason is (GapReason.ABORTED if is_index_there else GapReason.UNDECIDED)
         assert reasons[61].reason is GapReason.DAMAGED
         assert 62 not in reasons
         assert reasons[65].reason is GapReason.ABORTED

@@ -121,12 +121,11 @@ def remove_batch(folder: Path, number: int) -> None:
 
 
 def test_a_gap_in_a_producers_sequences(folder: Path) -> None:
+    for path in {*folder.glob("00000000000000000018.*"), *folder.glob("*.snapshot")}:
+        path.unlink()
     found = places(folder)
-    last_segment = [number for number, place in enumerate(found) if place.path == found[-1].path]
-    removed = last_segment[0]
+    removed = next(number for number, place in enumerate(found) if place.path == found[-1].path)
     remove_batch(folder, removed)
-    for snapshot in folder.glob("*.snapshot"):
-        snapshot.unlink()
     (folder.parent / META_PROPERTIES).write_text("")
     finding = {f.code: f for f in verify(folder)}[Code.SEQUENCE_GAP]
     assert f"sequence {2 * removed + 2} of producer 7, expected {2 * removed}" in finding.message

@@ -1,0 +1,234 @@
+"""Makes a damaged log servable as the one reader reads it, in a folder whose files may be changed at will (a shadow).
+
+A broker sends parts of files as they lie. That is right where the batches of the log stand in order in the segments
+that their offsets belong to, and everything else is a known gap. `arrange` brings a folder there: segments whose
+batches stand out of order are written anew, segments that hold only copies of other segments' batches go, and what lies
+between batches of the log becomes gaps. A sound log costs a look at its batches' headers: a wrong checksum alone needs
+nothing here, since its batch is in its place, and the client that gets it checks it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from core.common.bad_sectors import open_salvaging
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem
+from core.index.abstract_index import MAX_RELATIVE_OFFSET
+from core.log.damage import Damage, DamagedRange
+from core.log.file_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, find_offset_files
+from core.log.file_records import FileRecords
+from core.log.hole import Hole, HoleReason, Tail, explain_hole
+from core.log.log_evidence import LogEvidence
+from core.log.log_layout import Stretch, copy_bytes, lay_out
+from core.log.log_map import LogFile, LogMap
+from core.log.recovery_journal import read_lost_offsets
+from core.log.segment_walk import SegmentWalk
+from core.records.record_batch import RecordBatch
+
+_LOSSES = (HoleReason.DAMAGED, HoleReason.MISSING)
+"""A hole that nothing explains is passed over, as Kafka does: old compacted logs have them, and clients would stick."""
+_ARRANGED = ".arranged"
+_MOST_LOST_AT_END = 1 << 16
+"""A client that passes over damage asks for one offset after the other: it would do so for days after a proven end that
+a damaged checkpoint made up. The log ends after its last batch then.
+"""
+
+
+@dataclass(slots=True)
+class Arrangement:
+    """How the files of a log are to be read: past `gaps`, by segment, and up to `end_position` in the last one.
+
+    Gaps may have no offsets (bytes that are not the log's) or no bytes (offsets that nothing holds). Segments in
+    `rewritten` hold other bytes than before.
+    """
+
+    end_offset: int
+    gaps: dict[int, list[DamagedRange]] = field(default_factory=dict)
+    end_position: int | None = None
+    rewritten: set[int] = field(default_factory=set)
+    tail: Tail | None = None
+
+
+class _Place(NamedTuple):
+    """Batches of the log in bytes [position, end_position) of a file, of offsets [base_offset, end_offset)."""
+
+    position: int
+    end_position: int
+    base_offset: int
+    end_offset: int
+
+
+def arrange(
+    directory: Path, evidence: LogEvidence, filesystem: FileSystem, checked_from: int | None
+) -> Arrangement | None:
+    """Makes the log in the folder servable; None where it is as it should be, and nothing was changed. Batches of
+    segments that hold offsets from `checked_from` on have their checksums looked at, of others the headers alone.
+    """
+    files = find_offset_files(directory, LOG_SUFFIX)
+    if not files:
+        return None
+    given_up = read_lost_offsets(directory)
+    with contextlib.ExitStack() as opened:
+        logs = []
+        for base_offset, path in files:
+            records = FileRecords(path, open_salvaging)
+            opened.callback(records.close)
+            logs.append((base_offset, records))
+        if _is_straight(logs, evidence, given_up, checked_from):
+            return None
+        log_map = LogMap([LogFile(base, one.path, one.file) for base, one in logs], evidence, given_up)
+        return _Arranger(log_map, filesystem).arrange()
+
+
+# --- a log that is as it should be
+
+
+def _is_straight(  # noqa: C901 - one rule after the other, for each header
+    logs: Sequence[tuple[int, FileRecords]],
+    evidence: LogEvidence,
+    given_up: Sequence[tuple[int, int]],
+    checked_from: int | None,
+) -> bool:
+    """Whether the offsets in the batches' headers rise through all segments, up to the proven end, without a hole that
+    nothing explains.
+    """
+    limits = [*(base for base, _ in logs[1:]), logs[-1][0] + MAX_RELATIVE_OFFSET + 1]
+    next_offset, is_thinned, holes = logs[0][0], False, list[tuple[int, int]]()
+    for (base_offset, records), limit in zip(logs, limits, strict=True):
+        if next_offset > base_offset:
+            return False
+        if next_offset < base_offset:
+            holes.append((next_offset, base_offset))
+        next_offset = base_offset
+        try:
+            for batch in records.iter_headers(0):
+                end_offset = batch.last_offset + 1
+                if isinstance(batch, RecordBatch):
+                    first, count = batch.base_offset, batch.count
+                    is_thinned = is_thinned or count < end_offset - first or batch.delete_horizon_ms is not None
+                    if count < 0 or end_offset <= first:
+                        return False
+                else:  # its first offset is inside
+                    first = max(next_offset, min(batch.last_offset, limit))
+                    if batch.last_offset < next_offset:
+                        return False
+                if first < next_offset or end_offset > limit:
+                    return False
+                if first > next_offset and isinstance(batch, RecordBatch):
+                    holes.append((next_offset, first))
+                next_offset = end_offset
+        except CorruptRecordError:
+            return False
+        if checked_from is not None and limit > checked_from and not _is_sound(base_offset, records, limit):
+            return False
+    if next_offset < evidence.known_end:
+        return False
+    compacted_below = max(evidence.cleaned_below, logs[-1][0] if is_thinned else 0)
+    path = logs[0][1].path
+    return all(
+        explain_hole(start, end, evidence, given_up, path, 0, compacted_below=compacted_below).reason not in _LOSSES
+        for start, end in holes
+    )
+
+
+def _is_sound(base_offset: int, records: FileRecords, limit: int) -> bool:
+    walk = SegmentWalk(records.path, base_offset, limit, file=records.file)
+    return not any(isinstance(item, Damage) for item in walk)
+
+
+# --- one that is not
+
+
+class _Arranger:
+    def __init__(self, log_map: LogMap, filesystem: FileSystem) -> None:
+        self._map = log_map
+        self._filesystem = filesystem
+        is_near = log_map.end_offset - log_map.sound_end <= _MOST_LOST_AT_END
+        self._end_offset = log_map.end_offset if is_near else max(log_map.sound_end, log_map.files[-1].base_offset)
+        self._plan = Arrangement(self._end_offset, tail=log_map.tail)
+
+    def arrange(self) -> Arrangement:
+        files = self._map.files
+        layout = lay_out(self._map)
+        sizes = {number: file.file.size() for number, file in enumerate(files)}
+        places = self._places(layout)
+        for number in places.keys() & {n for n, file in enumerate(files) if file.path in layout}:
+            sizes[number] = sum(stretch.end - stretch.start for stretch in layout[files[number].path])
+            self._plan.rewritten.add(files[number].base_offset)
+        self._add_gaps(places, sizes)
+        self._write(layout)
+        for number in range(len(files)):
+            if number not in places:
+                self._drop(files[number])
+        return self._plan
+
+    def _places(self, layout: dict[Path, list[Stretch]]) -> dict[int, list[_Place]]:
+        """By the numbers of the files that stay: where the log's batches will stand in them, in order."""
+        copies = self._map.copies - {0}
+        places: dict[int, list[_Place]] = {n: [] for n in range(len(self._map.files)) if n not in copies}
+        for piece in self._map.log:
+            number = self._map.file_of(piece.base_offset)
+            position, end_position = piece.position, piece.end_position
+            if self._map.files[number].path in layout:
+                position = places[number][-1].end_position if places[number] else 0
+                end_position = position + piece.end_position - piece.position
+            places[number].append(_Place(position, end_position, piece.base_offset, piece.end_offset))
+        return places
+
+    def _add_gaps(self, places: dict[int, list[_Place]], sizes: dict[int, int]) -> None:
+        holes = [hole for hole in self._map.holes() if hole.reason in _LOSSES]
+        numbers = sorted(places)
+        for number, following in zip(numbers, [*numbers[1:], None], strict=True):
+            base_offset = self._map.files[number].base_offset
+            limit = self._end_offset if following is None else self._map.files[following].base_offset
+            size = sizes[number]
+            end = _Place(size, size, max(limit, base_offset), limit)
+            gaps = []
+            position, next_offset = 0, base_offset
+            for place in [*places[number], end]:
+                gap = _gap_between(base_offset, position, next_offset, place, holes)
+                if gap is not None:
+                    gaps.append(gap)
+                position, next_offset = place.end_position, place.end_offset
+            if following is None and gaps and gaps[-1].end_position == size and not _has_offsets(gaps[-1]):
+                self._plan.end_position = gaps.pop().position
+            self._plan.gaps[base_offset] = gaps
+
+    def _write(self, layout: dict[Path, list[Stretch]]) -> None:
+        """Each new file beside the old one first, from which others may still take."""
+        files = {file.path: file.file for file in self._map.files}
+        for path, stretches in layout.items():
+            with contextlib.closing(self._filesystem.open_append(path.with_name(path.name + _ARRANGED))) as out:
+                written = 0
+                for stretch in stretches:
+                    written = copy_bytes(files[stretch.path], stretch.start, stretch.end, {}, out, written)
+        for path in layout:
+            self._filesystem.rename(path.with_name(path.name + _ARRANGED), path)
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+                self._filesystem.unlink(path.with_suffix(suffix))
+
+    def _drop(self, file: LogFile) -> None:
+        """A segment of which all batches are other segments'."""
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            self._filesystem.unlink(file.path.with_suffix(suffix))
+
+
+def _gap_between(
+    base_offset: int, position: int, next_offset: int, place: _Place, holes: Sequence[Hole]
+) -> DamagedRange | None:
+    lost = [hole for hole in holes if hole.end > next_offset and hole.start < place.base_offset]
+    if position == place.position and not lost:
+        return None
+    start = end = next_offset
+    if lost:
+        start, end = max(lost[0].start, next_offset), min(lost[-1].end, place.base_offset)
+    return DamagedRange(start, end, base_offset, position, place.position)
+
+
+def _has_offsets(gap: DamagedRange) -> bool:
+    return gap.end_offset > gap.start_offset
