@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.java
+
+PAIRS = int(os.environ.get("PLOG_SPARK_PAIRS", "6"))
+SEED = int(os.environ.get("PLOG_SPARK_SEED", "1"))
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 COUNTS = {"t-0": 120, "t-1": 60, "t-2": 0, "u-0": 40}
@@ -195,11 +199,11 @@ def ask_pairs(spark: SparkSession, options: dict[str, str], seed: int, pairs: in
 
 
 def test_random_pairs_of_queries_on_files(spark: SparkSession, data: Path) -> None:
-    ask_pairs(spark, {"path": str(data), "subscribe": "t,u"}, 1, 18)
+    ask_pairs(spark, {"path": str(data), "subscribe": "t,u"}, SEED, PAIRS)
 
 
 def test_random_pairs_of_queries_on_a_server(spark: SparkSession, server: Server) -> None:
-    ask_pairs(spark, {"kafka.bootstrap.servers": server.address, "subscribe": "t,u"}, 2, 10)
+    ask_pairs(spark, {"kafka.bootstrap.servers": server.address, "subscribe": "t,u"}, SEED + 1, PAIRS // 2)
 
 
 @pytest.mark.parametrize("is_pushed", ["true", "false"])
