@@ -48,6 +48,7 @@ class ReplayRequest:
     transform: str
     isolation: str
     allow_loss: bool
+    bad_timestamps: str = "error"
 
     @property
     def kind(self) -> str:
@@ -58,7 +59,10 @@ class ReplayRequest:
         return self.to.partition(":")[2]
 
     def to_json(self) -> dict[str, Any]:
-        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
+        fields: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        if self.bad_timestamps == "error":
+            del fields["bad_timestamps"]  # plans that were frozen before there was the option go on
+        return fields
 
     def ensure_sensible(self) -> None:
         """UsageError for what does not fit together."""
@@ -74,6 +78,10 @@ class ReplayRequest:
             allowed = (*BYTES_FORMATS, "json") if option == "--value-format" else BYTES_FORMATS
             if text not in allowed:
                 raise UsageError(f"{option} {text}: expected {', '.join(allowed)}")
+        if self.bad_timestamps not in ("error", "null"):
+            raise UsageError(f"--bad-timestamps {self.bad_timestamps}: expected error or null")
+        if self.bad_timestamps == "null" and self.kind == "topic":
+            raise UsageError("a topic's records have a timestamp: no --bad-timestamps null")
         if self.latest_per_key and self.from_group:
             raise UsageError("--latest-per-key is of the whole topic: not with --from-group")
         of_files = self.partition_by or self.columns or self.schema or self.transform
@@ -114,6 +122,7 @@ def _find_ranges(
             "failOnDataLoss": str(not request.allow_loss).lower(),
             "latestPerKey": str(request.latest_per_key).lower(),
             "rangeBytes": str(range_bytes),
+            "badTimestamps": request.bad_timestamps,
         }
     )
     with contextlib.closing(open_source(options)) as source:
@@ -145,12 +154,17 @@ def group_offsets(
     group: str, data_dir: Path, bootstrap_server: str | None, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """What the group committed of these partitions. PlogError where that is nothing."""
-    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
-        offsets = GroupAdmin(client).offsets(group)
-    found = {tp: offsets[tp].offset for tp in partitions if tp in offsets}
+    offsets = find_group_offsets(group, data_dir, bootstrap_server)
+    found = {tp: offsets[tp] for tp in partitions if tp in offsets}
     if not found:
         raise PlogError(f"group {group} has committed nothing of these topics", hint=f"plog group describe {group}")
     return found
+
+
+def find_group_offsets(group: str, data_dir: Path, bootstrap_server: str | None) -> dict[TopicPartition, int]:
+    """Everything that the group committed."""
+    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
+        return {partition: offset.offset for partition, offset in GroupAdmin(client).offsets(group).items()}
 
 
 def commit_to_group(

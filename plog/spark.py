@@ -21,8 +21,5 @@ __all__ = ["PlogDataSource", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("plog")` known to the session, and has Spark hand conditions on topic, partition, offset and
-    timestamp down to it.
-    """
+    """Makes `format("plog")` known to the session, and changes nothing else of it."""
     spark.dataSource.register(PlogDataSource)
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,10 +17,12 @@ from cli.output import OutputFormat, OutputOption, Row, write_rows
 from core.common.errors import UsageError
 
 if TYPE_CHECKING:
-    from cli.replay_request import ReplayRequest
+    from core.common.topic_partition import TopicPartition
+    from core.spark.group_commit import Notes
     from core.spark.offset_range import OffsetRange
     from core.spark.replay import Replay
     from core.spark.replay_plan import ReplayPlan
+    from core.spark.topic_replay import Lane, TopicReplay
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -69,6 +72,9 @@ def spark_replay(
     allow_loss: Annotated[
         bool, typer.Option("--allow-loss", help="Go on where offsets are damaged or missing; the manifest names them.")
     ] = False,
+    bad_timestamps: Annotated[
+        str, typer.Option("--bad-timestamps", metavar="error|null", help="What becomes of times that Spark can't hold.")
+    ] = "error",
     commit_group: Annotated[
         str, typer.Option("--commit-group", metavar="GROUP", help="Commit the end offsets to a group, when it is done.")
     ] = "",
@@ -100,12 +106,13 @@ def spark_replay(
     if not topics:
         raise UsageError("which topics?", hint="plog spark-replay TOPIC... --to parquet:DIR")
     from cli.replay_request import ReplayRequest, find_target, make_plan
+    from core.spark.topic_replay import TopicReplay
 
     directory = data_dir or default_data_dir()
     request = ReplayRequest(
         tuple(topics), to or ("parquet:-" if dry_run else ""), bootstrap_server or str(directory.resolve()), from_,
         until, from_group, latest_per_key, partition_by, columns, key_format, value_format, schema, transform,
-        isolation, allow_loss,
+        isolation, allow_loss, bad_timestamps,
     )  # fmt: skip
     if dry_run:
         _show_plan(make_plan(request, directory, bootstrap_server, range_size), master, output)
@@ -113,8 +120,14 @@ def spark_replay(
     request.ensure_sensible()
     if request.kind == "topic":
         plan = make_plan(request, directory, bootstrap_server, range_size)
-        _run_to_topic(plan, request, find_target(request, directory, bootstrap_server), master)
-        _commit(commit_group, directory, bootstrap_server, plan)
+        to_topic = TopicReplay(find_target(request, directory, bootstrap_server), request.where.partition("@")[0])
+        lanes = to_topic.freeze(plan)
+        _run_to_topic(to_topic, lanes, plan, master)
+        if commit_group:
+            ends = {lane.partition: lane.end_offset for lane in lanes}
+            notes = {lane.partition: lane.groups[commit_group] for lane in lanes if commit_group in lane.groups}
+            save = partial(to_topic.note_commits, lanes, commit_group)
+            _commit(commit_group, directory, bootstrap_server, ends, notes, save)
         return
     if request.kind == "delta":
         from core.spark.delta_table import ensure_delta
@@ -123,15 +136,30 @@ def spark_replay(
     replay = Replay(Path(request.where))
     plan = replay.freeze(request.to_json(), lambda: make_plan(request, directory, bootstrap_server, range_size))
     _run(replay, plan, master, is_delta=request.kind == "delta")
-    _commit(commit_group, directory, bootstrap_server, plan)
+    if commit_group:
+        notes = replay.commit_notes(commit_group)
+        save = partial(replay.note_commits, commit_group)
+        _commit(commit_group, directory, bootstrap_server, plan.end_offsets, notes, save)
 
 
-def _commit(group: str, data_dir: Path, bootstrap_server: str | None, plan: ReplayPlan) -> None:
-    from cli.replay_request import commit_to_group
+def _commit(
+    group: str,
+    data_dir: Path,
+    bootstrap_server: str | None,
+    ends: Mapping[TopicPartition, int],
+    notes: Notes,
+    save: Callable[[Notes], None],
+) -> None:
+    """Once for a replay: what it replayed, and nothing where an earlier run did it."""
+    from cli.replay_request import commit_to_group, find_group_offsets
+    from core.spark.group_commit import commit_replayed
 
-    if group:
-        commit_to_group(group, data_dir, bootstrap_server, plan.end_offsets)
+    find_offsets = partial(find_group_offsets, group, data_dir, bootstrap_server)
+    commit = partial(commit_to_group, group, data_dir, bootstrap_server)
+    if commit_replayed(ends, notes, save, find_offsets, commit):
         say(f"group {group} goes on from where the replay ended")
+    else:
+        say(f"group {group} stays where it is: there is nothing new to commit")
 
 
 # --- the plan
@@ -221,21 +249,18 @@ def _run_job(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], mast
     shutil.rmtree(scratch, ignore_errors=True)  # where it failed, its spark.log is of use
 
 
-def _run_to_topic(plan: ReplayPlan, request: ReplayRequest, target: str, master: str) -> None:
+def _run_to_topic(replay: TopicReplay, lanes: Sequence[Lane], plan: ReplayPlan, master: str) -> None:
     from core.spark.replay_plan import ensure_source_is_the_same
     from core.spark.session import spark_session
-    from core.spark.topic_replay import TopicReplay
 
     started_s = time.monotonic()
-    topic = request.where.partition("@")[0]
-    replay = TopicReplay(target, topic)
-    lanes = replay.freeze(plan)
+    topic = replay.topic
     todo = [range_ for lane in lanes for range_ in lane.missing]
     if not todo:
         say(f"{topic} has all of it already; the groups plog-replay-... of its cluster say so")
         return
     ensure_source_is_the_same(plan, todo)
-    say(f"replaying {len(todo)} ranges of {len(lanes)} partitions to {topic} at {target}")
+    say(f"replaying {len(todo)} ranges of {len(lanes)} partitions to {topic} at {replay.servers}")
     scratch = Path(tempfile.mkdtemp(prefix="plog-spark-"))
     with spark_session(master, scratch) as session:
         try:

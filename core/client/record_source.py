@@ -49,7 +49,9 @@ class RecordSource(Protocol):
         """What a reader of the source's isolation sees lies below them."""
 
     def offsets_at(self, partitions: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        """The first offset whose record is as new as that or newer; the end where there is none."""
+        """The first offset whose record is as new as that or newer; the end where there is none. Servers can't be asked
+        for times before 1970: there it is the start.
+        """
 
     def read(self, starts: Offsets, ends: Offsets) -> Iterator[tuple[TopicPartition, list[Batch]]]:
         """As `Consumer.read`. Once all was read, `Patience.note` is called of records that lie there and are held back:
@@ -104,6 +106,8 @@ class ClusterSource:
         return self._admin.list_offsets(wanted, isolation_level=self._isolation_level)
 
     def offsets_at(self, partitions: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        if timestamp < 0:  # ListOffsets takes negative numbers for words: -1 is the end, -2 the beginning, and others
+            return self.starts(partitions)
         found = self._admin.list_offsets(dict.fromkeys(partitions, timestamp))
         missing = [partition for partition, offset in found.items() if offset < 0]
         return found | (self.ends(missing) if missing else {})

@@ -1,7 +1,9 @@
 """`spark.read.format("plog")` and `spark.readStream.format("plog")`: a Python data source of PySpark 4, and the sink.
 
 Every task reads one range of offsets and hands on Arrow batches; no record passes through Python by itself. Offsets of
-a stream are those of Spark's Kafka source: {"topic": {"0": 23}}, the next to be read of each partition.
+a stream are those of Spark's Kafka source: {"topic": {"0": 23}}, the next to be read of each partition. Beside them are
+the ids of topics that have one, {"#topicIds": {"topic": "fS0xeI5XQhmqLxyEMq5b9w"}}: a topic of the same name with
+another id is another topic, whose offsets mean something else.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -18,7 +20,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -33,16 +34,16 @@ from pyspark.sql.types import StructType
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.spark.offset_range import OffsetRange, read_range
-from core.spark.pushed_filters import PushedFilters
 from core.spark.record_schema import COLUMNS, SPARK_TYPES
 from core.spark.source import Offsets, Source, find_partitions, open_source, plan_ranges, resolve
-from core.spark.source_options import EARLIEST, LATEST, Bound, SourceOptions
+from core.spark.source_options import EARLIEST, LATEST, TOPIC_IDS, Bound, SourceOptions
 from core.spark.topic_writer import TopicBatchWriter, TopicStreamWriter, WriterOptions
 
 _AT_THE_END = Bound("startingOffsets", LATEST)
 _AT_THE_BEGINNING = Bound("startingOffsets", EARLIEST)
 
 StreamOffsets = dict[str, dict[str, int]]
+TopicIds = dict[str, str]
 
 
 class RangePartition(InputPartition):
@@ -100,13 +101,14 @@ def _columns(schema: StructType) -> tuple[str, ...]:
 
 
 class PlogReader(DataSourceReader):
+    """It has no `pushFilters`, on purpose: Spark keeps one reader and its partitions for all scans of a DataFrame, in
+    one query and in later ones, so that a condition of one scan would leave out rows of another. Reading less is said
+    by options.
+    """
+
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = columns
-        self._filters = PushedFilters(only_partitions=options.latest_per_key)
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        yield from self._filters.push(filters)
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
@@ -121,12 +123,11 @@ class PlogReader(DataSourceReader):
             starting = options.starting or _AT_THE_BEGINNING
             starts = resolve(starting, source, partitions, is_time_met=options.is_time_met)
             ends = resolve(options.ending, source, partitions)
-            narrowed = self._filters.narrow(source, starts, ends)
-            return [RangePartition(range_) for range_ in plan_ranges(source, options, *narrowed)]
+            _ensure_forward(starts, ends, starting.option, options.ending.option)
+            return [RangePartition(range_) for range_ in plan_ranges(source, options, starts, ends)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # of pyarrow.RecordBatch
-        assert isinstance(partition, RangePartition)
-        return read_range(partition.range, self._columns)
+        return _read(partition, self._columns)
 
 
 class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -135,6 +136,7 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._last_trigger_s = time.monotonic()
         self._available: Offsets | None = None
+        self._available_ids: TopicIds = {}
 
     # --- offsets
 
@@ -142,7 +144,8 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         with contextlib.closing(open_source(options)) as source:
             starting, partitions = options.starting or _AT_THE_END, find_partitions(source, options)
-            return _to_dict(resolve(starting, source, partitions, is_time_met=options.is_time_met))
+            starts = resolve(starting, source, partitions, is_time_met=options.is_time_met)
+            return _to_dict(starts, _topic_ids(source, starts))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         if self._options.max_offsets_per_trigger:
@@ -152,61 +155,105 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._available = self._find_ends()
+        self._available, self._available_ids = self._find_ends()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        begins = _from_dict(start)
-        if self._available is None:
-            ends = self._find_ends()
-        else:
-            ends = {tp: max(end, begins.get(tp, 0)) for tp, end in self._available.items()}
-        new = {tp: max(end - self._begin(tp, begins), 0) for tp, end in ends.items()}
+        is_all = self._available is None
+        ends, ids = self._find_ends() if self._available is None else self._find_available(_from_dict(start))
+        begins = self._go_on_from(start, ends, ids)
+        new = {tp: max(end - begins[tp], 0) for tp, end in ends.items()}
         total = sum(new.values())
-        if not isinstance(limit, ReadAllAvailable) and self._available is None and self._should_wait(total):
+        if not isinstance(limit, ReadAllAvailable) and is_all and self._should_wait(total):
             return start
         self._last_trigger_s = time.monotonic()
         if isinstance(limit, ReadMaxRows) and total > limit.max_rows:
-            return _to_dict({tp: self._begin(tp, begins) + share for tp, share in _shares(new, limit.max_rows).items()})
-        return _to_dict(ends)
+            return _to_dict({tp: begins[tp] + share for tp, share in _shares(new, limit.max_rows).items()}, ids)
+        return _to_dict(ends if is_all else {tp: begins[tp] + count for tp, count in new.items()}, ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        return _to_dict(self._find_ends())
+        return _to_dict(*self._find_ends())
 
     def _should_wait(self, new_offsets: int) -> bool:
         is_due = (time.monotonic() - self._last_trigger_s) * 1000 >= self._options.max_trigger_delay_ms
         return new_offsets < self._options.min_offsets_per_trigger and not is_due
 
-    def _find_ends(self) -> Offsets:
+    def _find_ends(self) -> tuple[Offsets, TopicIds]:
         with contextlib.closing(open_source(self._options)) as source:
-            return source.records.ends(find_partitions(source, self._options))
+            ends = source.records.ends(find_partitions(source, self._options))
+            return ends, _topic_ids(source, ends)
 
-    @staticmethod
-    def _begin(partition: TopicPartition, begins: Offsets) -> int:
-        """Of a partition that came since: its first offset, which is 0, or data is lost."""
-        return begins.get(partition, 0)
+    def _find_available(self, begins: Offsets) -> tuple[Offsets, TopicIds]:
+        """Up to where to read with `availableNow`. A stream that begins at the latest offset may begin after what was
+        there when it was prepared: a partition that is still as long as that has nothing to read, and is not cut.
+        """
+        assert self._available is not None
+        ends = dict(self._available)
+        if any(begins.get(tp, 0) > end for tp, end in ends.items()):
+            now, _ = self._find_ends()
+            ends = {tp: max(end, min(begins.get(tp, 0), now.get(tp, end))) for tp, end in ends.items()}
+        return ends, self._available_ids
+
+    def _go_on_from(self, start: dict[str, Any], ends: Offsets, ids: TopicIds) -> dict[TopicPartition, int]:
+        """Where each partition of `ends` goes on: at `start`; a partition that came since at 0, or data is lost.
+
+        PlogError for a topic of another id and for a partition that ends before `start`. Without failOnDataLoss the one
+        is read from its beginning, and the other goes on from its end.
+        """
+        begins = _from_dict(start)
+        before: TopicIds = start.get(TOPIC_IDS, {})
+        found = {}
+        for tp, end in ends.items():
+            found[tp] = begins.get(tp, 0)
+            old_id, new_id = before.get(tp.topic, ""), ids.get(tp.topic, "")
+            if old_id and new_id and old_id != new_id:
+                if self._options.fails_on_data_loss:
+                    raise PlogError(
+                        f"topic {tp.topic} was deleted and made again since the stream read it: its id was {old_id}, "
+                        f"and is {new_id}",
+                        hint="a new checkpointLocation begins again; failOnDataLoss=false reads it from its beginning",
+                    )
+                found[tp] = 0
+            if end < found[tp]:
+                if self._options.fails_on_data_loss:
+                    raise PlogError(
+                        f"{tp} ends at offset {end} and was read up to {found[tp]}: the topic is another, or was cut",
+                        hint="failOnDataLoss=false goes on from its end",
+                    )
+                found[tp] = end
+        return found
 
     # --- a batch of it
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        options, begins, ends = self._options, _from_dict(start), _from_dict(end)
-        gone = sorted(set(begins) - set(ends))
+        options, ends = self._options, _from_dict(end)
+        gone = sorted(set(_from_dict(start)) - set(ends))
         if gone and options.fails_on_data_loss:
             raise PlogError(f"{gone[0]} is not there any more", hint="failOnDataLoss=false goes on without")
-        starts = {tp: self._begin(tp, begins) for tp in ends}
-        backwards = [tp for tp in ends if ends[tp] < starts[tp]]
-        if backwards and options.fails_on_data_loss:
-            tp = backwards[0]
-            raise PlogError(
-                f"{tp} ends at offset {ends[tp]} and was read up to {starts[tp]}: the topic is another, or was cut",
-                hint="failOnDataLoss=false goes on from its end",
-            )
+        starts = self._go_on_from(start, ends, end.get(TOPIC_IDS, {}))
         with contextlib.closing(open_source(options)) as source:
             _ensure_there(source, ends)
+            self._go_on_from(end, ends, _topic_ids(source, ends))  # of a batch that is done again, or a moment later
             return [RangePartition(range_) for range_ in plan_ranges(source, options, starts, ends)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # of pyarrow.RecordBatch
-        assert isinstance(partition, RangePartition)
-        return read_range(partition.range, self._columns)
+        return _read(partition, self._columns)
+
+
+def _ensure_forward(starts: Offsets, ends: Offsets, starting: str, ending: str) -> None:
+    """UsageError where a partition is to be read from an offset past that where the reading ends."""
+    for partition in sorted(starts):
+        if starts[partition] > ends[partition]:
+            raise UsageError(
+                f"{partition} is to be read from offset {starts[partition]} by {starting}, "
+                f"and ends at offset {ends[partition]} by {ending}"
+            )
+
+
+def _read(partition: InputPartition, columns: Sequence[str]) -> Iterator[Any]:  # of pyarrow.RecordBatch
+    """One task's records. PySpark has one task, with a partition of its own making, where a plan has no ranges."""
+    if not isinstance(partition, RangePartition):
+        return iter(())
+    return read_range(partition.range, columns)
 
 
 def _ensure_there(source: Source, ends: Offsets) -> None:
@@ -221,12 +268,22 @@ def _shares(new: Offsets, limit: int) -> dict[TopicPartition, int]:
     return {tp: min(int(share) if share >= 1 else 1 if share > 0 else 0, new[tp]) for tp, share in shares.items()}
 
 
-def _to_dict(offsets: Offsets) -> dict[str, Any]:
-    found: StreamOffsets = {}
-    for partition, offset in sorted(offsets.items()):
-        found.setdefault(partition.topic, {})[str(partition.partition)] = offset
+def _topic_ids(source: Source, partitions: Iterable[TopicPartition]) -> TopicIds:
+    """By topic, of those that have one: the first partition's that says it."""
+    found: TopicIds = {}
+    for partition in sorted(partitions):
+        if partition.topic not in found and (topic_id := source.topic_id(partition)):
+            found[partition.topic] = topic_id
     return found
 
 
-def _from_dict(offsets: StreamOffsets) -> dict[TopicPartition, int]:
-    return {TopicPartition(t, int(p)): offset for t, partitions in offsets.items() for p, offset in partitions.items()}
+def _to_dict(offsets: Offsets, ids: TopicIds) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for partition, offset in sorted(offsets.items()):
+        found.setdefault(partition.topic, {})[str(partition.partition)] = offset
+    return found | ({TOPIC_IDS: dict(sorted(ids.items()))} if ids else {})
+
+
+def _from_dict(offsets: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    topics: StreamOffsets = {name: found for name, found in offsets.items() if name != TOPIC_IDS}
+    return {TopicPartition(t, int(p)): offset for t, partitions in topics.items() for p, offset in partitions.items()}

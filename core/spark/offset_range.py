@@ -33,6 +33,7 @@ class OffsetRange:
     """Offsets [start_offset, end_offset) of a partition whose files are in `directory`, or that `servers` have; about
     `size_bytes` of log. `fails_if_gone`: where what was there when the reading was planned is not any more.
     `latest_per_key`: of each key only the last record of the range, and none where that is a tombstone.
+    `nulls_bad_timestamps`: as of `to_arrow`.
     """
 
     topic: str
@@ -45,6 +46,7 @@ class OffsetRange:
     latest_per_key: bool = False
     directory: str = ""
     servers: str = ""
+    nulls_bad_timestamps: bool = False
 
     @property
     def name(self) -> str:
@@ -65,7 +67,7 @@ class OffsetRange:
 def read_range(range_: OffsetRange, columns: Sequence[str]) -> Iterator[Any]:  # of pyarrow.RecordBatch
     """The range's records, checked, by the columns that are asked for; errors as of `read_columns`."""
     for records in read_columns(range_):
-        yield to_arrow(range_.topic_partition, records, columns)
+        yield to_arrow(range_.topic_partition, records, columns, nulls_bad_timestamps=range_.nulls_bad_timestamps)
 
 
 def read_columns(range_: OffsetRange) -> Iterator[RecordColumns]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from core.common.errors import UsageError
+from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.records.columns import RecordColumns
 
@@ -25,6 +25,10 @@ ARROW_SCHEMA = pa.schema(
     ]
 )
 """`timestampType`: 0 CreateTime, 1 LogAppendTime, -1 none (magic 0)."""
+
+_TIMESTAMP = ARROW_SCHEMA.field("timestamp").type
+_MOST_MS = (2**63 - 1) // 1000
+"""Spark and Arrow count microseconds in 64 bits, Kafka milliseconds: beyond this the product wraps around."""
 
 COLUMNS = tuple(ARROW_SCHEMA.names)
 
@@ -49,17 +53,38 @@ def schema_of(columns: Sequence[str]) -> Any:  # pyarrow.Schema
     return pa.schema([ARROW_SCHEMA.field(name) for name in columns])
 
 
-def to_arrow(partition: TopicPartition, records: RecordColumns, columns: Sequence[str]) -> Any:  # pyarrow.RecordBatch
-    """The records' columns that are asked for, in that order."""
-    return pa.record_batch([_COLUMN[name](partition, records) for name in columns], schema=schema_of(columns))
+def to_arrow(
+    partition: TopicPartition, records: RecordColumns, columns: Sequence[str], *, nulls_bad_timestamps: bool = False
+) -> Any:  # pyarrow.RecordBatch
+    """The records' columns that are asked for, in that order. PlogError for a timestamp that Spark's type does not
+    hold; with `nulls_bad_timestamps` it is null.
+    """
+    found = [
+        _timestamps(partition, records, is_null_if_bad=nulls_bad_timestamps)
+        if name == "timestamp"
+        else _COLUMN[name](partition, records)
+        for name in columns
+    ]
+    return pa.record_batch(found, schema=schema_of(columns))
 
 
 def _topics(partition: TopicPartition, records: RecordColumns) -> Any:
     return pa.array([partition.topic], pa.string()).take(pa.array(np.zeros(len(records), np.int32)))
 
 
-def _timestamps(partition: TopicPartition, records: RecordColumns) -> Any:  # noqa: ARG001
-    return pa.array(records.timestamps * 1000).cast(pa.timestamp("us", tz="UTC"))
+def _timestamps(partition: TopicPartition, records: RecordColumns, *, is_null_if_bad: bool) -> Any:
+    milliseconds = records.timestamps
+    is_bad = (milliseconds > _MOST_MS) | (milliseconds < -_MOST_MS)
+    if not is_bad.any():
+        return pa.array(milliseconds * 1000).cast(_TIMESTAMP)
+    if not is_null_if_bad:
+        row = int(is_bad.argmax())
+        raise PlogError(
+            f"{partition}: the timestamp of offset {records.offsets[row]} is {milliseconds[row]} ms, which Spark's "
+            f"microseconds do not hold: expected {-_MOST_MS} to {_MOST_MS}",
+            hint="option badTimestamps=null (plog spark-replay --bad-timestamps null) makes such timestamps null",
+        )
+    return pa.array(np.where(is_bad, 0, milliseconds) * 1000, mask=is_bad).cast(_TIMESTAMP)
 
 
 def _timestamp_types(partition: TopicPartition, records: RecordColumns) -> Any:  # noqa: ARG001
@@ -91,7 +116,6 @@ _COLUMN = {
     "topic": _topics,
     "partition": lambda partition, records: pa.array(np.full(len(records), partition.partition, np.int32)),
     "offset": lambda partition, records: pa.array(records.offsets),  # noqa: ARG005
-    "timestamp": _timestamps,
     "timestampType": _timestamp_types,
     "headers": _headers,
 }

@@ -2,6 +2,7 @@
 
     DIR/_plog/plan.json      which ranges, and what becomes of them; written first, and frozen: a rerun uses it
     DIR/_plog/receipts/..    of every unit that is done; DIR has its files then (range_output.py)
+    DIR/_plog/groups.json    to which consumer groups its end offsets were committed (group_commit.py)
     DIR/_plog/manifest.json  all files with their rows and SHA-256, and all gaps; written last: the replay is done then
 
 A unit is a range; of a job that shuffles records between tasks, everything is one. A rerun does the units that have no
@@ -21,8 +22,10 @@ import pyarrow.parquet as pq
 
 from core.common.errors import AccessError, PlogError
 from core.common.filesystem import FileSystem, access_error
+from core.common.topic_partition import TopicPartition
 from core.log.gap_ledger import LOSSES, GapLedger
 from core.log.partition_reader import PartitionReader
+from core.spark.group_commit import CommitNote, Notes
 from core.spark.offset_range import OffsetRange, read_columns
 from core.spark.range_output import (
     STATE,
@@ -161,6 +164,19 @@ class Replay:
             )
         return manifest
 
+    # --- groups that its end offsets are committed to
+
+    def commit_notes(self, group: str) -> dict[TopicPartition, CommitNote]:
+        """What earlier runs noted of their commits to the group."""
+        notes = (self._read("groups.json") or {}).get(group, [])
+        return {TopicPartition(topic, number): CommitNote(**fields) for topic, number, fields in notes}
+
+    def note_commits(self, group: str, notes: Notes) -> None:
+        """Adds to them."""
+        all_notes = {**self.commit_notes(group), **notes}
+        of_group = [[*partition, note.to_json()] for partition, note in sorted(all_notes.items())]
+        self._write("groups.json", (self._read("groups.json") or {}) | {group: of_group})
+
     # --- the proof
 
     def verify(self) -> tuple[list[WrittenFile], list[str]]:
@@ -257,7 +273,9 @@ def write_range(directory: Path, range_: OffsetRange, plan: ReplayPlan) -> Recei
         nonlocal records
         for found in read_columns(range_):
             records += len(found)
-            yield to_arrow(range_.topic_partition, found, plan.columns)
+            yield to_arrow(
+                range_.topic_partition, found, plan.columns, nulls_bad_timestamps=range_.nulls_bad_timestamps
+            )
 
     files = write_files(directory, range_.name, plan.output, batches(), schema_of(plan.columns))
     if records < range_.end_offset - range_.start_offset:

@@ -95,7 +95,6 @@ def make_frame(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetR
     """What is to be written; UsageError where the function is not there, or gives something else."""
     session.dataSource.register(PlogDataSource)
     session.dataSource.register(ReplayFiles)
-    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     reader = session.read.format(PlogDataSource.name()).option("columns", ",".join(plan.columns))
     frame = reader.option("ranges", json.dumps([range_.to_json() for range_ in ranges])).load()
     if plan.schema:

@@ -17,8 +17,9 @@ from core.client.kafka_client import KafkaClient
 from core.client.record_source import ClusterSource, DirectorySource, RecordSource
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError, UsageError
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import TopicPartition, uuid_text
 from core.log.directory_reader import DirectoryReader
+from core.log.partition_metadata_file import read_partition_metadata
 from core.log.partition_reader import PartitionReader
 from core.spark.offset_range import OffsetRange
 from core.spark.source_options import EARLIEST, LATEST, Bound, SourceOptions
@@ -48,6 +49,9 @@ class Source(Protocol):
     def where(self, partition: TopicPartition) -> tuple[str, str]:
         """(directory, servers) of an `OffsetRange` of it."""
 
+    def topic_id(self, partition: TopicPartition) -> str:
+        """In Kafka's text form; "" if the topic has none, as before Kafka 2.8. Another id is another topic."""
+
     def close(self) -> None: ...
 
 
@@ -69,6 +73,9 @@ class FilesSource:
 
     def where(self, partition: TopicPartition) -> tuple[str, str]:
         return str(self.records.log(partition).directory.resolve()), ""
+
+    def topic_id(self, partition: TopicPartition) -> str:
+        return _id_text(read_partition_metadata(self.records.log(partition).directory))
 
     def close(self) -> None:
         self.records.close()
@@ -93,8 +100,15 @@ class ServersSource:
     def where(self, partition: TopicPartition) -> tuple[str, str]:  # noqa: ARG002 - the client finds the leader
         return "", self._servers
 
+    def topic_id(self, partition: TopicPartition) -> str:
+        return _id_text(self._client.topic(partition.topic).topic_id)
+
     def close(self) -> None:
         self._client.close()
+
+
+def _id_text(topic_id: bytes | None) -> str:
+    return uuid_text(topic_id) if topic_id and any(topic_id) else ""
 
 
 def split_by_index(reader: PartitionReader, start: int, end: int, target_bytes: int) -> list[Piece]:
@@ -200,6 +214,7 @@ def plan_ranges(source: Source, options: SourceOptions, starts: Offsets, ends: O
                 read_committed=options.read_committed,
                 fails_if_gone=options.fails_on_data_loss,
                 latest_per_key=options.latest_per_key,
+                nulls_bad_timestamps=options.nulls_bad_timestamps,
                 directory=directory,
                 servers=servers,
             )

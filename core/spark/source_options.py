@@ -2,7 +2,8 @@
 
 Where from: `path` (a partition's folder, a data directory, several with commas between them) or
 `kafka.bootstrap.servers`. Which topics: `subscribe`, `assign`, `subscribePattern`. From where, until where: offsets or
-times, for all partitions or for each. plog's own are `columns`, `isolationLevel`, `latestPerKey` and `rangeBytes`.
+times, for all partitions or for each. plog's own are `badTimestamps`, `columns`, `isolationLevel`, `latestPerKey`
+and `rangeBytes`.
 
 Source: Spark's Structured Streaming + Kafka Integration Guide; org.apache.spark.sql.kafka010.KafkaSourceProvider.
 """
@@ -26,6 +27,9 @@ TARGET_BYTES = 64 * 1024 * 1024
 EARLIEST = -2
 LATEST = -1
 
+TOPIC_IDS = "#topicIds"
+"""A key beside the topics in a stream's offsets, which no topic's name can be: {"topic": "id"}."""
+
 T = TypeVar("T")
 
 _OWN = (
@@ -35,6 +39,7 @@ _OWN = (
     "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders",
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "columns", "isolationLevel", "latestPerKey", "rangeBytes", "ranges",
+    "badTimestamps",
 )  # fmt: skip
 _WITHOUT_EFFECT = ("kafkaconsumer.polltimeoutms", "groupidprefix")
 """Options of the Kafka source that tune its consumers: taken, and without meaning here."""
@@ -80,6 +85,7 @@ class SourceOptions:
     min_offsets_per_trigger: int
     max_trigger_delay_ms: int
     ranges: str
+    nulls_bad_timestamps: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -107,6 +113,7 @@ class SourceOptions:
             min_offsets_per_trigger=read.number("minOffsetsPerTrigger"),
             max_trigger_delay_ms=read.parsed("maxTriggerDelay", _parse_delay, 15 * 60_000),
             ranges=given.get("ranges", ""),
+            nulls_bad_timestamps=read.one_of("badTimestamps", ("error", "null")) == "null",
         )
         parsed._ensure_whole()
         return parsed
@@ -207,8 +214,9 @@ def _ensure_known(given: Mapping[str, str]) -> None:
 
 
 def _parse_offsets(text: str) -> dict[TopicPartition, int]:
-    """{"topic": {"0": 23, "1": -2}}"""
+    """{"topic": {"0": 23, "1": -2}}; the ids of topics may be there, as in a stream's checkpoint, and don't count."""
     found: dict[str, dict[str, Any]] = json.loads(text)
+    found.pop(TOPIC_IDS, None)
     return {TopicPartition(t, int(p)): int(o) for t, partitions in found.items() for p, o in partitions.items()}
 
 

@@ -3,11 +3,15 @@
 Each partition of the source is a lane, with a transactional id and a consumer group of that name:
 
     plog-replay-<id>-<topic>-<partition>     committed offset: the source's, up to where records are in the topic
-                                             metadata: {"start": 0, "end": 180, "topic_id": ".."}, the frozen plan
+                                             metadata: {"start": 0, "end": 180, "topic_id": "..", "groups": {}}, the
+                                             frozen plan, and the groups that its end was committed to
 
 `<id>` is made of what was asked for, so that the same command finds its lanes again. A task goes through a lane's
 ranges in order; the records of one are a transaction, and its end offset is committed with them. Another task that
 takes the lane over fences the first. What a lane was planned for is written before any record is.
+
+A replay that begins where a group has read up to is a job that is done again and again. Its lanes keep their plan until
+that is done and the group is at its end; then they are planned anew, from there.
 """
 
 from __future__ import annotations
@@ -15,8 +19,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +30,7 @@ from core.client.transactional_producer import TransactionalProducer
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
+from core.spark.group_commit import CommitNote, Notes
 from core.spark.offset_range import OffsetRange, read_range
 from core.spark.records_to_send import RecordCutter
 from core.spark.replay_plan import ReplayPlan
@@ -40,22 +45,33 @@ _TIMEOUT_MS = 15 * 60_000
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One partition of the source. `name`: of the transactional id and the group; `done_offset`: up to there its
-    records are in the topic.
+    """One partition of the source, planned from `start_offset` to `end_offset`. `name`: of the transactional id and the
+    group; `done_offset`: up to there its records are in the topic; `groups`: those that its end was committed to.
     """
 
     name: str
+    partition: TopicPartition
+    start_offset: int
+    end_offset: int
     ranges: tuple[OffsetRange, ...]
     topic_id: str
     done_offset: int
-
-    @property
-    def end_offset(self) -> int:
-        return self.ranges[-1].end_offset if self.ranges else self.done_offset
+    groups: Mapping[str, CommitNote] = field(default_factory=dict)
 
     @property
     def missing(self) -> list[OffsetRange]:
         return [range_ for range_ in self.ranges if range_.end_offset > self.done_offset]
+
+    @property
+    def is_done(self) -> bool:
+        return self.done_offset >= self.end_offset
+
+    @property
+    def metadata(self) -> str:
+        """Of the committed offset."""
+        groups = {group: note.to_json() for group, note in self.groups.items()}
+        fields = {"start": self.start_offset, "end": self.end_offset, "topic_id": self.topic_id, "groups": groups}
+        return json.dumps(fields)
 
 
 class TopicReplay:
@@ -70,8 +86,10 @@ class TopicReplay:
 
     def freeze(self, plan: ReplayPlan) -> list[Lane]:
         """Writes the lanes' plans down, or takes those that were written before. PlogError where the topic is not the
-        same any more; KafkaError where the topic to write to is not there.
+        same any more, or the group to begin from was set back to what is replayed; KafkaError where the topic to write
+        to is not there.
         """
+        from_group = plan.request.get("from_group", "")
         replay_id = hashlib.sha256(json.dumps(plan.request, sort_keys=True).encode()).hexdigest()[:16]
         by_partition: dict[TopicPartition, list[OffsetRange]] = {}
         for range_ in plan.ranges:
@@ -82,31 +100,53 @@ class TopicReplay:
             lanes = []
             for partition, ranges in sorted(by_partition.items()):
                 name = f"plog-replay-{replay_id}-{partition}"
-                lanes.append(self._freeze_lane(admin, name, tuple(ranges), plan.topic_ids.get(partition.topic, "")))
+                topic_id = plan.topic_ids.get(partition.topic, "")
+                lanes.append(self._freeze_lane(admin, name, tuple(ranges), topic_id, from_group))
         return lanes
 
-    def _freeze_lane(self, admin: GroupAdmin, name: str, ranges: tuple[OffsetRange, ...], topic_id: str) -> Lane:
-        place = TopicPartition(self.topic, 0)
-        found = admin.offsets(name).get(place)
+    def _freeze_lane(
+        self, admin: GroupAdmin, name: str, ranges: tuple[OffsetRange, ...], topic_id: str, from_group: str
+    ) -> Lane:
+        found = admin.offsets(name).get(self._place)
+        partition, start, end = ranges[0].topic_partition, ranges[0].start_offset, ranges[-1].end_offset
+        new = Lane(name, partition, start, end, ranges, topic_id, start)
         if found is None:
-            start = ranges[0].start_offset
-            lane = Lane(name, ranges, topic_id, start)
-            admin.commit(name, {place: start}, metadata=_to_metadata(lane, start))
-            return lane
+            self._commit(admin, new)
+            return new
         planned = json.loads(found.metadata)
         if planned["topic_id"] != topic_id:
             raise PlogError(
-                f"{ranges[0].topic_partition} is of another topic than when its replay began, by the topic's id",
+                f"{partition} is of another topic than when its replay began, by the topic's id",
                 hint=f"plog group delete {name} forgets what was replayed",
             )
-        lane = Lane(name, _within(ranges, planned["start"], planned["end"]), topic_id, found.offset)
-        if found.offset < planned["end"] and not _covers(lane, found.offset, planned["end"]):
+        groups = {group: CommitNote(**fields) for group, fields in planned.get("groups", {}).items()}
+        inside = _within(ranges, planned["start"], planned["end"])
+        lane = Lane(name, partition, planned["start"], planned["end"], inside, topic_id, found.offset, groups)
+        if not lane.is_done:
+            if not _covers(lane):
+                raise PlogError(
+                    f"{partition}: offsets {found.offset} to {lane.end_offset} are still to be replayed, "
+                    f"and the log has {start} to {end} now",
+                    hint=f"plog group delete {name} forgets what was replayed",
+                )
+            return lane
+        if from_group and start >= lane.end_offset:
+            self._commit(admin, new)
+            return new
+        if from_group in groups and groups[from_group].is_done:
             raise PlogError(
-                f"{ranges[0].topic_partition}: offsets {found.offset} to {planned['end']} are still to be replayed, "
-                f"and the log has {ranges[0].start_offset} to {ranges[-1].end_offset} now",
+                f"group {from_group} was set back to offset {start} of {partition}, and offsets up to "
+                f"{lane.end_offset} are in {self.topic} already",
                 hint=f"plog group delete {name} forgets what was replayed",
             )
         return lane
+
+    def _commit(self, admin: GroupAdmin, lane: Lane) -> None:
+        admin.commit(lane.name, {self._place: lane.done_offset}, metadata=lane.metadata)
+
+    @property
+    def _place(self) -> TopicPartition:
+        return TopicPartition(self.topic, 0)
 
     def run(self, session: SparkSession, lanes: Sequence[Lane]) -> None:
         """Does what is missing, a task for each lane. PySparkException where one fails."""
@@ -123,22 +163,28 @@ class TopicReplay:
 
     def look(self, lanes: Sequence[Lane]) -> list[Lane]:
         """The lanes as they are now."""
-        place = TopicPartition(self.topic, 0)
         with contextlib.closing(self.connect()) as client:
             admin = GroupAdmin(client)
-            found = {lane.name: admin.offsets(lane.name).get(place) for lane in lanes}
+            found = {lane.name: admin.offsets(lane.name).get(self._place) for lane in lanes}
         return [
             replace(lane, done_offset=offset.offset) if (offset := found[lane.name]) is not None else lane
             for lane in lanes
         ]
 
+    def note_commits(self, lanes: Sequence[Lane], group: str, notes: Notes) -> None:
+        """Adds what is noted of commits to a group to the lanes, which are done."""
+        noted = {lane.partition: lane for lane in lanes if lane.partition in notes}
+        with contextlib.closing(self.connect()) as client:
+            admin = GroupAdmin(client)
+            for partition, lane in noted.items():
+                groups = {**lane.groups, group: notes[partition]}
+                self._commit(admin, replace(lane, done_offset=lane.end_offset, groups=groups))
 
-def _to_metadata(lane: Lane, start: int) -> str:
-    return json.dumps({"start": start, "end": lane.end_offset, "topic_id": lane.topic_id})
 
-
-def _covers(lane: Lane, start: int, end: int) -> bool:
-    return bool(lane.ranges) and lane.ranges[0].start_offset <= start and lane.ranges[-1].end_offset >= end
+def _covers(lane: Lane) -> bool:
+    """Whether its ranges have what is still to be replayed."""
+    ranges = lane.ranges
+    return bool(ranges) and ranges[0].start_offset <= lane.done_offset and ranges[-1].end_offset >= lane.end_offset
 
 
 def _within(ranges: tuple[OffsetRange, ...], start: int, end: int) -> tuple[OffsetRange, ...]:

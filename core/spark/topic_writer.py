@@ -4,15 +4,18 @@ Columns are those of Spark's Kafka sink (value; key, topic, partition, headers w
 Every task writes in a transaction of its own, and leaves it prepared; when all tasks are done the driver commits them,
 one after the other. A task that is tried again fences the try before it.
 
-A batch of a stream may be done twice, where the driver ends between its commit and Spark's note of it. So the driver
+A batch of a stream may be done twice, if the driver ends between its commit and Spark's note of it. So the driver
 commits with each task's transaction an offset of a group, of the transactional id's name: the number of the batch + 1.
 A task whose group is past the batch is not committed again.
+
+A stream is known by the id that Spark writes into `metadata` of its checkpoint when that is new, wherever the
+checkpoint lies and however it was named. The id is part of the transactional ids, so a checkpoint that is deleted and
+begun again is another stream, and its batches count from 0.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +39,9 @@ from core.spark.records_to_send import RecordCutter, ensure_writable
 _TIMEOUT_MS = 15 * 60_000
 """The most that brokers allow unless they are told otherwise (transaction.max.timeout.ms)."""
 
+_STREAM_ID = "sql.streaming.queryId"
+"""Local property of every job of a stream: the id in its checkpoint's `metadata` (Spark's `StreamExecution`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class WriterOptions:
@@ -47,9 +53,7 @@ class WriterOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriterOptions:
-        """UsageError for what is not understood. A stream's prefix is made of its checkpoint's place where it is not
-        given; a batch's is new each time.
-        """
+        """UsageError for what is not understood. `transactional_id_prefix` is "" if it is not given."""
         given = {name.lower(): value for name, value in options.items()}
         servers = given.get("kafka.bootstrap.servers", "")
         if not servers:
@@ -61,9 +65,7 @@ class WriterOptions:
         timeout = given.get("kafka.transaction.timeout.ms", str(_TIMEOUT_MS))
         if not timeout.isdecimal() or not int(timeout):
             raise UsageError(f"option kafka.transaction.timeout.ms: {timeout}, expected milliseconds")
-        place = given.get("checkpointlocation")
-        made = hashlib.sha256(place.encode()).hexdigest()[:16] if place else uuid.uuid4().hex[:16]
-        prefix = given.get("transactionalidprefix") or f"plog-{made}"
+        prefix = given.get("transactionalidprefix", "")
         return cls(servers, given.get("topic", ""), prefix, CompressionType[name], int(timeout))
 
 
@@ -86,11 +88,15 @@ class _TopicWriter:
     def _connect(self) -> KafkaClient:
         return KafkaClient(parse_bootstrap(self._options.servers))
 
+    def _task_prefix(self, context: TaskContext) -> str:
+        """Begins the transactional ids of all tasks: the same for each try of a task."""
+        raise NotImplementedError
+
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:  # of pyarrow.RecordBatch
         context = TaskContext.get()
         assert context is not None
         number, options = context.partitionId(), self._options
-        transactional_id = f"{options.transactional_id_prefix}-{number}"
+        transactional_id = f"{self._task_prefix(context)}-{number}"
         with contextlib.closing(
             TransactionalProducer(
                 self._connect, transactional_id, timeout_ms=options.timeout_ms, compression=options.compression
@@ -118,7 +124,14 @@ def _with_records(messages: Sequence[WriterCommitMessage | None]) -> list[Prepar
 
 
 class TopicBatchWriter(_TopicWriter, DataSourceArrowWriter):
-    """Of one job: when all of its tasks are prepared, they are committed."""
+    """Of one job: when all of its tasks are prepared, they are committed. Without a prefix its ids are new."""
+
+    def __init__(self, options: WriterOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._prefix = options.transactional_id_prefix or f"plog-{uuid.uuid4().hex[:16]}"
+
+    def _task_prefix(self, context: TaskContext) -> str:  # noqa: ARG002 - a stream's needs it
+        return self._prefix
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         with contextlib.closing(self._connect()) as client:
@@ -131,7 +144,16 @@ class TopicBatchWriter(_TopicWriter, DataSourceArrowWriter):
 
 
 class TopicStreamWriter(_TopicWriter, DataSourceStreamArrowWriter):
-    """Of a stream's batches, of which each may be done more than once."""
+    """Of a stream's batches, of which the last may be done more than once."""
+
+    def _task_prefix(self, context: TaskContext) -> str:
+        stream = context.getLocalProperty(_STREAM_ID)
+        if not stream:
+            raise PlogError(
+                "Spark does not say which stream this is: a batch that is done again could not be told from a new one",
+                hint=f"the local property {_STREAM_ID} of Spark's stream execution is missing",
+            )
+        return f"{self._options.transactional_id_prefix or 'plog'}-{stream}"
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         tasks = _with_records(messages)
@@ -142,7 +164,13 @@ class TopicStreamWriter(_TopicWriter, DataSourceStreamArrowWriter):
                 assert task.identity is not None
                 group, place = task.identity.transactional_id, TopicPartition(task.topic, 0)
                 done = [found for found in admin.offsets(group).values() if found.offset > batchId]
-                if done and done[0].offset == batchId + 1 and done[0].metadata != layout:
+                if done and done[0].offset > batchId + 1:
+                    raise PlogError(
+                        f"batch {batchId} is written after batch {done[0].offset - 1} of the same stream: "
+                        "its checkpoint was set back, or copied",
+                        hint="a new checkpointLocation begins a new stream, whose batches are all written",
+                    )
+                if done and done[0].metadata != layout:
                     raise PlogError(
                         f"batch {batchId} was half committed by {done[0].metadata}, and is done again by {layout}",
                         hint="start the stream with the number of tasks that it had",

@@ -67,6 +67,16 @@ def test_the_last_of_each_key_is_a_range_a_partition(data_dir: Path) -> None:
     assert [(r.start_offset, r.end_offset, r.latest_per_key) for r in plan.ranges] == [(0, 1000, True)] * 2
 
 
+def test_bad_timestamps_are_an_error_unless_a_plan_says_null(data_dir: Path) -> None:
+    """A request that does not name them is the same as those that were frozen before there was the option."""
+    plan = make_plan(NOTHING, data_dir, None, 1 << 30)
+    assert "bad_timestamps" not in plan.request
+    assert not any(range_.nulls_bad_timestamps for range_ in plan.ranges)
+    plan = make_plan(replace(NOTHING, bad_timestamps="null"), data_dir, None, 1 << 30)
+    assert plan.request["bad_timestamps"] == "null"
+    assert all(range_.nulls_bad_timestamps for range_ in plan.ranges)
+
+
 def test_the_topic_is_known_by_its_id(data_dir: Path) -> None:
     plan = make_plan(NOTHING, data_dir, None, 1 << 30)
     text = (data_dir / "t-0" / "partition.metadata").read_text()
@@ -78,6 +88,8 @@ def test_the_topic_is_known_by_its_id(data_dir: Path) -> None:
     [
         ({"to": "parquet"}, "expected parquet:DIR"),
         ({"to": "orc:x"}, "expected parquet:DIR"),
+        ({"bad_timestamps": "now"}, "--bad-timestamps now: expected error or null"),
+        ({"bad_timestamps": "null", "to": "topic:x"}, "a topic's records have a timestamp"),
         ({"to": "parquet:s3://bucket/x"}, "expected a folder that every node sees"),
         ({"schema": "a INT"}, "--value-format json goes with --schema"),
         ({"value_format": "json"}, "--value-format json goes with --schema"),

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, IsNotNull, LessThan, Not
+from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, InputPartition, LessThan
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import IntegerType, StringType, StructType
@@ -25,6 +26,7 @@ from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import write_offset_checkpoint
 from core.log.file_names import LOG_START_OFFSET_CHECKPOINT
+from core.log.partition_metadata_file import write_partition_metadata
 from core.records.byte_strings import ByteStrings
 from core.spark.data_source import PlogDataSource, PlogReader, PlogStreamReader, RangePartition
 from core.spark.record_schema import ARROW_SCHEMA, COLUMNS, SPARK_TYPES
@@ -116,6 +118,12 @@ def test_times_to_begin_and_to_end_at(data: Path) -> None:
         ({"startingOffsets": '{"t":{"0":5}}'}, "must name every partition that is read; it lacks t-1"),
         ({"startingOffsets": '{"t":{"0":5,"1":5,"2":5}}'}, "there is no t-2"),
         ({"endingOffsets": '{"t":{"0":301,"1":-1}}'}, "t-0 holds offsets 0 to 300"),
+        ({"startingOffsets": '{"t":{"0":301,"1":0}}'}, "t-0 is to be read from offset 301 by startingOffsets"),
+        (
+            {"startingOffsets": '{"t":{"0":0,"1":201}}', "failOnDataLoss": "false"},
+            "ends at offset 200 by endingOffsets",
+        ),
+        ({"startingOffsets": '{"t":{"0":9,"1":9}}', "endingOffsets": '{"t":{"0":8,"1":9}}'}, "t-0 is to be read from"),
         ({"subscribe": "nope"}, "no topic 'nope'"),
     ],
 )
@@ -148,56 +156,55 @@ def test_tasks(data: Path) -> None:
     assert sum(p.range.size_bytes for p in partitions) == size  # type: ignore[attr-defined]
 
 
+# --- nothing
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"subscribe": "empty"},
+        {"subscribe": "emptied"},
+        {"subscribe": "emptied", "latestPerKey": "true"},
+        {"subscribe": "u", "startingOffsets": '{"u":{"0":100}}'},
+        {"subscribe": "u", "endingOffsets": '{"u":{"0":0}}'},
+        {"subscribe": "u", "startingTimestamp": str(NOW + 10**9), "startingOffsetsByTimestampStrategy": "latest"},
+        {"subscribe": "u", "endingTimestamp": "1000"},
+        {"subscribe": "u,empty", "endingTimestamp": "1000"},
+    ],
+)
+def test_nothing_to_read_is_nothing(data: Path, options: dict[str, str]) -> None:
+    """PySpark makes one task of a plan without ranges, and gives it a partition that is no range."""
+    open_log(data / "empty-0").close()
+    (data / "emptied-0").symlink_to(data / "u-0")
+    write_offset_checkpoint(data / LOG_START_OFFSET_CHECKPOINT, {TopicPartition("emptied", 0): 100}, FileSystem())
+    reader = reader_of(path=str(data), **options)
+    assert reader.partitions() == []
+    assert rows(reader, [InputPartition(None)]) == []
+
+
 # --- conditions
 
 
-def pushed(reader: PlogReader, *filters: Filter) -> list[Filter]:
-    return list(reader.pushFilters(list(filters)))
-
-
-def test_conditions_on_where_a_record_is_are_met_by_the_source(data: Path) -> None:
-    reader = reader_of(path=str(data))
-    left = pushed(
-        reader,
-        EqualTo(("topic",), "t"),
-        Not(EqualTo(("partition",), 0)),
-        GreaterThan(("offset",), 10),
-        LessThan(("offset",), 14),
-        IsNotNull(("offset",)),
-        EqualTo(("value",), b"x"),
-        IsNotNull(("value",)),
-    )
-    assert [type(f).__name__ + f.attribute[0] for f in left] == ["EqualTovalue", "IsNotNullvalue"]  # type: ignore[attr-defined]
-    assert offsets(reader) == {"t-1": [11, 12, 13]}
-
-
-def test_a_condition_on_times_moves_the_start_and_stays_sparks(data: Path) -> None:
+def test_no_condition_is_kept_in_the_reader(data: Path) -> None:
+    """Spark hands one reader to all scans of a DataFrame: `pushFilters` is the base class's, which takes nothing."""
+    assert PlogReader.pushFilters is DataSourceReader.pushFilters
     reader = reader_of(path=str(data), subscribe="t")
-    condition = GreaterThanOrEqual(("timestamp",), datetime.fromtimestamp((NOW + 150) / 1000, UTC))
-    assert pushed(reader, condition) == [condition]
-    assert offsets(reader) == {"t-0": list(range(150, 300)), "t-1": list(range(150, 200))}
+    conditions: list[Filter] = [EqualTo(("partition",), 1), LessThan(("offset",), 14)]
+    assert list(reader.pushFilters(conditions)) == conditions
+    assert offsets(reader) == {"t-0": list(range(300)), "t-1": list(range(200))}
 
 
-def test_the_last_record_of_each_key_and_then_the_conditions(tmp_path: Path) -> None:
+def test_the_last_record_of_each_key(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0", segment_bytes=500)
     for n in range(100):
         append(log, make_batch(b"%d" % n, key=b"k%d" % (n % 10)))
     append(log, make_batch(None, key=b"k7"))  # type: ignore[arg-type]
     log.close()
     reader = reader_of(path=str(tmp_path), latestPerKey="true", rangeBytes="100")
-    conditions: list[Filter] = [LessThan(("offset",), 95), GreaterThanOrEqual(("timestamp",), datetime.now(UTC))]
-    assert pushed(reader, EqualTo(("topic",), "t"), *conditions) == conditions
     assert len(reader.partitions()) == 1
     assert offsets(reader) == {"t-0": [90, 91, 92, 93, 94, 95, 96, 98, 99]}
     with pytest.raises(UsageError, match="no minPartitions"):
         reader_of(path=str(tmp_path), latestPerKey="true", minPartitions="4")
-
-
-def test_conditions_that_nothing_meets(data: Path) -> None:
-    for condition in (In(("topic",), ("x", "y")), EqualTo(("partition",), 5), GreaterThan(("offset",), 1000)):
-        reader = reader_of(path=str(data))
-        assert pushed(reader, condition) == []
-        assert offsets(reader) == {}
 
 
 # --- what is read
@@ -237,6 +244,23 @@ def test_types_are_what_spark_expects() -> None:
         source.reader(StructType().add("key", StringType()))
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_times_that_sparks_type_does_not_hold(tmp_path: Path, sign: int) -> None:
+    """Microseconds of 64 bits: 2**63 // 1000 is 9223372036854775."""
+    log = open_log(tmp_path / "t-0", message_timestamp_after_max_ms=2**63 - 1)
+    for time in (9223372036854775, 9223372036854776):
+        append(log, make_batch(b"x", timestamp=sign * time))
+    log.close()
+    reader = reader_of(("offset", "timestamp"), path=str(tmp_path))
+    with pytest.raises(PlogError, match=f"t-0: the timestamp of offset 1 is {sign * 9223372036854776} ms"):
+        list(reader.read(reader.partitions()[0]))
+    without = reader_of(("offset",), path=str(tmp_path))
+    assert [r["offset"] for r in rows(without, without.partitions())] == [0, 1]
+    tolerant = reader_of(("offset", "timestamp"), path=str(tmp_path), badTimestamps="null")
+    (batch,) = tolerant.read(tolerant.partitions()[0])
+    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [sign * 9223372036854775000, None]
+
+
 def test_a_range_whose_beginning_went_away_fails_its_task(data: Path) -> None:
     reader = reader_of(path=str(data), subscribe="t")
     partitions = reader.partitions()
@@ -265,6 +289,20 @@ def test_from_servers(tmp_path: Path) -> None:
         found = rows(reader, partitions)
         assert [r["offset"] for r in found] == [*range(500), *range(50)]
         assert [r["value"] for r in found[:500]] == [b"%d" % n for n in range(500)]
+
+
+@pytest.mark.parametrize("timestamp", [-1, -2, -3, -4, -5, -6, -1000])
+def test_times_before_1970_are_not_words_to_servers(tmp_path: Path, timestamp: int) -> None:
+    with running_broker(tmp_path / "data") as broker:
+        broker.create_topic("t", 1)
+        client = KafkaClient(parse_bootstrap(broker.bootstrap_servers))
+        producer = Producer(client, "t")
+        values = ByteStrings.of_list([b"%d" % n for n in range(10)])
+        producer.send(RecordsToSend(0, NOW + np.arange(10), None, values, None, np.arange(10)))
+        producer.flush()
+        client.close()
+        servers = {"kafka__bootstrap__servers": broker.bootstrap_servers, "subscribe": "t"}
+        assert offsets(reader_of(**servers, startingTimestamp=str(timestamp))) == {"t-0": list(range(10))}
 
 
 # --- streams
@@ -338,6 +376,53 @@ def test_a_stream_whose_topic_is_another_now_fails(data: Path) -> None:
     # a partition that came since is read from its beginning
     found = rows(stream, stream.partitions({"t": {"0": 299}}, {"t": {"0": 300, "1": 3}}))
     assert [(r["partition"], r["offset"]) for r in found] == [(0, 299), (1, 0), (1, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("is_available_now", [False, True])
+def test_a_topic_that_was_made_again_fails_its_stream(data: Path, *, is_available_now: bool) -> None:
+    """With more records, with fewer and with as many: the id tells."""
+    first, second = bytes(range(16)), bytes(range(16, 32))
+    write_partition_metadata(data / "t-0", first, FileSystem())
+    before = stream_of(path=str(data), subscribe="t", startingOffsets="earliest")
+    start = before.initialOffset()
+    assert start == {"t": {"0": 0, "1": 0}, "#topicIds": {"t": "AAECAwQFBgcICQoLDA0ODw"}}
+    end = before.latestOffset(start, ReadAllAvailable())
+    (data / "t-0" / "partition.metadata").unlink()
+    write_partition_metadata(data / "t-0", second, FileSystem())
+    stream = stream_of(path=str(data), subscribe="t")
+    if is_available_now:
+        stream.prepareForTriggerAvailableNow()
+    for at in ({"t": {"0": n, "1": 0}, "#topicIds": start["#topicIds"]} for n in (400, 300, 5)):
+        with pytest.raises(PlogError, match="t was deleted and made again since the stream read it"):
+            stream.latestOffset(at, ReadAllAvailable())
+    # a batch that was planned before, and is done again
+    with pytest.raises(PlogError, match="t was deleted and made again"):
+        stream.partitions(start, end)
+    tolerant = stream_of(path=str(data), subscribe="t", failOnDataLoss="false")
+    again = tolerant.latestOffset(end, ReadAllAvailable())
+    assert again == {"t": {"0": 300, "1": 200}, "#topicIds": {"t": "EBESExQVFhcYGRobHB0eHw"}}
+    assert len(rows(tolerant, tolerant.partitions(end, again))) == 500
+
+
+def test_available_now_that_begins_after_what_was_there(data: Path) -> None:
+    """The log grew between the preparation and the first look at the latest offset: that is no loss."""
+    stream = stream_of(path=str(data), subscribe="t", startingOffsets="latest")
+    stream.prepareForTriggerAvailableNow()
+    log = open_log(data / "t-0")
+    append(log, make_batch(b"new", timestamp=NOW))
+    log.close()
+    start = stream.initialOffset()
+    assert stream.latestOffset(start, ReadAllAvailable()) == start == {"t": {"0": 301, "1": 200}}
+
+
+def test_available_now_over_a_shorter_log_fails(data: Path) -> None:
+    stream = stream_of(path=str(data), subscribe="t")
+    stream.prepareForTriggerAvailableNow()
+    with pytest.raises(PlogError, match="t-0 ends at offset 300 and was read up to 400"):
+        stream.latestOffset({"t": {"0": 400, "1": 0}}, ReadAllAvailable())
+    tolerant = stream_of(path=str(data), subscribe="t", failOnDataLoss="false")
+    tolerant.prepareForTriggerAvailableNow()
+    assert tolerant.latestOffset({"t": {"0": 400, "1": 0}}, ReadAllAvailable()) == {"t": {"0": 300, "1": 200}}
 
 
 def test_a_stream_sees_what_is_committed_only(tmp_path: Path) -> None:

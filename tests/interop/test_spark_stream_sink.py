@@ -1,0 +1,129 @@
+"""Streams that write to topics: each batch once, whatever happened to the checkpoint, and wherever it was named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+pytest.importorskip("pyspark", reason="the extra spark is not installed")
+
+from pyspark.errors import PySparkException
+
+from tests.support.logs import NOW, append, make_batch, open_log
+from tests.support.server import Server, run_plog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COUNT = 100
+
+
+@pytest.fixture
+def target(broker: Server, topic: str) -> str:
+    done = run_plog("topic", "create", topic, "--bootstrap-server", broker.address)
+    assert done.returncode == 0, done.stderr
+    return topic
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    log = open_log(tmp_path / "source" / "s-0")
+    for number in range(0, COUNT, 20):
+        append(log, make_batch(*(b"%d" % (number + n) for n in range(20)), timestamp=NOW))
+    log.close()
+    return tmp_path / "source"
+
+
+def run(spark: SparkSession, broker: Server, source: Path, target: str, **options: str) -> None:
+    """Until all of the source is written. `queryName` among the options names the query."""
+    reader = spark.readStream.format("plog").option("path", str(source)).option("startingOffsets", "earliest")
+    frame = reader.option("maxOffsetsPerTrigger", "40").load().selectExpr("value")
+    writer = frame.writeStream.format("plog").option("kafka.bootstrap.servers", broker.address).option("topic", target)
+    if "queryName" in options:
+        writer = writer.queryName(options.pop("queryName"))
+    writer.options(**options).trigger(availableNow=True).start().awaitTermination()
+
+
+def forget_last_batch(checkpoint: Path) -> None:
+    """As if the driver had ended between the commit to the topic and Spark's note of it."""
+    forget_batches(checkpoint, "commits", sorted(int(p.name) for p in checkpoint.glob("commits/[0-9]*"))[-1])
+
+
+def forget_batches(checkpoint: Path, folder: str, first: int) -> None:
+    for path in checkpoint.glob(f"{folder}/[0-9]*"):
+        if int(path.name) >= first:
+            path.unlink()
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def values(broker: Server, topic: str) -> list[int]:
+    """What a client reads that sees committed records only, in order of their numbers."""
+    settings = {"bootstrap.servers": broker.address, "group.id": "reader", "enable.partition.eof": True}
+    consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    found = []
+    while True:
+        message = consumer.poll(20)
+        assert message is not None
+        if message.error():
+            break
+        found.append(int(message.value() or b""))
+    consumer.close()
+    return sorted(found)
+
+
+@pytest.mark.parametrize("options", [{}, {"transactionalIdPrefix": "mine"}])
+def test_a_checkpoint_begun_again_is_a_new_stream(
+    spark: SparkSession, broker: Server, source: Path, target: str, tmp_path: Path, options: dict[str, str]
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    run(spark, broker, source, target, checkpointLocation=str(checkpoint), **options)
+    assert values(broker, target) == list(range(COUNT))
+    shutil.rmtree(checkpoint)
+    run(spark, broker, source, target, checkpointLocation=str(checkpoint), **options)
+    assert values(broker, target) == sorted([*range(COUNT), *range(COUNT)])
+
+
+def test_a_checkpoint_that_moved_is_the_same_stream(
+    spark: SparkSession, broker: Server, source: Path, target: str, tmp_path: Path
+) -> None:
+    run(spark, broker, source, target, checkpointLocation=str(tmp_path / "before"))
+    (tmp_path / "before").rename(tmp_path / "after")
+    forget_last_batch(tmp_path / "after")
+    run(spark, broker, source, target, checkpointLocation=str(tmp_path / "after"))
+    assert values(broker, target) == list(range(COUNT))
+
+
+def test_a_checkpoint_that_only_the_session_names(
+    spark: SparkSession, broker: Server, source: Path, target: str, tmp_path: Path
+) -> None:
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "all"))
+    try:
+        run(spark, broker, source, target, queryName="mine")
+        forget_last_batch(tmp_path / "all" / "mine")
+        run(spark, broker, source, target, queryName="mine")
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+    assert values(broker, target) == list(range(COUNT))
+
+
+def test_no_checkpoint_is_refused(spark: SparkSession, broker: Server, source: Path, target: str) -> None:
+    with pytest.raises(PySparkException, match="checkpointLocation must be specified"):
+        run(spark, broker, source, target)
+    assert values(broker, target) == []
+
+
+def test_a_checkpoint_set_back_is_refused(
+    spark: SparkSession, broker: Server, source: Path, target: str, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    run(spark, broker, source, target, checkpointLocation=str(checkpoint))
+    for folder in ("offsets", "commits"):
+        forget_batches(checkpoint, folder, 1)
+    with pytest.raises(PySparkException, match="set back"):
+        run(spark, broker, source, target, checkpointLocation=str(checkpoint))
+    assert values(broker, target) == list(range(COUNT))
