@@ -200,9 +200,16 @@ class _Loader:
         known = self._evidence or DirectoryEvidence(self._directory.parent)
         evidence = replace(known.of(self._directory, self._partition), was_stopped_cleanly=had_clean_shutdown)
         if self._settings.is_beside_writer:
+            self._forget_deleted()
             evidence = replace(evidence, known_end=0, lone_indexes=())
         checked_from = None if had_clean_shutdown else recovery_point
         self._arrangement = arrange(self._directory, evidence, self._filesystem, checked_from)
+
+    def _forget_deleted(self) -> None:
+        """The shadow's links to what the writer has deleted since they were made."""
+        for path in self._directory.iterdir():
+            if path.is_symlink() and not path.exists():
+                self._filesystem.unlink(path)
 
     def _take_up(self, arrangement: Arrangement) -> None:
         for segment in self._segments:

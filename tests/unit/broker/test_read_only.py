@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError
+from core.common.shadow_filesystem import link_tree
 from core.log.partition_metadata_file import read_partition_metadata
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from tests.support.broker import add_topic, ask, fetch, open_broker, produce, produce_values, values_of
@@ -94,6 +96,23 @@ def test_beside_a_live_broker(tmp_path: Path) -> None:
     assert all_values(beside) == [b"a", b"b"], "as of its start"
     beside.close()
     assert all_values(live) == [b"a", b"b", b"c"]
+    live.close()
+
+
+def test_what_a_live_broker_deletes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    live = open_broker(tmp_path)
+    add_topic(live, internal_segment_bytes="200", retention_ms="-1")
+    produce_values(live, *(b"value %d" % number for number in range(7)))
+    first, second = sorted((live.directory / "t-0").glob("*.log"))[:2]
+
+    def link_and_delete(*args: Any, **options: Any) -> None:
+        link_tree(*args, **options)
+        first.unlink()
+
+    monkeypatch.setattr("core.broker.broker.link_tree", link_and_delete)
+    beside = open_read_only(tmp_path)
+    assert all_values(beside) == [b"value %d" % number for number in range(int(second.stem), 7)]
+    beside.close()
     live.close()
 
 
