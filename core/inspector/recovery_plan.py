@@ -32,13 +32,12 @@ from core.log.file_names import (
     parse_partition_directory_name,
 )
 from core.log.log_layout import Stretch, lay_out
-from core.log.log_map import first_offset_of
 from core.log.partition_metadata_file import read_partition_metadata
 from core.log.partition_reader import PartitionReader
 from core.log.placement import Fate
 from core.log.recovery_journal import OffsetRange
 from core.log.transaction_fates import Marker
-from core.records.batches import CURRENT_MAGIC, iter_batches
+from core.records.batches import CURRENT_MAGIC, first_offset_of, iter_batches
 from core.records.record_batch import HEADER_SIZE, RecordBatch
 
 

@@ -12,9 +12,9 @@ from core.inspector.index_check import OffsetIndexCheck, TimeIndexCheck
 from core.inspector.producer_check import ProducerCheck
 from core.log.damage import Damage, DamageKind
 from core.log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from core.log.log_map import LogMap, first_offset_of
+from core.log.log_map import LogMap
 from core.log.segment_walk import SegmentWalk, SoundRun, first_offset
-from core.records.batches import Batch
+from core.records.batches import Batch, first_offset_of
 from core.records.checksum import crc32c_by_table
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record_batch import ATTRIBUTES_POSITION, DELETE_HORIZON_FLAG, HEADER, RecordBatch

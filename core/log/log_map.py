@@ -15,7 +15,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from core.common.errors import CorruptRecordError
 from core.common.filesystem import File
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.log.bit_flip import ByteFix
@@ -24,8 +23,7 @@ from core.log.hole import Hole, HoleReason, Tail, claimed_end, explain_hole, off
 from core.log.log_evidence import LogEvidence
 from core.log.placement import Displaced, Fate, Piece, PieceBuilder, place
 from core.log.segment_walk import SegmentWalk, SoundRun
-from core.records.batches import Batch
-from core.records.compression import CompressionType
+from core.records.batches import Batch, first_offset_of
 from core.records.record_batch import DELETE_HORIZON_FLAG, HEADER, LOG_OVERHEAD, RecordBatch
 
 _READ_BYTES = 1024 * 1024
@@ -364,18 +362,6 @@ class LogMap:
 
     def _is_placed(self, piece: Piece) -> bool:
         return (piece.file, piece.position) in self._placed
-
-
-def first_offset_of(batch: Batch, next_offset: int) -> int:
-    """A batch's first offset. A compressed message of magic 0 or 1 has it inside; `next_offset` stands for it if that
-    can't be opened.
-    """
-    if isinstance(batch, RecordBatch):
-        return batch.base_offset
-    try:
-        return batch.last_offset if batch.compression is CompressionType.NONE else batch.base_offset
-    except (CorruptRecordError, IndexError):
-        return min(next_offset, batch.last_offset)
 
 
 def _piece_of(number: int, batch: Batch) -> Piece:

@@ -42,14 +42,13 @@ from core.log.file_names import (
 from core.log.file_records import FileRecords
 from core.log.hole import Hole, HoleReason, TailKind, unreadable_hole
 from core.log.log_evidence import DirectoryEvidence, LogEvidence
-from core.log.log_map import first_offset_of
 from core.log.producer_snapshot import read_producer_snapshot
 from core.log.reading import LogReading
 from core.log.recovery_journal import read_lost_offsets
 from core.log.transaction_evidence import TransactionEvidence, read_evidence
 from core.log.transaction_fates import Fate, TransactionFate
 from core.log.transaction_outcomes import TransactionOutcomes, checked_headers
-from core.records.batches import Batch
+from core.records.batches import Batch, first_offset_of
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
 
 _UNLIMITED = 1 << 40

@@ -15,17 +15,19 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from core.common.errors import CorruptRecordError
 from core.log.damage import Damage, shows_compaction
 from core.log.file_records import FileRecords
 from core.log.hole import Hole, HoleReason, Tail, claimed_end, explain_hole, tail_kind
 from core.log.log_evidence import LogEvidence
-from core.log.log_map import LogFile, LogMap, first_offset_of
 from core.log.segment_walk import SegmentWalk
-from core.records.batches import Batch
+from core.records.batches import Batch, first_offset_of
 from core.records.record_batch import RecordBatch
+
+if TYPE_CHECKING:
+    from core.log.log_map import LogMap
 
 _UNLIMITED = 1 << 62
 _CHECKED_BATCHES = 8
@@ -81,6 +83,8 @@ class LogReading:
     @cached_property
     def map(self) -> LogMap:
         """Everything, read at once."""
+        from core.log.log_map import LogFile, LogMap  # most logs need none
+
         files = [LogFile(one.base_offset, one.records.path, one.records.file) for one in self._segments]
         return LogMap(files, self._evidence, self._given_up)
 

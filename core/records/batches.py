@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterable, Iterator
 
 from core.common.errors import CorruptRecordError
+from core.records.compression import CompressionType
 from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
 from core.records.record_batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_POSITION, RecordBatch
 
@@ -25,6 +26,18 @@ _SMALLEST_LENGTH = {
     1: MIN_MESSAGE_SIZE + 8,
     CURRENT_MAGIC: HEADER_SIZE - LOG_OVERHEAD,
 }
+
+
+def first_offset_of(batch: Batch, next_offset: int) -> int:
+    """A batch's first offset. A compressed message of magic 0 or 1 has it inside; `next_offset` stands for it if that
+    can't be opened.
+    """
+    if isinstance(batch, RecordBatch):
+        return batch.base_offset
+    try:
+        return batch.last_offset if batch.compression is CompressionType.NONE else batch.base_offset
+    except (CorruptRecordError, IndexError):
+        return min(next_offset, batch.last_offset)
 
 
 def entry_size(buffer: memoryview, start: int, position: int | None = None) -> int:
