@@ -144,6 +144,18 @@ def open_salvaging(path: Path, filesystem: FileSystem | None = None) -> Salvagin
     return SalvagingFile((filesystem or FileSystem()).open_read(path))
 
 
+def open_readable(path: Path, filesystem: FileSystem | None = None) -> SalvagingFile:
+    """As `open_salvaging`; UnreadableFileError for what says something of the file, a link that leads nowhere included.
+    FileNotFoundError where there is none, OSError for what says something of this process.
+    """
+    try:
+        return open_salvaging(path, filesystem)
+    except OSError as error:
+        if is_of_the_file(error) or path.is_symlink():
+            raise unreadable_error(error, path) from None
+        raise
+
+
 def is_of_the_file(error: OSError) -> bool:
     """Whether an error says something of the file, and would come again, rather than of this process."""
     return error.errno in _UNREADABLE
@@ -168,12 +180,7 @@ def read_small_file(path: Path, limit_bytes: int = SMALL_FILE_BYTES, filesystem:
     """The whole file. FileNotFoundError where there is none; UnreadableFileError where the system does not give it, all
     of it: a bad sector, no regular file, a link that leads nowhere, a permission, or more than `limit_bytes`.
     """
-    try:
-        file = open_salvaging(path, filesystem)
-    except OSError as error:
-        if is_of_the_file(error) or (error.errno == errno.ENOENT and path.is_symlink()):
-            raise unreadable_error(error, path) from None
-        raise
+    file = open_readable(path, filesystem)
     try:
         size = file.size()
         if size > limit_bytes:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from core.common.bad_sectors import is_of_the_file, open_salvaging, unreadable_error
+from core.common.bad_sectors import open_readable
 from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.common.filesystem import FileSystem
 
@@ -48,12 +48,7 @@ def read_transaction_index(path: Path) -> list[AbortedTransaction]:
 
 def iter_transaction_index(path: Path) -> Iterator[AbortedTransaction]:
     """As of `read_transaction_index`, one by one."""
-    try:
-        file = open_salvaging(path)
-    except OSError as error:
-        if is_of_the_file(error) or path.is_symlink():
-            raise unreadable_error(error, path) from None
-        raise
+    file = open_readable(path)
     try:
         size, last_offset = file.size(), -1
         _ensure_whole(size, str(path))

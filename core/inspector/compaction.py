@@ -27,7 +27,7 @@ from core.compaction.cleaner_stats import CleanerStats
 from core.compaction.log_to_clean import CleanablePart, find_cleanable_part, log_to_clean
 from core.inspector.surroundings import DirectorySurroundings
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
-from core.log.directory_lock import DirectoryLock
+from core.log.directory_lock import DirectoryLock, FolderLock
 from core.log.directory_reader import DirectoryReader
 from core.log.file_names import (
     CLEAN_SHUTDOWN,
@@ -246,11 +246,12 @@ class Compaction:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else writes to the data directory meanwhile. DirectoryLockedError where somebody does."""
-        lock = DirectoryLock(self._root)
+        """Nobody else writes to the folders, and to the checkpoints beside them, meanwhile. DirectoryLockedError where
+        somebody does.
+        """
         is_directory = (self._root / META_PROPERTIES).exists() or (self._root / LOCK).exists()
-        if is_directory:
-            lock.acquire()
+        lock = DirectoryLock(self._root) if is_directory else FolderLock(self._root)
+        lock.acquire()
         try:
             yield
         finally:

@@ -121,7 +121,7 @@ class FolderLock:
         except BlockingIOError:
             self.release()
             raise DirectoryLockedError(
-                f"{path} is being recovered by another process", where=str(path), holder="", hint="wait for it to end"
+                f"{path} is being worked on by another process", where=str(path), holder="", hint="wait for it to end"
             ) from None
         except OSError:  # a file system without such locks
             return

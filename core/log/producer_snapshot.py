@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from core.common.bad_sectors import SalvagingFile, is_of_the_file, open_salvaging, unreadable_error
+from core.common.bad_sectors import SalvagingFile, open_readable
 from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.records.checksum import crc32c, crc32c_of_parts
 
@@ -73,12 +73,7 @@ def iter_producer_snapshot(path: Path) -> Iterator[ProducerSnapshotEntry]:
     """Those of a file, read in pieces, checked before the first is given. FileNotFoundError where there is none;
     CorruptRecordError as of `parse_producer_snapshot`, and where the file can't be read.
     """
-    try:
-        file = open_salvaging(path)
-    except OSError as error:
-        if is_of_the_file(error) or path.is_symlink():
-            raise unreadable_error(error, path) from None
-        raise
+    file = open_readable(path)
     try:
         _ensure_sound(file, str(path))
         for data in _pieces(file, _HEADER.size):

@@ -296,7 +296,7 @@ def test_a_second_recovery_of_a_lone_folder_is_refused(scratch: Path, *, is_whol
     root = folder.parent
     with Recovery(root, folder=folder):
         again = Recovery(root) if is_whole else Recovery(root, folder=folder)
-        with pytest.raises(DirectoryLockedError, match="is being recovered"), again:
+        with pytest.raises(DirectoryLockedError, match="is being worked on"), again:
             pass
         with Recovery(root, folder=other):
             pass
@@ -310,4 +310,4 @@ def test_the_command_refuses_while_another_is_at_work(scratch: Path) -> None:
     with Recovery(folder.parent, folder=folder):
         done = call_plog("recover", str(folder), "--apply")
     assert done.returncode == 3
-    assert b"is being recovered by another process" in done.stderr
+    assert b"is being worked on by another process" in done.stderr
