@@ -9,7 +9,7 @@ import pytest
 from core.broker.broker import Broker
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
-from core.log.log_segment import LogSegment
+from core.common.filesystem import File
 from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from tests.support.broker import Background, add_topic, ask, fetch, open_broker, produce_values, values_of
 from tests.support.logs import NOW
@@ -146,7 +146,7 @@ def test_a_disk_that_refuses_does_not_end_it(
 
     clock.advance(DAY_MS)
     with monkeypatch.context() as patch:
-        patch.setattr(LogSegment, "find_gap", refuse)
+        patch.setattr(File, "read_at", refuse)
         broker.housekeep()
     assert "could not read" in caplog.text
     clock.advance(DAY_MS)
