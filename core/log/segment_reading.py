@@ -103,10 +103,6 @@ class SegmentReading:
 
     # --- with damage in it
 
-    def damaged(self) -> list[DamagedBytes]:
-        """All damaged bytes of the segment, in order. OSError as the disk says."""
-        return [item for item in self.items() if isinstance(item, DamagedBytes)]
-
     @cached_property
     def _map(self) -> LogMap:
         from core.log.log_map import LogFile, LogMap  # most segments need none
