@@ -3,7 +3,8 @@
     DIR/<unit>.parquet                      or DIR/day=2013-01-15/<unit>.parquet, where it is partitioned
     DIR/_plog/receipts/<unit>.json          {"files": [{"name", "rows", "sha256"}], "records": 9, "gaps": [..]}
 
-Files are written under `_plog/`, brought to the disk and renamed; then the receipt is, and with it the unit is done.
+Files are written in the folder of the lock's owner (claim.py), brought to the disk and renamed; then the receipt is,
+and with it the unit is done. Of a job that is one unit, each task leaves a part of the receipt there (`<task>.part`).
 Written again from the same records, a file has the same bytes.
 """
 
@@ -27,8 +28,8 @@ import pyarrow.parquet as pq
 
 from core.common.errors import PlogError, UsageError
 from core.common.filesystem import FileSystem
+from core.spark.claim import STATE, Claim
 
-STATE = "_plog"
 _RECEIPTS = "receipts"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _TIME_FORMATS = {"day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
@@ -91,25 +92,22 @@ def make_state(directory: Path) -> None:
     (directory / STATE / _RECEIPTS).mkdir(parents=True, exist_ok=True)
 
 
+def claim_unshared(directory: Path) -> Claim:
+    """Of a folder that nobody else knows: it needs no lock. OSError as the disk says."""
+    make_state(directory)
+    claim = Claim(directory, 1)
+    claim.folder.mkdir(exist_ok=True)
+    return claim
+
+
 def receipt_path(directory: Path, unit: str) -> Path:
     return directory / STATE / _RECEIPTS / f"{unit}.json"
 
 
-def write_receipt(directory: Path, receipt: Receipt) -> None:
-    """Whole, also where two attempts at a task are at it at once. OSError as the disk says."""
-    path = receipt_path(directory, receipt.unit)
-    beside = directory / STATE / f"{receipt.unit}.{os.getpid()}.receipt.tmp"
-    beside.write_bytes(json.dumps(receipt.to_json()).encode())
-    _bring_to_place(beside, path)
-
-
-def _bring_to_place(beside: Path, path: Path) -> None:
-    """Brings a file to the disk, and then its name."""
-    filesystem = FileSystem()
-    with beside.open("rb") as file:
-        os.fsync(file.fileno())
-    filesystem.rename(beside, path)
-    filesystem.sync_directory(path.parent)
+def write_receipt(claim: Claim, receipt: Receipt) -> None:
+    """Whole, also where two attempts at a task are at it at once. Errors as of `Claim.place`."""
+    content = json.dumps(receipt.to_json()).encode()
+    claim.write(receipt_path(claim.directory, receipt.unit), content, f"{receipt.unit}.{os.getpid()}.receipt.tmp")
 
 
 def read_receipt(directory: Path, unit: str) -> Receipt | None:
@@ -119,31 +117,44 @@ def read_receipt(directory: Path, unit: str) -> Receipt | None:
         return None
 
 
+def write_part(claim: Claim, unit: str, files: Sequence[WrittenFile]) -> None:
+    """What one task wrote of a whole that is one unit. Errors as of `Claim.place`."""
+    content = json.dumps({"files": [file.to_json() for file in files]}).encode()
+    claim.write(claim.beside(f"{unit}.part"), content, f"{unit}.{os.getpid()}.part.tmp")
+
+
+def read_parts(claim: Claim) -> tuple[WrittenFile, ...]:
+    """What all tasks wrote of it, for this owner of the folder."""
+    parts = [json.loads(path.read_bytes()) for path in sorted(claim.folder.glob("*.part"))]
+    return tuple(WrittenFile.from_json(fields) for part in parts for fields in part["files"])
+
+
 # --- files
 
 
 def write_files(
-    directory: Path, unit: str, format_: OutputFormat, batches: Iterable[Any], schema: Any
+    claim: Claim, unit: str, format_: OutputFormat, batches: Iterable[Any], schema: Any
 ) -> tuple[WrittenFile, ...]:
     """The batches (of pyarrow.RecordBatch, of `schema`), in the order they come; a file even where there are none.
 
-    UsageError for a column that can't be written so; OSError as the disk says: no file has its name then.
+    UsageError for a column that can't be written so; errors as of `Claim.place`: no file has its name then.
     """
-    output = _Output(directory, unit, format_, schema)
-    try:
-        for batch in batches:
-            output.write(batch)
-        return output.finish()
-    except BaseException:
-        output.discard()
-        raise
+    with claim.told_if_lost():
+        output = _Output(claim, unit, format_, schema)
+        try:
+            for batch in batches:
+                output.write(batch)
+            return output.finish()
+        except BaseException:
+            output.discard()
+            raise
 
 
 class _Output:
     """Of one unit: a writer for each partition of the output."""
 
-    def __init__(self, directory: Path, unit: str, format_: OutputFormat, schema: Any) -> None:
-        self._directory = directory
+    def __init__(self, claim: Claim, unit: str, format_: OutputFormat, schema: Any) -> None:
+        self._claim = claim
         self._unit = unit
         self._format = format_
         self._partition = partition_column(format_, schema)
@@ -157,7 +168,7 @@ class _Output:
         known = self._writers.get(folder)
         if known is None:
             name = f"{self._unit}.{os.getpid()}.{len(self._writers)}.tmp"
-            path = self._directory / STATE / name
+            path = self._claim.beside(name)
             known = self._writers[folder] = path, _WRITERS[self._format.kind](path, self._schema)
             self._rows[folder] = 0
         return known[1]
@@ -183,14 +194,14 @@ class _Output:
         filesystem = FileSystem()
         for folder, (path, writer) in sorted(self._writers.items()):
             writer.close()
-            target = self._directory / folder / (self._unit + self._format.ending)
+            target = self._claim.directory / folder / (self._unit + self._format.ending)
             if not target.parent.is_dir():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 filesystem.sync_directory(target.parent.parent)
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-            _bring_to_place(path, target)
-            name = str(target.relative_to(self._directory))
+            self._claim.place(path, target)
+            name = str(target.relative_to(self._claim.directory))
             files.append(WrittenFile(name, self._rows[folder], digest))
         return tuple(files)
 

@@ -167,11 +167,12 @@ def people(tmp_path: Path) -> Path:
 
 def run(spark: SparkSession, directory: Path, plan: ReplayPlan) -> Replay:
     replay = Replay(directory)
-    replay.freeze(plan.request, lambda: plan)
     seen: list[str] = []
-    run_replay(spark, replay, plan, lambda receipt: seen.append(receipt.unit))
+    with replay.locked():
+        replay.freeze(plan.request, lambda: plan)
+        run_replay(spark, replay, plan, lambda receipt: seen.append(receipt.unit))
+        replay.commit(plan)
     assert len(seen) == len(set(seen))
-    replay.commit(plan)
     assert replay.verify()[1] == []
     return replay
 
