@@ -333,7 +333,7 @@ class Consumer:
                 is_plausible = position < batch.next_offset <= position + _MOST_OFFSETS
                 following = batch.next_offset if is_plausible else position + 1
                 self._patience.tell_left_out(
-                    f"{partition}: offsets {position} to {following - 1} passed over: {error.cause}"
+                    f"{partition}: {offsets_text(position, following)} passed over: {error.cause}"
                 )
                 return batches, following
             position = batch.next_offset

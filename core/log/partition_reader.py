@@ -40,7 +40,7 @@ from core.log.file_names import (
     parse_offset_file_name,
 )
 from core.log.file_records import FileRecords
-from core.log.hole import Hole, HoleReason, TailKind, unreadable_hole
+from core.log.hole import Hole, HoleReason, TailKind, offsets_are, unreadable_hole
 from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from core.log.producer_snapshot import read_producer_snapshot
 from core.log.reading import LogReading
@@ -385,7 +385,7 @@ class PartitionReader:
         if hole.reason in (HoleReason.UNKNOWN, HoleReason.TRUNCATED):
             tell = on_doubt if hole.reason is HoleReason.UNKNOWN else on_note
             if tell is not None:
-                tell(f"{hole.offsets_text} are not in the log: {hole.evidence}")
+                tell(f"{offsets_are(hole.start, hole.end)} not in the log: {hole.evidence}")
         elif hole.reason is not HoleReason.COMPACTED:
             if on_hole is None:
                 raise hole.error()
