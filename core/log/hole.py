@@ -61,6 +61,11 @@ class Hole:
     def offsets_text(self) -> str:
         return offsets_text(self.start, self.end)
 
+    @property
+    def absence_text(self) -> str:
+        """What is said of offsets without any damage."""
+        return f"{offsets_are(self.start, self.end)} not in the log: {self.evidence}"
+
     def error(self) -> CorruptRecordError:
         """What a reader is told that may not pass over it."""
         offsets = f"{self.offsets_text}: " if self.end > self.start else ""
