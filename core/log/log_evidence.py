@@ -37,6 +37,11 @@ from core.log.file_names import (
 )
 from core.log.leader_epoch_cache import parse_leader_epochs
 
+UNKNOWN_RECOVERY_POINT = (1 << 63) - 1
+"""What a broker writes down for a folder that came without a recovery point, and Kafka takes for the log's end. It
+proves nothing.
+"""
+
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
@@ -71,7 +76,8 @@ class DirectoryEvidence:
 
     @cached_property
     def _recovery_points(self) -> dict[TopicPartition, int]:
-        return self.checkpoint(RECOVERY_POINT_CHECKPOINT)
+        found = self.checkpoint(RECOVERY_POINT_CHECKPOINT)
+        return {partition: offset for partition, offset in found.items() if offset != UNKNOWN_RECOVERY_POINT}
 
     @cached_property
     def _high_watermarks(self) -> dict[TopicPartition, int]:
