@@ -155,10 +155,13 @@ class Broker:
             self._filesystem,
             self.config.integer("producer.id.expiration.ms"),
             is_read_only=self.is_read_only,
-            is_beside_writer=self.is_read_only and find_lock_holder(self.directory) is not None,
             keeps_cut_bytes=not self.is_read_only,
         )
-        self.log_manager = LogManager(self._log_directory, settings)
+        self.log_manager = LogManager(
+            self._log_directory,
+            settings,
+            is_beside_writer=lambda: self.is_read_only and find_lock_holder(self.directory) is not None,
+        )
         self.replicas = ReplicaManager(
             self.log_manager,
             lambda work, then=None: self.run_flush(work, then),
