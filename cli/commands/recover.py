@@ -97,12 +97,14 @@ def _say_links(paths: Sequence[Path], plans: Sequence[FolderPlan]) -> None:
 
 def _text(step: Step) -> str:
     """What, where; on a line of their own what is lost by it; why."""
+    from core.log.hole import offsets_text
+
     lines = [f"{step.action.value} {step.path}"]
     details = []
     if 0 <= step.position < step.end_position:
         details.append(f"bytes {step.position} to {step.end_position - 1}")
-    if step.offset >= 0:
-        details.append(f"offsets {step.offset} to {step.last_offset if step.last_offset >= 0 else 'the end'}")
+    if 0 <= step.offset <= step.last_offset:
+        details.append(offsets_text(step.offset, step.last_offset + 1))
     if step.records != 0:
         details.append("records lost: " + ("not known how many" if step.records is None else str(step.records)))
     if step.given_up:

@@ -182,11 +182,13 @@ def as_json(log: LogStats) -> dict[str, Any]:
 def _print(name: str, log: dict[str, Any]) -> None:
     from cli.progress import size_text
     from core.common.time_text import time_text
+    from core.log.hole import offsets_text
 
     summary, sample = log["summary"], log["sample"]
     print(f"{name}: {summary['records']:,} records in {summary['batches']:,} batches, "
           f"{size_text(summary['size_bytes'])} in {summary['segments']} segments")  # fmt: skip
-    print(f"  offsets {summary['start_offset']} to {summary['end_offset'] - 1}, "
+    start, end = summary["start_offset"], summary["end_offset"]
+    print(f"  {offsets_text(start, end) if end > start else f'no offsets, the next is {end}'}, "
           f"{summary['offsets_without_record']} without a record (plog gaps says why)")  # fmt: skip
     if summary["last_timestamp"] >= 0:
         print(f"  time    {time_text(summary['first_timestamp'])} to {time_text(summary['last_timestamp'])}")

@@ -6,6 +6,7 @@ the log. What must be done from time to time is done by `housekeep`, which whoev
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,11 +43,13 @@ from core.coordinator.transaction_coordinator import TransactionCoordinator
 from core.log.directory_lock import DirectoryLock, find_lock_holder
 from core.log.file_names import LOCK, parse_offset_file_name
 from core.log.log_config import LogConfig, stored_topic_values
+from core.log.log_evidence import DirectoryEvidence
 from core.log.log_loader import LogSettings
 from core.log.log_manager import LogManager, find_partitions
 from core.log.log_segment import LogSegment
 from core.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from core.log.partition_log import PartitionLog
+from core.log.partition_reader import PartitionReader
 from core.log.retention import delete_old_segments
 from core.protocol.schema.metadata_records import BrokerEndpoint
 
@@ -152,10 +155,13 @@ class Broker:
             self._filesystem,
             self.config.integer("producer.id.expiration.ms"),
             is_read_only=self.is_read_only,
-            is_beside_writer=self.is_read_only and find_lock_holder(self.directory) is not None,
             keeps_cut_bytes=not self.is_read_only,
         )
-        self.log_manager = LogManager(self._log_directory, settings)
+        self.log_manager = LogManager(
+            self._log_directory,
+            settings,
+            is_beside_writer=lambda: self.is_read_only and find_lock_holder(self.directory) is not None,
+        )
         self.replicas = ReplicaManager(
             self.log_manager,
             lambda work, then=None: self.run_flush(work, then),
@@ -212,10 +218,22 @@ class Broker:
             registration = self.image.topics[partition.topic].partitions[partition.partition]
             if log.leader_epochs.latest_epoch > registration.leader_epoch:
                 self.controller.raise_leader_epoch(partition, above=log.leader_epochs.latest_epoch)
+        if self.is_read_only:
+            self._warn_of_holes()
         for topic in self.image.topics.values():
             self._add_topic(topic)
         for path in self.log_manager.find_deleted_directories():
             self.log_manager.delete([path])
+
+    def _warn_of_holes(self) -> None:
+        """Of offsets that may be lost: clients pass over them without a word."""
+        evidence = DirectoryEvidence(self._log_directory)
+        for partition, log in self.log_manager.logs.items():
+            gaps = [(gap.start_offset, gap.end_offset) for segment in log.segments for gap in segment.gaps]
+            with contextlib.closing(PartitionReader(log.directory, evidence=evidence, is_locked=True)) as reader:
+                holes = reader.unexplained(log.log_start_offset, log.log_end_offset, gaps, most_batches=None)
+            if holes.count:
+                _log.warning("%s: %s", partition, holes.text(self._log_directory))
 
     def _add_topic(self, topic: TopicImage) -> None:
         self.replicas.add_topic(topic, self._log_config(topic.name), self.node_id)

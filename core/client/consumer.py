@@ -158,7 +158,7 @@ class Consumer:
             got_nothing = got_nothing and next_offset == positions[partition] and not len(data.records or b"")
             positions[partition] = next_offset
             if next_offset >= end_offsets[partition]:
-                self._tell_damaged(partition, next_offset)
+                self._tell_damaged(partition, min(next_offset, end_offsets[partition]))
                 del positions[partition]
             elif self._end_offset(data) >= end_offsets[partition]:
                 without_more.append(partition)
@@ -358,7 +358,7 @@ class Consumer:
                 is_plausible = position < batch.next_offset <= position + _MOST_OFFSETS
                 following = batch.next_offset if is_plausible else position + 1
                 self._patience.tell_left_out(
-                    f"{partition}: offsets {position} to {following - 1} passed over: {error.cause}"
+                    f"{partition}: {offsets_text(position, following)} passed over: {error.cause}"
                 )
                 return batches, following
             position = batch.next_offset

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -26,6 +27,7 @@ from core.log.batch_place import find_file
 from core.log.directory_reader import DirectoryReader
 from core.log.hole import Hole
 from core.log.partition_reader import PartitionReader
+from core.log.unexplained import UnexplainedHoles
 from core.records.batches import Batch
 
 Offsets = Mapping[TopicPartition, int]
@@ -34,6 +36,8 @@ FindMore = Callable[[], Offsets]
 _GROUP_BATCHES = 256
 _GROUP_BYTES = 4 * 1024 * 1024
 _FOLLOW_SECONDS = 0.2
+_DOUBTS_TOLD = 3
+"""Holes of a partition that nothing explains, told of one by one; a copy of a compacted log may have thousands."""
 
 
 class RecordSource(Protocol):
@@ -140,6 +144,14 @@ class ClusterSource:
         self._patience.leave_out(partition, batch, error)
 
 
+@dataclass(slots=True)
+class _Doubts:
+    """Of a partition: how many holes were met that nothing explains, and which of them were not told of yet."""
+
+    told: int = 0
+    others: UnexplainedHoles = field(default_factory=UnexplainedHoles)
+
+
 class DirectorySource:
     """From the files of one data directory, or of several (a broker's log.dirs), without a lock; owned by one task."""
 
@@ -157,6 +169,7 @@ class DirectorySource:
         self._patience = patience or Patience()
         self._watermarks = watermarks
         self._told: set[str] = set()
+        self._doubts: dict[TopicPartition, _Doubts] = {}
         self._open: dict[TopicPartition, PartitionReader] = {}
         self._where = ", ".join(str(reader.directory) for reader in readers)
         self._readers: dict[TopicPartition, DirectoryReader] = {}
@@ -274,6 +287,8 @@ class DirectorySource:
                 yield partition, group
             error.hint = error.hint or DAMAGE_HINT
             raise
+        finally:
+            self._sum_up(partition, log)
         if group:
             yield partition, group
 
@@ -286,8 +301,20 @@ class DirectorySource:
     def _pass_over(self, partition: TopicPartition, hole: Hole) -> None:
         self._patience.tell_left_out(f"{partition}: passed over: {hole.error()}")
 
-    def _doubt(self, partition: TopicPartition, doubt: str) -> None:
-        self._patience.tell_left_out(f"{partition}: {doubt}")
+    def _doubt(self, partition: TopicPartition, hole: Hole) -> None:
+        """The first few of a partition are told of one by one, the others when it was read."""
+        doubts = self._doubts.setdefault(partition, _Doubts())
+        doubts.told += 1
+        if doubts.told <= _DOUBTS_TOLD:
+            self._patience.tell_left_out(f"{partition}: {hole.absence_text}")
+        else:
+            doubts.others.add(hole.start, hole.end)
+
+    def _sum_up(self, partition: TopicPartition, log: PartitionReader) -> None:
+        doubts = self._doubts.get(partition)
+        if doubts is not None and doubts.others.count:
+            self._patience.tell_left_out(f"{partition}: {doubts.others.text(log.root, more=True)}")
+            doubts.others = UnexplainedHoles()
 
     def _note(self, partition: TopicPartition, note: str) -> None:
         self._patience.note(f"{partition}: {note}")

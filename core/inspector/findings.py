@@ -178,7 +178,7 @@ def undecodable_finding(batch: Batch, path: Path, error: CorruptRecordError) -> 
         batch.base_offset if is_current else batch.last_offset,
         batch.position + batch.size_bytes,
         batch.last_offset,
-        batch.count if isinstance(batch, RecordBatch) else None,
+        None if not isinstance(batch, RecordBatch) else 0 if batch.is_control else batch.count,
     )
 
 

@@ -12,7 +12,7 @@ import contextlib
 import filecmp
 import os
 import shutil
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence, Set
 from pathlib import Path
 
 from core.common.bad_sectors import is_of_the_file, open_salvaging
@@ -54,6 +54,7 @@ from core.log.recovery_journal import (
     RECOVERED_SUFFIX,
     STAGE,
     RecoveryJournal,
+    Run,
     clear_unfinished,
     ensure_can_undo,
     forget_empty_run,
@@ -141,18 +142,29 @@ class Recovery:
 
     def _with_root(self, directories: Sequence[Path]) -> list[Path]:
         """With the data directory's root as often as its checkpoints were changed for the last recovery of these
-        folders and no others: one that was cut short, and begun again, changed them twice.
+        folders and no others: one that was cut short, and begun again, changed them twice. And as often as they were
+        for recoveries that are taken back already: a crash came between a folder and the root, then.
         """
         root = self._root.resolve()
         folders = [directory for directory in directories if directory.resolve() != root]
-        names = {directory.resolve().name for directory in folders}
-        times = 0
-        for run in reversed(read_runs(self._root) if self._is_directory else []):
-            if not run.folders or not names >= set(run.folders):
-                break
-            names -= set(run.folders)
+        wanted = {directory.resolve().name for directory in folders}
+        names, times = set(wanted), 0
+        runs = read_runs(self._root) if self._is_directory else []
+        while runs and runs[-1].folders and (names >= set(runs[-1].folders) or self._is_orphan(runs, wanted)):
+            names -= set(runs.pop().folders)
             times += 1
         return folders + [self._root] * max(times, len(directories) - len(folders))
+
+    def _is_orphan(self, runs: Sequence[Run], wanted: Set[str]) -> bool:
+        """Whether the last of the root's runs belongs to none of a folder's own: fewer will be left of those, when the
+        last of each wanted folder is taken back, than the root has for that folder.
+        """
+        for name in runs[-1].folders:
+            with contextlib.suppress(PlogError):
+                left = len(read_runs(self._root / name)) - (name in wanted)
+                if (self._root / name).is_dir() and left < sum(name in run.folders for run in runs):
+                    return True
+        return False
 
     # --- a partition
 

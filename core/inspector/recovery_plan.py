@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -37,7 +37,7 @@ from core.log.partition_reader import PartitionReader
 from core.log.placement import Fate
 from core.log.recovery_journal import OffsetRange
 from core.log.transaction_fates import Marker
-from core.records.batches import CURRENT_MAGIC, first_offset_of, iter_batches
+from core.records.batches import CURRENT_MAGIC, count_records, iter_batches
 from core.records.record_batch import HEADER_SIZE, RecordBatch
 
 
@@ -77,7 +77,8 @@ class Action(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Step:
     """One thing to do to one file: bytes [position, end_position), offsets `offset` to `last_offset`, -1 where there
-    are none to name. `marker` is what is written to the log, at an offset that was lost.
+    are none to name; if it `is_to_end`, the log ends at `offset` afterwards. `marker` is what is written to the log, at
+    an offset that was lost.
 
     Each record that is not kept is counted in one place of one step: in `records` if it can't be read as it is, in
     `given_up` if it is sound. Of `doubtful` ones it can't be told whether they were aborted.
@@ -95,6 +96,7 @@ class Step:
     marker: Marker | None = None
     given_up: int = 0
     doubtful: int = 0
+    is_to_end: bool = False
 
 
 @dataclass(slots=True)
@@ -125,7 +127,7 @@ class FolderPlan:
     def lost(self) -> list[OffsetRange]:
         """The offsets that are in no batch afterwards."""
         return [
-            (step.offset, step.last_offset + 1 if step.last_offset >= 0 else None)
+            (step.offset, None if step.is_to_end or step.last_offset < 0 else step.last_offset + 1)
             for step in self.steps
             if step.action in _LOSING and step.offset >= 0
         ]
@@ -218,7 +220,8 @@ class _Planner:
         changed = {Path(f.path) for f in findings if f.code in _DAMAGE | _DISPLACED and f.end_position >= 0}
         changed -= {step.path for step in self._plan.steps if step.action is Action.SET_ASIDE}
         self._rebuild_beside(changed | self._plan.layout.keys())
-        self._plan.steps += self._transaction_steps(damage)
+        of_transactions = self._transaction_steps(damage)
+        self._plan.steps = _without_markers(self._plan.steps, of_transactions) + of_transactions
         return self._plan
 
     def _open(self) -> contextlib.closing[PartitionReader]:
@@ -277,22 +280,32 @@ class _Planner:
             log_map = reader.reading.map
             number = [file.path for file in log_map.files].index(path)
             after = [p for p in log_map.log if (p.file, p.position) >= (number, first.position)]
-        end_offset = min(
-            (p.base_offset for p in after), default=first.offset if first.offset >= 0 else log_map.end_offset
-        )
+            given_up = sum(count_records(log_map.read(piece)) for piece in after)
+            log_end = log_map.end_offset
+        end_offset = min((p.base_offset for p in after), default=first.offset if first.offset >= 0 else log_end)
         offset = min(end_offset, first.offset) if first.offset >= 0 else end_offset
         why = f"{first.code}: {first.message}; the log ends here, as Kafka would have it"
         lost = sum(f.records or 0 for f in damage)
-        given_up = sum(p.span for p in after)
         size = path.stat().st_size
-        self._plan.steps.append(
-            Step(Action.TRUNCATE, path, why, first.position, size, offset, -1, lost, given_up=given_up)
-        )
-        base_offset = _base_offset(path)
-        for later_base, later in find_offset_files(self._directory, LOG_SUFFIX):
-            if later_base > base_offset:
-                why = f"after the log's end at offset {offset}"
-                self._plan.steps.append(Step(Action.SET_ASIDE, later, why, 0, later.stat().st_size, later_base, -1, 0))
+        step = Step(
+            Action.TRUNCATE, path, why, first.position, size, offset, _last_offset(offset, log_end), lost,
+            given_up=given_up, is_to_end=True,
+        )  # fmt: skip
+        self._plan.steps.append(step)
+        self._set_aside_after(path, offset, log_end)
+
+    def _set_aside_after(self, path: Path, offset: int, log_end: int) -> None:
+        """The segments after the one in which the log ends now, at that offset."""
+        logs = find_offset_files(self._directory, LOG_SUFFIX)
+        for number, (base_offset, later) in enumerate(logs):
+            if base_offset <= _base_offset(path):
+                continue
+            why = f"after the log's end at offset {offset}"
+            last_offset = _last_offset(base_offset, logs[number + 1][0] if number + 1 < len(logs) else log_end)
+            size = later.stat().st_size
+            self._plan.steps.append(
+                Step(Action.SET_ASIDE, later, why, 0, size, base_offset, last_offset, is_to_end=True)
+            )
 
     def _rebuild_beside(self, logs: set[Path]) -> None:
         planned = {step.path for step in self._plan.steps}
@@ -339,7 +352,7 @@ class _Planner:
                 for one in log_map.displaced
                 if one.fate is Fate.STRAY and log_map.files[one.piece.file].path == path
             ]
-            return sum(batch.last_offset + 1 - first_offset_of(batch, 0) for p in strays for batch in log_map.read(p))
+            return sum(count_records(log_map.read(piece)) for piece in strays)
 
     def _step_for_batches(self, finding: Finding, why: str) -> Step:
         """For batches that are sound, or missing."""
@@ -378,7 +391,7 @@ def _count_sound(finding: Finding) -> int:
         file.seek(finding.position)
         data = memoryview(file.read(finding.end_position - finding.position))
     with contextlib.suppress(CorruptRecordError):
-        return sum(batch.count if isinstance(batch, RecordBatch) else 1 for batch in iter_batches(data))
+        return count_records(iter_batches(data))
     return 0
 
 
@@ -403,11 +416,28 @@ def _step_for_transaction(step: TransactionStep) -> Step:
         TransactionAction.SHOW: Action.SHOW,
         TransactionAction.LEAVE_OPEN: Action.LEAVE_OPEN,
     }[step.action]
-    doubtful = step.last_offset + 1 - step.first_offset if action is Action.SHOW else 0
+    doubtful = step.records if action is Action.SHOW else 0
     return Step(
         action, step.path, step.why, offset=step.first_offset, last_offset=step.last_offset, marker=step.marker,
         doubtful=doubtful,
     )  # fmt: skip
+
+
+def _without_markers(steps: Sequence[Step], of_transactions: Sequence[Step]) -> list[Step]:
+    """The steps, with no marker counted as a lost record that is known to have been one, and is written again."""
+    counted = list(steps)
+    for marker in (one.marker for one in of_transactions if one.action is Action.WRITE_MARKER):
+        for number, step in enumerate(counted):
+            is_among = marker is not None and step.offset <= marker.offset <= step.last_offset
+            if is_among and step.action in _LOSING and step.records:
+                counted[number] = replace(step, records=step.records - 1)
+                break
+    return counted
+
+
+def _last_offset(offset: int, end_offset: int) -> int:
+    """Of offsets [offset, end_offset); -1 if there are none."""
+    return end_offset - 1 if end_offset > offset else -1
 
 
 def _base_offset(path: Path) -> int:

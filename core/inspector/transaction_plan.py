@@ -36,8 +36,8 @@ class TransactionAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TransactionStep:
-    """Of the records `first_offset` to `last_offset`. `path`: the log that `marker` is written to; there is none if the
-    transaction's end is right without it.
+    """Of `records` between `first_offset` and `last_offset`. `path`: the log that `marker` is written to; there is
+    none if the transaction's end is right without it.
     """
 
     action: TransactionAction
@@ -45,6 +45,7 @@ class TransactionStep:
     why: str
     first_offset: int
     last_offset: int
+    records: int
     marker: Marker | None = None
 
 
@@ -165,4 +166,5 @@ class _TransactionPlanner:
         path = [path for base, path in self._logs if base <= at][-1]
         if marker is not None:
             why += f"; {'commit' if marker.is_commit else 'abort'} marker at offset {marker.offset}"
-        return TransactionStep(action, path, why, fate.first_offset, fate.last_offset, marker)
+        records = sum(last + 1 - base for base, last in fate.batches if not self._is_lost(base))
+        return TransactionStep(action, path, why, fate.first_offset, fate.last_offset, records, marker)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
-from core.log.hole import Hole, HoleReason
+from core.log.hole import Hole, HoleReason, offsets_text
 from core.log.partition_reader import PartitionReader
 from core.log.transaction_fates import Fate
 from core.log.transaction_outcomes import Outcome
@@ -127,7 +127,7 @@ class GapLedger:
         elif offsets is not None:
             for before, after in pairwise((first - 1, *offsets, end)):
                 if after > before + 1:
-                    evidence = f"{where}: the batch was made for offsets {first} to {batch.last_offset}"
+                    evidence = f"{where}: the batch was made for {offsets_text(first, end)}"
                     yield Gap(before + 1, after, GapReason.COMPACTED, evidence)
 
     def _file_name(self, batch: Batch) -> str:

@@ -49,14 +49,22 @@ class Hole:
 
     @property
     def records(self) -> int:
-        """How many records are lost: as many as the damaged batch's header says, or else one for each offset."""
+        """How many records are lost: as many as the damaged batch's header says, or else one for each offset. A
+        transaction's marker is none.
+        """
         damage = self.damage
-        is_named = damage is not None and (damage.offset, damage.end_offset) == (self.start, self.end)
-        return damage.records if damage is not None and is_named and damage.records else self.end - self.start
+        if damage is None or damage.records is None or (damage.offset, damage.end_offset) != (self.start, self.end):
+            return self.end - self.start
+        return damage.records
 
     @property
     def offsets_text(self) -> str:
         return offsets_text(self.start, self.end)
+
+    @property
+    def absence_text(self) -> str:
+        """What is said of offsets without any damage."""
+        return f"{offsets_are(self.start, self.end)} not in the log: {self.evidence}"
 
     def error(self) -> CorruptRecordError:
         """What a reader is told that may not pass over it."""
@@ -161,3 +169,8 @@ def claimed_end(end_offset: int, damage: Iterable[Damage]) -> int:
 def offsets_text(start: int, end: int) -> str:
     """`offset 7`, or `offsets 7 to 9`."""
     return f"offset {start}" if end == start + 1 else f"offsets {start} to {end - 1}"
+
+
+def offsets_are(start: int, end: int) -> str:
+    """`offset 7 is`, or `offsets 7 to 9 are`."""
+    return f"{offsets_text(start, end)} {'is' if end == start + 1 else 'are'}"

@@ -17,6 +17,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from core.common.background import RunInBackground, run_now
@@ -50,7 +51,13 @@ _log = logging.getLogger("plog.log")
 class LogManager:
     """Owned by one task, but for what it hands to `run`; the directory's lock is held by whoever makes one."""
 
-    def __init__(self, directory: Path, settings: LogSettings) -> None:
+    def __init__(
+        self, directory: Path, settings: LogSettings, *, is_beside_writer: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`is_beside_writer` says whether somebody writes to the logs that these are a shadow of. It is asked for each
+        of them: that may begin at any time.
+        """
+        self._is_beside_writer = is_beside_writer
         self.directory = directory
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.offline: dict[TopicPartition, PlogError] = {}
@@ -128,7 +135,7 @@ class LogManager:
                 path,
                 partition,
                 config,
-                self._settings,
+                replace(self._settings, is_beside_writer=self._is_beside_writer()),
                 log_start_offset=self._checkpoints[LOG_START_OFFSET_CHECKPOINT].get(partition, 0),
                 recovery_point=None if recovery_point == UNKNOWN_RECOVERY_POINT else recovery_point,
                 high_watermark=self._checkpoints[HIGH_WATERMARK_CHECKPOINT].get(partition, 0),

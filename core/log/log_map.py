@@ -23,7 +23,7 @@ from core.log.hole import Hole, HoleReason, Tail, claimed_end, explain_hole, off
 from core.log.log_evidence import LogEvidence
 from core.log.placement import Displaced, Fate, Piece, PieceBuilder, place
 from core.log.segment_walk import SegmentWalk, SoundRun
-from core.records.batches import Batch, first_offset_of
+from core.records.batches import Batch, count_records, first_offset_of
 from core.records.record_batch import DELETE_HORIZON_FLAG, HEADER, LOG_OVERHEAD, RecordBatch
 
 _READ_BYTES = 1024 * 1024
@@ -153,14 +153,16 @@ class LogMap:
         """A flipped or stray batch, as the damage that it is."""
         piece = one.piece
         batch = next(self.read(piece))
-        kind, offsets = DamageKind.OFFSETS_NOT_RISING, offsets_text(piece.base_offset, piece.end_offset)
+        kind, is_negative = DamageKind.OFFSETS_NOT_RISING, piece.base_offset < 0
+        offsets = "its offsets are negative" if is_negative else offsets_text(piece.base_offset, piece.end_offset)
         if one.fate is Fate.STRAY:
-            message = f"{offsets} do not belong here: other batches hold them, or no segment of that name may"
+            why = "" if is_negative else ": other batches hold them, or no segment of that name may"
+            message = f"a batch that does not belong here, {offsets}{why}"
             return Damage(kind, message, piece.position, piece.end_position, piece.base_offset, None, None, batch)
         first, end = one.right_base_offset, one.right_base_offset + piece.span
         fix = _fix_of(piece, first)
         message = f"{offsets}, expected {offsets_text(first, end)}: {fix} (in the base offset)"
-        records = batch.count if isinstance(batch, RecordBatch) else piece.span
+        records = count_records([batch]) if isinstance(batch, RecordBatch) else piece.span
         return Damage(kind, message, piece.position, piece.end_position, first, end, records, batch, fix)
 
     # --- where the log begins and ends

@@ -28,7 +28,7 @@ from core.log.file_names import (
     offset_file_name,
 )
 from core.log.file_records import FileRecords, FileRegion
-from core.log.hole import offsets_text
+from core.log.hole import offsets_are
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.open_files import OpenFiles
 from core.log.segment_reading import DamagedBytes, SegmentReading
@@ -268,7 +268,7 @@ class LogSegment:
     def damaged(self, gap: DamagedRange) -> CorruptRecordError:
         """What a reader is told who asks for offsets in the gap."""
         return CorruptRecordError(
-            f"damaged: {offsets_text(gap.start_offset, gap.end_offset)}",
+            f"{offsets_are(gap.start_offset, gap.end_offset)} damaged",
             position=gap.position,
             path=str(self.records.path),
         )

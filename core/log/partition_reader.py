@@ -48,6 +48,7 @@ from core.log.recovery_journal import read_lost_offsets
 from core.log.transaction_evidence import TransactionEvidence, read_evidence
 from core.log.transaction_fates import Fate, TransactionFate
 from core.log.transaction_outcomes import TransactionOutcomes, checked_headers
+from core.log.unexplained import MOST_BATCHES, UnexplainedHoles, find_unexplained
 from core.records.batches import Batch, first_offset_of
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
 
@@ -184,8 +185,8 @@ class PartitionReader:
         """
         self.directory = directory
         self._filesystem = filesystem or FileSystem()
-        self._partition, self._root = locate_partition(directory)
-        self._evidence = evidence or DirectoryEvidence(self._root)
+        self._partition, self.root = locate_partition(directory)
+        self._evidence = evidence or DirectoryEvidence(self.root)
         self._given_start = log_start_offset
         self._find_high_watermark = find_high_watermark
         self.segments: list[SegmentReader] = []
@@ -214,7 +215,8 @@ class PartitionReader:
             evidence = replace(evidence, log_start_offset=self._given_start)
         self.close()
         self.segments = segments
-        given_up = read_lost_offsets(self.directory)
+        self._log_evidence = evidence
+        given_up = self._given_up = read_lost_offsets(self.directory)
         self.reading = LogReading(segments, evidence, given_up, is_live=self._is_live)
         self.start_offset = self.reading.start_offset
         high_watermark = self._find_high_watermark()
@@ -229,7 +231,7 @@ class PartitionReader:
         """Whether somebody writes to the log: the directory's lock is held, or there is more than at opening."""
         if self._is_locked:
             return False
-        if find_lock_holder(self._root) is not None:
+        if find_lock_holder(self.root) is not None:
             return True
         try:
             return self._list().keys() != self._names or any(
@@ -343,14 +345,14 @@ class PartitionReader:
         read_committed: bool = True,
         with_control: bool = False,
         on_hole: Callable[[Hole], None] | None = None,
-        on_doubt: Callable[[str], None] | None = None,
+        on_doubt: Callable[[Hole], None] | None = None,
         on_note: Callable[[str], None] | None = None,
     ) -> Iterator[Batch]:
         """Whole batches, checked, that hold offsets of [start_offset, end_offset): no control batches, if they are not
         asked for, and with `read_committed` none of aborted or open transactions.
 
         Raises CorruptRecordError where records are lost to damage; or calls `on_hole`, and what is sound after it comes
-        next. `on_doubt` is called with offsets that no batch holds for no known reason; reading goes on after them.
+        next. `on_doubt` is called with offsets that are missing for no known reason; reading goes on after them.
         `on_note` is called with what a reader should know though nothing is wrong with the files.
         """
         limit = self.last_stable_offset if read_committed else self.end_offset
@@ -379,13 +381,14 @@ class PartitionReader:
         self,
         hole: Hole,
         on_hole: Callable[[Hole], None] | None,
-        on_doubt: Callable[[str], None] | None,
+        on_doubt: Callable[[Hole], None] | None,
         on_note: Callable[[str], None] | None,
     ) -> None:
         if hole.reason in (HoleReason.UNKNOWN, HoleReason.TRUNCATED):
-            tell = on_doubt if hole.reason is HoleReason.UNKNOWN else on_note
-            if tell is not None:
-                tell(f"{hole.offsets_text} are not in the log: {hole.evidence}")
+            if hole.reason is HoleReason.UNKNOWN and on_doubt is not None:
+                on_doubt(hole)
+            elif hole.reason is HoleReason.TRUNCATED and on_note is not None:
+                on_note(hole.absence_text)
         elif hole.reason is not HoleReason.COMPACTED:
             if on_hole is None:
                 raise hole.error()
@@ -504,6 +507,18 @@ class PartitionReader:
             ongoing = {e.producer_id: e.current_txn_first_offset for e in entries if e.current_txn_first_offset >= 0}
             return offset, ongoing
         return 0, {}
+
+    def unexplained(
+        self,
+        start: int,
+        end: int,
+        known: Sequence[tuple[int, int]] = (),
+        *,
+        most_batches: int | None = MOST_BATCHES,
+    ) -> UnexplainedHoles:
+        """As of `find_unexplained`; `known` are offsets [start, end) of which the caller knows why they are missing."""
+        start, known = max(start, self.start_offset), [*self._given_up, *known]
+        return find_unexplained(self.segments, self._log_evidence, known, start, end, most_batches)
 
     def close(self) -> None:
         for segment in self.segments:

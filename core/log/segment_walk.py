@@ -30,6 +30,7 @@ from core.log.bit_flip import (
 from core.log.damage import MAX_BATCH_BYTES, Damage, DamageKind, find_batch, find_legacy_batch
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, entry_size, read_batch
 from core.records.checksum import crc32c, crc32c_of_parts
+from core.records.control_record import claims_marker
 from core.records.legacy_message_set import CRC_POSITION as LEGACY_CRC_POSITION
 from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
 from core.records.record_batch import (
@@ -401,7 +402,7 @@ class SegmentWalk:
             self.size_bytes,
             batch.base_offset,
             batch.next_offset if is_whole else None,
-            batch.count if is_whole else None,
+            _records_of(batch, batch.count) if is_whole else None,
         )
 
     def _lost(self, kind: DamageKind, message: str, position: int) -> Damage:
@@ -430,7 +431,9 @@ class SegmentWalk:
         if not self._base_offset <= first <= says.last_offset < self._limit:
             return Damage(kind, message, batch.position, end, self._base_offset, None, None, batch, fix)
         span = says.last_offset + 1 - first
-        records = says.count if isinstance(says, RecordBatch) and 0 <= says.count <= span else span
+        records = _records_of(says, span)
+        if not records:
+            message += "; it was a transaction's marker, no record"
         return Damage(kind, message, batch.position, end, first, first + span, records, batch, fix)
 
     # --- what follows
@@ -516,6 +519,15 @@ def _flipped_bit(batch: Batch, computed: int) -> ByteFix | None:
     at = start + flip[0]
     stored = batch.buffer[batch.start + at]
     return ByteFix(batch.position + at, stored, stored ^ 1 << flip[1])
+
+
+def _records_of(header: Batch, span: int) -> int:
+    """How many records a damaged batch of so many offsets held, by its header: none in a transaction's marker."""
+    if not isinstance(header, RecordBatch):
+        return span
+    if claims_marker(header):
+        return 0
+    return header.count if 0 < header.count <= span else span
 
 
 def _fixed(batch: Batch, fix: ByteFix) -> Batch:

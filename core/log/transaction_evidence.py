@@ -26,11 +26,9 @@ from core.log.transaction_fates import (
     find_fates,
 )
 from core.records.batches import Batch
-from core.records.control_record import read_end_transaction_marker
+from core.records.control_record import LARGEST_MARKER, read_end_transaction_marker
 from core.records.record_batch import RecordBatch
 
-LARGEST_MARKER = 100
-"""Bytes; a transaction's marker has 78."""
 _UNLIMITED = 1 << 62
 
 

@@ -41,6 +41,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from core.index.transaction_index import AbortedTransaction
+from core.log.hole import offsets_text
 from core.records.record import MAX_SEQUENCE
 
 _END = 1 << 62
@@ -341,7 +342,7 @@ class _Indexes:
                 doubts.append(f"{index.name} may have lost entries in a crash")
             else:
                 doubts.append(f"{index.name} does not agree with the log")
-        return doubts or [f"no transaction index of offsets {start} to {end - 1}"]
+        return doubts or [f"no transaction index of {offsets_text(start, end)}"]
 
     def names(self, start: int, end: int) -> str:
         return ", ".join(index.name for index in self._complete if index.base_offset < end and start < index.end_offset)

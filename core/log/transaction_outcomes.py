@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.log.file_records import FileRecords
-from core.log.transaction_evidence import LARGEST_MARKER, read_marker
+from core.log.transaction_evidence import read_marker
 from core.log.transaction_fates import Fate, Marker, TransactionFate
 from core.records.batches import CURRENT_MAGIC, Batch
+from core.records.control_record import LARGEST_MARKER
 from core.records.record_batch import CONTROL_FLAG, RecordBatch
 
 _HEADER = struct.Struct(">qi4xB4xHi30xi")  # base offset, length, magic, attributes, last offset delta, count

@@ -40,6 +40,19 @@ def first_offset_of(batch: Batch, next_offset: int) -> int:
         return min(next_offset, batch.last_offset)
 
 
+def count_records(batches: Iterable[Batch]) -> int:
+    """How many records of users sound batches hold; control batches hold none. Of a compressed message of magic 0 or 1
+    that a cleaner was at it may be fewer.
+    """
+    count = 0
+    for batch in batches:
+        if not isinstance(batch, RecordBatch):
+            count += batch.last_offset + 1 - first_offset_of(batch, batch.last_offset)
+        elif not batch.is_control:
+            count += batch.count
+    return count
+
+
 def entry_size(buffer: memoryview, start: int, position: int | None = None) -> int:
     """Size in bytes of the entry at `start`, of which `ENTRY_HEADER_SIZE` bytes are there.
 

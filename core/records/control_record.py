@@ -12,10 +12,13 @@ from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.records.record import Record, encode_record
+from core.records.record_batch import NO_SEQUENCE, RecordBatch
 from core.records.record_batch_builder import build_batch
 
 _KEY = struct.Struct(">hh")
 _END_TXN_MARKER = struct.Struct(">hi")
+LARGEST_MARKER = 100
+"""Bytes; the batch of a transaction's marker has 78."""
 
 
 class ControlRecordType(IntEnum):
@@ -64,6 +67,20 @@ def read_end_transaction_marker(record: Record) -> EndTransactionMarker | None:
     if version < 0:  # Kafka reads later ones as version 0
         raise CorruptRecordError(f"transaction marker of version {version}")
     return EndTransactionMarker(type_ is ControlRecordType.COMMIT, coordinator_epoch)
+
+
+def claims_marker(header: RecordBatch) -> bool:
+    """Whether a batch's header, which may be damaged, says that it is a transaction's marker. It says so in several
+    fields: a batch of records would have to be damaged in all of them to look like one.
+    """
+    return (
+        header.is_control
+        and header.is_transactional
+        and header.has_producer_id
+        and header.base_sequence == NO_SEQUENCE
+        and (header.count, header.last_offset_delta) == (1, 0)
+        and header.size_bytes <= LARGEST_MARKER
+    )
 
 
 def end_transaction_batch(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
@@ -38,6 +39,8 @@ from core.spark.record_schema import COLUMNS, SPARK_TYPES
 from core.spark.source import Offsets, Source, find_partitions, open_source, plan_ranges, resolve
 from core.spark.source_options import EARLIEST, LATEST, TOPIC_IDS, Bound, SourceOptions
 from core.spark.topic_writer import TopicBatchWriter, TopicStreamWriter, WriterOptions
+
+_log = logging.getLogger("plog.spark")
 
 _AT_THE_END = Bound("startingOffsets", LATEST)
 _AT_THE_BEGINNING = Bound("startingOffsets", EARLIEST)
@@ -124,6 +127,7 @@ class PlogReader(DataSourceReader):
             starts = resolve(starting, source, partitions, is_time_met=options.is_time_met)
             ends = resolve(options.ending, source, partitions)
             _ensure_forward(starts, ends, starting.option, options.ending.option)
+            _warn_of_holes(source, starts, ends)
             return [RangePartition(range_) for range_ in plan_ranges(source, options, starts, ends)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # of pyarrow.RecordBatch
@@ -233,10 +237,19 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with contextlib.closing(open_source(options)) as source:
             _ensure_there(source, ends)
             self._go_on_from(end, ends, _topic_ids(source, ends))  # of a batch that is done again, or a moment later
+            _warn_of_holes(source, starts, ends)
             return [RangePartition(range_) for range_ in plan_ranges(source, options, starts, ends)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # of pyarrow.RecordBatch
         return _read(partition, self._columns)
+
+
+def _warn_of_holes(source: Source, starts: Offsets, ends: Offsets) -> None:
+    """In the driver's log: tasks read on after offsets that are missing for no known reason."""
+    for partition in sorted(starts):
+        doubt = source.doubt(partition, starts[partition], ends[partition])
+        if doubt:
+            _log.warning("%s: %s", partition, doubt)
 
 
 def _ensure_forward(starts: Offsets, ends: Offsets, starting: str, ending: str) -> None:

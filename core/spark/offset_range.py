@@ -16,7 +16,7 @@ from core.common.errors import CorruptRecordError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.compaction.latest_per_key import LatestPerKey
 from core.log.batch_place import find_file, undecodable
-from core.log.hole import Hole, HoleReason
+from core.log.hole import Hole, HoleReason, offsets_are
 from core.log.partition_reader import PartitionReader
 from core.records.batches import Batch, group_batches
 from core.records.columns import RecordColumns, decode_whole_batches
@@ -109,7 +109,7 @@ def _decoded(
 def _from_files(range_: OffsetRange, reader: PartitionReader) -> Iterator[Batch]:
     if range_.fails_if_gone and reader.start_offset > range_.start_offset:
         raise PlogError(
-            f"{range_.topic_partition}: offsets {range_.start_offset} to {reader.start_offset} are gone, deleted "
+            f"{range_.topic_partition}: {offsets_are(range_.start_offset, reader.start_offset)} gone, deleted "
             f"since the reading was planned",
             hint="failOnDataLoss=false reads what there is, planned anew",
         )

@@ -28,6 +28,7 @@ from core.common.errors import AccessError, PlogError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
 from core.log.gap_ledger import LOSSES, GapLedger
+from core.log.hole import offsets_are
 from core.log.partition_reader import PartitionReader
 from core.spark.claim import STATE, Claim, LockOwner
 from core.spark.group_commit import CommitNote, Notes
@@ -356,9 +357,8 @@ def account(range_: OffsetRange, *, fails: bool = True) -> tuple[int, Gaps]:
         reader.close()
     for gap in gaps:
         if fails and range_.fails_if_gone and gap.reason in LOSSES:
-            offsets = f"{range_.topic_partition}: offsets {gap.start} to {gap.end - 1}"
             raise PlogError(
-                f"{offsets} are lost ({gap.reason}): {gap.evidence}",
+                f"{range_.topic_partition}: {offsets_are(gap.start, gap.end)} lost ({gap.reason}): {gap.evidence}",
                 hint="--allow-loss replays what there is, and notes the gap in the manifest",
             )
     return ledger.records, tuple((gap.start, gap.end, str(gap.reason), gap.evidence) for gap in gaps)

@@ -49,6 +49,11 @@ class Source(Protocol):
     def where(self, partition: TopicPartition) -> tuple[str, str]:
         """(directory, servers) of an `OffsetRange` of it."""
 
+    def doubt(self, partition: TopicPartition, start: int, end: int) -> str:
+        """What is to be said of offsets [start, end) that are missing for no known reason, as far as a look shows; ""
+        if there is nothing.
+        """
+
     def topic_id(self, partition: TopicPartition) -> str:
         """In Kafka's text form; "" if the topic has none, as before Kafka 2.8. Another id is another topic."""
 
@@ -73,6 +78,11 @@ class FilesSource:
 
     def where(self, partition: TopicPartition) -> tuple[str, str]:
         return str(self.records.log(partition).directory.resolve()), ""
+
+    def doubt(self, partition: TopicPartition, start: int, end: int) -> str:
+        log = self.records.log(partition)
+        holes = log.unexplained(start, end)
+        return holes.text(log.root) if holes.count else ""
 
     def topic_id(self, partition: TopicPartition) -> str:
         return _id_text(read_partition_metadata(self.records.log(partition).directory))
@@ -99,6 +109,9 @@ class ServersSource:
 
     def where(self, partition: TopicPartition) -> tuple[str, str]:  # noqa: ARG002 - the client finds the leader
         return "", self._servers
+
+    def doubt(self, partition: TopicPartition, start: int, end: int) -> str:  # noqa: ARG002 - as of its own log
+        return ""
 
     def topic_id(self, partition: TopicPartition) -> str:
         return _id_text(self._client.topic(partition.topic).topic_id)

@@ -30,6 +30,7 @@ from core.client.transactional_producer import TransactionalProducer
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
+from core.log.hole import offsets_are
 from core.spark.group_commit import CommitNote, Notes
 from core.spark.offset_range import OffsetRange, read_range
 from core.spark.records_to_send import RecordCutter
@@ -125,7 +126,7 @@ class TopicReplay:
         if not lane.is_done:
             if not _covers(lane):
                 raise PlogError(
-                    f"{partition}: offsets {found.offset} to {lane.end_offset} are still to be replayed, "
+                    f"{partition}: {offsets_are(found.offset, lane.end_offset)} still to be replayed, "
                     f"and the log has {start} to {end} now",
                     hint=f"plog group delete {name} forgets what was replayed",
                 )

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from core.inspector.compaction import Compaction, CompactionOptions
+from core.inspector.recovery import Recovery
 from tests.cli.conftest import ok
 from tests.support.broker import add_topic, open_broker
 from tests.support.compaction import RandomWriter
@@ -90,6 +92,22 @@ def test_it_refuses_a_directory_in_use(directory: Path) -> None:
         done = call_plog("compact", str(directory), "--apply")
     assert done.returncode == 3
     assert b"in use" in done.stderr
+
+
+def test_two_at_once_are_refused_on_a_lone_folder(textbook: Path) -> None:
+    """Whether the folder is named or the one around it; and beside a recovery too."""
+    before = fingerprint(textbook)
+    folder = textbook / "textbook-0"
+    with Compaction(folder, CompactionOptions({})).locked():
+        for path in (folder, textbook):
+            done = call_plog("compact", str(path), *COMPACT, "--apply")
+            assert done.returncode == 3
+            assert f"{textbook} is being worked on by another process" in done.stderr.decode()
+        assert call_plog("compact", str(folder), *COMPACT).returncode == 0  # a plan needs no lock
+    with Recovery(textbook, folder=folder):
+        assert call_plog("compact", str(folder), *COMPACT, "--apply").returncode == 3
+    assert fingerprint(textbook) == before
+    assert call_plog("compact", str(folder), *COMPACT, "--apply").returncode == 0
 
 
 def test_it_refuses_a_log_that_is_damaged(directory: Path) -> None:

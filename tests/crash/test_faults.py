@@ -15,7 +15,8 @@ from core.cluster.controller import NewTopic
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError
-from core.common.filesystem import Buffer, File, FileSystem
+from core.common.filesystem import Buffer
+from tests.support.asking_disk import AskingFile, AskingFileSystem
 from tests.support.broker import fetch, produce
 from tests.support.logs import NOW, make_batch, read_all
 
@@ -24,7 +25,7 @@ WINDOW = 3
 """Operations in a row that fail."""
 
 
-class FailingDisk(FileSystem):
+class FailingDisk(AskingFileSystem):
     """Counts what it is asked for; the operations from number `fails_from` on fail, `WINDOW` of them."""
 
     def __init__(self, code: int = errno.EIO) -> None:
@@ -36,58 +37,6 @@ class FailingDisk(FileSystem):
         self.count += 1
         if self.fails_from is not None and self.fails_from < self.count <= self.fails_from + WINDOW:
             raise OSError(self._code, os.strerror(self._code), str(path))
-
-    def open_append(self, path: Path) -> File:
-        self.ask(path)
-        opened = super().open_append(path)
-        fd, opened.fd = opened.fd, -1
-        return _FailingFile(path, fd, self)
-
-    def rename(self, old: Path, new: Path) -> None:
-        self.ask(old)
-        super().rename(old, new)
-
-    def unlink(self, path: Path) -> None:
-        self.ask(path)
-        super().unlink(path)
-
-    def make_directory(self, path: Path) -> None:
-        self.ask(path)
-        super().make_directory(path)
-
-    def remove_directory(self, path: Path) -> None:
-        self.ask(path)
-        super().remove_directory(path)
-
-    def sync_directory(self, path: Path) -> None:
-        self.ask(path)
-        super().sync_directory(path)
-
-
-class _FailingFile(File):
-    """A write that fails has written half of its bytes."""
-
-    __slots__ = ("_disk",)
-
-    def __init__(self, path: Path, fd: int, disk: FailingDisk) -> None:
-        super().__init__(path, fd)
-        self._disk = disk
-
-    def write_at(self, data: Buffer, position: int) -> None:
-        try:
-            self._disk.ask(self.path)
-        except OSError:
-            super().write_at(memoryview(data)[: len(data) // 2], position)
-            raise
-        super().write_at(data, position)
-
-    def truncate(self, size: int) -> None:
-        self._disk.ask(self.path)
-        super().truncate(size)
-
-    def sync(self) -> None:
-        self._disk.ask(self.path)
-        super().sync()
 
 
 class Life:
@@ -214,15 +163,15 @@ def test_a_full_disk_is_over_when_there_is_room_again(tmp_path: Path) -> None:
     life.create("a")
     life.create("b")
     life.produce("a", 1)
-    write_at: Callable[..., None] = _FailingFile.write_at
+    write_at: Callable[..., None] = AskingFile.write_at
 
-    def full(self: _FailingFile, data: Buffer, position: int) -> None:
+    def full(self: AskingFile, data: Buffer, position: int) -> None:
         if "/a-0/" in str(self.path):
             raise OSError(errno.ENOSPC, "No space left on device", str(self.path))
         write_at(self, data, position)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_FailingFile, "write_at", full)
+        patch.setattr(AskingFile, "write_at", full)
         life.produce("a", 3)
         life.produce("b", 3)
     assert (life.refused, len(life.acknowledged["b"])) == (3, 3)

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from core.common.errors import AccessError, DirectoryLockedError
-from core.common.filesystem import Buffer, File, FileSystem
+from core.common.filesystem import FileSystem
 from core.inspector.recovery import Recovery, unfinished_folders
 from core.inspector.recovery_plan import RecoveryOptions, plan_recovery
 from core.log.recovery_journal import JOURNAL
+from tests.support.asking_disk import AskingFileSystem
 from tests.support.damage import places
 from tests.support.disk import RecordingFileSystem, crash_states
 from tests.support.logs import append, append_marker, make_batch, open_log
@@ -31,10 +32,8 @@ class _KilledError(BaseException):
     """Nobody catches it: the process is gone."""
 
 
-class StoppingFileSystem(FileSystem):
-    """Counts what changes the disk. From operation `at` on the process is dead, or, with a `code`, that one is refused.
-    A write that fails has written half.
-    """
+class StoppingFileSystem(AskingFileSystem):
+    """Counts the operations. From number `at` on the process is dead, or, with a `code`, that one is refused."""
 
     def __init__(self, at: int | None = None, code: int = 0) -> None:
         self.count = 0
@@ -49,61 +48,6 @@ class StoppingFileSystem(FileSystem):
             raise _KilledError
         if number == self._at:
             raise OSError(self._code, os.strerror(self._code), str(path))
-
-    def open_append(self, path: Path) -> File:
-        if not path.exists():
-            self.ask(path)
-        opened = super().open_append(path)
-        fd, opened.fd = opened.fd, -1
-        return _StoppingFile(path, fd, self)
-
-    def rename(self, old: Path, new: Path) -> None:
-        self.ask(old)
-        super().rename(old, new)
-
-    def link(self, path: Path, name: Path) -> None:
-        self.ask(path)
-        super().link(path, name)
-
-    def unlink(self, path: Path) -> None:
-        self.ask(path)
-        super().unlink(path)
-
-    def make_directory(self, path: Path) -> None:
-        self.ask(path)
-        super().make_directory(path)
-
-    def remove_directory(self, path: Path) -> None:
-        self.ask(path)
-        super().remove_directory(path)
-
-    def sync_directory(self, path: Path) -> None:
-        self.ask(path)
-        super().sync_directory(path)
-
-
-class _StoppingFile(File):
-    __slots__ = ("_disk",)
-
-    def __init__(self, path: Path, fd: int, disk: StoppingFileSystem) -> None:
-        super().__init__(path, fd)
-        self._disk = disk
-
-    def write_at(self, data: Buffer, position: int) -> None:
-        try:
-            self._disk.ask(self.path)
-        except BaseException:
-            super().write_at(memoryview(data)[: len(data) // 2], position)
-            raise
-        super().write_at(data, position)
-
-    def truncate(self, size: int) -> None:
-        self._disk.ask(self.path)
-        super().truncate(size)
-
-    def sync(self) -> None:
-        self._disk.ask(self.path)
-        super().sync()
 
 
 @pytest.fixture
@@ -219,6 +163,22 @@ def test_undo_is_stopped_at_every_operation(damaged: Path, scratch: Path, mode: 
     options = options_of(mode)
     count = at_every_operation(damaged, scratch, undo, lambda path: apply(path, options, FileSystem()), mode, code)
     assert count > 20
+
+
+def test_undoing_two_runs_is_stopped_at_every_operation(damaged: Path, scratch: Path) -> None:
+    """A recovery that was refused in one folder, and done there later, changed the root's checkpoints twice: one more
+    `--undo` takes back what is left, wherever the first was stopped.
+    """
+    mode = ("--like-kafka",)  # which lowers the checkpoints for both folders
+
+    def apply_in_turns(root: Path) -> None:
+        for name in ("t-0", "t-1"):
+            with Recovery(root) as recovery:
+                plans = plan_recovery(root, options_of(mode), is_locked=True)
+                recovery.apply([plan for plan in plans if plan.directory.name == name])
+
+    count = at_every_operation(damaged, scratch, undo, apply_in_turns, mode, 0)
+    assert count > 30
 
 
 def test_power_fails_at_every_operation(damaged: Path, scratch: Path) -> None:

@@ -10,13 +10,14 @@ from core.common.filesystem import FileSystem
 from core.compaction.cleaned_segment import CleanedSegment
 from core.compaction.cleaner import Cleaner
 from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
+from core.log.file_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, find_offset_files
 from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, finish_swaps
 from core.records.compression import CompressionType
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of
-from tests.support.logs import append, append_marker
+from tests.support.logs import append, append_marker, make_batch, open_log
 
 MANY_BYTES = 1 << 20
 
@@ -126,3 +127,25 @@ def compact(
 
 def log_files(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(directory.glob("*.log"))}
+
+
+def write_thinned_log(directory: Path, batches: int = 60) -> list[int]:
+    """A partition's folder from whose segments, but for the last, every other batch is gone, as a cleaner takes them.
+    Nothing in it proves that it was one. The offsets that are left.
+    """
+    log = open_log(directory, segment_bytes=2000)
+    for number in range(batches):
+        append(log, make_batch(b"%03d" % number, key=b"k"))
+    last = log.segments.active.base_offset
+    log.close()
+    left = list(range(last, batches))
+    for base_offset, path in find_offset_files(directory, LOG_SUFFIX)[:-1]:
+        data = path.read_bytes()
+        size = 12 + int.from_bytes(data[8:12], "big")
+        count = len(data) // size
+        kept = [number for number in range(count) if number % 2 == 0 or number == count - 1]
+        path.write_bytes(b"".join(data[number * size : (number + 1) * size] for number in kept))
+        left += [base_offset + number for number in kept]
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            path.with_suffix(suffix).unlink()
+    return sorted(left)

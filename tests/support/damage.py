@@ -26,6 +26,8 @@ class Place:
     offset: int
     end_offset: int
 
+    is_control: bool
+
     @property
     def offsets(self) -> set[int]:
         return set(range(self.offset, self.end_offset))
@@ -41,7 +43,8 @@ def places(directory: Path) -> list[Place]:
             offset, length = _FRAME.unpack_from(data, position)
             (last_delta,) = struct.unpack_from(">i", data, position + 23)
             end = position + 12 + length
-            found.append(Place(path, position, end, offset, offset + last_delta + 1))
+            is_control = bool(data[position + 22] & 0x20)
+            found.append(Place(path, position, end, offset, offset + last_delta + 1, is_control))
             position = end
     return found
 

@@ -24,6 +24,7 @@ from core.inspector.recovery import Recovery
 from core.inspector.recovery_plan import FolderPlan, RecoveryOptions, plan_recovery
 from core.inspector.segment_dump import DumpOptions, SegmentDump
 from core.inspector.verify import verify
+from core.log.damage import DamageKind
 from core.log.directory_reader import DirectoryReader
 from core.log.file_records import FileRecords
 from core.log.gap_ledger import LOSSES, Gap, GapLedger, GapReason
@@ -146,17 +147,24 @@ def found(directory: Path) -> list[Finding]:
 
 
 def lost_by(findings: Iterable[Finding]) -> list[range]:
-    """The offsets that findings call lost or at stake; asserts that each is named once, and counted right."""
-    losing = [finding for finding in findings if finding.records != 0]
+    """The offsets that findings call lost or at stake; asserts that each is named once, and counted right. Where a
+    transaction's marker was, or a batch that a cleaner emptied, an offset is lost without any record.
+    """
+    losing = [finding for finding in findings if finding.records != 0 or _is_damage(finding)]
     for finding in losing:
         assert finding.records is not None, f"how many is not told: {finding}"
         assert 0 <= finding.offset <= finding.last_offset, finding
-        assert 0 < finding.records <= finding.last_offset + 1 - finding.offset, finding
+        assert 0 <= finding.records <= finding.last_offset + 1 - finding.offset, finding
         assert finding.severity is Severity.ERROR, f"what loses records is an error: {finding}"
     ranges = sorted((range(f.offset, f.last_offset + 1) for f in losing), key=lambda r: r.start)
     for one, other in pairwise(ranges):
         assert one.stop <= other.start, f"offsets {other.start} to {min(one.stop, other.stop) - 1} are lost twice"
     return merged(ranges)
+
+
+def _is_damage(finding: Finding) -> bool:
+    """Whether bytes are damaged that held the offsets that it names."""
+    return finding.code in set(DamageKind) and finding.last_offset >= finding.offset >= 0
 
 
 def recover(directory: Path) -> list[FolderPlan]:

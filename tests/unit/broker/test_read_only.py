@@ -16,6 +16,8 @@ from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError
 from core.common.shadow_filesystem import link_tree
+from core.common.topic_partition import TopicPartition
+from core.log.log_manager import LogManager
 from core.log.partition_metadata_file import read_partition_metadata
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from tests.support.broker import add_topic, ask, fetch, open_broker, produce, produce_values, values_of
@@ -114,6 +116,35 @@ def test_what_a_live_broker_deletes_meanwhile(tmp_path: Path, monkeypatch: pytes
     assert all_values(beside) == [b"value %d" % number for number in range(int(second.stem), 7)]
     beside.close()
     live.close()
+
+
+def test_a_live_broker_that_starts_while_the_logs_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it knows of more records, and what it deletes, is no damage."""
+    before = open_broker(tmp_path)
+    add_topic(before, "a", retention_ms="-1")
+    add_topic(before, internal_segment_bytes="200", retention_ms="-1")
+    produce_values(before, *(b"value %d" % number for number in range(7)))
+    before.close()
+    first, second = sorted((tmp_path / "t-0").glob("*.log"))[:2]
+    load, asked, live = LogManager._load, list[TopicPartition](), list[Broker]()
+
+    def start_before_the_second(self: LogManager, partition: TopicPartition, *arguments: Any) -> object:
+        asked.append(partition)
+        if asked == [TopicPartition("a", 0), TopicPartition("t", 0)]:  # later ones are the live broker's own
+            live.append(open_broker(tmp_path))
+            first.unlink()
+            (tmp_path / "replication-offset-checkpoint").write_text("0\n1\nt 0 9\n")
+        return load(self, partition, *arguments)
+
+    monkeypatch.setattr(LogManager, "_load", start_before_the_second)
+    caplog.clear()
+    beside = open_read_only(tmp_path)
+    assert all_values(beside) == [b"value %d" % number for number in range(int(second.stem), 7)]
+    assert "damaged" not in caplog.text
+    beside.close()
+    live[0].close()
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:

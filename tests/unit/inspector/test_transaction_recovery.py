@@ -95,6 +95,32 @@ def test_what_was_aborted_stays_so_when_its_marker_is_lost(golden: Path) -> None
     log.close()
 
 
+def lost_by(plan: FolderPlan) -> int | None:
+    return sum(step.records or 0 for step in plan.steps)
+
+
+def test_a_marker_is_no_record_that_is_lost(golden: Path) -> None:
+    """By its header, or else by the index, which says that a marker stood there."""
+    assert [finding.records for finding in verify(golden)] == [0]
+    assert lost_by(plan_of(golden)) == 0
+    log = golden / f"{0:020}.log"
+    data = bytearray(log.read_bytes())
+    data[7022 + 12 : 7022 + 61] = b"#" * 49
+    log.write_bytes(data)
+    assert [finding.records for finding in verify(golden)] == [1]
+    assert lost_by(plan_of(golden)) == 0
+    (golden / f"{0:020}.txnindex").unlink()
+    assert lost_by(plan_of(golden)) == 1
+
+
+def test_a_record_is_no_marker_because_one_field_of_its_header_says_so(tmp_path: Path) -> None:
+    *_, plain = write(tmp_path / "t-0")
+    data = bytearray(plain.path.read_bytes())
+    data[plain.position + 22] |= 0x30  # control, transactional
+    plain.path.write_bytes(data)
+    assert lost_by(plan_of(tmp_path / "t-0")) == 1
+
+
 def test_without_its_index_nothing_tells_whether_it_was_aborted(golden: Path) -> None:
     (golden / f"{0:020}.txnindex").unlink()
     offsets, told = committed(golden)
@@ -105,6 +131,7 @@ def test_without_its_index_nothing_tells_whether_it_was_aborted(golden: Path) ->
     plan = plan_of(golden)
     (doubt,) = plan.doubts
     assert doubt.why.startswith("records 53, 55: aborted or not can't be told; they will be visible to read_committed")
+    assert doubt.doubtful == 2
     recover(golden, accepts_visible=True)
     assert list(verify(golden)) == []
     assert committed(golden, passes_over=False)[0] == sorted([*GOLDEN_COMMITTED, 53, 55])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,14 @@ import pytest
 
 from core.common.errors import CorruptRecordError
 from core.common.topic_partition import TopicPartition
+from core.log.checkpoint_file import UNKNOWN_RECOVERY_POINT
 from core.log.directory_lock import DirectoryLock
-from core.log.file_names import CLEAN_SHUTDOWN, CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from core.log.file_names import (
+    CLEAN_SHUTDOWN,
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
 from core.log.hole import Hole, HoleReason, TailKind
 from core.log.partition_reader import PartitionReader
 from tests.support.damage import Place, places
@@ -157,9 +164,13 @@ def test_the_high_watermark_proves_what_was_there(directory: Path) -> None:
     assert holes(directory) == [(last.offset, last.end_offset, "missing")]
 
 
-def test_a_recovery_point_that_nobody_knows_proves_nothing(directory: Path) -> None:
-    (directory.parent / RECOVERY_POINT_CHECKPOINT).write_text(f"0\n1\nt 0 {(1 << 63) - 1}\n")
-    assert holes(directory) == []
+def test_a_recovery_point_that_a_broker_did_not_know_proves_nothing(directory: Path) -> None:
+    """As it is noted for a folder that came from elsewhere."""
+    checkpoint = directory.parent / RECOVERY_POINT_CHECKPOINT
+    for offset, end_offset in ((UNKNOWN_RECOVERY_POINT, 24), (30, 30)):
+        checkpoint.write_text(f"0\n1\nt 0 {offset}\n")
+        with contextlib.closing(PartitionReader(directory)) as reader:
+            assert reader.end_offset == end_offset
 
 
 def test_a_log_that_somebody_writes_is_never_called_damaged_at_its_end(directory: Path) -> None:

@@ -32,6 +32,7 @@ from core.spark.data_source import PlogDataSource, PlogReader, PlogStreamReader,
 from core.spark.record_schema import ARROW_SCHEMA, COLUMNS, SPARK_TYPES
 from core.spark.source_options import SourceOptions
 from plog.testing import running_broker
+from tests.support.compaction import write_thinned_log
 from tests.support.golden import golden_cases
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
 
@@ -436,3 +437,32 @@ def test_a_stream_sees_what_is_committed_only(tmp_path: Path) -> None:
     log.flush()
     assert stream.latestOffset({"t": {"0": 0}}, ReadAllAvailable()) == {"t": {"0": 2}}
     log.close()
+
+
+# --- holes that nothing explains
+
+
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_the_driver_says_which_offsets_are_missing_for_no_known_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, has_checkpoint: bool
+) -> None:
+    left = write_thinned_log(tmp_path / "data" / "t-0")
+    if has_checkpoint:
+        (tmp_path / "data" / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 58\n")
+    reader = reader_of(path=str(tmp_path / "data"), subscribe="t")
+    assert offsets(reader) == {"t-0": left}
+    told = [record.getMessage() for record in caplog.records if "not in the log" in record.getMessage()]
+    assert len(told) == int(not has_checkpoint)
+    if told:
+        count = 60 - len(left)
+        assert told[0].startswith(f"t-0: {count} offsets in {count} holes from 1 to ")
+        assert told[0].endswith("cleaner-offset-checkpoint is not beside the folder, and would tell")
+
+
+def test_a_stream_says_it_of_the_batch_that_meets_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_thinned_log(tmp_path / "data" / "t-0")
+    stream = stream_of(path=str(tmp_path / "data"), subscribe="t", startingOffsets="earliest")
+    for start, end, is_told in ((0, 30, True), (59, 60, False)):
+        caplog.clear()
+        stream.partitions({"t": {"0": start}}, {"t": {"0": end}})
+        assert ("are not in the log" in caplog.text) == is_told

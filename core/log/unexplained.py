@@ -1,0 +1,132 @@
+"""Offsets that no batch of a log holds for no known reason: a look for them, and one line that sums them up.
+
+A folder that was copied without the `cleaner-offset-checkpoint` beside it has such a hole wherever the cleaner took
+records. A hole alone proves nothing, so each may be a loss, and all of them together are one thing to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.common.errors import CorruptRecordError
+from core.log.damage import shows_compaction
+from core.log.file_names import CLEANER_CHECKPOINT
+from core.log.hole import HoleReason, explain_hole, offsets_are
+from core.log.log_evidence import LogEvidence
+from core.log.reading import ReadableSegment
+from core.records.compression import CompressionType
+from core.records.record_batch import RecordBatch
+
+MOST_BATCHES = 1000
+"""That a look takes of each segment: where a cleaner was, it has left holes among those."""
+
+_UNLIMITED = 1 << 62
+
+
+@dataclass(slots=True)
+class UnexplainedHoles:
+    """The sum of some holes of one partition: `offsets` in [start, end)."""
+
+    count: int = 0
+    offsets: int = 0
+    start: int = 0
+    end: int = 0
+
+    def add(self, start: int, end: int) -> None:
+        """The next hole, in order of offsets; one that goes on where the last ended is the same."""
+        is_first = self.count == 0
+        self.count += is_first or start > self.end
+        self.start = start if is_first else self.start
+        self.end = end
+        self.offsets += end - start
+
+    def text(self, root: Path, *, more: bool = False) -> str:
+        """What is missing, and what would tell why; `root` is where the checkpoints are. `more`: some were told of
+        before.
+        """
+        other = "more " * more
+        what = f"{self.offsets:,} {other}offsets in {self.count:,} holes from {self.start} to {self.end - 1} are"
+        if self.count == 1:
+            what = offsets_are(self.start, self.end)
+        text = f"{what} not in the log: no batch holds them, and nothing proves that the cleaner took them"
+        if not (root / CLEANER_CHECKPOINT).exists():
+            text += f"; {CLEANER_CHECKPOINT} is not beside the folder, and would tell"
+        return text
+
+
+def find_unexplained(
+    segments: Sequence[ReadableSegment],
+    evidence: LogEvidence,
+    given_up: Sequence[tuple[int, int]],
+    start: int,
+    end: int,
+    most_batches: int | None = MOST_BATCHES,
+) -> UnexplainedHoles:
+    """The holes in offsets [start, end) that nothing explains, by the headers of up to so many batches of each segment,
+    and of its last ones. Of segments that are damaged nothing is told: whoever reads them will say it.
+    """
+    found = UnexplainedHoles()
+    if not segments or end <= evidence.cleaned_below:
+        return found
+    path = segments[0].records.path
+
+    def unknown(holes: Sequence[tuple[int, int]], compacted_below: int) -> list[tuple[int, int]]:
+        return [
+            hole
+            for hole in holes
+            if explain_hole(*hole, evidence, given_up, path, 0, compacted_below=compacted_below).reason
+            is HoleReason.UNKNOWN
+        ]
+
+    holes = unknown(list(_holes(segments, start, end, most_batches)), evidence.cleaned_below)
+    if holes and shows_compaction(segment.records for segment in segments):
+        holes = unknown(holes, max(evidence.cleaned_below, segments[-1].base_offset))
+    for first, last in holes:
+        if max(first, start) < min(last, end):
+            found.add(max(first, start), min(last, end))
+    return found
+
+
+def _holes(
+    segments: Sequence[ReadableSegment], start: int, end: int, most_batches: int | None
+) -> Iterator[tuple[int, int]]:
+    next_offset: int | None = None
+    for number, segment in enumerate(segments):
+        limit = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        if limit is not None and limit <= start:
+            continue
+        if next_offset is not None and next_offset < segment.base_offset:
+            yield next_offset, segment.base_offset
+        if segment.base_offset >= end:
+            return
+        position = segment.position_before(start) if segment.base_offset < start else 0
+        holes, next_offset = _look(segment, position, limit, most_batches)
+        yield from holes
+
+
+def _look(
+    segment: ReadableSegment, position: int, limit: int | None, most_batches: int | None
+) -> tuple[list[tuple[int, int]], int | None]:
+    """Of a segment from that position on: the holes between batches, and the offset after the last; None if that is not
+    known.
+    """
+    holes: list[tuple[int, int]] = []
+    next_offset = segment.base_offset if position == 0 else None
+    try:
+        for number, batch in enumerate(segment.records.iter_headers(position)):
+            if number == most_batches and (near_end := segment.position_before(_UNLIMITED)) > batch.position:
+                last_holes, next_offset = _look(segment, near_end, limit, None)
+                return holes + last_holes, next_offset
+            is_current = isinstance(batch, RecordBatch)
+            first = batch.base_offset if is_current else batch.last_offset
+            if first < (next_offset or 0) or batch.next_offset > (limit or _UNLIMITED):
+                return [], None
+            is_first_known = is_current or batch.compression is CompressionType.NONE
+            if next_offset is not None and next_offset < first and is_first_known:
+                holes.append((next_offset, first))
+            next_offset = batch.next_offset
+    except CorruptRecordError:
+        return ([], None) if limit is not None else (holes, None)
+    return holes, next_offset

@@ -1,0 +1,74 @@
+"""The real disk, which asks before it does anything: for tests in which it refuses, or the process dies."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from core.common.filesystem import Buffer, File, FileSystem
+
+
+class AskingFileSystem(FileSystem, ABC):
+    """Calls `ask` before every operation that may change the disk. What that raises is raised instead of doing it; a
+    write has written half of its bytes then.
+    """
+
+    @abstractmethod
+    def ask(self, path: Path) -> None:
+        """Returns if the operation on that path may be done, and raises else."""
+
+    def open_append(self, path: Path) -> File:
+        self.ask(path)
+        opened = super().open_append(path)
+        fd, opened.fd = opened.fd, -1
+        return AskingFile(path, fd, self)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.ask(old)
+        super().rename(old, new)
+
+    def link(self, path: Path, name: Path) -> None:
+        self.ask(path)
+        super().link(path, name)
+
+    def unlink(self, path: Path) -> None:
+        self.ask(path)
+        super().unlink(path)
+
+    def make_directory(self, path: Path) -> None:
+        self.ask(path)
+        super().make_directory(path)
+
+    def remove_directory(self, path: Path) -> None:
+        self.ask(path)
+        super().remove_directory(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self.ask(path)
+        super().sync_directory(path)
+
+
+class AskingFile(File):
+    """One open file of such a disk."""
+
+    __slots__ = ("_disk",)
+
+    def __init__(self, path: Path, fd: int, disk: AskingFileSystem) -> None:
+        super().__init__(path, fd)
+        self._disk = disk
+
+    def write_at(self, data: Buffer, position: int) -> None:
+        try:
+            self._disk.ask(self.path)
+        except BaseException:
+            super().write_at(memoryview(data)[: len(data) // 2], position)
+            raise
+        super().write_at(data, position)
+
+    def truncate(self, size: int) -> None:
+        self._disk.ask(self.path)
+        super().truncate(size)
+
+    def sync(self) -> None:
+        self._disk.ask(self.path)
+        super().sync()
