@@ -26,8 +26,8 @@ from core.log.transaction_fates import (
     find_fates,
 )
 from core.records.batches import Batch
-from core.records.control_record import read_end_transaction_marker
-from core.records.record_batch import RecordBatch
+from core.records.control_record import find_plain_marker, read_end_transaction_marker
+from core.records.record_batch import CODEC_MASK, HEADER_SIZE, RecordBatch
 
 LARGEST_MARKER = 100
 """Bytes; a transaction's marker has 78."""
@@ -137,8 +137,12 @@ def _take(contents: _LogContents, batch: Batch) -> None:
 
 def read_marker(batch: RecordBatch) -> Marker | None:
     """What a control batch says, None if it ends no transaction. CorruptRecordError if it can't be decoded."""
-    records = batch.records()
-    marker = read_end_transaction_marker(records[0]) if records else None
+    marker = None
+    if batch.count == 1 and batch.size_bytes <= LARGEST_MARKER and not batch.attributes & CODEC_MASK:
+        marker = find_plain_marker(bytes(batch.buffer[batch.start + HEADER_SIZE : batch.start + batch.size_bytes]))
+    if marker is None:
+        records = batch.records()
+        marker = read_end_transaction_marker(records[0]) if records else None
     if marker is None:
         return None
     return Marker(
