@@ -15,7 +15,7 @@ from typing import NamedTuple
 from core.common.errors import CorruptRecordError
 from core.log.hole import Hole, HoleReason
 from core.log.partition_reader import PartitionReader
-from core.log.transaction_fates import Fate
+from core.log.transaction_marker import Fate
 from core.log.transaction_outcomes import Outcome
 from core.records.batches import Batch, first_offset_of
 from core.records.compression import CompressionType

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from core.common.bad_sectors import is_of_the_file, open_salvaging, unreadable_error
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
@@ -45,11 +45,14 @@ from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from core.log.producer_snapshot import read_producer_snapshot
 from core.log.reading import LogReading
 from core.log.recovery_journal import read_lost_offsets
-from core.log.transaction_evidence import TransactionEvidence, read_evidence
-from core.log.transaction_fates import Fate, Marker, TransactionFate
+from core.log.transaction_marker import Fate, Marker
 from core.log.transaction_outcomes import ReadAhead, TransactionOutcomes, checked_headers, markers_in
 from core.records.batches import Batch, first_offset_of
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
+
+if TYPE_CHECKING:
+    from core.log.transaction_evidence import TransactionEvidence
+    from core.log.transaction_fates import TransactionFate
 
 _UNLIMITED = 1 << 40
 _Index = TypeVar("_Index", OffsetIndex, TimeIndex)
@@ -440,6 +443,8 @@ class PartitionReader:
     @cached_property
     def transaction_evidence(self) -> TransactionEvidence:
         """What the folder tells of the log's transactions. Reads all of the log."""
+        from core.log.transaction_evidence import read_evidence  # most logs need none
+
         indexes = {one.base_offset: one.file(TRANSACTION_INDEX_SUFFIX) for one in self.segments}
         return read_evidence(self.directory, self.reading, indexes, limit=self._limit)
 

@@ -11,15 +11,17 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.log.file_records import FileRecords
 from core.log.hole import Hole, HoleReason
-from core.log.transaction_evidence import LARGEST_MARKER, read_marker
-from core.log.transaction_fates import Fate, Marker, TransactionFate
+from core.log.transaction_marker import LARGEST_MARKER, Fate, Marker, read_marker
 from core.records.batches import CURRENT_MAGIC, Batch
 from core.records.record_batch import CONTROL_FLAG, RecordBatch
+
+if TYPE_CHECKING:
+    from core.log.transaction_fates import TransactionFate
 
 _MOST_WAITING_BYTES = 8 * 1024 * 1024
 _HEADER = struct.Struct(">qi4xB4xHi30xi")  # base offset, length, magic, attributes, last offset delta, count
