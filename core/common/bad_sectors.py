@@ -72,7 +72,8 @@ class SalvagingFile(File):
     def read_at(self, size: int, position: int) -> bytes:
         """As of `File.read_at`, with zeros in the place of what can't be read. OSError for what is no bad sector."""
         try:
-            data = b"" if self._find_unreadable(position, position + size) else self._inner.read_at(size, position)
+            is_known = self.unreadable and self._find_unreadable(position, position + size)
+            data = b"" if is_known else self._inner.read_at(size, position)
         except OSError as error:
             if error.errno not in _BAD_SECTOR:
                 raise

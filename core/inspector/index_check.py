@@ -70,10 +70,17 @@ class _Entries(Sequence[tuple[int, int]]):
             raise IndexError(number)
         if not self._page_start <= number < self._page_start + len(self._page):
             self._page_start = number - number % _PAGE_ENTRIES
-            size = self._entry.size
-            data = self.file.read_at(_PAGE_ENTRIES * size, self._page_start * size)
-            self._page = list(self._entry.iter_unpack(data[: len(data) // size * size]))
+            self._page = self._read_page(self._page_start)
         return self._page[number - self._page_start]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        for start in range(0, self._count, _PAGE_ENTRIES):
+            yield from self._read_page(start)[: self._count - start]
+
+    def _read_page(self, start: int) -> list[tuple[int, int]]:
+        size = self._entry.size
+        data = self.file.read_at(_PAGE_ENTRIES * size, start * size)
+        return list(self._entry.iter_unpack(data[: len(data) // size * size]))
 
 
 class _IndexCheck(ABC):
@@ -302,6 +309,10 @@ class TimeIndexCheck(_IndexCheck):
 
     def see(self, last_offset: int) -> None:
         """A batch that ends with `due`, or the first behind it; `largest` has its timestamp."""
+        if last_offset == self.due and self._entries[self._next][0] == self.largest:
+            self._next += 1  # as it should be
+            self.due = self._due()
+            return
         while self._next < len(self._entries) and not self._maybe_give_up():
             timestamp, relative = self._entries[self._next]
             offset = self._base_offset + relative

@@ -9,7 +9,7 @@ from pathlib import Path
 from core.common.filesystem import File, FileSystem
 from core.log.file_names import LOG_SUFFIX, find_offset_files
 from core.log.file_records import FileRecords
-from core.log.transaction_fates import Marker
+from core.log.transaction_marker import Marker
 from core.records.batches import Batch
 from core.records.control_record import EndTransactionMarker, end_transaction_batch
 from core.records.record_batch import RecordBatch, set_base_offset_and_leader_epoch

@@ -36,7 +36,7 @@ from core.log.partition_metadata_file import read_partition_metadata
 from core.log.partition_reader import PartitionReader
 from core.log.placement import Fate
 from core.log.recovery_journal import OffsetRange
-from core.log.transaction_fates import Marker
+from core.log.transaction_marker import Marker
 from core.records.batches import CURRENT_MAGIC, count_records, iter_batches
 from core.records.record_batch import HEADER_SIZE, RecordBatch
 

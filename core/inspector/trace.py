@@ -253,7 +253,7 @@ def _find(log: PartitionReader, offset: int) -> tuple[SegmentReader, Batch, Reco
 
 def _find_transaction(log: PartitionReader, batch: Batch) -> Transaction:
     """The one that a batch is part of, by the headers of the log; if some of them are damaged, by the whole of it."""
-    marker = log.outcomes(batch.base_offset).find_marker(batch)
+    marker = log.find_marker(batch)
     if marker is not None:
         first_offset = _first_offset_of(log, batch)
         state = "committed" if marker.is_commit else "aborted"

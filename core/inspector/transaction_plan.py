@@ -19,7 +19,8 @@ from core.log.file_names import LOG_SUFFIX, find_offset_files
 from core.log.partition_reader import PartitionReader
 from core.log.recovery_journal import OffsetRange
 from core.log.transaction_evidence import TransactionEvidence
-from core.log.transaction_fates import Fate, Marker, TransactionFate
+from core.log.transaction_fates import TransactionFate
+from core.log.transaction_marker import Fate, Marker
 from core.records.record_batch import RecordBatch
 
 _UNLIMITED = 1 << 62

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from core.common.errors import CorruptRecordError
 from core.log.hole import Hole, HoleReason, offsets_text
 from core.log.partition_reader import PartitionReader
-from core.log.transaction_fates import Fate
+from core.log.transaction_marker import Fate
 from core.log.transaction_outcomes import Outcome
 from core.records.batches import Batch, first_offset_of
 from core.records.compression import CompressionType
@@ -90,9 +90,9 @@ class GapLedger:
         log_start, stable = reader.start_offset, reader.last_stable_offset
         if log_start > self.start:
             yield Gap(self.start, log_start, GapReason.TRIMMED, f"the log begins at offset {log_start}")
-        outcomes = reader.outcomes(log_start) if self._read_committed else None
         next_offset = max(self.start, log_start)
-        for item in reader.reading.items(next_offset):
+        items, outcomes = reader.read_ahead(next_offset)
+        for item in items:
             if isinstance(item, Hole):
                 position = "" if item.reason is HoleReason.MISSING else f" position {item.position}"
                 where = f"{item.path.name}{position}: "
@@ -102,7 +102,7 @@ class GapLedger:
             if item.last_offset >= self.end and next_offset >= self.end:
                 return
             is_of_transaction = item.is_transactional and not item.is_control and item.last_offset < stable
-            outcome = outcomes.of(item) if outcomes is not None and is_of_transaction else None
+            outcome = outcomes.of(item) if self._read_committed and is_of_transaction else None
             yield from self._of_batch(item, next_offset, stable, outcome)
             next_offset = item.last_offset + 1
         if next_offset < self.end:

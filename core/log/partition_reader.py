@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from core.common.bad_sectors import is_of_the_file, open_salvaging, unreadable_error
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
@@ -45,12 +45,15 @@ from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from core.log.producer_snapshot import read_producer_snapshot
 from core.log.reading import LogReading
 from core.log.recovery_journal import read_lost_offsets
-from core.log.transaction_evidence import TransactionEvidence, read_evidence
-from core.log.transaction_fates import Fate, TransactionFate
-from core.log.transaction_outcomes import TransactionOutcomes, checked_headers
+from core.log.transaction_marker import Fate, Marker
+from core.log.transaction_outcomes import ReadAhead, TransactionOutcomes, checked_headers, markers_in
 from core.log.unexplained import MOST_BATCHES, UnexplainedHoles, find_unexplained
 from core.records.batches import Batch, first_offset_of
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
+
+if TYPE_CHECKING:
+    from core.log.transaction_evidence import TransactionEvidence
+    from core.log.transaction_fates import TransactionFate
 
 _UNLIMITED = 1 << 40
 _Index = TypeVar("_Index", OffsetIndex, TimeIndex)
@@ -357,8 +360,9 @@ class PartitionReader:
         """
         limit = self.last_stable_offset if read_committed else self.end_offset
         wanted, end_offset = end_offset, min(end_offset, limit)
-        is_committed = self._committed_filter(start_offset, on_hole) if read_committed else None
-        for item in self.reading.items(start_offset):
+        items, outcomes = self.read_ahead(start_offset) if read_committed else (self.reading.items(start_offset), None)
+        is_committed = None if outcomes is None else self._committed_filter(outcomes, on_hole)
+        for item in items:
             if isinstance(item, Hole):
                 if item.start >= end_offset:
                     return
@@ -442,6 +446,8 @@ class PartitionReader:
     @cached_property
     def transaction_evidence(self) -> TransactionEvidence:
         """What the folder tells of the log's transactions. Reads all of the log."""
+        from core.log.transaction_evidence import read_evidence  # most logs need none
+
         indexes = {one.base_offset: one.file(TRANSACTION_INDEX_SUFFIX) for one in self.segments}
         return read_evidence(self.directory, self.reading, indexes, limit=self._limit)
 
@@ -450,22 +456,36 @@ class PartitionReader:
         """Of every transaction: what a damaged log is judged by."""
         return self.transaction_evidence.fates()
 
-    def outcomes(self, start_offset: int) -> TransactionOutcomes:
-        """Of the transactions' batches that hold offsets from `start_offset` on."""
+    def read_ahead(self, start_offset: int) -> tuple[Iterable[Batch | Hole], TransactionOutcomes]:
+        """The log's items from there on, and what became of transactions, to be asked of them while they are given."""
+        ahead = ReadAhead(self.reading.items(start_offset), self._markers_from)
+        return ahead, TransactionOutcomes(ahead.markers(), lambda: self.transaction_fates)
+
+    def find_marker(self, batch: Batch) -> Marker | None:
+        """Of the transaction that a batch is of, if nothing is missing up to there."""
+        return TransactionOutcomes(self._markers_from(batch.base_offset), list).find_marker(batch)
+
+    def _markers_from(self, start_offset: int) -> Iterator[Marker]:
+        """Of the batch that holds `start_offset`, and of those after it; perhaps of some before, too."""
         first = max(bisect_right([s.base_offset for s in self.segments], start_offset) - 1, 0)
         segments = self.segments[first:]
         positions = [segments[0].position_before(start_offset), *(0 for _ in segments[1:])] if segments else []
-        ahead = [(s.records, p, s.records.size_bytes) for s, p in zip(segments, positions, strict=True)]
-        return TransactionOutcomes(ahead, None, lambda: self.transaction_fates)
+        return markers_in(
+            [(s.records, p, s.records.size_bytes) for s, p in zip(segments, positions, strict=True)], None
+        )
 
-    def _committed_filter(self, start_offset: int, on_hole: Callable[[Hole], None] | None) -> Callable[[Batch], bool]:
+    def _committed_filter(
+        self, outcomes: TransactionOutcomes, on_hole: Callable[[Hole], None] | None
+    ) -> Callable[[Batch], bool]:
         """Tells of batches of transactions, in order, whether they were committed; if that is not known, `on_hole` is
         called, or an error raised, as of `read`.
         """
-        outcomes = self.outcomes(start_offset)
         told: set[int] = set()
 
         def is_committed(batch: Batch) -> bool:
+            marker = outcomes.find_marker(batch)
+            if marker is not None:
+                return marker.is_commit
             outcome = outcomes.of(batch)
             whole = outcome.whole
             if outcome.fate is Fate.UNKNOWN and whole is not None and whole.first_offset not in told:

@@ -196,6 +196,10 @@ class LogReading:
                     tail.append(item)
                     continue
                 base_offset, end_offset = _offsets_of(item)
+                if base_offset == expected == next_offset and (limit is None or end_offset <= limit):
+                    yield item
+                    expected = next_offset = end_offset
+                    continue
                 if base_offset != expected and not self._may_stand(number, item, base_offset, expected):
                     return next_offset
                 if limit is not None and end_offset > limit:
@@ -260,4 +264,6 @@ class LogReading:
 
 def _offsets_of(batch: Batch) -> tuple[int, int]:
     """[first, end) as its header says; of a message of magic 0 or 1 the offset that it states."""
-    return (batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset), batch.next_offset
+    if isinstance(batch, RecordBatch):
+        return batch.base_offset, batch.base_offset + batch.last_offset_delta + 1
+    return batch.last_offset, batch.next_offset

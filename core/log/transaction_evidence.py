@@ -17,7 +17,6 @@ from core.log.hole import Hole, HoleReason
 from core.log.producer_snapshot import read_producer_snapshot
 from core.log.reading import LogReading
 from core.log.transaction_fates import (
-    Marker,
     MissingRange,
     ProducerSnapshotAt,
     SegmentIndex,
@@ -25,8 +24,9 @@ from core.log.transaction_fates import (
     TransactionFate,
     find_fates,
 )
+from core.log.transaction_marker import Marker, read_marker
 from core.records.batches import Batch
-from core.records.control_record import LARGEST_MARKER, read_end_transaction_marker
+from core.records.control_record import LARGEST_MARKER
 from core.records.record_batch import RecordBatch
 
 _UNLIMITED = 1 << 62
@@ -130,22 +130,6 @@ def _take(contents: _LogContents, batch: Batch) -> None:
             batch.base_sequence,
             last_sequence,
         )
-    )
-
-
-def read_marker(batch: RecordBatch) -> Marker | None:
-    """What a control batch says, None if it ends no transaction. CorruptRecordError if it can't be decoded."""
-    records = batch.records()
-    marker = read_end_transaction_marker(records[0]) if records else None
-    if marker is None:
-        return None
-    return Marker(
-        batch.producer_id,
-        batch.producer_epoch,
-        batch.last_offset,
-        marker.is_commit,
-        marker.coordinator_epoch,
-        batch.max_timestamp,
     )
 
 

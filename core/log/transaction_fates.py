@@ -36,12 +36,12 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
 from core.index.transaction_index import AbortedTransaction
 from core.log.hole import offsets_text
+from core.log.transaction_marker import Fate, Marker
 from core.records.record import MAX_SEQUENCE
 
 _END = 1 << 62
@@ -58,17 +58,6 @@ class TransactionalBatch(NamedTuple):
     last_offset: int
     base_sequence: int = -1
     last_sequence: int = -1
-
-
-class Marker(NamedTuple):
-    """A readable end of a transaction, with records or without."""
-
-    producer_id: int
-    producer_epoch: int
-    offset: int
-    is_commit: bool
-    coordinator_epoch: int = 0
-    timestamp: int = -1
 
 
 class MissingRange(NamedTuple):
@@ -99,13 +88,6 @@ class ProducerSnapshotAt(NamedTuple):
     offset: int
     open_from: Mapping[int, int]
     epochs: Mapping[int, int]
-
-
-class Fate(StrEnum):
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-    OPEN = "open"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)

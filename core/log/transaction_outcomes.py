@@ -1,24 +1,30 @@
 """What a reader of committed records gets of a log's transactions, batch after batch.
 
-A transaction's marker follows its records. It is looked for ahead of the reader, in headers alone, once for all; if it
-is found and nothing is missing before it, it decides. If something is missing or damaged, the whole log is weighed
+A transaction's marker follows its records. It is looked for ahead of the reader, once for all: what is read on the way
+waits to be given (`ReadAhead`), and after some megabytes the files are gone through in headers alone. If the marker is
+found and nothing is missing before it, it decides. If something is missing or damaged, the whole log is weighed
 (`core.log.transaction_fates`).
 """
 
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.log.file_records import FileRecords
-from core.log.transaction_evidence import read_marker
-from core.log.transaction_fates import Fate, Marker, TransactionFate
+from core.log.hole import Hole, HoleReason
+from core.log.transaction_marker import Fate, Marker, read_marker
 from core.records.batches import CURRENT_MAGIC, Batch
 from core.records.control_record import LARGEST_MARKER
 from core.records.record_batch import CONTROL_FLAG, RecordBatch
 
+if TYPE_CHECKING:
+    from core.log.transaction_fates import TransactionFate
+
+_MOST_WAITING_BYTES = 8 * 1024 * 1024
 _HEADER = struct.Struct(">qi4xB4xHi30xi")  # base offset, length, magic, attributes, last offset delta, count
 
 
@@ -30,20 +36,61 @@ class Outcome(NamedTuple):
     whole: TransactionFate | None = None
 
 
+class ReadAhead:
+    """Gives the items of a log in order, and the markers of transactions that follow; owned by one task."""
+
+    def __init__(self, items: Iterator[Batch | Hole], markers_from: Callable[[int], Iterator[Marker]]) -> None:
+        """`markers_from` gives the markers from an offset on without reading what is between, as of `markers_in`."""
+        self._items = items
+        self._markers_from = markers_from
+        self._waiting: deque[Batch | Hole] = deque()
+        self._waiting_bytes = 0
+
+    def __iter__(self) -> Iterator[Batch | Hole]:
+        waiting = self._waiting
+        while True:
+            while waiting:
+                item = waiting.popleft()
+                if not isinstance(item, Hole):
+                    self._waiting_bytes -= item.size_bytes
+                yield item
+            following = next(self._items, None)
+            if following is None:
+                return
+            yield following
+
+    def markers(self) -> Iterator[Marker]:
+        """In order, from what was given last on; asked for once. Ends before anything that is damaged or missing, but
+        for what a cleaner took.
+        """
+        waiting = self._waiting
+        for item in self._items:
+            waiting.append(item)
+            if isinstance(item, Hole):
+                if item.reason is not HoleReason.COMPACTED:
+                    return
+                continue
+            self._waiting_bytes += item.size_bytes
+            if isinstance(item, RecordBatch) and item.is_control and item.is_transactional:
+                try:
+                    marker = read_marker(item)
+                except CorruptRecordError:
+                    return
+                if marker is not None:
+                    yield marker
+            if self._waiting_bytes > _MOST_WAITING_BYTES:
+                yield from self._markers_from(item.last_offset)
+                return
+
+
 class TransactionOutcomes:
     """Owned by one task; asked for batches in order of offsets."""
 
-    def __init__(
-        self,
-        ahead: Iterable[tuple[FileRecords, int, int]],
-        next_offset: int | None,
-        find_fates: Callable[[], list[TransactionFate]],
-    ) -> None:
-        """`ahead`: (records, position, end position) of the segments, from where the first batch that will be asked
-        for begins or before. `next_offset`: the offset there; None if any may come first. `find_fates` is called when
-        the markers do not tell.
+    def __init__(self, markers: Iterator[Marker], find_fates: Callable[[], list[TransactionFate]]) -> None:
+        """`markers`: those that follow the first batch that will be asked for, or that and others before it, up to
+        anything that is missing. `find_fates` is called when the markers do not tell.
         """
-        self._ahead = self._markers_ahead(ahead, next_offset)
+        self._ahead = markers
         self._find_fates = find_fates
         self._markers: dict[int, list[Marker]] = {}
         self._fates: dict[int, TransactionFate] | None = None
@@ -60,48 +107,49 @@ class TransactionOutcomes:
 
     def find_marker(self, batch: Batch) -> Marker | None:
         """The marker that follows, if nothing is missing up to there."""
-        markers = self._markers.get(batch.producer_id, [])
-        while markers and markers[0].offset < batch.base_offset:
+        producer_id, base_offset = batch.producer_id, batch.base_offset
+        markers = self._markers.get(producer_id, [])
+        while markers and markers[0].offset < base_offset:
             del markers[0]
         if markers:
             return markers[0]
         for marker in self._ahead:
             self._markers.setdefault(marker.producer_id, []).append(marker)
-            if marker.producer_id == batch.producer_id and marker.offset > batch.base_offset:
+            if marker.producer_id == producer_id and marker.offset > base_offset:
                 return marker
         return None
 
-    def _markers_ahead(
-        self, ahead: Iterable[tuple[FileRecords, int, int]], next_offset: int | None
-    ) -> Iterator[Marker]:
-        """Ends before anything that is damaged or missing, but for what a cleaner took. Looks at what `checked_headers`
-        looks at, faster: readers of transactions go through all of their log here as well.
-        """
-        unpack = _HEADER.unpack_from
-        is_thinned = False
-        for records, position, end in ahead:
-            try:
-                for data, data_position, starts in records.iter_pieces(position, end):
-                    for start in starts:
-                        base_offset, length, magic, attributes, delta, count = unpack(data, start)
-                        if magic != CURRENT_MAGIC:
-                            next_offset = None
-                            continue
-                        if count <= delta:
-                            is_thinned = True
-                        if base_offset != next_offset and next_offset is not None and not is_thinned:
-                            return
-                        if delta < 0:
-                            return
-                        next_offset = base_offset + delta + 1
-                        if attributes & CONTROL_FLAG or length <= LARGEST_MARKER:
-                            batch = RecordBatch(memoryview(data), start, data_position + start)
-                            batch.ensure_valid()
-                            marker = read_marker(batch) if batch.is_control and batch.is_transactional else None
-                            if marker is not None:
-                                yield marker
-            except CorruptRecordError:
-                return
+
+def markers_in(ahead: Iterable[tuple[FileRecords, int, int]], next_offset: int | None) -> Iterator[Marker]:
+    """The markers in (records, position, end position) of segments. `next_offset`: the offset of the first batch there;
+    None if it may be any. Ends before anything that is damaged or missing, but for what a cleaner took. Looks at what
+    `checked_headers` looks at, faster.
+    """
+    unpack = _HEADER.unpack_from
+    is_thinned = False
+    for records, position, end in ahead:
+        try:
+            for data, data_position, starts in records.iter_pieces(position, end):
+                for start in starts:
+                    base_offset, length, magic, attributes, delta, count = unpack(data, start)
+                    if magic != CURRENT_MAGIC:
+                        next_offset = None
+                        continue
+                    if count <= delta:
+                        is_thinned = True
+                    if base_offset != next_offset and next_offset is not None and not is_thinned:
+                        return
+                    if delta < 0:
+                        return
+                    next_offset = base_offset + delta + 1
+                    if attributes & CONTROL_FLAG or length <= LARGEST_MARKER:
+                        batch = RecordBatch(memoryview(data), start, data_position + start)
+                        batch.ensure_valid()
+                        marker = read_marker(batch) if batch.is_control and batch.is_transactional else None
+                        if marker is not None:
+                            yield marker
+        except CorruptRecordError:
+            return
 
 
 def checked_headers(records: FileRecords, position: int, end: int) -> Iterator[Batch]:

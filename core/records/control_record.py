@@ -83,6 +83,29 @@ def claims_marker(header: RecordBatch) -> bool:
     )
 
 
+_PLAIN_RECORD = bytes((0x20, 0, 0, 0, 0x08))
+"""How the record of a marker begins: 16 bytes follow; no attributes, no deltas; a key of 4 bytes."""
+
+_PLAIN_HEADS = {
+    _PLAIN_RECORD + _KEY.pack(0, type_) + b"\x0c\0\0": type_ is ControlRecordType.COMMIT
+    for type_ in (ControlRecordType.ABORT, ControlRecordType.COMMIT)
+}
+"""The same up to the coordinator's epoch: the key, the length of a value of 6 bytes, and version 0."""
+
+_PLAIN_SIZE = 17
+_EPOCH_POSITION = 12
+
+
+def find_plain_marker(section: bytes) -> EndTransactionMarker | None:
+    """What `read_end_transaction_marker` gives of the one record in a batch's uncompressed records section, if that is
+    written as brokers write it; None for anything else, of which only its records tell.
+    """
+    is_commit = _PLAIN_HEADS.get(section[:_EPOCH_POSITION])
+    if is_commit is None or len(section) != _PLAIN_SIZE or section[-1]:
+        return None
+    return EndTransactionMarker(is_commit, int.from_bytes(section[_EPOCH_POSITION:-1], "big", signed=True))
+
+
 def end_transaction_batch(
     marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, timestamp: int, base_offset: int = 0
 ) -> bytes:

@@ -11,8 +11,6 @@ import pytest
 
 from core.index.transaction_index import AbortedTransaction
 from core.log.transaction_fates import (
-    Fate,
-    Marker,
     MissingRange,
     ProducerSnapshotAt,
     SegmentIndex,
@@ -20,6 +18,7 @@ from core.log.transaction_fates import (
     TransactionFate,
     find_fates,
 )
+from core.log.transaction_marker import Fate, Marker
 
 SEEDS = range(1500)
 
