@@ -13,6 +13,7 @@ from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
 from core.client.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import CorruptRecordError, PlogError
+from core.common.expansion_limit import each_limited_to
 from core.common.topic_partition import TopicPartition
 from core.compaction.latest_per_key import LatestPerKey
 from core.log.batch_place import find_file, undecodable
@@ -33,7 +34,8 @@ class OffsetRange:
     """Offsets [start_offset, end_offset) of a partition whose files are in `directory`, or that `servers` have; about
     `size_bytes` of log. `fails_if_gone`: where what was there when the reading was planned is not any more.
     `latest_per_key`: of each key only the last record of the range, and none where that is a tombstone.
-    `nulls_bad_timestamps`: as of `to_arrow`.
+    `nulls_bad_timestamps`: as of `to_arrow`. `max_expansion`: bytes that one batch may decompress to, 0 for the limit
+    that is set for everyone.
     """
 
     topic: str
@@ -47,6 +49,7 @@ class OffsetRange:
     directory: str = ""
     servers: str = ""
     nulls_bad_timestamps: bool = False
+    max_expansion: int = 0
 
     @property
     def name(self) -> str:
@@ -74,10 +77,8 @@ def read_columns(range_: OffsetRange) -> Iterator[RecordColumns]:
     """The range's records, checked; CorruptRecordError where the log is damaged, PlogError where its beginning is gone,
     KafkaError and ConnectionFailedError as the servers say.
     """
-    if range_.latest_per_key:
-        yield from LatestPerKey().read(lambda: _read_all(range_))
-    else:
-        yield from _read_all(range_)
+    found = LatestPerKey().read(lambda: _read_all(range_)) if range_.latest_per_key else _read_all(range_)
+    yield from each_limited_to(range_.max_expansion, found)
 
 
 def _read_all(range_: OffsetRange) -> Iterator[RecordColumns]:

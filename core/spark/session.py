@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.common.errors import AccessError, PlogError
+from core.common.expansion_limit import PLOG_MAX_EXPANSION
 from core.spark.java_home import java_environment
 from core.spark.shipping import is_local, ship, with_retries
 
@@ -66,6 +67,8 @@ def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
     )
     if is_local(master) or "//127.0.0.1" in master or "//localhost" in master:
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    if PLOG_MAX_EXPANSION in os.environ:
+        builder = builder.config(f"spark.executorEnv.{PLOG_MAX_EXPANSION}", os.environ[PLOG_MAX_EXPANSION])
     with _output_to(log):
         try:
             session = builder.getOrCreate()
