@@ -53,8 +53,10 @@ class OffsetRange:
 
     @property
     def name(self) -> str:
-        """The name of what is written of it, without its ending; a file's, for any topic's name."""
-        topic = self.topic
+        """The name of what is written of it, without its ending; a file's, for any topic's name. Files whose names
+        begin with _ or . are hidden from Spark and others, so something that no topic's name has comes before those.
+        """
+        topic = f"@{self.topic}" if self.topic.startswith(("_", ".")) else self.topic
         if len(topic) > _MOST_OF_A_NAME:
             topic = f"{topic[:_MOST_OF_A_NAME]}-{hashlib.sha256(topic.encode()).hexdigest()[:16]}"
         return f"{topic}-{self.partition}-{self.start_offset:020d}-{self.end_offset:020d}"

@@ -117,7 +117,7 @@ def _explode(frame: DataFrame, schema: str) -> DataFrame:
     others = [name for name in frame.columns if name != "value"]
     frame = frame.select(*others, parsed.alias("value"))
     fields = frame.select("value.*").columns
-    both = sorted(set(fields) & set(others))
+    both = sorted(name for name in fields if name.lower() in {other.lower() for other in others})
     if both:
         raise UsageError(f"--schema has {', '.join(both)}, and so has the record", hint="--columns leaves columns out")
     return frame.select(*others, "value.*")

@@ -33,6 +33,7 @@ from core.spark.source import split_by_index
 from tests.support.golden import GOLDEN
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
 from tests.support.server import Server, run_plog
+from tests.support.spark.readers import counts_by_all
 from tests.support.spark.standalone import StandaloneCluster
 
 if TYPE_CHECKING:
@@ -143,11 +144,11 @@ def test_no_topic(tmp_path: Path) -> None:
 # --- jobs that change what is read
 
 
-def plan_of(directory: Path, output: OutputFormat, **fields: Any) -> ReplayPlan:
+def plan_of(directory: Path, output: OutputFormat, *, topic: str = "t", **fields: Any) -> ReplayPlan:
     reader = PartitionReader(directory)
     pieces = split_by_index(reader, 0, reader.end_offset, 3000)
     reader.close()
-    ranges = tuple(OffsetRange("t", 0, *piece, directory=str(directory)) for piece in pieces)
+    ranges = tuple(OffsetRange(topic, 0, *piece, directory=str(directory)) for piece in pieces)
     assert len(ranges) > 3
     return ReplayPlan({"x": 1}, ranges, output, **fields)
 
@@ -172,7 +173,9 @@ def run(spark: SparkSession, directory: Path, plan: ReplayPlan) -> Replay:
     run_replay(spark, replay, plan, lambda receipt: seen.append(receipt.unit))
     assert len(seen) == len(set(seen))
     replay.commit(plan)
-    assert replay.verify()[1] == []
+    files, problems = replay.verify()
+    assert problems == []
+    assert set(counts_by_all(directory, plan.output.kind, spark)) == {sum(file.rows for file in files)}
     return replay
 
 

@@ -24,6 +24,7 @@ from core.spark.replay_plan import ReplayPlan, ensure_source_is_the_same, find_t
 from core.spark.source import split_by_index
 from tests.support.golden import GOLDEN
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
+from tests.support.spark.readers import counts_by_all
 
 T = TopicPartition("t", 0)
 PARQUET = OutputFormat("parquet", "binary", "binary", "")
@@ -67,6 +68,7 @@ def done(directory: Path, plan: ReplayPlan) -> Replay:
     for range_ in plan.ranges:
         write_range(directory, range_, plan)
     replay.commit(plan)
+    assert set(counts_by_all(directory, plan.output.kind)) == {sum(file.rows for file in replay.files(plan))}
     return replay
 
 
