@@ -134,7 +134,7 @@ class SourceOptions:
             raise UsageError(
                 "latestPerKey reads each partition by one task: no minPartitions, no maxRecordsPerPartition"
             )
-        if EARLIEST in (*self.ending.offsets.values(), self.ending.everywhere):
+        if EARLIEST in self.ending.offsets.values() or (self.ending.everywhere == EARLIEST and not self.ending.is_time):
             raise UsageError("endingOffsets can't be earliest (-2)")
 
 
