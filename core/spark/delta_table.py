@@ -31,7 +31,11 @@ def ensure_delta() -> None:
 
 
 def commit_delta_table(directory: Path, files: Sequence[WrittenFile], partition_by: str, replay_id: str) -> None:
-    """Makes the folder a Delta table that has these files and no others; once, however often it is called."""
+    """Makes the folder a Delta table that has these files and no others; once, however often it is called. A table has
+    the columns of its files: of none no table is made.
+    """
+    if not files:
+        return
     from deltalake import CommitProperties, DeltaTable, Transaction
     from deltalake.transaction import AddAction, create_table_with_add_actions
 

@@ -21,6 +21,7 @@ from core.log.hole import Hole, HoleReason
 from core.log.partition_reader import PartitionReader
 from core.records.batches import Batch, group_batches
 from core.records.columns import RecordColumns, decode_whole_batches
+from core.spark.json_values import ensure_one_value_each
 from core.spark.record_schema import to_arrow
 
 _MOST_OF_A_NAME = 128
@@ -35,7 +36,7 @@ class OffsetRange:
     `size_bytes` of log. `fails_if_gone`: where what was there when the reading was planned is not any more.
     `latest_per_key`: of each key only the last record of the range, and none where that is a tombstone.
     `nulls_bad_timestamps`: as of `to_arrow`. `max_expansion`: bytes that one batch may decompress to, 0 for the limit
-    that is set for everyone.
+    that is set for everyone. `is_json`: values are to be one JSON value each.
     """
 
     topic: str
@@ -50,6 +51,7 @@ class OffsetRange:
     servers: str = ""
     nulls_bad_timestamps: bool = False
     max_expansion: int = 0
+    is_json: bool = False
 
     @property
     def name(self) -> str:
@@ -70,8 +72,12 @@ class OffsetRange:
 
 
 def read_range(range_: OffsetRange, columns: Sequence[str]) -> Iterator[Any]:  # of pyarrow.RecordBatch
-    """The range's records, checked, by the columns that are asked for; errors as of `read_columns`."""
+    """The range's records, checked, by the columns that are asked for; errors as of `read_columns`, and PlogError for
+    values that are not what they are to be.
+    """
     for records in read_columns(range_):
+        if range_.is_json:
+            ensure_one_value_each(range_.topic_partition, records)
         yield to_arrow(range_.topic_partition, records, columns, nulls_bad_timestamps=range_.nulls_bad_timestamps)
 
 

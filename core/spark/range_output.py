@@ -10,6 +10,7 @@ Written again from the same records, a file has the same bytes.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -25,8 +26,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from core.common.errors import PlogError, UsageError
-from core.common.filesystem import FileSystem
+from core.common.errors import AccessError, PlogError, UsageError
+from core.common.filesystem import FileSystem, access_error
 from core.spark.partition_folder import ensure_names_folders, folder_name, partition_texts
 from core.spark.spilled_rows import SpilledRows
 from core.spark.time_texts import are_four_digit_years, few_time_texts, time_texts
@@ -101,11 +102,20 @@ def receipt_path(directory: Path, unit: str) -> Path:
 
 
 def write_receipt(directory: Path, receipt: Receipt) -> None:
-    """Whole, also where two attempts at a task are at it at once. OSError as the disk says."""
+    """Whole, also where two attempts at a task are at it at once. AccessError as the disk says."""
     path = receipt_path(directory, receipt.unit)
     beside = directory / STATE / f"{receipt.unit}.{os.getpid()}.receipt.tmp"
-    beside.write_bytes(json.dumps(receipt.to_json()).encode())
-    _bring_to_place(beside, path)
+    try:
+        beside.write_bytes(json.dumps(receipt.to_json()).encode())
+        _bring_to_place(beside, path)
+    except OSError as error:
+        raise not_written(error, path) from error
+
+
+def not_written(error: OSError, path: Path) -> AccessError:
+    """What the system refused, in its words and not in Arrow's."""
+    named = OSError(error.errno, os.strerror(error.errno)) if error.errno else error
+    return access_error(named, path, "write")
 
 
 def _bring_to_place(beside: Path, path: Path) -> None:
@@ -132,16 +142,19 @@ def write_files(
 ) -> tuple[WrittenFile, ...]:
     """The batches (of pyarrow.RecordBatch, of `schema`), in the order they come; a file even where there are none.
 
-    UsageError for a column that can't be written so; OSError as the disk says: no file has its name then.
+    UsageError for a column that can't be written so; AccessError as the disk says: no file has its name then.
     """
-    output = _Output(directory, unit, format_, schema)
+    output: _Output | None = None
     try:
+        output = _Output(directory, unit, format_, schema)
         for batch in batches:
             output.write(batch)
         return output.finish()
-    except BaseException:
-        output.discard()
-        raise
+    except OSError as error:
+        raise not_written(error, directory) from error
+    finally:
+        if output is not None:
+            output.discard()
 
 
 class _Output:
@@ -200,7 +213,6 @@ class _Output:
             for rows in batches:
                 self._write(folder, rows)
             self._bring_to_places()
-        self._spilled.discard()
         return tuple(sorted(self._folders, key=lambda file: file.name))
 
     def _bring_to_places(self) -> None:
@@ -217,12 +229,14 @@ class _Output:
             _bring_to_place(path, target)
             name = str(target.relative_to(self._directory))
             self._folders.append(WrittenFile(name, self._rows[folder], digest))
-        self._writers.clear()
+            del self._writers[folder]
 
     def discard(self) -> None:
+        """Takes away what is not finished."""
         self._spilled.discard()
         for path, writer in self._writers.values():
-            writer.abandon()
+            with contextlib.suppress(OSError):  # a file on a full disk can't be ended
+                writer.abandon()
             path.unlink(missing_ok=True)
 
 
@@ -240,6 +254,12 @@ def partition_column(format_: OutputFormat, schema: Any) -> Callable[[Any], Any]
     if needed == by:
         return lambda batch: partition_texts(batch.column(by))
     return lambda batch: pc.replace_substring(few_time_texts(batch.column("timestamp"), _TIME_UNITS[by]), "T", "-")
+
+
+def ensure_writable(format_: OutputFormat, schema: Any) -> None:
+    """UsageError where rows of the schema can't be written so, or would not be read by others."""
+    partition_column(format_, schema)
+    written_schema(format_, schema)
 
 
 def written_schema(format_: OutputFormat, schema: Any) -> Any:

@@ -287,7 +287,7 @@ def test_what_is_missing_is_done_and_the_rest_left_alone(log_directory: Path, tm
     (replay.directory / "_plog" / "x.tmp").write_bytes(b"half")
     assert replay.missing(plan) == [plan.ranges[0], *plan.ranges[2:]]
     assert not replay.is_done
-    with pytest.raises(PlogError, match=f"{len(plan.ranges) - 1} ranges are not written yet"):
+    with pytest.raises(PlogError, match=f"{len(plan.ranges) - 1} ranges have no receipt"):
         replay.commit(plan)
     replay.clear(plan)
     assert not stranger.exists()
