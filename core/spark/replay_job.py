@@ -94,7 +94,7 @@ def _write_frame(session: SparkSession, replay: Replay, plan: ReplayPlan, todo: 
         if "MALFORMED_RECORD_IN_PARSING" in str(error) and (place := find_malformed(session, plan, todo)):
             raise PlogError(
                 f"{place} does not fit --schema {plan.schema}",
-                hint="--transform can parse values in its own way, with mode PERMISSIVE",
+                hint="another --schema needs a new folder; --transform may parse values in its own way",
             ) from error
         raise
 

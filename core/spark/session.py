@@ -27,8 +27,8 @@ _CANCEL_SECONDS = 10.0
 _DEATH_SECONDS = 1.0
 """For which a JVM whose connection broke is waited for."""
 
-_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""PySpark's, which print what its exceptions say, in JSON."""
+_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j")
+"""PySpark's, which print what its exceptions say, in JSON, and that of what connects it with the JVM."""
 
 _LOG4J = """rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -84,6 +84,9 @@ def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
         except (PySparkException, Py4JError, OSError, RuntimeError) as error:
             said = next(iter(str(error).splitlines()), type(error).__name__)
             raise AccessError(f"Spark did not start: {said}", where=str(log), hint=f"see {log}") from error
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None  # it prints a traceback when the JVM ends
     try:
         if not is_local(master):
             ship(session, scratch)

@@ -282,9 +282,7 @@ def test_a_value_that_does_not_fit_the_schema_is_named(spark: SparkSession, tmp_
     plan = plan_of(tmp_path / "t-0", OutputFormat("parquet", "binary", "binary", ""), schema="id INT")
     replay = Replay(tmp_path / "out")
     replay.freeze(plan.request, lambda: plan)
-    with pytest.raises(
-        PlogError, match=r"t-0: the value of offset 150, '.\"id\": \"many\".*, does not fit --schema id INT"
-    ):
+    with pytest.raises(PlogError, match=r"t-0: the value of offset 150, .*\"many\".*, does not fit --schema id INT"):
         run_replay(spark, replay, plan, lambda _: None)
 
 
