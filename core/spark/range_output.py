@@ -210,20 +210,22 @@ class _Output:
     def finish(self) -> tuple[WrittenFile, ...]:
         self._bring_to_places()
         for folder, batches in self._spilled.read():
+            if len(self._writers) >= _MOST_OPEN_FILES:
+                self._bring_to_places()
             for rows in batches:
                 self._write(folder, rows)
-            self._bring_to_places()
+        self._bring_to_places()
         return tuple(sorted(self._folders, key=lambda file: file.name))
 
     def _bring_to_places(self) -> None:
         """Closes the files that are open, and gives them their names."""
-        filesystem = FileSystem()
+        for folder in self._writers:
+            (self._directory / folder).mkdir(exist_ok=True)
+        if self._partition is not None:
+            FileSystem().sync_directory(self._directory)
         for folder, (path, writer) in sorted(self._writers.items()):
             writer.close()
             target = self._directory / folder / (self._unit + self._format.ending)
-            if not target.parent.is_dir():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                filesystem.sync_directory(target.parent.parent)
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             _bring_to_place(path, target)
