@@ -89,9 +89,10 @@ def replay(spark: SparkSession, data_dir: Path, out: Path) -> None:
     plan = ReplayPlan({}, tuple(ranges), OutputFormat("parquet", "binary", "binary", ""), COLUMNS)
     shutil.rmtree(out, ignore_errors=True)
     job = Replay(out)
-    job.freeze({}, lambda: plan)
-    run_replay(spark, job, plan, lambda _: None)
-    job.commit(plan)
+    with job.locked():
+        job.freeze({}, lambda: plan)
+        run_replay(spark, job, plan, lambda _: None)
+        job.commit(plan)
 
 
 _BARE = """

@@ -31,6 +31,9 @@ _START_SECONDS = 10.0
 _BYTES_PER_SECOND = 40_000_000
 """Of one core: what benchmarks/RESULTS.md has of Parquet, rounded down."""
 
+_NOTHING_TO_COMMIT = "group {} stays where it is: there is nothing new to commit"
+_MOST_NAMES = 5
+
 _PLAN = ["partition", "start_offset", "end_offset", "records", "gaps", "size_bytes", "ranges", "lost"]
 
 
@@ -79,6 +82,9 @@ def spark_replay(
     commit_group: Annotated[
         str, typer.Option("--commit-group", metavar="GROUP", help="Commit the end offsets to a group, when it is done.")
     ] = "",
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Go on in a folder whose owner on another machine is gone.")
+    ] = False,
     master: Annotated[str, typer.Option("--master", metavar="URL", help="Spark's master.")] = "local[*]",
     range_size: Annotated[
         int, typer.Option("--range-size", metavar="BYTES", min=1, help="About so much of the log is one task's.")
@@ -141,12 +147,32 @@ def spark_replay(
 
         ensure_delta()
     replay = Replay(Path(request.where))
-    plan = replay.freeze(request.to_json(), lambda: make_plan(request, directory, bootstrap_server, range_size))
-    _run(replay, plan, master, is_delta=request.kind == "delta")
-    if commit_group:
-        notes = replay.commit_notes(commit_group)
-        save = partial(replay.note_commits, commit_group)
-        _commit(commit_group, directory, bootstrap_server, plan.end_offsets, notes, save)
+    asked = request.to_json()
+    plan = replay.find_plan(asked) or make_plan(request, directory, bootstrap_server, range_size)
+    if replay.is_done and _is_committed(replay, plan, commit_group):
+        _say_done(replay, plan)
+        if commit_group:
+            say(_NOTHING_TO_COMMIT.format(commit_group))
+        return
+    with replay.locked(take_over=take_over) as former:
+        if former is not None:
+            say(f"taken over from {former}: its replay goes on here, and it can't write there any more")
+        planned = plan
+        plan = replay.freeze(asked, lambda: planned)
+        _run(replay, plan, master, is_delta=request.kind == "delta")
+        if commit_group:
+            replay.claim.ensure_held()
+            notes = replay.commit_notes(commit_group)
+            save = partial(replay.note_commits, commit_group)
+            _commit(commit_group, directory, bootstrap_server, plan.end_offsets, notes, save)
+
+
+def _is_committed(replay: Replay, plan: ReplayPlan, group: str) -> bool:
+    """Whether there is nothing to be written for the group either."""
+    if not group:
+        return True
+    notes = replay.commit_notes(group)
+    return all(partition in notes and notes[partition].is_done for partition in plan.end_offsets)
 
 
 def _commit(
@@ -166,7 +192,7 @@ def _commit(
     if commit_replayed(ends, notes, save, find_offsets, commit):
         say(f"group {group} goes on from where the replay ended")
     else:
-        say(f"group {group} stays where it is: there is nothing new to commit")
+        say(_NOTHING_TO_COMMIT.format(group))
 
 
 # --- the plan
@@ -222,22 +248,41 @@ def _run(replay: Replay, plan: ReplayPlan, master: str, *, is_delta: bool) -> No
 
     started_s = time.monotonic()
     if replay.is_done:
-        say(f"{replay.directory} is done already; plog spark-replay --verify {replay.directory} checks it")
+        _say_done(replay, plan)
         return
     todo = replay.missing(plan)
     total = sum(range_.size_bytes for range_ in todo)
     say(f"replaying {len(todo)} of {len(plan.ranges)} ranges, {size_text(total)} of log, when Spark has started")
     if todo:
         ensure_source_is_the_same(plan, todo)
-        _run_job(replay, plan, todo, master)
+        try:
+            _run_job(replay, plan, todo, master)
+        except PlogError:
+            replay.claim.ensure_held()  # if another took the folder over, that is why
+            raise
     files = replay.files(plan)
     if is_delta:
         from core.spark.delta_table import commit_delta_table
 
+        replay.claim.ensure_held()
         commit_delta_table(replay.directory, files, plan.output.partition_by, plan.id)
     replay.commit(plan)
     rows = sum(file.rows for file in files)
     say(f"{rows:,} records in {len(files)} files in {replay.directory}, {time.monotonic() - started_s:.1f} s")
+    _tell_unknown_files(replay, plan)
+
+
+def _say_done(replay: Replay, plan: ReplayPlan) -> None:
+    say(f"{replay.directory} is done already; plog spark-replay --verify {replay.directory} checks it")
+    _tell_unknown_files(replay, plan)
+
+
+def _tell_unknown_files(replay: Replay, plan: ReplayPlan) -> None:
+    names = replay.unknown_files(plan)
+    if names:
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        some = ", ".join(names[:_MOST_NAMES])
+        say(f"warning: {replay.directory} has files that are not of this replay, and stay: {some}{more}")
 
 
 @contextmanager

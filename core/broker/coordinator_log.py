@@ -19,6 +19,7 @@ from core.common.errors import CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
 from core.log.log_segment import LogSegment
+from core.log.segment_reading import DamagedBytes
 from core.records.batches import Batch
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import NO_PRODUCER_ID, RecordBatch
@@ -197,17 +198,14 @@ class CoordinatorLog:
 
 def _records(segment: LogSegment, end: OffsetPosition, log_start_offset: int) -> Iterator[ReadRecord]:
     """What can be read of the segment, up to `end`; safe from any thread. OSError as the disk says."""
-    position, last_offset = 0, segment.base_offset - 1
-    while position < end.position:
-        try:
-            for batch in segment.checked_batches(position, last_offset, end):
-                if batch.next_offset > log_start_offset:
-                    yield from _of_batch(batch)
-                position, last_offset = batch.position + batch.size_bytes, batch.last_offset
-        except CorruptRecordError as error:
-            gap = segment.find_gap(max(error.position, position), end)
-            _log.error("offsets %s of %s can't be read: %s", gap, segment.records.path, error)
-            position, last_offset = gap.end_position, gap.end_offset - 1
+    for item in segment.reading(end).items():
+        if isinstance(item, DamagedBytes):
+            _log.error("offsets %s of %s can't be read: %s", item.range, segment.records.path, item.cause)
+        elif item.next_offset > log_start_offset:
+            try:
+                yield from _of_batch(item)
+            except CorruptRecordError as error:
+                _log.error("offsets %d-%d can't be read: %s", item.base_offset, item.last_offset, error)
 
 
 def _of_batch(batch: Batch) -> Iterator[ReadRecord]:

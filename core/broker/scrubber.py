@@ -18,6 +18,7 @@ from core.index.offset_index import OffsetPosition
 from core.log.damage import DamagedRange
 from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog
+from core.log.segment_reading import DamagedBytes
 
 _log = logging.getLogger("plog.broker")
 
@@ -128,7 +129,7 @@ class _Read:
 
     def __init__(self, base_offset: int) -> None:
         self.position = 0
-        self.last_offset = base_offset - 1
+        self.next_offset = base_offset
         self.is_at_end = False
         self.gap: DamagedRange | None = None
 
@@ -144,15 +145,13 @@ class _Read:
         known = next((gap for gap in segment.gaps if gap.position <= start < gap.end_position), None)
         if known is not None:
             self.position = start = known.end_position
-            self.last_offset = known.end_offset - 1
-        try:
-            for batch in segment.checked_batches(start, self.last_offset, end):
-                self.position = batch.position + batch.size_bytes
-                self.last_offset = batch.last_offset
-                if self.position - start >= size_bytes:
-                    return
-        except CorruptRecordError as error:
-            self.position = error.position
-            if not any(gap.position == error.position for gap in segment.gaps):  # one that is known is next passed over
-                self.gap = segment.find_gap(error.position, end)
-                self.position, self.last_offset = self.gap.end_position, self.gap.end_offset - 1
+            self.next_offset = known.end_offset
+        for item in segment.reading(end).items(start, self.next_offset):
+            if isinstance(item, DamagedBytes):
+                self.position, self.next_offset = item.range.end_position, item.range.end_offset
+                if item.range not in segment.gaps:
+                    self.gap = item.range
+                return
+            self.position, self.next_offset = item.position + item.size_bytes, item.last_offset + 1
+            if self.position - start >= size_bytes:
+                return

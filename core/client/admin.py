@@ -220,7 +220,7 @@ class Admin:
                     starts.get(TopicPartition(name, number), -1),
                     ends.get(TopicPartition(name, number), -1),
                     sizes.get(TopicPartition(name, number)),
-                    damaged=tuple(damaged.get(number, ())),
+                    damaged=tuple(f"{first}-{last}" for first, last in damaged.get(number, ())),
                 )
                 for number, info in sorted(topic.partitions.items())
             ],

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.client.kafka_client import RETRIABLE, KafkaClient
+from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.index.transaction_index import AbortedTransaction
 from core.log.aborted_filter import AbortedFilter
 from core.log.batch_place import undecodable
+from core.log.damaged_ranges import DAMAGED_OFFSETS, parse_damaged_offsets
 from core.log.hole import offsets_text
+from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from core.records.batches import Batch, iter_whole_batches
 
@@ -108,6 +111,7 @@ class Consumer:
         self._watermarks = watermarks
         self._lost_s: float | None = None  # since when no broker answers
         self._damaged: dict[TopicPartition, int] = {}  # first offset of what is being passed over
+        self._known_damage: dict[TopicPartition, list[tuple[int, int]]] = {}
 
     def read(
         self, start_offsets: Mapping[TopicPartition, int], end_offsets: Mapping[TopicPartition, int]
@@ -279,10 +283,31 @@ class Consumer:
             self._client.forget_topic(partition.topic)
             return position
         if code is ErrorCode.CORRUPT_MESSAGE and self._patience.skips_damage:
+            following = self._after_damage(partition, position)
             self._damaged.setdefault(partition, position)
-            return position + 1
+            return following
         hint = DAMAGE_HINT if code is ErrorCode.CORRUPT_MESSAGE else None
         raise KafkaError(code, f"could not read {partition} from offset {position} on: {code.text}", hint=hint)
+
+    def _after_damage(self, partition: TopicPartition, position: int) -> int:
+        """The offset behind the damage there, as a plog broker has it in its ledger; else the next."""
+        if partition not in self._damaged:
+            self._known_damage[partition] = self._ask_for_damage(partition)
+        known = self._known_damage[partition]
+        return next((last + 1 for first, last in known if first <= position <= last), position + 1)
+
+    def _ask_for_damage(self, partition: TopicPartition) -> list[tuple[int, int]]:
+        """(first, last) offset of what the leader knows to be damaged; nothing of Kafka, which has no such key."""
+        request = DescribeConfigsRequest(
+            [DescribeConfigsResource(ConfigResourceType.TOPIC, partition.topic, [DAMAGED_OFFSETS])]
+        )
+        try:
+            leader = self._client.connection_to(self._client.leader_of(partition))
+            results = leader.call(DESCRIBE_CONFIGS, request).results
+        except PlogError:
+            return []
+        texts = [c.value for result in results for c in result.configs if c.name == DAMAGED_OFFSETS and c.value]
+        return [found for text in texts for found in parse_damaged_offsets(text).get(partition.partition, [])]
 
     def tell_damaged(self, positions: Mapping[TopicPartition, int]) -> None:
         """Tells of damage that reading is still passing over, at these positions, when it ends."""
@@ -290,7 +315,7 @@ class Consumer:
             self._tell_damaged(partition, positions.get(partition, self._damaged[partition] + 1))
 
     def _tell_damaged(self, partition: TopicPartition, end: int) -> None:
-        """A broker refuses damaged offsets one by one: they are told of together, once the end of them is known."""
+        """Damaged offsets that follow one another are told of together, once the end of them is known."""
         start = self._damaged.pop(partition, None)
         if start is not None:
             self._patience.tell_left_out(

@@ -403,15 +403,21 @@ class _Cleaning:
         return LogSegment(log.directory, base_offset, log.config, filesystem, OpenFiles(), created_ms=0, is_sealed=True)
 
     def _groups(self, segment: LogSegment, position: int) -> Iterator[Group]:
-        """Batches from a position on, those together that were read together."""
+        """Batches from a position on, those together that were read together. CorruptRecordError where offsets do not
+        rise: they are in no checksum.
+        """
+        next_offset = segment.base_offset
         try:
             for data, data_position, starts in segment.records.iter_pieces(position, read_bytes=READ_BYTES):
                 headers = BatchHeaders(data, np.array(starts, np.int64), data_position)
                 if headers and _are_plain(headers):
+                    next_offset = _ensure_rising(headers, next_offset)
                     yield headers
                 else:
                     view = memoryview(data)
-                    batches = (read_batch(view, start, data_position + start) for start in starts)
+                    batches = [read_batch(view, start, data_position + start) for start in starts]
+                    for batch in batches:
+                        next_offset = _ensure_follows(batch, next_offset)
                     yield from group_batches(batches, READ_BYTES)
                 self._cleaner.on_bytes(len(data))
         finally:
@@ -432,6 +438,24 @@ def _are_plain(headers: BatchHeaders) -> bool:
         and not (headers.field("attributes") & _NOT_PLAIN).any()
         and (headers.field("count") > 0).all()
     )
+
+
+def _ensure_rising(headers: BatchHeaders, next_offset: int) -> int:
+    """Gives the offset behind the last; CorruptRecordError for the first batch that begins before the one in front of
+    it ends.
+    """
+    ends = headers.next_offsets()
+    if (headers.field("base_offset") < np.concatenate(([next_offset], ends[:-1]))).any():
+        for batch in headers:
+            next_offset = _ensure_follows(batch, next_offset)
+    return int(ends[-1])
+
+
+def _ensure_follows(batch: Batch, next_offset: int) -> int:
+    first = batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
+    if first < next_offset:
+        raise batch.corrupt(f"offset {first} where the batch before it ends at {next_offset}")
+    return batch.last_offset + 1
 
 
 def _is_discarded(batch: Batch, transactions: CleanedTransactions) -> bool:

@@ -43,9 +43,11 @@ from core.log.file_names import (
     TIME_INDEX_SUFFIX,
     offset_file_name,
 )
+from core.log.hole import Hole, HoleReason
 from core.log.log_config import LogConfig, parse_topic_configs, stored_topic_values
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_log import PartitionLog
+from core.log.partition_reader import PartitionReader
 from core.log.segment_swap import begin_swap, finish_swaps
 
 _INTERNAL = {
@@ -173,7 +175,17 @@ class Compaction:
             return f"cleanup.policy of {topic} {why}; --set cleanup.policy=compact compacts it nevertheless"
         if opened.was_cut:
             return f"its end is not sound; mend it first: plog recover {opened.directory}"
+        lost = self._find_loss(opened.directory)
+        if lost is not None:
+            where = f"{lost.offsets_text} of {lost.path.name}"
+            return f"{where} can't be read: {lost.evidence}; mend it first: plog recover {opened.directory}"
         return None
+
+    def _find_loss(self, directory: Path) -> Hole | None:
+        """The first records that the log lost: once it is compacted, nothing would tell them from superseded ones."""
+        with contextlib.closing(PartitionReader(directory, filesystem=self._filesystem)) as log:
+            holes = (item for item in log.reading.items(0) if isinstance(item, Hole))
+            return next((hole for hole in holes if hole.reason in (HoleReason.DAMAGED, HoleReason.MISSING)), None)
 
     def _part(self, opened: OpenedLog) -> CleanablePart:
         return find_cleanable_part(opened.log, self._checkpoint(opened.log.partition), self._clock.now_ms())

@@ -189,7 +189,7 @@ class ProducerCheck:
         listed = set()
         for number, entry in enumerate(entries):
             listed.add(entry.last_offset)
-            if entry.last_offset >= end_offset:
+            if entry.last_offset >= end_offset or self._ends(entry, markers):
                 continue
             problem = _problem_of(entry, seen, markers, is_certain=self.is_certain, is_complete=is_complete)
             if problem is not None:
@@ -204,6 +204,16 @@ class ProducerCheck:
                         aborted.last_offset,
                         -1,
                     )
+
+    def _ends(self, entry: AbortedTransaction, markers: dict[int, int]) -> bool:
+        """Takes the index's word for it that a transaction was aborted which the log shows the beginning of, and no
+        end: its marker is lost.
+        """
+        producer = self._producers.get(entry.producer_id)
+        if producer is None or producer.first_offset != entry.first_offset or entry.last_offset in markers:
+            return False
+        producer.first_offset = None
+        return True
 
     def check_snapshot(self, entries: Iterable[ProducerSnapshotEntry], path: Path) -> Iterator[Finding]:
         """A snapshot of where the log was read to; producers that the log shows nothing of are believed."""

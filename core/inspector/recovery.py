@@ -12,7 +12,7 @@ import contextlib
 import filecmp
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 from core.common.bad_sectors import is_of_the_file, open_salvaging
@@ -39,6 +39,7 @@ from core.log.file_names import (
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    find_offset_files,
     find_unreadable_files,
     is_folder,
     locate_partition,
@@ -184,9 +185,10 @@ class Recovery:
             left_alone.add(LEADER_EPOCH_CHECKPOINT)
         missing = [range(s.offset, s.last_offset + 2) for s in plan.steps if s.action is Action.MISSING]
         markers = [step.marker for step in plan.steps if step.marker is not None]
+        logs = {offset for offset, _ in find_offset_files(plan.directory, LOG_SUFFIX)}
         for entry in os.scandir(plan.directory):
             path = plan.directory / entry.name
-            if path.stem in unreadable or is_folder(entry) or _is_trace(entry.name, missing):
+            if path.stem in unreadable or is_folder(entry) or _is_trace(entry.name, missing, logs):
                 left_alone.add(entry.name)
                 continue
             if not _is_regular(entry) or _is_ours(entry.name) or path in left_away:
@@ -358,8 +360,10 @@ def _left_away(plan: FolderPlan) -> set[Path]:
         if not step.action.changes or step.action is Action.RESTORE:
             continue
         name = step.path.name
-        if name.endswith((LOG_SUFFIX, *_INDEXES)):
+        if name.endswith(LOG_SUFFIX):
             left |= {step.path.with_suffix(suffix) for suffix in _INDEXES}
+        elif name.endswith(_INDEXES):  # what the transaction index knows, the log may not show
+            left |= {step.path, step.path.with_suffix(INDEX_SUFFIX), step.path.with_suffix(TIME_INDEX_SUFFIX)}
         elif step.action is Action.REBUILD and not name.endswith((".swap", ".cleaned")):
             left.add(step.path)
         if step.action is Action.TRUNCATE:
@@ -383,10 +387,12 @@ def _kept(size: int, steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
         yield start, size
 
 
-def _is_trace(name: str, missing: Sequence[range]) -> bool:
-    """Whether a file tells of a segment whose log is missing."""
+def _is_trace(name: str, missing: Sequence[range], logs: Container[int]) -> bool:
+    """Whether a file tells of a segment whose log is missing: its own, and the next one's snapshot."""
     parsed = parse_offset_file_name(name)
-    return parsed is not None and parsed[1] != LOG_SUFFIX and any(parsed[0] in offsets for offsets in missing)
+    if parsed is None or parsed[1] == LOG_SUFFIX or not any(parsed[0] in offsets for offsets in missing):
+        return False
+    return parsed[1] == SNAPSHOT_SUFFIX or parsed[0] not in logs
 
 
 def _is_ours(name: str) -> bool:

@@ -352,7 +352,9 @@ class _Planner:
         if finding.code is Code.BATCH_REPEATED:
             if finding.position > 0 or finding.end_position < path.stat().st_size:
                 return Step(Action.CUT_OUT, path, why, *at)
-            return Step(Action.SET_ASIDE, path, why, *at, given_up=self._count_strays(path))
+            is_first = path == find_offset_files(self._directory, LOG_SUFFIX)[0][1]  # where the log begins
+            action = Action.CUT_OUT if is_first else Action.SET_ASIDE
+            return Step(action, path, why, *at, given_up=self._count_strays(path))
         offsets = finding.offset, finding.last_offset
         if finding.code is Code.EPOCHS_NOT_RISING:
             fix = finding.fix

@@ -15,6 +15,9 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 
+UNKNOWN_RECOVERY_POINT = (1 << 63) - 1
+"""In a recovery point checkpoint: nobody knows how far the log is safe. Kafka takes it for the log's end."""
+
 _VERSION = 0
 _NUMBER = re.compile(r"[0-9]{1,19}")
 

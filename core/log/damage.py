@@ -10,17 +10,15 @@ from __future__ import annotations
 import contextlib
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import File
-from core.index.abstract_index import MAX_RELATIVE_OFFSET
-from core.index.offset_index import OffsetPosition
 from core.log.bit_flip import ByteFix
-from core.log.file_records import LARGEST_BATCH, FileRecords
+from core.log.file_records import FileRecords
 from core.records.batches import CURRENT_MAGIC, Batch, entry_size, read_batch
 from core.records.checksum import crc32c_of_parts
 from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
@@ -94,75 +92,6 @@ def shows_compaction(segments: Iterable[FileRecords]) -> bool:
     return False
 
 
-def checked_batches(
-    records: FileRecords,
-    base_offset: int,
-    position: int,
-    last_offset: int,
-    end: OffsetPosition,
-    *,
-    max_batch_bytes: int = LARGEST_BATCH,
-) -> Iterator[Batch]:
-    """A segment's batches from `position` to `end`, in order; CorruptRecordError at the first that is damaged: its
-    checksum is wrong, or its offsets, which are in no checksum, do not fit between `last_offset`, that of the batch
-    before, and the end's; or it claims more than `max_batch_bytes`. Safe from any thread: what is appended lies behind
-    the end.
-    """
-    for batch in records.iter_batches(position, end.position, max_batch_bytes=max_batch_bytes):
-        batch.ensure_valid()
-        if batch.last_offset <= last_offset:
-            raise batch.corrupt(f"batch ends at offset {batch.last_offset}, the one before at {last_offset}")
-        if isinstance(batch, RecordBatch):
-            _ensure_plausible(records, base_offset, batch, last_offset, end.offset)
-        yield batch
-        last_offset = batch.last_offset
-
-
-def _ensure_plausible(
-    records: FileRecords, segment_base_offset: int, batch: RecordBatch, last_offset: int, end_offset: int
-) -> None:
-    if batch.base_offset <= last_offset:
-        raise batch.corrupt(f"batch begins at offset {batch.base_offset}, the one before ends at {last_offset}")
-    if batch.last_offset - segment_base_offset > MAX_RELATIVE_OFFSET or batch.last_offset >= end_offset:
-        raise batch.corrupt(f"offset is too far from the segment's base offset {segment_base_offset}")
-    if batch.count < 0 or batch.count > batch.last_offset_delta + 1:
-        raise batch.corrupt(f"{batch.count} records with a last offset delta of {batch.last_offset_delta}")
-    if batch.base_offset > last_offset + 1:
-        following = _find_base_offset_behind(records, batch)
-        if following is not None and last_offset < following <= batch.last_offset:
-            # no hole that compaction left: it is this one's offset that is wrong
-            raise batch.corrupt(f"batch begins at offset {batch.base_offset}, the one behind it at {following}")
-
-
-def _find_base_offset_behind(records: FileRecords, batch: RecordBatch) -> int | None:
-    try:
-        return records.read_header(batch.position + batch.size_bytes).base_offset
-    except CorruptRecordError:
-        return None
-
-
-def measure_gap(
-    records: FileRecords, base_offset: int, position: int, start_offset: int, end: OffsetPosition
-) -> DamagedRange:
-    """The damage that begins at `position` of the segment, up to the next sound batch, or else to the segment's `end`.
-
-    A batch whose frame leads to a sound one is damaged alone, whatever its value may look like.
-    """
-    file = records.file
-    following = None
-    with contextlib.suppress(CorruptRecordError):
-        frame_end = position + records.read_header(position, end.position).size_bytes
-        probe_end = min(frame_end + _FRAME_PROBE_BYTES, end.position)
-        following = find_batch(file, frame_end, probe_end, start_offset, end.offset)
-        if following is not None and following.position != frame_end:
-            following = None
-    if following is None:
-        following = find_batch(file, position + 1, end.position, start_offset, end.offset)
-    if following is None:
-        return DamagedRange(start_offset, end.offset, base_offset, position, end.position)
-    return DamagedRange(start_offset, following.base_offset, base_offset, position, following.position)
-
-
 def find_batch(file: File, position: int, end: int, min_offset: int, max_offset: int) -> RecordBatch | None:
     """The first sound batch in the file's bytes [position, end) whose offsets lie in [min_offset, max_offset); None
     where there is none. Batches of magic 0 and 1 are not looked for.
@@ -210,13 +139,6 @@ def find_legacy_batch(
             return None
         position += len(data) - HEADER_SIZE + 1
     return None
-
-
-def find_batches(file: File, position: int, end: int, min_offset: int, max_offset: int) -> Iterator[RecordBatch]:
-    """Every such batch, one behind the other, whatever lies between them."""
-    while (batch := find_batch(file, position, end, min_offset, max_offset)) is not None:
-        yield batch
-        position, min_offset = batch.position + batch.size_bytes, batch.next_offset
 
 
 def _find_sound_batch(

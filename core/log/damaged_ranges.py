@@ -39,12 +39,13 @@ def damaged_offsets_text(gaps: Mapping[int, Iterable[DamagedRange]]) -> str:
     )
 
 
-def parse_damaged_offsets(text: str) -> dict[int, list[str]]:
-    """`FIRST-LAST` by partition."""
-    found: dict[int, list[str]] = {}
+def parse_damaged_offsets(text: str) -> dict[int, list[tuple[int, int]]]:
+    """(first, last) offset of each range, by partition."""
+    found: dict[int, list[tuple[int, int]]] = {}
     for entry in text.split(","):
         number, _, offsets = entry.partition(":")
-        found.setdefault(int(number), []).append(offsets)
+        first, _, last = offsets.partition("-")
+        found.setdefault(int(number), []).append((int(first), int(last)))
     return found
 
 

@@ -16,7 +16,6 @@ _READ_BYTES = 256 * 1024
 _LENGTH = struct.Struct(">i")
 _LENGTH_POSITION = 8
 _SMALLEST = HEADER_SIZE - LOG_OVERHEAD
-LARGEST_BATCH = 0x7FFFFFFF
 _HEADERS_BYTES = 4096  # holds the headers of many small batches, costs little more than one header
 
 
@@ -132,16 +131,13 @@ class FileRecords:
         position: int = 0,
         end: int | None = None,
         *,
-        max_batch_bytes: int = LARGEST_BATCH,
         read_bytes: int = _READ_BYTES,
     ) -> Iterator[Batch]:
         """Whole batches from `position` on, read in pieces of `read_bytes`.
 
-        CorruptRecordError where bytes are no batch, one of more than `max_batch_bytes`, or the file ends within one.
+        CorruptRecordError where bytes are no batch or the file ends within one.
         """
-        for data, data_position, starts in self.iter_pieces(
-            position, end, max_batch_bytes=max_batch_bytes, read_bytes=read_bytes
-        ):
+        for data, data_position, starts in self.iter_pieces(position, end, read_bytes=read_bytes):
             view = memoryview(data)
             for start in starts:
                 is_current = data[start + MAGIC_POSITION] == CURRENT_MAGIC
@@ -153,7 +149,6 @@ class FileRecords:
         position: int = 0,
         end: int | None = None,
         *,
-        max_batch_bytes: int = LARGEST_BATCH,
         read_bytes: int = _READ_BYTES,
     ) -> Iterator[tuple[bytes, int, list[int]]]:
         """As `iter_batches`, those together that were read together: the bytes, their position, where in them each
@@ -163,8 +158,6 @@ class FileRecords:
         while position < stop:
             data = self.file.read_at(min(read_bytes, stop - position), position)
             size = self._size_at(memoryview(data), 0, position, stop)
-            if size > max_batch_bytes:
-                raise CorruptRecordError(f"batch of {size} bytes", position=position, path=str(self.path))
             if size > len(data):
                 data = self.file.read_at(size, position)
             starts: list[int] = []

@@ -33,10 +33,6 @@ from core.records.record_batch import RecordBatch
 _LOSSES = (HoleReason.DAMAGED, HoleReason.MISSING)
 """A hole that nothing explains is passed over, as Kafka does: old compacted logs have them, and clients would stick."""
 _ARRANGED = ".arranged"
-_MOST_LOST_AT_END = 1 << 16
-"""A client that passes over damage asks for one offset after the other: it would do so for days after a proven end that
-a damaged checkpoint made up. The log ends after its last batch then.
-"""
 
 
 @dataclass(slots=True)
@@ -148,8 +144,7 @@ class _Arranger:
     def __init__(self, log_map: LogMap, filesystem: FileSystem) -> None:
         self._map = log_map
         self._filesystem = filesystem
-        is_near = log_map.end_offset - log_map.sound_end <= _MOST_LOST_AT_END
-        self._end_offset = log_map.end_offset if is_near else max(log_map.sound_end, log_map.files[-1].base_offset)
+        self._end_offset = log_map.end_offset
         self._plan = Arrangement(self._end_offset, tail=log_map.tail)
 
     def arrange(self) -> Arrangement:

@@ -16,7 +16,7 @@ from pathlib import Path
 from core.common.bad_sectors import read_small_text
 from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.common.topic_partition import TopicPartition
-from core.log.checkpoint_file import read_offset_checkpoint
+from core.log.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint
 from core.log.file_names import (
     CLEAN_SHUTDOWN,
     CLEANED_SUFFIX,
@@ -71,7 +71,9 @@ class DirectoryEvidence:
 
     @cached_property
     def _recovery_points(self) -> dict[TopicPartition, int]:
-        return self.checkpoint(RECOVERY_POINT_CHECKPOINT)
+        """Without those that say no more than that nobody knows."""
+        found = self.checkpoint(RECOVERY_POINT_CHECKPOINT)
+        return {partition: offset for partition, offset in found.items() if offset != UNKNOWN_RECOVERY_POINT}
 
     @cached_property
     def _high_watermarks(self) -> dict[TopicPartition, int]:

@@ -24,7 +24,7 @@ from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
-from core.log.damage import DamagedRange, find_batches, shows_compaction
+from core.log.damage import DamagedRange, shows_compaction
 from core.log.damaged_ranges import DamagedRanges
 from core.log.file_names import (
     INDEX_SUFFIX,
@@ -35,15 +35,18 @@ from core.log.file_names import (
     find_offset_files,
     find_unreadable_files,
 )
+from core.log.hole import HoleReason, Tail, explain_hole, tail_kind
 from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.log_arrangement import Arrangement, arrange
 from core.log.log_config import LONG_MAX, LogConfig
-from core.log.log_evidence import DirectoryEvidence
+from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
 from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog, note_damage, rebuild_producer_state
 from core.log.producer_state_manager import ProducerStateManager
+from core.log.recovery_journal import read_lost_offsets
+from core.log.segment_reading import DamagedBytes
 from core.log.segment_swap import finish_swaps
 from core.records.batches import CURRENT_MAGIC, Batch
 from core.records.record_batch import RecordBatch
@@ -139,7 +142,8 @@ class _Loader:
         elif had_clean_shutdown and self._is_end_sound() and not self._has_unsound_end:
             recovery_point = max(recovery_point, self._end_offset())
         else:
-            self._recover(log_start_offset, LONG_MAX if known_point is None else recovery_point)
+            known = self._known(had_clean_shutdown=had_clean_shutdown)
+            self._recover(known, log_start_offset, LONG_MAX if known_point is None else recovery_point)
         if not len(self._segments):
             self._segments.add(self._new_segment(log_start_offset))
         end_offset = self._log_end_offset = self._end_offset()
@@ -193,12 +197,16 @@ class _Loader:
             lambda: rebuild_producer_state(self._producers, self._segments, log_start_offset, end_offset, now_ms)
         )
 
+    def _known(self, *, had_clean_shutdown: bool) -> LogEvidence:
+        """What other files say of the log, before anything is changed."""
+        known = self._evidence or DirectoryEvidence(self._directory.parent)
+        return replace(known.of(self._directory, self._partition), was_stopped_cleanly=had_clean_shutdown)
+
     # --- in a shadow
 
     def _arrange(self, recovery_point: int, *, had_clean_shutdown: bool) -> None:
         """Brings the files in order; notes how they are to be read where that is not plain."""
-        known = self._evidence or DirectoryEvidence(self._directory.parent)
-        evidence = replace(known.of(self._directory, self._partition), was_stopped_cleanly=had_clean_shutdown)
+        evidence = self._known(had_clean_shutdown=had_clean_shutdown)
         if self._settings.is_beside_writer:
             self._forget_deleted()
             evidence = replace(evidence, known_end=0, lone_indexes=())
@@ -332,32 +340,43 @@ class _Loader:
 
     # --- after an unclean stop
 
-    def _recover(self, log_start_offset: int, recovery_point: int) -> None:
+    def _recover(self, known: LogEvidence, log_start_offset: int, recovery_point: int) -> None:
         unflushed = self._segments.from_offset(recovery_point) if len(self._segments) else []
         for number, segment in enumerate(unflushed):
-            error = self._recover_segment(segment, recovery_point, log_start_offset)
+            damaged = self._recover_segment(segment, recovery_point, log_start_offset)
             later = unflushed[number + 1 :]
-            if error is None and later and self._is_hole(segment.next_offset(), later[0], recovery_point):
-                error = CorruptRecordError("the segment that followed is missing", position=segment.size_bytes)
-            if error is not None:
-                self._cut(segment, error, later)
+            if damaged is None and later:
+                damaged = self._find_hole(known, segment, later[0], recovery_point)
+            if damaged is not None:
+                self._cut(known, segment, damaged, later)
                 return
 
-    def _is_hole(self, end_offset: int, following: LogSegment, recovery_point: int) -> bool:
-        """Whether a segment is missing that a power cut took; compaction, too, leaves such holes, and topics that were
-        compacted once keep them. Messages of magic 0 and 1, which do not show it, come from before any stop of plog's.
+    def _find_hole(
+        self, known: LogEvidence, segment: LogSegment, following: LogSegment, recovery_point: int
+    ) -> DamagedBytes | None:
+        """What a power cut took between two segments, if nothing else explains it. Topics that were compacted once keep
+        their holes; messages of magic 0 and 1, which do not show that, come from before any stop of plog's.
         """
-        if self._config.is_compacted or not recovery_point <= end_offset < following.base_offset:
-            return False
-        later = next((s for s in self._segments.from_offset(following.base_offset) if s.size_bytes), None)
+        start, end = segment.next_offset(), following.base_offset
+        if self._config.is_compacted or not recovery_point <= start < end:
+            return None
+        later = next((s for s in self._segments.from_offset(end) if s.size_bytes), None)
         with contextlib.suppress(CorruptRecordError):
             if later is not None and later.records.read_header(0).magic < CURRENT_MAGIC:
-                return False
-        return not shows_compaction(segment.records for segment in self._segments)
+                return None
+        is_thinned = shows_compaction(segment.records for segment in self._segments)
+        compacted_below = max(known.cleaned_below, self._segments.active.base_offset if is_thinned else 0)
+        path, position = segment.records.path, segment.size_bytes
+        given_up = read_lost_offsets(self._directory)
+        hole = explain_hole(start, end, known, given_up, path, position, compacted_below=compacted_below)
+        if hole.reason in (HoleReason.COMPACTED, HoleReason.TRUNCATED):
+            return None
+        where = DamagedRange(start, end, segment.base_offset, position, position)
+        return DamagedBytes(where, "the segment that followed is missing", None)
 
     def _recover_segment(
         self, segment: LogSegment, recovery_point: int, log_start_offset: int = 0, *, is_judged: bool = False
-    ) -> CorruptRecordError | None:
+    ) -> DamagedBytes | None:
         """Checks the segment and makes its three indexes, the transaction index with what came before in mind. With
         `is_judged` its gaps are known, and nothing is checked.
         """
@@ -385,33 +404,34 @@ class _Loader:
                     AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
                 )
 
-        error = None
+        damaged = None
         if is_judged:
             segment.reindex(on_batch)
         else:
-            error = segment.recover(recovery_point, self._end_of(segment), on_batch)
+            damaged = segment.recover(recovery_point, self._end_of(segment), on_batch)
         end_aborted_before(max((gap.end_offset for gap in segment.gaps), default=0))
         if not is_judged:
             self._damage.set_segment(segment.base_offset, [])
             for gap in segment.gaps:
                 note_damage(self._damage, segment, gap, self._partition)
-        if segment is self._segments.active or error is not None:
+        if segment is self._segments.active or damaged is not None:
             segment.unseal()
         else:
             segment.on_become_inactive()
         segment.offset_index.flush()
         segment.time_index.flush()
-        return error
+        return damaged
 
-    def _cut(self, segment: LogSegment, error: CorruptRecordError, later: list[LogSegment]) -> None:
-        """Ends the log at the bad batch; every byte that goes is kept aside."""
+    def _cut(self, known: LogEvidence, segment: LogSegment, damaged: DamagedBytes, later: list[LogSegment]) -> None:
+        """Ends the log at the damaged bytes; every byte that goes is kept aside."""
         self._was_cut = True
-        position = error.position
+        position = damaged.range.position
         aside = segment.records.path.with_name(f"{segment.records.path.name}.cut-at-{position}")
         lost = self._count_sound_records(segment, position) + sum(self._count_sound_records(s, 0) for s in later)
         cut_bytes = segment.size_bytes - position + sum(s.size_bytes for s in later)
         if self._settings.keeps_cut_bytes and position < segment.size_bytes:
             self._keep_aside(segment, position, aside)
+        what = self._describe(known, segment, damaged, later)
         segment.truncate_position(position)
         for after in later:
             path = after.records.path
@@ -424,17 +444,24 @@ class _Loader:
         _log.warning(
             "%s: %s; the log ends there now, at offset %d; the %d bytes behind it, %d sound records among them, are %s",
             self._partition,
-            error.in_file(segment.records.path),
+            what,
             segment.next_offset(),
             cut_bytes,
             lost,
             f"kept aside in *.cut-at-* in {self._directory}" if self._settings.keeps_cut_bytes else "passed over",
         )
 
+    def _describe(self, known: LogEvidence, segment: LogSegment, damaged: DamagedBytes, later: list[LogSegment]) -> str:
+        """Whether it is a tail that a crash left, or one that is wrong, or damage with more of the log behind it."""
+        if damaged.damage is None or later or damaged.range.end_position < segment.size_bytes:
+            return f"damage: {segment.records.path} position {damaged.range.position}: {damaged.cause}"
+        kind = tail_kind(damaged.damage, known, damaged.range.start_offset, segment.base_offset)
+        return f"{kind} tail: {Tail(kind, segment.records.path, damaged.damage)}"
+
     def _count_sound_records(self, segment: LogSegment, position: int) -> int:
         """Of magic 2, from that position on."""
-        file, end = segment.records.file, segment.size_bytes
-        return sum(batch.count for batch in find_batches(file, position, end, segment.base_offset, LONG_MAX))
+        batches = segment.reading(OffsetPosition(LONG_MAX, segment.size_bytes)).items()
+        return sum(one.count for one in batches if isinstance(one, RecordBatch) and one.position >= position)
 
     def _keep_aside(self, segment: LogSegment, position: int, aside: Path) -> None:
         target = self._filesystem.open_append(aside)

@@ -23,7 +23,7 @@ from core.common.background import RunInBackground, run_now
 from core.common.errors import CorruptRecordError, PlogError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
-from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
+from core.log.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint, write_offset_checkpoint
 from core.log.file_names import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
@@ -38,16 +38,13 @@ from core.log.file_names import (
     partition_directory_name,
     stray_directory_name,
 )
-from core.log.log_config import LONG_MAX, LogConfig
+from core.log.log_config import LogConfig
 from core.log.log_evidence import DirectoryEvidence
 from core.log.log_loader import LoadedLog, LogSettings, load_log
 from core.log.partition_log import PartitionLog
 from core.log.partition_metadata_file import read_partition_metadata, write_partition_metadata
 
 _log = logging.getLogger("plog.log")
-
-_UNKNOWN = LONG_MAX
-"""In a recovery point checkpoint; Kafka takes it for the log's end."""
 
 
 class LogManager:
@@ -106,7 +103,7 @@ class LogManager:
     def note_unknown_recovery_points(self, partitions: Iterable[TopicPartition]) -> None:
         """Of logs that came from elsewhere, perhaps without a checkpoint: nothing may be taken for 0."""
         held = self._checkpoints[RECOVERY_POINT_CHECKPOINT]
-        self._checkpoint(RECOVERY_POINT_CHECKPOINT, dict.fromkeys(partitions, _UNKNOWN) | held, run_now)
+        self._checkpoint(RECOVERY_POINT_CHECKPOINT, dict.fromkeys(partitions, UNKNOWN_RECOVERY_POINT) | held, run_now)
 
     def open_existing(
         self, partitions: Mapping[TopicPartition, Path], config_of: Callable[[str], LogConfig]
@@ -133,7 +130,7 @@ class LogManager:
                 config,
                 self._settings,
                 log_start_offset=self._checkpoints[LOG_START_OFFSET_CHECKPOINT].get(partition, 0),
-                recovery_point=None if recovery_point == _UNKNOWN else recovery_point,
+                recovery_point=None if recovery_point == UNKNOWN_RECOVERY_POINT else recovery_point,
                 high_watermark=self._checkpoints[HIGH_WATERMARK_CHECKPOINT].get(partition, 0),
                 had_clean_shutdown=self.had_clean_shutdown,
                 evidence=evidence,

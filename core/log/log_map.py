@@ -83,13 +83,18 @@ class LogMap:
         """The batches of the log, in order of offsets."""
         self.displaced = placement.displaced
         """Batches that do not stand where they should, in order of files and positions; some belong to the log."""
-        self._placed = {(one.piece.file, one.piece.position) for one in self.displaced if one.fate is Fate.PLACED}
+        self._placed = [one.piece for one in self.displaced if one.fate is Fate.PLACED]
         self.damage += [
             FileDamage(one.piece.file, self._displacement(one))
             for one in self.displaced
             if one.fate in (Fate.FLIPPED, Fate.STRAY)
         ]
         self.damage.sort(key=lambda one: one.place)
+
+    @property
+    def standing(self) -> list[Piece]:
+        """The batches of the log that stand where they should, in order."""
+        return [piece for piece in self.log if not self._is_placed(piece)]
 
     def _walk_file(self, number: int, builder: PieceBuilder) -> None:
         zeroed_end = -1  # where damage ends in zeros
@@ -361,7 +366,8 @@ class LogMap:
         return [one for one in self.damage if start <= one.place < end]
 
     def _is_placed(self, piece: Piece) -> bool:
-        return (piece.file, piece.position) in self._placed
+        at = bisect_right(self._placed, (piece.file, piece.position), key=_place)
+        return at > 0 and _place(piece) < (self._placed[at - 1].file, self._placed[at - 1].end_position)
 
 
 def _piece_of(number: int, batch: Batch) -> Piece:
@@ -400,6 +406,10 @@ def _names_some_of(damage: Damage, start: int, end: int) -> bool:
     return (
         damage.batch is not None and damage.end_offset is not None and start <= damage.offset < damage.end_offset <= end
     )
+
+
+def _place(piece: Piece) -> tuple[int, int]:
+    return piece.file, piece.position
 
 
 def _end_offset(piece: Piece) -> int:

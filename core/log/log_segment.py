@@ -5,7 +5,6 @@ Rules of index entries and of rolling are Kafka's (org.apache.kafka.storage.inte
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.offset_index import OffsetIndex, OffsetPosition
 from core.index.time_index import TimeIndex, TimestampOffset
 from core.index.transaction_index import AbortedTransaction, TransactionIndex
-from core.log.damage import DamagedRange, checked_batches, measure_gap
+from core.log.damage import DamagedRange
 from core.log.file_names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -29,9 +28,11 @@ from core.log.file_names import (
     offset_file_name,
 )
 from core.log.file_records import FileRecords, FileRegion
+from core.log.hole import offsets_text
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.open_files import OpenFiles
-from core.records.batches import Batch
+from core.log.segment_reading import DamagedBytes, SegmentReading
+from core.records.batches import Batch, first_offset_of
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
 
 _log = logging.getLogger("plog.log")
@@ -210,15 +211,16 @@ class LogSegment:
             return False
 
     def _index_offsets_anew(self) -> None:
-        """The offset index by the log, as far as that is sound: the offset of a batch may be what is wrong."""
+        """The offset index by the log: the offset of a batch may be what is wrong."""
         self.offset_index.reset()
         since_entry = 0
-        with contextlib.suppress(CorruptRecordError):
-            for batch in self.checked_batches(0, self.base_offset - 1, OffsetPosition(LONG_MAX, self.size_bytes)):
-                if since_entry > self.config.index_interval_bytes:
-                    self.offset_index.append(batch.last_offset, batch.position)
-                    since_entry = 0
-                since_entry += batch.size_bytes
+        for batch in self.reading(OffsetPosition(LONG_MAX, self.size_bytes)).items():
+            if isinstance(batch, DamagedBytes):
+                continue
+            if since_entry > self.config.index_interval_bytes:
+                self.offset_index.append(batch.last_offset, batch.position)
+                since_entry = 0
+            since_entry += batch.size_bytes
         self.offset_index.flush()
 
     def batches(self, position: int) -> Iterator[Batch]:
@@ -266,7 +268,7 @@ class LogSegment:
     def damaged(self, gap: DamagedRange) -> CorruptRecordError:
         """What a reader is told who asks for offsets in the gap."""
         return CorruptRecordError(
-            f"offsets {gap.start_offset} to {gap.end_offset - 1} are damaged",
+            f"damaged: {offsets_text(gap.start_offset, gap.end_offset)}",
             position=gap.position,
             path=str(self.records.path),
         )
@@ -311,40 +313,32 @@ class LogSegment:
 
     def recover(
         self, recovery_point: int, end_offset: int, on_batch: Callable[[RecordBatch], None]
-    ) -> CorruptRecordError | None:
+    ) -> DamagedBytes | None:
         """Reads every batch, checks it, and makes the indexes and `gaps` anew; `on_batch` is told each batch of magic
-        2. `end_offset`: where the next segment begins, or any offset above where there is none.
+        2. `end_offset`: where the next segment begins, or LONG_MAX where there is none.
 
-        Gives what is wrong with the first bad batch, where the log must be cut; None where all is well. Nothing is cut
-        here. Batches below `recovery_point` were safe on the disk: what is wrong there is damage of another kind, a
-        gap, and stays.
+        Gives the first damaged bytes behind which nothing is kept: the log must be cut there; None where all is well.
+        Nothing is cut here. Batches below `recovery_point` were safe on the disk: what is wrong there is damage of
+        another kind, a gap, and stays.
         """
         self._forget_what_was_read()
         self.gaps = []
-        last_offset, position = self.base_offset - 1, 0
-        end = OffsetPosition(end_offset, self.size_bytes)
-        while True:
-            try:
-                for batch in self.checked_batches(position, last_offset, end):
-                    if isinstance(batch, RecordBatch):
-                        on_batch(batch)
-                    last_offset = batch.last_offset
-                    self._index(batch, batch.position)
-            except CorruptRecordError as error:
-                if last_offset + 1 >= recovery_point:
-                    return error
-                gap = measure_gap(self.records, self.base_offset, error.position, last_offset + 1, end)
-                if gap.end_offset == LONG_MAX == recovery_point:  # the log's end, and nobody knows where it was safe
-                    return error
-                if gap.end_offset > recovery_point:  # it goes on where nothing was safe: the log ends with it
-                    gap = gap._replace(end_offset=recovery_point)
-                    self.gaps.append(gap)
-                    is_all = gap.end_position == self.size_bytes
-                    return None if is_all else CorruptRecordError(error.cause, position=gap.end_position)
-                self.gaps.append(gap)
-                last_offset, position = gap.end_offset - 1, gap.end_position
-            else:
-                return None
+        for item in self.reading(OffsetPosition(end_offset, self.size_bytes)).items():
+            if not isinstance(item, DamagedBytes):
+                if isinstance(item, RecordBatch):
+                    on_batch(item)
+                self._index(item, item.position)
+                continue
+            gap = item.range
+            is_end_unknown = gap.end_offset == LONG_MAX == recovery_point  # nobody knows how far the log was safe
+            if gap.start_offset >= recovery_point or is_end_unknown:
+                return item
+            if gap.end_offset > recovery_point:  # it goes on where nothing was safe: the log ends with it
+                self.gaps.append(gap._replace(end_offset=recovery_point))
+                after = gap._replace(start_offset=recovery_point, position=gap.end_position)
+                return None if gap.end_position == self.size_bytes else item._replace(range=after)
+            self.gaps.append(gap)
+        return None
 
     def reindex(self, on_batch: Callable[[RecordBatch], None]) -> None:
         """Makes the indexes anew, past `gaps`; `on_batch` is called with each batch of magic 2."""
@@ -364,22 +358,25 @@ class LogSegment:
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._last_batch = (self.base_offset, 0)
 
-    def checked_batches(self, position: int, last_offset: int, end: OffsetPosition) -> Iterator[Batch]:
-        """As of `damage.checked_batches`."""
-        return checked_batches(self.records, self.base_offset, position, last_offset, end)
+    def reading(self, end: OffsetPosition) -> SegmentReading:
+        """What is in the file up to `end`; safe from any thread."""
+        return SegmentReading(self.records, self.base_offset, end)
 
     def find_gap(self, position: int, end: OffsetPosition) -> DamagedRange:
-        """How far the damage at that position goes, which is before `end`, the segment's when the damage was met. Safe
-        from any thread.
+        """The damage that the position lies in, which is before `end`, the segment's when the damage was met; the batch
+        there if its bytes are sound and its records do not parse. Safe from any thread.
         """
-        start_offset = self.base_offset
-        with contextlib.suppress(CorruptRecordError):
-            entry = self.offset_index.lookup_position(position)
-            for batch in self._headers(entry.position if self._is_right(entry) else 0):
-                if batch.position >= position:
-                    break
-                start_offset = batch.next_offset
-        return measure_gap(self.records, self.base_offset, position, start_offset, end)
+        next_offset = self.base_offset
+        for item in self.reading(end).items():
+            if isinstance(item, DamagedBytes):
+                found = item.range
+            else:
+                first, after = first_offset_of(item, next_offset), item.position + item.size_bytes
+                found = DamagedRange(first, item.last_offset + 1, self.base_offset, item.position, after)
+            if position < found.end_position:
+                return found
+            next_offset = found.end_offset
+        return DamagedRange(next_offset, end.offset, self.base_offset, position, end.position)  # it was cut since
 
     def truncate_position(self, position: int) -> int:
         """Cuts the file at a position that starts a batch; the indexes must be cut by `truncate_indexes`. Bytes cut."""

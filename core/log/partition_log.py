@@ -29,6 +29,7 @@ from core.log.damage import DamagedRange
 from core.log.damaged_ranges import DamagedRanges
 from core.log.file_names import DELETED_SUFFIX
 from core.log.file_records import FileRegion
+from core.log.hole import offsets_text
 from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.log_config import LogConfig
 from core.log.log_segment import FoundTimestamp, LogSegment
@@ -499,7 +500,7 @@ def note_damage(damage: DamagedRanges, segment: LogSegment, gap: DamagedRange, p
     _log.error(
         "%s: %s: bytes %d to %d of %s; they stay as they are, and readers are told",
         partition,
-        f"offsets {gap.start_offset} to {gap.end_offset - 1} are damaged" if lost else "damage without offsets",
+        f"damaged: {offsets_text(gap.start_offset, gap.end_offset)}" if lost else "damage without offsets",
         gap.position,
         gap.end_position,
         segment.records.path,

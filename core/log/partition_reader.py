@@ -418,10 +418,10 @@ class PartitionReader:
                 if following is not None and following <= offset:
                     continue
                 for batch in checked_headers(segment.records, segment.position_of(offset), segment.records.size_bytes):
+                    if not isinstance(batch, RecordBatch):  # which knows no transactions
+                        continue
                     if batch.base_offset >= self.end_offset:
                         break
-                    if not isinstance(batch, RecordBatch):
-                        continue
                     is_whole = is_whole and batch.base_offset <= next_offset
                     next_offset = batch.next_offset
                     if not batch.is_transactional or not batch.has_producer_id:

@@ -110,6 +110,9 @@ class LogReading:
                     return
                 is_known, next_offset, position = True, end_offset, batch.position + batch.size_bytes
                 ends.append((next_offset, position))
+            if last.records.size_bytes and last.records.read_header(0).next_offset > next_offset:
+                self._take_end_of_map()
+                return
         except CorruptRecordError:
             if self.is_live:
                 self._set_end(next_offset, [])

@@ -3,7 +3,8 @@
     DIR/<unit>.parquet                      or DIR/day=2013-01-15/<unit>.parquet, where it is partitioned
     DIR/_plog/receipts/<unit>.json          {"files": [{"name", "rows", "sha256"}], "records": 9, "gaps": [..]}
 
-Files are written under `_plog/`, brought to the disk and renamed; then the receipt is, and with it the unit is done.
+Files are written in the folder of the lock's owner (claim.py), brought to the disk and renamed; then the receipt is,
+and with it the unit is done. Of a job that is one unit, each task leaves a part of the receipt there (`<task>.part`).
 Written again from the same records, a file has the same bytes.
 """
 
@@ -28,11 +29,11 @@ import pyarrow.parquet as pq
 
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.filesystem import FileSystem, access_error
+from core.spark.claim import STATE, Claim
 from core.spark.partition_folder import ensure_names_folders, folder_name, partition_texts
 from core.spark.spilled_rows import SpilledRows
 from core.spark.time_texts import are_four_digit_years, few_time_texts, time_texts
 
-STATE = "_plog"
 _RECEIPTS = "receipts"
 _TIME_UNITS = {"day": "D", "hour": "h"}
 
@@ -97,17 +98,26 @@ def make_state(directory: Path) -> None:
     (directory / STATE / _RECEIPTS).mkdir(parents=True, exist_ok=True)
 
 
+def claim_unshared(directory: Path) -> Claim:
+    """Of a folder that nobody else knows: it needs no lock. OSError as the disk says."""
+    make_state(directory)
+    claim = Claim(directory, 1)
+    claim.folder.mkdir(exist_ok=True)
+    return claim
+
+
 def receipt_path(directory: Path, unit: str) -> Path:
     return directory / STATE / _RECEIPTS / f"{unit}.json"
 
 
-def write_receipt(directory: Path, receipt: Receipt) -> None:
-    """Whole, also where two attempts at a task are at it at once. AccessError as the disk says."""
-    path = receipt_path(directory, receipt.unit)
-    beside = directory / STATE / f"{receipt.unit}.{os.getpid()}.receipt.tmp"
+def write_receipt(claim: Claim, receipt: Receipt) -> None:
+    """Whole, also where two attempts at a task are at it at once. DirectoryLockedError as of `Claim.place`; AccessError
+    as the disk says.
+    """
+    content = json.dumps(receipt.to_json()).encode()
+    path = receipt_path(claim.directory, receipt.unit)
     try:
-        beside.write_bytes(json.dumps(receipt.to_json()).encode())
-        _bring_to_place(beside, path)
+        claim.write(path, content, f"{receipt.unit}.{os.getpid()}.receipt.tmp")
     except OSError as error:
         raise not_written(error, path) from error
 
@@ -118,15 +128,6 @@ def not_written(error: OSError, path: Path) -> AccessError:
     return access_error(named, path, "write")
 
 
-def _bring_to_place(beside: Path, path: Path) -> None:
-    """Brings a file to the disk, and then its name."""
-    filesystem = FileSystem()
-    with beside.open("rb") as file:
-        os.fsync(file.fileno())
-    filesystem.rename(beside, path)
-    filesystem.sync_directory(path.parent)
-
-
 def read_receipt(directory: Path, unit: str) -> Receipt | None:
     try:
         return Receipt.from_json(json.loads(receipt_path(directory, unit).read_bytes()))
@@ -134,24 +135,38 @@ def read_receipt(directory: Path, unit: str) -> Receipt | None:
         return None
 
 
+def write_part(claim: Claim, unit: str, files: Sequence[WrittenFile]) -> None:
+    """What one task wrote of a whole that is one unit. Errors as of `Claim.place`."""
+    content = json.dumps({"files": [file.to_json() for file in files]}).encode()
+    claim.write(claim.beside(f"{unit}.part"), content, f"{unit}.{os.getpid()}.part.tmp")
+
+
+def read_parts(claim: Claim) -> tuple[WrittenFile, ...]:
+    """What all tasks wrote of it, for this owner of the folder."""
+    parts = [json.loads(path.read_bytes()) for path in sorted(claim.folder.glob("*.part"))]
+    return tuple(WrittenFile.from_json(fields) for part in parts for fields in part["files"])
+
+
 # --- files
 
 
 def write_files(
-    directory: Path, unit: str, format_: OutputFormat, batches: Iterable[Any], schema: Any
+    claim: Claim, unit: str, format_: OutputFormat, batches: Iterable[Any], schema: Any
 ) -> tuple[WrittenFile, ...]:
     """The batches (of pyarrow.RecordBatch, of `schema`), in the order they come; a file even where there are none.
 
-    UsageError for a column that can't be written so; AccessError as the disk says: no file has its name then.
+    UsageError for a column that can't be written so; DirectoryLockedError as of `Claim.place`; AccessError as the disk
+    says: no file has its name then.
     """
     output: _Output | None = None
     try:
-        output = _Output(directory, unit, format_, schema)
-        for batch in batches:
-            output.write(batch)
-        return output.finish()
+        with claim.told_if_lost():
+            output = _Output(claim, unit, format_, schema)
+            for batch in batches:
+                output.write(batch)
+            return output.finish()
     except OSError as error:
-        raise not_written(error, directory) from error
+        raise not_written(error, claim.directory) from error
     finally:
         if output is not None:
             output.discard()
@@ -160,8 +175,8 @@ def write_files(
 class _Output:
     """Of one unit: a writer for each partition of the output, `_MOST_OPEN_FILES` of them at the same time."""
 
-    def __init__(self, directory: Path, unit: str, format_: OutputFormat, schema: Any) -> None:
-        self._directory = directory
+    def __init__(self, claim: Claim, unit: str, format_: OutputFormat, schema: Any) -> None:
+        self._claim = claim
         self._unit = unit
         self._format = format_
         self._partition = partition_column(format_, schema)
@@ -174,7 +189,7 @@ class _Output:
             self._writer("")
 
     def _temporary(self, what: object) -> Path:
-        return self._directory / STATE / f"{self._unit}.{os.getpid()}.{what}.tmp"
+        return self._claim.beside(f"{self._unit}.{os.getpid()}.{what}.tmp")
 
     def _writer(self, folder: str) -> _Writer:
         known = self._writers.get(folder)
@@ -220,16 +235,16 @@ class _Output:
     def _bring_to_places(self) -> None:
         """Closes the files that are open, and gives them their names."""
         for folder in self._writers:
-            (self._directory / folder).mkdir(exist_ok=True)
+            (self._claim.directory / folder).mkdir(exist_ok=True)
         if self._partition is not None:
-            FileSystem().sync_directory(self._directory)
+            FileSystem().sync_directory(self._claim.directory)
         for folder, (path, writer) in sorted(self._writers.items()):
             writer.close()
-            target = self._directory / folder / (self._unit + self._format.ending)
+            target = self._claim.directory / folder / (self._unit + self._format.ending)
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-            _bring_to_place(path, target)
-            name = str(target.relative_to(self._directory))
+            self._claim.place(path, target)
+            name = str(target.relative_to(self._claim.directory))
             self._folders.append(WrittenFile(name, self._rows[folder], digest))
             del self._writers[folder]
 

@@ -1,12 +1,14 @@
 """Replays ranges of offsets into a folder of files, exactly once, whatever crashes on the way.
 
+    DIR/_plog/lock-<number>  who replays into DIR now, and what is being written (claim.py, replay_lock.py)
     DIR/_plog/plan.json      which ranges, and what becomes of them; written first, and frozen: a rerun uses it
     DIR/_plog/receipts/..    of every unit that is done; DIR has its files then (range_output.py)
     DIR/_plog/groups.json    to which consumer groups its end offsets were committed (group_commit.py)
     DIR/_plog/manifest.json  all files with their rows and SHA-256, and all gaps; written last: the replay is done then
 
 A unit is a range; of a job that shuffles records between tasks, everything is one. A rerun does the units that have no
-receipt and touches nothing else; a third run does nothing. Who reads the output trusts the manifest.
+receipt and touches nothing else; a third run does nothing. Who reads the output trusts the manifest. Whatever writes
+holds the lock; reading, planning and the proof take none.
 """
 
 from __future__ import annotations
@@ -14,25 +16,27 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from core.common.errors import AccessError, PlogError
-from core.common.filesystem import FileSystem, access_error
+from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
 from core.log.gap_ledger import LOSSES, GapLedger
 from core.log.partition_reader import PartitionReader
+from core.spark.claim import STATE, Claim, LockOwner
 from core.spark.group_commit import CommitNote, Notes
 from core.spark.offset_range import OffsetRange, read_columns
 from core.spark.range_output import (
-    STATE,
     OutputFormat,
     Receipt,
     WrittenFile,
+    claim_unshared,
     make_state,
     read_receipt,
     receipt_path,
@@ -40,10 +44,14 @@ from core.spark.range_output import (
     write_receipt,
 )
 from core.spark.record_schema import schema_of, to_arrow
+from core.spark.replay_lock import ReplayLock
 from core.spark.replay_plan import ReplayPlan
 
 WHOLE = "all"
 """The unit of a job that shuffles."""
+
+_PART = re.compile(r"part-\d{5}")
+_DELTA = "_delta_log"
 
 Gaps = tuple[tuple[int, int, str, str], ...]
 """As of `Receipt`."""
@@ -52,10 +60,28 @@ Gaps = tuple[tuple[int, int, str, str], ...]
 class Replay:
     """One output folder; owned by one task."""
 
-    def __init__(self, directory: Path, filesystem: FileSystem | None = None) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._state = directory / STATE
-        self._filesystem = filesystem or FileSystem()
+        self.lock = ReplayLock(directory)
+
+    # --- the lock
+
+    @contextlib.contextmanager
+    def locked(self, *, take_over: bool = False) -> Iterator[LockOwner | None]:
+        """A block that may write; it is given the owner that the lock was taken over from. Errors as of
+        `ReplayLock.acquire`.
+        """
+        former = self.lock.acquire(take_over=take_over)
+        try:
+            yield former
+        finally:
+            self.lock.release()
+
+    @property
+    def claim(self) -> Claim:
+        """AccessError outside of `locked`."""
+        return self.lock.claim
 
     # --- the plan
 
@@ -65,16 +91,14 @@ class Replay:
         fields = self._read("plan.json")
         return None if fields is None else ReplayPlan.from_json(fields)
 
-    def freeze(self, request: Mapping[str, Any], make_plan: Callable[[], ReplayPlan]) -> ReplayPlan:
-        """The plan that was written here before, else the one that is made, once it is written. PlogError where the
-        first is of another request, or where other things are in the folder.
+    def find_plan(self, request: Mapping[str, Any]) -> ReplayPlan | None:
+        """The plan that was written here before; None where the folder can have one. PlogError where the first is of
+        another request, or where other things are in the folder.
         """
         frozen = self.plan
         if frozen is None:
-            plan = make_plan()
             self._ensure_empty()
-            self._write("plan.json", plan.to_json())
-            return plan
+            return None
         differing = sorted(k for k in {**request, **frozen.request} if request.get(k) != frozen.request.get(k))
         if differing:
             raise PlogError(
@@ -83,22 +107,32 @@ class Replay:
             )
         return frozen
 
-    def _ensure_empty(self) -> None:
-        """Makes the folder where there is none; a refused one is left as it is."""
+    def freeze(self, request: Mapping[str, Any], make_plan: Callable[[], ReplayPlan]) -> ReplayPlan:
+        """The plan that was written here before, else the one that is made, once it is written. PlogError as of
+        `find_plan`.
+        """
+        frozen = self.find_plan(request)
+        if frozen is not None:
+            return frozen
+        plan = make_plan()
         try:
-            strangers = [path.name for path in self.directory.iterdir() if path.name != STATE]
+            make_state(self.directory)
+        except OSError as error:
+            raise access_error(error, self.directory, "write") from error
+        self._write("plan.json", plan.to_json())
+        return plan
+
+    def _ensure_empty(self) -> None:
+        try:
+            strangers = sorted(path.name for path in self.directory.iterdir() if path.name != STATE)
         except FileNotFoundError:
-            strangers = []
+            return
         except OSError as error:
             raise access_error(error, self.directory, "write") from error
         if strangers:
             raise PlogError(
                 f"{self.directory} is not empty: {strangers[0]} is in it, and no replay", hint="replay to a new folder"
             )
-        try:
-            make_state(self.directory)
-        except OSError as error:
-            raise access_error(error, self.directory, "write") from error
 
     def withdraw(self, plan: ReplayPlan) -> None:
         """Takes the frozen plan away, of which nothing was written: what was asked for can't be done. The folder is
@@ -124,23 +158,24 @@ class Replay:
         return [range_ for range_ in plan.ranges if not receipt_path(self.directory, range_.name).exists()]
 
     def clear(self, plan: ReplayPlan) -> None:
-        """Takes away what tasks that ended between left: files of units without a receipt, and temporary ones."""
-        done = {file.name for receipt in self.receipts(plan) for file in receipt.files}
-        for path in self.directory.rglob(f"*{plan.output.ending}"):
-            name = str(path.relative_to(self.directory))
-            if name not in done and not name.startswith("_"):
-                self._filesystem.unlink(path)
-        for path in [*self._state.glob("*.tmp"), *self._state.glob("*.part")]:
-            self._filesystem.unlink(path)
+        """Takes away what tasks that ended between left: files of the plan's units without a receipt, and temporary
+        ones. Errors as of `Claim.take_away`; AccessError outside of `locked`.
+        """
+        claim = self.claim
+        for name in filter(_names_of(plan), self._files_without_receipt(plan)):
+            claim.take_away(self.directory / name)
+        for path in [*self._state.glob("*.tmp"), *self._state.glob("*.part")]:  # of plog before it had the lock
+            claim.take_away(path)
 
-    def note_part(self, unit: str, files: Sequence[WrittenFile]) -> None:
-        """What one task wrote of a whole that is one unit."""
-        self._write(f"{unit}.part", {"files": [file.to_json() for file in files]})
+    def unknown_files(self, plan: ReplayPlan) -> list[str]:
+        """Names of files in the folder that no receipt knows, and no task of the plan wrote: somebody else's."""
+        is_ours = _names_of(plan)
+        return [name for name in self._files_without_receipt(plan) if not is_ours(name)]
 
-    def written_parts(self) -> tuple[WrittenFile, ...]:
-        """What all tasks wrote of it."""
-        parts = [self._read(path.name) for path in sorted(self._state.glob("*.part"))]
-        return tuple(WrittenFile.from_json(fields) for part in parts if part for fields in part["files"])
+    def _files_without_receipt(self, plan: ReplayPlan) -> list[str]:
+        known = {file.name for receipt in self.receipts(plan) for file in receipt.files}
+        names = (path.relative_to(self.directory) for path in sorted(self.directory.rglob("*")) if not path.is_dir())
+        return [str(name) for name in names if str(name) not in known and name.parts[0] not in (STATE, _DELTA)]
 
     def receipts(self, plan: ReplayPlan) -> list[Receipt]:
         """Of the units that are done."""
@@ -236,9 +271,9 @@ class Replay:
                 continue
             with tempfile.TemporaryDirectory(prefix="plog-verify-") as temporary:
                 beside = Path(temporary)
-                make_state(beside)
+                claim = claim_unshared(beside)
                 try:
-                    again = write_range(beside, range_, plan)
+                    again = write_range(claim, range_, plan)
                 except PlogError as error:
                     yield range_, f"the log can't be compared: {error}", False
                     continue
@@ -259,9 +294,24 @@ class Replay:
     def _write(self, name: str, fields: dict[str, Any]) -> None:
         path = self._state / name
         try:
-            self._filesystem.write_atomic(path, json.dumps(fields, indent=1).encode() + b"\n")
+            self.claim.write(path, json.dumps(fields, indent=1).encode() + b"\n", f"{name}.tmp")
         except OSError as error:
             raise access_error(error, path, "write") from error
+
+
+def _names_of(plan: ReplayPlan) -> Callable[[str], bool]:
+    """Whether a task of the plan gives this name to a file."""
+    units = {range_.name for range_ in plan.ranges}
+    in_folders, ending = bool(plan.output.partition_by), plan.output.ending
+
+    def is_of_plan(name: str) -> bool:
+        folder, _, file = name.rpartition("/")
+        if not file.endswith(ending) or (folder and not (in_folders and "=" in folder and "/" not in folder)):
+            return False
+        unit = file.removesuffix(ending)
+        return unit in units or (not plan.is_direct and bool(_PART.fullmatch(unit)))
+
+    return is_of_plan
 
 
 def _digest(path: Path) -> str:
@@ -289,9 +339,9 @@ def _difference(directory: Path, receipt: Receipt, beside: Path, again: Receipt)
 # --- in a task
 
 
-def write_range(directory: Path, range_: OffsetRange, plan: ReplayPlan) -> Receipt:
-    """Writes one range's files into the folder, whole or not at all, and its receipt; errors as of `read_range`, and
-    PlogError where offsets are lost without a reason that a log may have.
+def write_range(claim: Claim, range_: OffsetRange, plan: ReplayPlan) -> Receipt:
+    """Writes one range's files into the folder, whole or not at all, and its receipt; errors as of `read_range` and
+    `Claim.place`, and PlogError where offsets are lost without a reason that a log may have.
     """
     records = 0
     gaps: Gaps = ()
@@ -304,11 +354,11 @@ def write_range(directory: Path, range_: OffsetRange, plan: ReplayPlan) -> Recei
                 range_.topic_partition, found, plan.columns, nulls_bad_timestamps=range_.nulls_bad_timestamps
             )
 
-    files = write_files(directory, range_.name, plan.output, batches(), schema_of(plan.columns))
+    files = write_files(claim, range_.name, plan.output, batches(), schema_of(plan.columns))
     if records < range_.end_offset - range_.start_offset:
         _, gaps = account(range_)
     receipt = Receipt(range_.name, files, records, gaps)
-    write_receipt(directory, receipt)
+    write_receipt(claim, receipt)
     return receipt
 
 

@@ -15,17 +15,19 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
+from core.spark.claim import Claim
 from core.spark.offset_range import OffsetRange
-from core.spark.range_output import Receipt, write_files, write_receipt
+from core.spark.range_output import Receipt, write_files, write_part, write_receipt
 from core.spark.replay import Replay, account
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def save(frame: DataFrame, directory: Path, ranges: Sequence[OffsetRange] | None) -> None:
+def save(frame: DataFrame, claim: Claim, ranges: Sequence[OffsetRange] | None) -> None:
     """Each task's files, by the replay's plan; and its range's receipt, where each has the records of one."""
-    writer = frame.write.format(ReplayFiles.name()).mode("append").option("directory", str(directory))
+    writer = frame.write.format(ReplayFiles.name()).mode("append").option("directory", str(claim.directory))
+    writer = writer.option("lock", claim.number)
     if ranges is not None:
         writer = writer.option("ranges", json.dumps([range_.to_json() for range_ in ranges]))
     writer.save()
@@ -42,26 +44,27 @@ class ReplayFiles(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> ReplayWriter:  # noqa: ARG002, FBT001 - Spark's
         ranges = [OffsetRange(**fields) for fields in json.loads(self._options.get("ranges", "[]"))]
-        return ReplayWriter(Path(self._options["directory"]), ranges, schema)
+        claim = Claim(Path(self._options["directory"]), int(self._options["lock"]))
+        return ReplayWriter(claim, ranges, schema)
 
 
 class ReplayWriter(DataSourceArrowWriter):
-    def __init__(self, directory: Path, ranges: Sequence[OffsetRange], schema: StructType) -> None:
-        self._directory = directory
+    def __init__(self, claim: Claim, ranges: Sequence[OffsetRange], schema: StructType) -> None:
+        self._claim = claim
         self._ranges = ranges
         self._schema = schema
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:  # of pyarrow.RecordBatch
-        plan = Replay(self._directory).plan
+        plan = Replay(self._claim.directory).plan
         assert plan is not None
         context = TaskContext.get()
         assert context is not None
         number = context.partitionId()
         unit = self._ranges[number].name if self._ranges else f"part-{number:05d}"
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        files = write_files(self._directory, unit, plan.output, (batch.cast(schema) for batch in iterator), schema)
+        files = write_files(self._claim, unit, plan.output, (batch.cast(schema) for batch in iterator), schema)
         if self._ranges:
-            write_receipt(self._directory, Receipt(unit, files, *account(self._ranges[number])))
+            write_receipt(self._claim, Receipt(unit, files, *account(self._ranges[number])))
         else:
-            Replay(self._directory).note_part(unit, files)
+            write_part(self._claim, unit, files)
         return WriterCommitMessage()

@@ -23,12 +23,14 @@ from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from core.common.errors import PlogError, UsageError
+from core.spark.claim import Claim
 from core.spark.data_source import PlogDataSource
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import (
     Receipt,
     ensure_writable,
     make_state,
+    read_parts,
     read_receipt,
     receipt_path,
     write_receipt,
@@ -47,12 +49,14 @@ _SHUFFLES = re.compile(r"(?<!Broadcast)Exchange\b|\bCoalesce\b|\bUnion\b|Limit\b
 
 
 def run_replay(session: SparkSession, replay: Replay, plan: ReplayPlan, on_done: Callable[[Receipt], None]) -> None:
-    """Does what is missing, and tells `on_done` of every unit as it is done. PySparkException where a task fails."""
+    """Does what is missing, and tells `on_done` of every unit as it is done. PySparkException where a task fails;
+    errors as of `Claim.place` here: the replay is locked.
+    """
     todo = replay.missing(plan)
     replay.clear(plan)
     if not todo:
         return
-    directory = replay.directory.resolve()
+    directory = replay.claim.directory
     make_state(directory)
     left = {range_.name for range_ in todo}
 
@@ -66,7 +70,7 @@ def run_replay(session: SparkSession, replay: Replay, plan: ReplayPlan, on_done:
 
     def work() -> None:
         if plan.is_direct:
-            _write_directly(session, directory, plan, todo)
+            _write_directly(session, replay.claim, plan, todo)
         else:
             _write_frame(session, replay, plan, todo)
 
@@ -76,10 +80,10 @@ def run_replay(session: SparkSession, replay: Replay, plan: ReplayPlan, on_done:
 # --- records as they are
 
 
-def _write_directly(session: SparkSession, directory: Path, plan: ReplayPlan, todo: Sequence[OffsetRange]) -> None:
+def _write_directly(session: SparkSession, claim: Claim, plan: ReplayPlan, todo: Sequence[OffsetRange]) -> None:
     def write(ranges: Iterable[OffsetRange]) -> Iterator[int]:
         for range_ in ranges:
-            yield write_range(directory, range_, plan).records
+            yield write_range(claim, range_, plan).records
 
     session.sparkContext.parallelize(todo, len(todo)).mapPartitions(write).count()
 
@@ -102,13 +106,13 @@ def _write_frame(session: SparkSession, replay: Replay, plan: ReplayPlan, todo: 
 def _write_tasks(session: SparkSession, replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange]) -> None:
     frame = make_frame(session, plan, todo)
     if keeps_ranges(frame, len(todo)):
-        save(frame, replay.directory, todo)
+        save(frame, replay.claim, todo)
         return
-    save(make_frame(session, plan, plan.ranges), replay.directory, None)
+    save(make_frame(session, plan, plan.ranges), replay.claim, None)
     found = session.sparkContext.parallelize(plan.ranges, len(plan.ranges)).map(account).collect()
     records = sum(count for count, _ in found) if all(count >= 0 for count, _ in found) else -1
     gaps = tuple(gap for _, of_range in found for gap in of_range)
-    write_receipt(replay.directory, Receipt(WHOLE, replay.written_parts(), records, gaps))
+    write_receipt(replay.claim, Receipt(WHOLE, read_parts(replay.claim), records, gaps))
 
 
 def make_frame(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange]) -> DataFrame:

@@ -108,6 +108,29 @@ def test_it_refuses_a_log_that_is_damaged(directory: Path) -> None:
     assert {k: v for k, v in after.items() if ".log" in k} == {k: v for k, v in before.items() if ".log" in k}
 
 
+def test_it_refuses_a_log_that_lost_a_segment(directory: Path) -> None:
+    """Once it were compacted, nothing would tell what was lost from what was superseded."""
+    lost = sorted((directory / "t-0").glob("*.log"))[1]
+    lost.unlink()
+    for code in ([], ["--apply"]):
+        (plan,) = read_json(1, "compact", str(directory), *code)
+        assert plan["what"] == "refused"
+        assert f"segment {int(lost.stem)} is missing" in plan["why"]
+        assert "plog recover" in plan["why"]
+
+
+def test_it_refuses_a_log_of_which_an_offset_is_wrong(directory: Path) -> None:
+    path = next(p for p in sorted((directory / "t-0").glob("*.log")) if p.stat().st_size > 500)
+    with path.open("r+b") as file:
+        file.seek(5)
+        byte = file.read(1)[0]
+        file.seek(5)
+        file.write(bytes([byte ^ 0x10]))
+    (plan,) = read_json(1, "compact", str(directory))
+    assert plan["what"] == "refused"
+    assert "in the base offset" in plan["why"]
+
+
 def test_keys_that_do_not_fit_are_done_in_rounds(directory: Path, tmp_path: Path) -> None:
     other = shutil.copytree(directory, tmp_path / "other")
     (small,) = read_json(0, "compact", str(directory), "--apply", "--dedupe-buffer-size", "200")

@@ -30,3 +30,11 @@ def test_a_replay_that_is_killed_is_exact_in_the_end(tmp_path: Path, seed: int) 
         assert not replay.is_done
     replay.prove()
     assert replay.kills >= 2
+
+
+def test_a_killed_drivers_tasks_write_no_more_when_another_took_over(tmp_path: Path) -> None:
+    fill(tmp_path / "data")
+    replay = KilledReplay(tmp_path / "data", tmp_path / "out", Random(0))
+    tasks = replay.kill_driver_while_tasks_stand_still()
+    replay.take_over(tasks)
+    replay.prove()

@@ -169,11 +169,12 @@ def people(tmp_path: Path) -> Path:
 
 def run(spark: SparkSession, directory: Path, plan: ReplayPlan) -> Replay:
     replay = Replay(directory)
-    replay.freeze(plan.request, lambda: plan)
     seen: list[str] = []
-    run_replay(spark, replay, plan, lambda receipt: seen.append(receipt.unit))
+    with replay.locked():
+        replay.freeze(plan.request, lambda: plan)
+        run_replay(spark, replay, plan, lambda receipt: seen.append(receipt.unit))
+        replay.commit(plan)
     assert len(seen) == len(set(seen))
-    replay.commit(plan)
     files, problems = replay.verify()
     assert problems == []
     assert set(counts_by_all(directory, plan.output.kind, spark)) == {sum(file.rows for file in files)}
@@ -281,6 +282,7 @@ def test_a_value_that_does_not_fit_the_schema_is_named(spark: SparkSession, tmp_
     log.close()
     plan = plan_of(tmp_path / "t-0", OutputFormat("parquet", "binary", "binary", ""), schema="id INT")
     replay = Replay(tmp_path / "out")
+    replay.lock.acquire()
     replay.freeze(plan.request, lambda: plan)
     with pytest.raises(PlogError, match=r"t-0: the value of offset 150, .*\"many\".*, does not fit --schema id INT"):
         run_replay(spark, replay, plan, lambda _: None)

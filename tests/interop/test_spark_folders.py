@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from core.spark.delta_table import commit_delta_table
 from core.spark.partition_folder import NULL_PARTITION, folder_name, partition_texts
-from core.spark.range_output import OutputFormat, make_state, write_files
+from core.spark.range_output import OutputFormat, claim_unshared, write_files
 from core.spark.replay import Replay, write_range
 from tests.interop.test_spark import plan_of
 from tests.support.logs import append, make_batch, open_log
@@ -72,8 +72,7 @@ def test_names_are_those_that_spark_chooses(spark: SparkSession, tmp_path: Path)
 def test_every_reader_finds_every_row(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     cities = CITIES * 3
     batch = pa.record_batch({"i": pa.array(range(len(cities)), pa.int64()), "city": pa.array(cities, pa.string())})
-    make_state(tmp_path)
-    write_files(tmp_path, "unit", OutputFormat(kind, "string", "string", "city"), [batch], batch.schema)
+    write_files(claim_unshared(tmp_path), "unit", OutputFormat(kind, "string", "string", "city"), [batch], batch.schema)
     null = ("", NULL_PARTITION)
     expected = sorted(((n, None if city in null else city) for n, city in enumerate(cities)), key=repr)
     for rows in read_by_all(tmp_path, kind, ["i", "city"], spark):
@@ -83,8 +82,9 @@ def test_every_reader_finds_every_row(spark: SparkSession, tmp_path: Path, kind:
 def test_a_delta_table_has_every_row(spark: SparkSession, tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake", reason="the extra delta is not installed")
     batch = pa.record_batch({"i": pa.array(range(len(CITIES)), pa.int64()), "city": pa.array(CITIES, pa.string())})
-    make_state(tmp_path)
-    files = write_files(tmp_path, "unit", OutputFormat("parquet", "binary", "binary", "city"), [batch], batch.schema)
+    files = write_files(
+        claim_unshared(tmp_path), "unit", OutputFormat("parquet", "binary", "binary", "city"), [batch], batch.schema
+    )
     commit_delta_table(tmp_path, files, "city", "id")
     found = deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table()
     null = ("", NULL_PARTITION)
@@ -100,9 +100,10 @@ def test_files_of_such_topics_are_seen(spark: SparkSession, tmp_path: Path, topi
     log.close()
     plan = plan_of(tmp_path / f"{topic}-0", OutputFormat("parquet", "string", "string", ""), topic=topic)
     replay = Replay(tmp_path / "out")
+    replay.lock.acquire()
     replay.freeze(plan.request, lambda: plan)
     for range_ in plan.ranges:
-        write_range(replay.directory, range_, plan)
+        write_range(replay.claim, range_, plan)
     replay.commit(plan)
     assert replay.verify()[1] == []
     for rows in read_by_all(replay.directory, "parquet", ["offset", "topic"], spark):

@@ -16,15 +16,19 @@ from pathlib import Path
 from cli.session import open_client
 from core.client.consumer import Patience
 from core.client.record_source import ClusterSource, DirectorySource, RecordSource
+from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
+from core.index.offset_index import OffsetPosition
 from core.inspector.findings import Finding, Severity
 from core.inspector.recovery import Recovery
 from core.inspector.recovery_plan import FolderPlan, RecoveryOptions, plan_recovery
 from core.inspector.segment_dump import DumpOptions, SegmentDump
 from core.inspector.verify import verify
 from core.log.directory_reader import DirectoryReader
+from core.log.file_records import FileRecords
 from core.log.gap_ledger import LOSSES, Gap, GapLedger, GapReason
 from core.log.recovery_journal import JOURNAL
+from core.log.segment_reading import DamagedBytes, SegmentReading
 from core.records.columns import decode_columns
 from tests.support.log_model import LogModel
 from tests.support.record_decoder import Record
@@ -75,6 +79,30 @@ def _read(source: RecordSource, partition: TopicPartition) -> Records:
     offsets = [offset for offset, _ in found]
     assert offsets == sorted(set(offsets)), "records come out of order, or twice"
     return {offset: record for offset, record in found if starts[partition] <= offset < ends[partition]}
+
+
+def standing(path: Path, base_offset: int, end_offset: int) -> list[int]:
+    """Positions of the batches that the owner of a log takes for its own in one segment, whose offsets lie in
+    [base_offset, end_offset); asserts that they and what is damaged cover the file.
+    """
+    records = FileRecords(path, FileSystem().open_read)
+    with contextlib.closing(records):
+        reading = SegmentReading(records, base_offset, OffsetPosition(end_offset, records.size_bytes))
+        found, position, next_offset = [], 0, base_offset
+        for item in reading.items():
+            if isinstance(item, DamagedBytes):
+                start, end, offsets = item.range.position, item.range.end_position, item.range[:2]
+                assert offsets[0] == next_offset <= offsets[1], "offsets of damage do not follow"
+                next_offset = offsets[1]
+            else:
+                start, end = item.position, item.position + item.size_bytes
+                found.append(start)
+                assert next_offset <= item.last_offset < end_offset, "offsets do not rise"
+                next_offset = item.last_offset + 1
+            assert start == position, "bytes are left out, or given twice"
+            position = end
+        assert position == records.size_bytes
+    return found
 
 
 def dumped(directory: Path, model: LogModel) -> set[int]:

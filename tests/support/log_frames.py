@@ -174,15 +174,17 @@ class FileWalk:
         return end if end == len(self._data) or self._sound(end) is not None else None
 
     def _end_by_flipped_length(self, position: int) -> int | None:
-        """Rule b."""
+        """Rule b. Something that looks like a batch has to follow, or the file's end."""
         header = self._header(position)
         if header is None or header[2] != 2:
             return None
         length = int.from_bytes(self._data[position + 8 : position + 12], "big")
         for bit in range(32):
             size = 12 + (length ^ 1 << bit)
-            if size <= _MOST_BYTES and self._sound(position, size) is not None:
-                return position + size
+            end = position + size
+            leads_on = end == len(self._data) or self._data[end + 16 : end + 17] == b"\2"
+            if leads_on and size <= _MOST_BYTES and self._sound(position, size) is not None:
+                return end
         return None
 
     def _next_fitting(self, position: int) -> int | None:

@@ -388,6 +388,10 @@ def _offset_files(directory: Path, suffix: str) -> list[tuple[int, Path]]:
     return sorted((int(path.stem), path) for path in named if path.is_file())
 
 
+UNKNOWN = (1 << 63) - 1
+"""A recovery point that says no more than that nobody knows."""
+
+
 def _proven_end(directory: Path) -> int:
     """The largest offset below which the log has reached, whatever its files hold.
 
@@ -402,7 +406,7 @@ def _proven_end(directory: Path) -> int:
     proven += [start for _, start in _read_checkpoint(directory / "leader-epoch-checkpoint", 2)]
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"):
         proven.append(_checkpointed(directory, name))
-    return max(proven)
+    return max(offset for offset in proven if offset != UNKNOWN)
 
 
 def _checkpointed(directory: Path, name: str) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -117,6 +119,57 @@ class KilledReplay:
         until = time.monotonic() + self._random.uniform(1, 8)
         self._kill_when(lambda: time.monotonic() > until)
 
+    def kill_driver_while_tasks_stand_still(self) -> FrozenTasks:
+        """Its JVM and its tasks, one at least in the middle of a file. It has won a race for the folder; another driver
+        that comes while it is at work is refused, and leaves nothing there.
+        """
+        process = self._race()
+        tasks = FrozenTasks(process.pid)
+        enough = self.receipts + 5
+        deadline = time.monotonic() + _SECONDS
+        while self.receipts < enough or not self._is_writing(tasks):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.002)
+        before = sorted(self.out.rglob("*"))
+        refused = call_plog(*self._command)
+        assert refused.returncode == 3
+        assert f"is being replayed into by process {process.pid} on {socket.gethostname()}".encode() in refused.stderr
+        assert sorted(self.out.rglob("*")) == before
+        process.kill()
+        process.wait()
+        self.kills += 1
+        return tasks
+
+    def _race(self) -> subprocess.Popen[bytes]:
+        """Of two drivers that start at once, the one that is not refused."""
+        drivers = [self._start(), self._start()]
+        deadline = time.monotonic() + _SECONDS
+        while all(driver.poll() is None for driver in drivers):
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        (refused,) = (driver for driver in drivers if driver.poll() is not None)
+        assert refused.returncode == 3
+        drivers.remove(refused)
+        return drivers[0]
+
+    def _is_writing(self, tasks: FrozenTasks) -> bool:
+        """Stops the tasks, and lets them go on if none of them has begun a file."""
+        tasks.stop()
+        if list(self.out.glob("_plog/lock-*/*.tmp")):
+            return True
+        tasks.go_on()
+        return False
+
+    def take_over(self, tasks: FrozenTasks) -> None:
+        """The same command goes on at once, to the end, and what is left of the first changes nothing after that."""
+        done = call_plog(*self._command)
+        assert done.returncode == 0, done.stderr
+        assert f"taken over from process {tasks.session} on ".encode() in done.stderr
+        before = {path: path.stat().st_mtime_ns for path in self.out.rglob("*")}
+        tasks.end()
+        assert {path: path.stat().st_mtime_ns for path in self.out.rglob("*")} == before
+
     def prove(self) -> None:
         """One run more is enough, one after that does nothing, and every record is there once."""
         assert call_plog(*self._command).returncode == 0
@@ -134,18 +187,72 @@ class KilledReplay:
         assert len(set(places)) == len(places)
         for number, count in RECORDS.items():
             assert [int(r["value"]) for r in rows if r["partition"] == number] == list(range(count))
-        assert not list(self.out.glob("_plog/*.tmp"))
+        assert not list(self.out.glob("_plog/**/*.tmp"))
+
+
+class FrozenTasks:
+    """What a driver started; `session` is its process id."""
+
+    def __init__(self, session: int) -> None:
+        self.session = session
+
+    def stop(self) -> None:
+        """Returns when all stand still."""
+        while moving := [pid for pid in self._all() if _state(pid) not in ("T", "Z", "")]:
+            for pid in moving:
+                _signal(pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        for pid in self._all():
+            _signal(pid, signal.SIGCONT)
+
+    def end(self) -> None:
+        """First the tasks go on alone, up to where they want something of the JVM; then everything ends."""
+        workers = _workers_of(self.session)
+        for pid in workers:
+            _signal(pid, signal.SIGCONT)
+        quiet = 0
+        while quiet < 20:
+            quiet = quiet + 1 if all(_state(pid) in ("S", "Z", "") for pid in workers) else 0
+            time.sleep(0.01)
+        self.go_on()
+        deadline = time.monotonic() + 20
+        while self._all() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        for pid in self._all():
+            _signal(pid, signal.SIGKILL)
+
+    def _all(self) -> list[int]:
+        return [pid for pid in _processes_of(self.session) if pid != self.session]
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _state(pid: int) -> str:
+    """As `ps` says it; "" for a process that is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
 
 
 def _workers_of(session: int) -> list[int]:
     """Processes of a session that run tasks of PySpark's."""
-    found = []
+    return sorted(pid for pid, command in _processes_of(session).items() if b"pyspark.daemon" in command)
+
+
+def _processes_of(session: int) -> dict[int, bytes]:
+    """Each with its command."""
+    found = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
             command = (path / "cmdline").read_bytes()
             of_session = int((path / "stat").read_text().rpartition(")")[2].split()[3])
         except (OSError, ValueError):
             continue
-        if of_session == session and b"pyspark.daemon" in command:
-            found.append(int(path.name))
-    return sorted(found)
+        if of_session == session and command:
+            found[int(path.name)] = command
+    return found

@@ -11,8 +11,8 @@ from core.broker.coordinator_log import java_hash, partition_of
 from core.broker.pending_answer import PendingAnswer
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
+from core.common.filesystem import File
 from core.common.topic_partition import TopicPartition
-from core.log.log_segment import LogSegment
 from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
 from core.protocol.schema.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
 from core.protocol.schema.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
@@ -289,7 +289,7 @@ def test_a_disk_that_refuses_while_groups_are_read(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(LogSegment, "checked_batches", refuse)
+        patch.setattr(File, "read_at", refuse)
         assert committed(again)[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "nothing is said that may be wrong"
     assert "Input/output error" in caplog.text
     assert committed(again) == (0, 5), "asked again, when the disk gives it"

@@ -222,6 +222,15 @@ def test_damage_does_not_cost_what_lies_behind_it(folders: Path, is_second_start
     broker.close()
 
 
+def test_nothing_is_missing_where_nobody_knows_how_far_a_log_was_safe(folders: Path) -> None:
+    path = folders / "t-2" / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes() + b"no batch at all, and no crash leaves that")
+    broker = open_read_only(folders)
+    log = broker.replicas.find("t", 2).log
+    assert (log.log_end_offset, log.gaps) == (2, [])
+    broker.close()
+
+
 def test_read_only(folders: Path) -> None:
     before = fingerprint(folders)
     broker = open_read_only(folders)

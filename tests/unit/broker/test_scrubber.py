@@ -9,7 +9,7 @@ import pytest
 from core.broker.broker import Broker
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
-from core.log.log_segment import LogSegment
+from core.common.filesystem import File
 from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from tests.support.broker import Background, add_topic, ask, fetch, open_broker, produce_values, values_of
 from tests.support.logs import NOW
@@ -50,7 +50,7 @@ def test_the_scrubber_finds_damage(tmp_path: Path, caplog: pytest.LogCaptureFixt
     clock.advance(DAY_MS)
     broker.housekeep()
     broker.housekeep()
-    assert caplog.text.count("t-0: offsets 3 to 3 are damaged") == 1
+    assert caplog.text.count("t-0: damaged: offset 3") == 1
     assert damaged_offsets(broker) == "0:3-3"
     assert values_of(fetch(broker, 0)) == [b"value 0", b"value 1", b"value 2"]
     assert fetch(broker, 3).error_code == ErrorCode.CORRUPT_MESSAGE
@@ -146,7 +146,7 @@ def test_a_disk_that_refuses_does_not_end_it(
 
     clock.advance(DAY_MS)
     with monkeypatch.context() as patch:
-        patch.setattr(LogSegment, "find_gap", refuse)
+        patch.setattr(File, "read_at", refuse)
         broker.housekeep()
     assert "could not read" in caplog.text
     clock.advance(DAY_MS)
@@ -160,7 +160,7 @@ def test_damage_that_a_reader_meets_is_noted(tmp_path: Path, caplog: pytest.LogC
     broker = six_batches(tmp_path, ManualClock(NOW))
     damage(tmp_path, 3, where=16)  # the magic: the way to the fifth batch leads over it
     assert fetch(broker, 4).error_code == ErrorCode.CORRUPT_MESSAGE, "as long as nothing is known"
-    assert "t-0: offsets 3 to 3 are damaged" in caplog.text
+    assert "t-0: damaged: offset 3" in caplog.text
     assert values_of(fetch(broker, 4)) == [b"value 4", b"value 5"]
     assert fetch(broker, 3).error_code == ErrorCode.CORRUPT_MESSAGE
     assert values_of(fetch(broker, 1)) == [b"value 1", b"value 2"]

@@ -8,12 +8,13 @@ import pytest
 
 from cli.embedded_transport import EmbeddedTransport
 from core.broker.broker import Broker
-from core.client.consumer import Consumer
+from core.client.consumer import Consumer, Patience
 from core.client.kafka_client import KafkaClient
 from core.cluster.partition import READ_UNCOMMITTED
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition
+from core.log.damage import DamagedRange
 from tests.support.broker import add_topic, produce_values
 from tests.support.logs import append, append_marker, make_batch
 
@@ -98,6 +99,34 @@ def test_a_batch_that_went_bad_on_the_disk(broker: Broker) -> None:
     batches = consumer(broker).read({A: 0}, {A: 2})
     with pytest.raises(CorruptRecordError, match=r"crc mismatch.* of t-0 \(offset 1\)"):
         list(batches)
+
+
+def test_damage_that_the_broker_knows_is_passed_over_at_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without that it is asked for one offset after the other: Kafka's answer does not say how far damage goes."""
+    log = broker.replicas.partitions[A].log
+    at = []
+    for values in ([b"a"], [b"x"] * 500, [b"y"] * 500, [b"z"]):
+        at.append(log.size_bytes)
+        append(log, make_batch(*values))
+    log.note_damage(DamagedRange(1, 501, 0, at[1], at[2]))
+    log.note_damage(DamagedRange(501, 1001, 0, at[2], at[3]))
+    asked: list[int] = []
+    send = Consumer._send
+
+    def count(self: Consumer, positions: Mapping[TopicPartition, int]) -> object:
+        asked.append(positions[A])
+        return send(self, positions)
+
+    monkeypatch.setattr(Consumer, "_send", count)
+    told: list[str] = []
+    patience = Patience(skips_damage=True, tell_left_out=told.append)
+    client = KafkaClient([("embedded", 0)], lambda host, port: EmbeddedTransport(broker.dispatcher))
+    found = [
+        b.base_offset for _, batches in Consumer(client, patience=patience).read({A: 0}, {A: 1002}) for b in batches
+    ]
+    assert found == [0, 1001]
+    assert asked == [0, 1, 501, 1001]
+    assert told == ["t-0: passed over: offsets 1 to 1000: damaged, says the broker"]
 
 
 @pytest.mark.parametrize("reads_ahead", [False, True])

@@ -111,5 +111,5 @@ def test_a_damaged_log_is_not_cleaned(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0")
     segments(log, 3)
     log.note_damage(DamagedRange(2, 4, 2, 0, 10))
-    with pytest.raises(CorruptRecordError, match="offsets 2 to 3 are damaged"):
+    with pytest.raises(CorruptRecordError, match="damaged: offsets 2 to 3"):
         log_to_clean(log, part_of(log))

@@ -90,7 +90,7 @@ def test_a_damaged_batch_is_a_gap(directory: Path, where: int, caplog: pytest.Lo
     log = loaded.log
     expected = DamagedRange(8, 10, 0, 4 * size, 5 * size)
     assert log.gaps == [expected] == read_damaged_ranges(directory)
-    assert "t-0: offsets 8 to 9 are damaged" in caplog.text
+    assert "t-0: damaged: offsets 8 to 9" in caplog.text
     assert log.log_end_offset == 20
     records, gaps = read_around(log)
     assert gaps == [expected]

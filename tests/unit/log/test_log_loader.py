@@ -284,3 +284,44 @@ def test_what_kafkas_cleaner_left_is_whole_without_a_word_of_the_policy(tmp_path
     log, was_cut = open_unclean(tmp_path / "t-0")
     assert not was_cut
     assert log.log_end_offset == case(name).truth["high_watermark"]
+
+
+@pytest.mark.parametrize(
+    ("tail", "clean", "said"),
+    [
+        (b"cut", False, "torn tail: {path} position {end}: torn-tail"),
+        (bytes(700), False, "torn tail: {path} position {end}: zeroed"),
+        (b"?" * 700, False, "wrong tail: {path} position {end}: garbage"),
+        (bytes(700), True, "wrong tail: {path} position {end}: zeroed"),
+    ],
+    ids=["half a batch", "zeros", "garbage", "zeros after a clean stop"],
+)
+def test_a_start_says_whether_the_tail_is_torn_or_wrong(
+    directory: Path, caplog: pytest.LogCaptureFixture, tail: bytes, said: str, *, clean: bool
+) -> None:
+    path = last_segment(directory)
+    whole = path.read_bytes()
+    added = bytes(make_batch(b"new", base_offset=20).buffer)[:50] if tail == b"cut" else tail
+    path.write_bytes(whole + added)
+    if not clean:  # a snapshot at the log's end is what a clean stop leaves
+        (directory / f"{20:020d}.snapshot").unlink()
+    log = load_log(
+        directory,
+        PARTITION,
+        LogConfig(segment_bytes=360, index_interval_bytes=0),
+        LogSettings(ManualClock(NOW), FileSystem()),
+        had_clean_shutdown=clean,
+    ).log
+    assert log.log_end_offset == 20
+    assert "t-0: " + said.format(path=path, end=len(whole)) in caplog.text
+    assert (directory / f"{path.name}.cut-at-{len(whole)}").read_bytes() == added
+
+
+def test_a_start_says_that_the_log_went_on_behind_damage(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = sorted(directory.glob("*.log"))[1]
+    whole = path.read_bytes()
+    path.write_bytes(bytes(100) + whole[100:])
+    log, was_cut = open_unclean(directory)
+    assert was_cut
+    assert log.log_end_offset == 4
+    assert f"t-0: damage: {path}" in caplog.text

@@ -11,7 +11,7 @@ import pytest
 from core.common.errors import CorruptRecordError
 from core.common.topic_partition import TopicPartition
 from core.log.directory_lock import DirectoryLock
-from core.log.file_names import CLEAN_SHUTDOWN, CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT
+from core.log.file_names import CLEAN_SHUTDOWN, CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from core.log.hole import Hole, HoleReason, TailKind
 from core.log.partition_reader import PartitionReader
 from tests.support.damage import Place, places
@@ -155,6 +155,11 @@ def test_the_high_watermark_proves_what_was_there(directory: Path) -> None:
     assert holes(directory) == []
     (directory.parent / HIGH_WATERMARK_CHECKPOINT).write_text(f"0\n1\nt 0 {last.end_offset}\n")
     assert holes(directory) == [(last.offset, last.end_offset, "missing")]
+
+
+def test_a_recovery_point_that_nobody_knows_proves_nothing(directory: Path) -> None:
+    (directory.parent / RECOVERY_POINT_CHECKPOINT).write_text(f"0\n1\nt 0 {(1 << 63) - 1}\n")
+    assert holes(directory) == []
 
 
 def test_a_log_that_somebody_writes_is_never_called_damaged_at_its_end(directory: Path) -> None:

@@ -21,7 +21,7 @@ from core.spark.delta_table import commit_delta_table
 from core.spark.offset_proof import compare_offsets, what_is_not_checked
 from core.spark.offset_range import OffsetRange, read_range
 from core.spark.pyspark_version import ensure_pyspark
-from core.spark.range_output import OutputFormat, Receipt, WrittenFile, make_state, write_files, write_receipt
+from core.spark.range_output import OutputFormat, Receipt, WrittenFile, claim_unshared, write_files, write_receipt
 from core.spark.replay import WHOLE, Replay, write_range
 from core.spark.replay_job import load_function
 from core.spark.replay_plan import ReplayPlan
@@ -99,21 +99,17 @@ def test_a_refused_folder_is_left_as_it_is(data: Path, tmp_path: Path) -> None:
     assert fingerprint(out) == before
 
 
-@pytest.mark.parametrize("was_there", [True, False])
-def test_a_plan_that_can_not_be_is_withdrawn(data: Path, tmp_path: Path, was_there: bool) -> None:
+def test_a_plan_that_can_not_be_is_withdrawn(data: Path, tmp_path: Path) -> None:
     """So that the command with a better --schema is not taken for another replay."""
-    out = tmp_path / "out"
-    if was_there:
-        (out / "_plog" / "kept").mkdir(parents=True)
     plan = ReplayPlan({}, ranges_of(data), PARQUET, schema="i INTT")
-    replay = Replay(out)
+    replay = Replay(tmp_path / "out")
+    replay.lock.acquire()
     replay.freeze({}, lambda: plan)
     replay.withdraw(plan)
     assert replay.plan is None
-    assert out.exists() == was_there
     direct = replace(plan, schema="")
     replay.freeze({}, lambda: direct)
-    write_range(out, direct.ranges[0], direct)
+    write_range(replay.claim, direct.ranges[0], direct)
     replay.withdraw(direct)
     assert replay.plan == direct
 
@@ -134,17 +130,18 @@ class FullDisk:
 
 
 def test_a_full_disk(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_state(tmp_path / "out")
     plan = ReplayPlan({}, ranges_of(data), PARQUET)
     monkeypatch.setitem(range_output._WRITERS, "parquet", FullDisk)
     with pytest.raises(AccessError, match=rf"^could not write {tmp_path}/out: no space left on device$"):
-        write_range(tmp_path / "out", plan.ranges[0], plan)
+        write_range(claim_unshared(tmp_path / "out"), plan.ranges[0], plan)
     assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == []
 
 
 def test_a_receipt_that_can_not_be_written(tmp_path: Path) -> None:
+    claim = claim_unshared(tmp_path)
+    (tmp_path / "_plog" / "receipts").rmdir()
     with pytest.raises(AccessError, match=r"could not write .*/unit.json: no such file or directory"):
-        write_receipt(tmp_path / "gone", Receipt("unit", (), 0))
+        write_receipt(claim, Receipt("unit", (), 0))
 
 
 def test_a_jvm_that_was_killed(tmp_path: Path) -> None:
@@ -226,9 +223,10 @@ def test_verify_without_a_receipt(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     plan = ReplayPlan({}, ranges_of(data), PARQUET)
     replay = Replay(out)
+    replay.lock.acquire()
     replay.freeze({}, lambda: plan)
     for range_ in plan.ranges:
-        write_range(out, range_, plan)
+        write_range(replay.claim, range_, plan)
     replay.commit(plan)
     lost = out / "_plog" / "receipts" / f"{plan.ranges[0].name}.json"
     lost.unlink()
@@ -245,11 +243,12 @@ def made(
     """A replay whose files have these rows, for each range some."""
     plan = ReplayPlan({}, ranges_of(data), OutputFormat(kind, "string", "string", ""), **fields)
     replay = Replay(tmp_path / "out")
+    replay.lock.acquire()
     replay.freeze({}, lambda: plan)
     for range_, of_range in zip(plan.ranges, rows, strict=True):
         batch = pa.record_batch(of_range)
-        files = write_files(replay.directory, range_.name, plan.output, [batch], batch.schema)
-        write_receipt(replay.directory, Receipt(range_.name, files, 20))
+        files = write_files(replay.claim, range_.name, plan.output, [batch], batch.schema)
+        write_receipt(replay.claim, Receipt(range_.name, files, 20))
     replay.commit(plan)
     return replay, plan
 
@@ -297,9 +296,10 @@ def test_offsets_of_a_replay_with_a_function(data: Path, tmp_path: Path) -> None
 def test_counts_of_a_function_that_shuffles(data: Path, tmp_path: Path, records: int, said: list[str]) -> None:
     plan = ReplayPlan({}, ranges_of(data), PARQUET, transform="a:b")
     replay = Replay(tmp_path / "out")
+    replay.lock.acquire()
     replay.freeze({}, lambda: plan)
     pq.write_table(pa.table({"n": [1]}), replay.directory / "part-00000.parquet")
-    write_receipt(replay.directory, Receipt(WHOLE, (WrittenFile("part-00000.parquet", 1, ""),), records))
+    write_receipt(replay.claim, Receipt(WHOLE, (WrittenFile("part-00000.parquet", 1, ""),), records))
     assert problems(replay, plan) == said
 
 

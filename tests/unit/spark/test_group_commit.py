@@ -107,7 +107,7 @@ def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def run_job(replay: Any, plan: Any, todo: Any, _: Any) -> None:
         for range_ in todo:
-            write_range(replay.directory, range_, plan)
+            write_range(replay.claim, range_, plan)
 
     monkeypatch.setattr(session, "spark_session", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(TopicReplay, "run", run)
@@ -206,7 +206,7 @@ def killed_at(fatal: int) -> Iterator[list[str]]:
     written: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         for kind, name in (
-            (GroupAdmin, "commit"), (TransactionalProducer, "commit"), (FileSystem, "write_atomic"),
+            (GroupAdmin, "commit"), (TransactionalProducer, "commit"), (FileSystem, "rename"),
         ):  # fmt: skip
             original = getattr(kind, name)
 

@@ -16,7 +16,7 @@ from core.common.errors import PlogError, UsageError
 from core.spark import range_output
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_folder import folder_name, partition_texts, value_of_folder
-from core.spark.range_output import OutputFormat, make_state, write_files, written_schema
+from core.spark.range_output import OutputFormat, claim_unshared, write_files, written_schema
 from tests.support.spark.readers import read_by_all
 
 CITY = OutputFormat("parquet", "binary", "binary", "city")
@@ -27,8 +27,7 @@ def table_of(*cities: str | None) -> Any:
 
 
 def write(directory: Path, batch: Any, format_: OutputFormat = CITY) -> list[str]:
-    make_state(directory)
-    return [file.name for file in write_files(directory, "unit", format_, [batch], batch.schema)]
+    return [file.name for file in write_files(claim_unshared(directory), "unit", format_, [batch], batch.schema)]
 
 
 @pytest.mark.parametrize(
@@ -101,10 +100,9 @@ def test_readers_find_the_rows_of_many_folders(tmp_path: Path, most: int, monkey
     """More of them than files may be open."""
     monkeypatch.setattr(range_output, "_MOST_OPEN_FILES", most)
     cities = [None, "", *(f"c{n % 9}" for n in range(100)), "Zürich", "a/b", "x:y", "%", "t\tn\n"]
-    make_state(tmp_path)
     whole = table_of(*cities)
     batches = [whole.slice(start, 20) for start in range(0, len(cities), 20)]
-    files = write_files(tmp_path, "unit", CITY, batches, whole.schema)
+    files = write_files(claim_unshared(tmp_path), "unit", CITY, batches, whole.schema)
     assert sum(file.rows for file in files) == len(cities)
     assert len(files) == len({file.name for file in files}) == 15
     assert [file.name for file in files] == sorted(file.name for file in files)
@@ -118,8 +116,7 @@ def test_readers_find_the_rows_of_many_folders(tmp_path: Path, most: int, monkey
 def test_no_topics_files_are_hidden(tmp_path: Path, topic: str) -> None:
     unit = OffsetRange(topic, 0, 0, 3, 1).name
     batch = table_of("a", "b", "c")
-    make_state(tmp_path)
-    write_files(tmp_path, unit, OutputFormat("parquet", "binary", "binary", ""), [batch], batch.schema)
+    write_files(claim_unshared(tmp_path), unit, OutputFormat("parquet", "binary", "binary", ""), [batch], batch.schema)
     assert not unit.startswith(("_", "."))
     assert topic in unit
     assert ds.dataset(tmp_path, format="parquet").count_rows() == 3

@@ -17,7 +17,7 @@ from core.common.topic_partition import TopicPartition
 from core.log.partition_reader import PartitionReader
 from core.spark.delta_table import commit_delta_table
 from core.spark.offset_range import OffsetRange
-from core.spark.range_output import OutputFormat, make_state
+from core.spark.range_output import OutputFormat, claim_unshared
 from core.spark.record_schema import COLUMNS
 from core.spark.replay import Replay, account, write_range
 from core.spark.replay_plan import ReplayPlan, ensure_source_is_the_same, find_topic_ids
@@ -58,7 +58,9 @@ def plan_of(ranges: list[OffsetRange], output: OutputFormat = PARQUET, **fields:
 
 
 def begin(directory: Path, plan: ReplayPlan) -> Replay:
+    """Locked, until it is dropped or released."""
     replay = Replay(directory)
+    replay.lock.acquire()
     assert replay.freeze(plan.request, lambda: plan) == plan
     return replay
 
@@ -66,9 +68,10 @@ def begin(directory: Path, plan: ReplayPlan) -> Replay:
 def done(directory: Path, plan: ReplayPlan) -> Replay:
     replay = begin(directory, plan)
     for range_ in plan.ranges:
-        write_range(directory, range_, plan)
+        write_range(replay.claim, range_, plan)
     replay.commit(plan)
     assert set(counts_by_all(directory, plan.output.kind)) == {sum(file.rows for file in replay.files(plan))}
+    replay.lock.release()
     return replay
 
 
@@ -184,10 +187,10 @@ def test_bytes_that_are_no_text_are_refused_or_made_base64(tmp_path: Path) -> No
     plan = plan_of(ranges_of(tmp_path / "t-0", 0, 3), OutputFormat("json", "string", "string", ""))
     replay = begin(tmp_path / "out", plan)
     with pytest.raises(PlogError, match="value, topic t partition 0 offset 1: the bytes are no UTF-8 text") as caught:
-        write_range(replay.directory, plan.ranges[0], plan)
+        write_range(replay.claim, plan.ranges[0], plan)
     assert "--value-format base64" in (caught.value.hint or "")
     assert list(replay.directory.glob("*.json")) == []
-    assert list((replay.directory / "_plog").glob("*.tmp")) == []
+    assert list((replay.directory / "_plog").rglob("*.tmp")) == []
     plan = plan_of(list(plan.ranges), OutputFormat("json", "string", "base64", ""))
     replay = done(tmp_path / "other", plan)
     (path,) = replay.directory.glob("*.json")
@@ -196,9 +199,9 @@ def test_bytes_that_are_no_text_are_refused_or_made_base64(tmp_path: Path) -> No
 
 def test_a_column_to_partition_by_that_is_not_there(log_directory: Path, tmp_path: Path) -> None:
     plan = plan_of(ranges_of(log_directory, 0, 5), OutputFormat("json", "string", "string", "hour"), columns=("key",))
-    make_state(tmp_path)
+    claim = claim_unshared(tmp_path)
     with pytest.raises(UsageError, match="--partition-by hour: there is no column timestamp"):
-        write_range(tmp_path, plan.ranges[0], plan)
+        write_range(claim, plan.ranges[0], plan)
 
 
 # --- what is not there
@@ -228,7 +231,7 @@ def test_a_damaged_batch_fails_its_range_and_leaves_no_file(tmp_path: Path) -> N
     range_ = OffsetRange("t", 0, 0, 10_000, 1, directory=str(source))
     replay = begin(tmp_path / "out", plan_of([range_]))
     with pytest.raises(PlogError, match="position"):
-        write_range(replay.directory, range_, plan_of([range_]))
+        write_range(replay.claim, range_, plan_of([range_]))
     assert list(replay.directory.rglob("*.parquet")) == []
 
 
@@ -244,10 +247,10 @@ def test_lost_offsets_fail_their_range_or_are_noted(tmp_path: Path) -> None:
     (range_,) = ranges_of(tmp_path / "t-0", 0, 60)
     replay = begin(tmp_path / "out", plan_of([range_]))
     with pytest.raises(PlogError, match=f"offsets {first} to {end - 1}: segment {first} is missing"):
-        write_range(replay.directory, range_, plan_of([range_]))
+        write_range(replay.claim, range_, plan_of([range_]))
     assert replay.missing(plan_of([range_])) == [range_]
     allowed = plan_of([replace(range_, fails_if_gone=False)])
-    receipt = write_range(replay.directory, allowed.ranges[0], allowed)
+    receipt = write_range(replay.claim, allowed.ranges[0], allowed)
     assert receipt.records == 60 - (end - first)
     assert [gap[:3] for gap in receipt.gaps] == [(first, end, "missing")]
     assert account(range_, fails=False) == (receipt.records, receipt.gaps)
@@ -259,8 +262,8 @@ def test_lost_offsets_fail_their_range_or_are_noted(tmp_path: Path) -> None:
 def test_the_first_plan_holds(log_directory: Path, tmp_path: Path) -> None:
     """The log grew since; the frozen plan is finished as it was."""
     first = plan_of(ranges_of(log_directory, 0, 300))
-    begin(tmp_path / "out", first)
-    again = Replay(tmp_path / "out").freeze(REQUEST, lambda: plan_of(ranges_of(log_directory, 0, 600)))
+    replay = begin(tmp_path / "out", first)
+    again = replay.freeze(REQUEST, lambda: plan_of(ranges_of(log_directory, 0, 600)))
     assert again == first
 
 
@@ -274,12 +277,13 @@ def test_a_folder_with_other_things_in_it(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(PlogError, match="is not empty"):
         Replay(tmp_path).freeze(REQUEST, lambda: plan_of([]))
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_what_is_missing_is_done_and_the_rest_left_alone(log_directory: Path, tmp_path: Path) -> None:
     plan = plan_of(ranges_of(log_directory, 0, 600, 3000))
     replay = begin(tmp_path / "out", plan)
-    write_range(replay.directory, plan.ranges[1], plan)
+    write_range(replay.claim, plan.ranges[1], plan)
     (kept,) = replay.directory.glob("*.parquet")
     before = kept.stat().st_mtime_ns
     stranger = replay.directory / f"{plan.ranges[0].name}.parquet"  # its task ended before its receipt
@@ -293,7 +297,7 @@ def test_what_is_missing_is_done_and_the_rest_left_alone(log_directory: Path, tm
     assert not stranger.exists()
     assert not list((replay.directory / "_plog").glob("*.tmp"))
     for range_ in replay.missing(plan):
-        write_range(replay.directory, range_, plan)
+        write_range(replay.claim, range_, plan)
     (replay.directory / "_plog" / "y.tmp").write_bytes(b"of a task that was killed, and done by another")
     replay.commit(plan)
     assert replay.is_done
@@ -333,6 +337,7 @@ def test_verify_finds_what_changed(log_directory: Path, tmp_path: Path) -> None:
     replay = begin(tmp_path / "out", plan)
     with pytest.raises(AccessError, match="holds no finished replay"):
         replay.verify()
+    replay.lock.release()
     done(tmp_path / "out", plan)
     first, second, *_ = sorted(replay.directory.glob("*.parquet"))
     first.unlink()
@@ -382,7 +387,7 @@ def test_a_delta_table_of_a_replays_files(log_directory: Path, tmp_path: Path, b
     plan = plan_of(ranges_of(log_directory, 0, 600, 3000), OutputFormat("parquet", "string", "binary", by))
     replay = begin(tmp_path / "out", plan)
     for range_ in plan.ranges:
-        write_range(replay.directory, range_, plan)
+        write_range(replay.claim, range_, plan)
     for _ in range(2):  # a rerun that does not know that it was done
         commit_delta_table(replay.directory, replay.files(plan), by, plan.id)
     replay.commit(plan)

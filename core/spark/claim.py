@@ -1,0 +1,156 @@
+"""What the owner of a replay's folder may do there, and what ends it.
+
+    DIR/_plog/lock-7/owner.json   who has the folder (`LockOwner`); locked by flock for as long as the owner lives
+    DIR/_plog/lock-7/..           what the owner and its tasks are still writing
+
+Each owner has a number, greater than that of the one before. A file that the owner or its tasks write begins in the
+number's folder, and is renamed from there to its place when it is whole; a file that is taken away is renamed to there
+first. The next owner removes that folder, and looks what is in DIR after that (replay_lock.py). So a rename is the last
+look at the number: a task that still runs for an older one, on whatever machine, and wherever it was stopped meanwhile,
+has nothing to rename and nowhere to rename to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from core.common.errors import DirectoryLockedError
+from core.common.filesystem import FileSystem
+
+STATE = "_plog"
+OWNER = "owner.json"
+_PREFIX = "lock-"
+
+_filesystem = FileSystem()
+
+
+@dataclass(frozen=True, slots=True)
+class LockOwner:
+    """A driver, as it describes itself. `started`: what tells it from another process of its `pid` (`process_start`);
+    `holds_flock`: False where the file system has no such locks; `is_released`: it ended, and others may come.
+    """
+
+    host: str
+    pid: int
+    started: int
+    since: str
+    holds_flock: bool
+    is_released: bool = False
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}, which began at {self.since}" if self.pid else "an unknown process"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+UNKNOWN_OWNER = LockOwner(host="", pid=0, started=0, since="", holds_flock=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One owner's right to write into `directory`; immutable, and goes along to tasks on other machines."""
+
+    directory: Path
+    number: int
+
+    @property
+    def state(self) -> Path:
+        return self.directory / STATE
+
+    @property
+    def folder(self) -> Path:
+        return lock_folder(self.directory, self.number)
+
+    def beside(self, name: str) -> Path:
+        """Where a file is written before it has its place."""
+        return self.folder / name
+
+    def write(self, target: Path, content: bytes, name: str) -> None:
+        """Replaces `target` whole; `name`: what it is called beside. Errors as of `place`."""
+        with self.told_if_lost():
+            self.beside(name).write_bytes(content)
+        self.place(self.beside(name), target)
+
+    def place(self, beside: Path, target: Path) -> None:
+        """Brings a file to the disk, and then to its place. DirectoryLockedError where another has the folder now;
+        OSError as the disk says.
+        """
+        with self.told_if_lost():
+            with beside.open("rb") as file:
+                os.fsync(file.fileno())
+            _filesystem.rename(beside, target)
+            _filesystem.sync_directory(target.parent)
+
+    def take_away(self, path: Path) -> None:
+        """Removes a file of the folder. Errors as of `place`; one that is gone already is none."""
+        away = self.beside(f"{uuid.uuid4().hex}.away")
+        with contextlib.suppress(FileNotFoundError), self.told_if_lost():
+            _filesystem.rename(path, away)
+        _filesystem.unlink(away)
+
+    def ensure_held(self) -> None:
+        """DirectoryLockedError where another has the folder now."""
+        if self.folder.is_dir():
+            return
+        found = find_lock(self.directory)
+        owner = "another replay" if found is None or found[1].is_released else str(found[1])
+        raise DirectoryLockedError(
+            f"{self.directory} was taken over by {owner}: lock {self.number} is not valid any more",
+            where=str(self.directory),
+            holder=owner,
+            hint="the same command goes on from there, when the other one has ended",
+        )
+
+    @contextlib.contextmanager
+    def told_if_lost(self) -> Iterator[None]:
+        """A block that opens or renames files of the number's folder: says why they are not there."""
+        try:
+            yield
+        except FileNotFoundError:
+            self.ensure_held()
+            raise
+
+
+def lock_folder(directory: Path, number: int) -> Path:
+    return directory / STATE / f"{_PREFIX}{number}"
+
+
+def lock_numbers(directory: Path) -> list[int]:
+    """In order; the last one counts. OSError as the disk says."""
+    names = (path.name.removeprefix(_PREFIX) for path in (directory / STATE).glob(f"{_PREFIX}*"))
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def find_lock(directory: Path) -> tuple[int, LockOwner] | None:
+    """The number that counts, and whose it is; None where the folder never had an owner. Takes no lock and writes
+    nothing. OSError as the disk says.
+    """
+    while numbers := lock_numbers(directory):
+        folder = lock_folder(directory, numbers[-1])
+        try:
+            return numbers[-1], LockOwner(**json.loads((folder / OWNER).read_bytes()))
+        except FileNotFoundError:
+            if folder.is_dir():
+                return numbers[-1], UNKNOWN_OWNER
+        except (ValueError, TypeError):
+            return numbers[-1], UNKNOWN_OWNER
+    return None
+
+
+def remove_folder(folder: Path) -> None:
+    """Until it is gone, though others still make files in it. OSError as the disk says."""
+    while folder.exists():
+        try:
+            _filesystem.remove_tree(folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                raise

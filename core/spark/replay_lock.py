@@ -1,0 +1,220 @@
+"""Gives a replay's folder to one driver at a time.
+
+`_plog/lock-<number>/` (claim.py) appears whole, by a rename that fails where somebody else has the number: of two that
+want a folder one gets it. Then the folders of lower numbers are removed, and only then does the new owner look what is
+done. An owner that ends gives the next number to nobody (`is_released`), so that nothing of its own is at work after
+it either.
+
+An owner that ended without that is recognized on its own machine: its flock is free, and its process is gone. Of an
+owner on another machine, or where the file system has no flock, nobody can know; who is asked for says it
+(`take_over`). A wrong word costs the other owner its work, and nobody a record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import socket
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from core.common.errors import AccessError, DirectoryLockedError
+from core.common.filesystem import FileSystem, access_error, open_regular
+from core.spark.claim import (
+    OWNER,
+    STATE,
+    Claim,
+    LockOwner,
+    find_lock,
+    lock_folder,
+    lock_numbers,
+    remove_folder,
+)
+
+_CLAIM = "claim-"  # a lock folder that is being made
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
+
+
+class ReplayLock:
+    """Held from `acquire` to `release`; owned by one task."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory.resolve()
+        self._state = self._directory / STATE
+        self._filesystem = FileSystem()
+        self._claim: Claim | None = None
+        self._owner: LockOwner | None = None
+        self._fd = -1
+
+    @property
+    def claim(self) -> Claim:
+        """AccessError where the lock is not held."""
+        if self._claim is None:
+            raise AccessError(
+                f"{self._directory} is not locked: a replay writes into its folder only while it holds the lock",
+                where=str(self._directory),
+            )
+        return self._claim
+
+    def acquire(self, *, take_over: bool = False) -> LockOwner | None:
+        """Gives the owner that it was taken over from, if that one did not release it. DirectoryLockedError where an
+        owner lives, or may live and is not to be taken over; nothing is written then. AccessError as the disk says.
+        """
+        try:
+            while True:
+                number, owner = find_lock(self._directory) or (0, None)
+                former = None if owner is None or owner.is_released else owner
+                if former is not None:
+                    self._ensure_takeable(number, former, take_over=take_over)
+                if self._try_number(number + 1):
+                    return former
+        except OSError as error:
+            raise access_error(error, self._directory, "lock") from error
+
+    def _ensure_takeable(self, number: int, owner: LockOwner, *, take_over: bool) -> None:
+        path = lock_folder(self._directory, number) / OWNER
+        is_here = owner.host == socket.gethostname()
+        flock = find_flock(path)
+        runs = is_here and owner.pid != os.getpid() and is_running(owner.pid, owner.started)
+        is_gone = is_here and flock is False and owner.holds_flock and runs is False
+        lives = is_here and (flock or runs)
+        if is_gone or (take_over and not lives):
+            return
+        if not path.parent.is_dir():  # somebody else has taken it over just now, and will be found
+            return
+        hint = "wait for it to end, or stop it: the same command goes on from there"
+        if not lives:
+            hint = "if it is not there any more: the same command with --take-over goes on from there"
+        raise DirectoryLockedError(
+            f"{self._directory} is being replayed into by {owner} (lock {number})",
+            where=str(self._directory),
+            holder=str(owner),
+            hint=hint,
+        )
+
+    def _try_number(self, number: int) -> bool:
+        """False where somebody else was quicker."""
+        prepared = self._state / f"{_CLAIM}{uuid.uuid4().hex}"
+        self._filesystem.make_directory(prepared)
+        try:
+            self._fd, self._owner = _write_owner(prepared)
+            self._filesystem.rename(prepared, lock_folder(self._directory, number))
+            self._filesystem.sync_directory(self._state)
+            claim = Claim(self._directory, number)
+            if max(lock_numbers(self._directory), default=0) > number:  # it was given and removed meanwhile
+                remove_folder(claim.folder)
+                return False
+            self._remove_former(claim)
+            self._claim = claim
+        except OSError as error:
+            remove_folder(prepared)
+            if error.errno in _TAKEN:
+                return False
+            raise
+        finally:
+            if self._claim is None:
+                self._close()
+        return True
+
+    def _remove_former(self, claim: Claim) -> None:
+        """First to where it is not found any more, so that what is at work there comes to an end."""
+        older = [lock_folder(self._directory, n) for n in lock_numbers(self._directory) if n < claim.number]
+        for folder in [*older, *self._state.glob(f"{_CLAIM}*")]:
+            away = claim.beside(f"was-{folder.name}")
+            with contextlib.suppress(FileNotFoundError), claim.told_if_lost():
+                self._filesystem.rename(folder, away)
+            remove_folder(away)
+
+    def release(self) -> None:
+        """Gives the folder back, if it is held still: nothing that began under the lock gets its place after that."""
+        if self._claim is None or self._owner is None:
+            return
+        claim, following = self._claim, self._claim.beside("released")
+        try:
+            following.mkdir()  # not with its parents: a folder that was taken away must not be there again
+            owner = replace(self._owner, is_released=True)
+            self._filesystem.write_atomic(following / OWNER, _encode(owner))
+            self._filesystem.rename(following, lock_folder(self._directory, claim.number + 1))
+            remove_folder(claim.folder)
+        except OSError:  # it was taken over; or the next owner sees that this one is gone
+            return
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        self._claim = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _write_owner(folder: Path) -> tuple[int, LockOwner]:
+    """This process, and a descriptor that locks the file where that can be done."""
+    pid = os.getpid()
+    since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    fd = open_regular(folder / OWNER, os.O_RDWR | os.O_CREAT)
+    try:
+        owner = LockOwner(socket.gethostname(), pid, process_start(pid), since, holds_flock=_flock(fd))
+        os.pwrite(fd, _encode(owner), 0)
+        os.fsync(fd)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd, owner
+
+
+def _flock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # a file system without such locks
+        return False
+    return True
+
+
+def _encode(owner: LockOwner) -> bytes:
+    return json.dumps(owner.to_json()).encode() + b"\n"
+
+
+def find_flock(path: Path) -> bool | None:
+    """Whether a process holds it; None where that can't be known. (Asked for shared: two that ask are no holders.)"""
+    try:
+        fd = open_regular(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return False
+
+
+def is_running(pid: int, started: int) -> bool | None:
+    """Of this machine; None where it can't be known: another process may have the number by now."""
+    now = process_start(pid)
+    if now and started:
+        return now == started
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return None
+    return False if started else None  # with a /proc it is one that has ended, and was not waited for
+
+
+def process_start(pid: int) -> int:
+    """In clock ticks since the machine's start; 0 for a process that is gone, and where there is no /proc."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in ("Z", "X") else int(fields[19])

@@ -1,0 +1,128 @@
+"""What the owner of a log finds in one segment; tests/property/test_one_truth.py has the damage made by chance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.common.filesystem import File, FileSystem
+from core.index.offset_index import OffsetPosition
+from core.log.damage import DamagedRange
+from core.log.file_records import FileRecords
+from core.log.log_config import LONG_MAX
+from core.log.segment_reading import DamagedBytes, SegmentReading
+from core.records.batches import Batch
+from tests.support.logs import make_batch
+
+
+class Segment:
+    """Batches of two records each, one behind the other, and what was written of them."""
+
+    def __init__(self, path: Path, count: int) -> None:
+        batches = [bytes(make_batch(b"a", b"b", base_offset=2 * number).buffer) for number in range(count)]
+        self.size = len(batches[0])
+        self.batches = batches
+        self.path = path
+
+    def read(self, *batches: bytes, end: OffsetPosition | None = None) -> list[Batch | DamagedBytes]:
+        self.path.write_bytes(b"".join(batches))
+        records = FileRecords(self.path, FileSystem().open_read)
+        try:
+            reading = SegmentReading(records, 0, end or OffsetPosition(LONG_MAX, records.size_bytes))
+            return list(reading.items())
+        finally:
+            records.close()
+
+
+@pytest.fixture
+def segment(tmp_path: Path) -> Segment:
+    return Segment(tmp_path / f"{0:020d}.log", 6)
+
+
+def offsets(items: list[Batch | DamagedBytes]) -> list[int]:
+    return [item.base_offset for item in items if not isinstance(item, DamagedBytes)]
+
+
+def damaged(items: list[Batch | DamagedBytes]) -> list[DamagedRange]:
+    return [item.range for item in items if isinstance(item, DamagedBytes)]
+
+
+def test_a_sound_one(segment: Segment) -> None:
+    assert offsets(segment.read(*segment.batches)) == [0, 2, 4, 6, 8, 10]
+
+
+def test_what_was_appended_since_is_not_looked_at(segment: Segment) -> None:
+    end = OffsetPosition(4, 2 * segment.size)
+    assert offsets(segment.read(*segment.batches[:2], b"half a batch", end=end)) == [0, 2]
+
+
+def test_holes_alone_are_no_damage(segment: Segment) -> None:
+    first, _, third, _, fifth, _ = segment.batches
+    items = segment.read(first, third, fifth)
+    assert (offsets(items), damaged(items)) == ([0, 4, 8], [])
+
+
+def test_an_offset_with_a_flipped_bit(segment: Segment) -> None:
+    batches = [*segment.batches]
+    batches[2] = (4 + 1024).to_bytes(8, "big") + batches[2][8:]
+    items = segment.read(*batches)
+    assert offsets(items) == [0, 2, 6, 8, 10]
+    assert damaged(items) == [DamagedRange(4, 6, 0, 2 * segment.size, 3 * segment.size)]
+    (found,) = (item for item in items if isinstance(item, DamagedBytes))
+    assert "bit" in found.cause
+
+
+def test_a_batch_that_stands_twice(segment: Segment) -> None:
+    batches = segment.batches
+    items = segment.read(*batches[:4], batches[1], *batches[4:])
+    assert offsets(items) == [0, 2, 4, 6, 8, 10]
+    assert damaged(items) == [DamagedRange(8, 8, 0, 4 * segment.size, 5 * segment.size)]
+
+
+def test_batches_that_changed_places(segment: Segment) -> None:
+    """One of them stands where it may; the owner can't send the other from where it lies."""
+    first, second, third, *rest = segment.batches
+    items = segment.read(first, third, second, *rest)
+    assert len(offsets(items)) == 5
+    assert sorted(offsets(items)) == offsets(items)
+    (found,) = damaged(items)
+    assert found.end_position - found.position == segment.size
+
+
+def test_batches_of_the_next_segment(segment: Segment) -> None:
+    end = OffsetPosition(8, 6 * segment.size)
+    items = segment.read(*segment.batches, end=end)
+    assert offsets(items) == [0, 2, 4, 6]
+    assert damaged(items) == [DamagedRange(8, 8, 0, 4 * segment.size, 6 * segment.size)]
+
+
+def test_it_goes_on_from_where_it_stopped(segment: Segment) -> None:
+    batches = [*segment.batches]
+    batches[3] = batches[3][:-1] + b"?"
+    whole = segment.read(*batches)
+    records = FileRecords(segment.path, FileSystem().open_read)
+    reading = SegmentReading(records, 0, OffsetPosition(LONG_MAX, records.size_bytes))
+    at = {0: 0, 2 * segment.size: 4, 4 * segment.size: 8}
+    for position, next_offset in at.items():
+        items = list(reading.items(position, next_offset))
+        expected = [one for one in whole if _position(one) >= position]
+        assert [_position(one) for one in items] == [_position(one) for one in expected]
+    records.close()
+
+
+def _position(item: Batch | DamagedBytes) -> int:
+    return item.range.position if isinstance(item, DamagedBytes) else item.position
+
+
+def test_what_the_disk_says_comes_as_it_is(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    segment.path.write_bytes(b"".join(segment.batches))
+    records = FileRecords(segment.path, FileSystem().open_read)
+    reading = SegmentReading(records, 0, OffsetPosition(LONG_MAX, records.size_bytes))
+    monkeypatch.setattr(File, "read_at", refuse)
+    with pytest.raises(OSError, match="Input/output error"):
+        list(reading.items())
+    records.close()

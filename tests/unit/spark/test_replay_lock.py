@@ -1,0 +1,610 @@
+"""One replay at a time in a folder: who has the lock, who gets it, and what those that lost it can't do any more.
+
+Owners that were killed are real processes; those of other machines are files that say so. tests/crash has real drivers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cli.commands import spark_replay
+from core.common.errors import AccessError, DirectoryLockedError, PlogError
+from core.common.filesystem import FileSystem
+from core.spark import range_output, replay_lock
+from core.spark.claim import OWNER, Claim, LockOwner, find_lock, lock_folder
+from core.spark.offset_range import OffsetRange
+from core.spark.range_output import (
+    OutputFormat,
+    Receipt,
+    read_parts,
+    read_receipt,
+    write_files,
+    write_part,
+    write_receipt,
+)
+from core.spark.replay import WHOLE, Replay, write_range
+from core.spark.replay_lock import ReplayLock, is_running, process_start
+from core.spark.replay_plan import ReplayPlan
+from tests.support.logs import append, make_batch, open_log
+from tests.support.server import call_plog
+
+PARQUET = OutputFormat("parquet", "binary", "binary", "")
+ELSEWHERE = LockOwner("another-machine", 4711, 99, "2026-11-23T10:00:00Z", holds_flock=True)
+SCHEMA = pa.schema([pa.field("n", pa.int64())])
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> ReplayPlan:
+    """Two ranges of 30 records."""
+    log = open_log(tmp_path / "log" / "t-0")
+    for n in range(0, 60, 3):
+        append(log, make_batch(*(b"%d" % (n + i) for i in range(3))))
+    log.close()
+    source = str(tmp_path / "log" / "t-0")
+    ranges = (OffsetRange("t", 0, 0, 30, 1000, directory=source), OffsetRange("t", 0, 30, 60, 1000, directory=source))
+    return ReplayPlan({"topics": ["t"]}, ranges, PARQUET)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def begun(out: Path, plan: ReplayPlan, *, take_over: bool = False) -> Replay:
+    replay = Replay(out)
+    replay.lock.acquire(take_over=take_over)
+    replay.freeze(plan.request, lambda: plan)
+    return replay
+
+
+def set_owner(out: Path, owner: LockOwner) -> None:
+    """Whoever has the lock is this one."""
+    found = find_lock(out)
+    assert found is not None
+    path = lock_folder(out, found[0]) / OWNER
+    path.write_text(json.dumps(owner.to_json()))
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def offsets(out: Path) -> list[int]:
+    tables = [pq.read_table(path, partitioning=None) for path in sorted(out.glob("*.parquet"))]
+    return sorted(offset for table in tables for offset in table["offset"].to_pylist())
+
+
+_OWNER = """
+import sys
+from pathlib import Path
+from core.spark.replay_lock import ReplayLock
+ReplayLock(Path(sys.argv[1])).acquire()
+print(flush=True)
+input()
+"""
+
+
+def killed_owner(out: Path, process: Callable[[subprocess.Popen[bytes]], None] = lambda _: None) -> int:
+    """The number of a lock that a process took, which was killed then."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    root = str(Path(replay_lock.__file__).parents[2])
+    with subprocess.Popen([sys.executable, "-c", _OWNER, str(out)], cwd=root, **pipes) as owner:  # type: ignore[call-overload]
+        assert owner.stdout.readline() == b"\n"
+        with pytest.raises(DirectoryLockedError, match=f"process {owner.pid} on "):
+            ReplayLock(out).acquire()
+        with pytest.raises(DirectoryLockedError, match=f"process {owner.pid} on "):
+            ReplayLock(out).acquire(take_over=True)  # it lives, and can be stopped
+        owner.kill()
+        process(owner)
+        return find_lock(out)[0]  # type: ignore[index]
+
+
+# --- one at a time
+
+
+def test_the_second_is_refused_and_writes_nothing(out: Path, plan: ReplayPlan) -> None:
+    first = begun(out, plan)
+    before = tree(out)
+    with pytest.raises(DirectoryLockedError) as caught, Replay(out).locked():
+        pass
+    assert caught.value.exit_code == 3
+    here = f"process {os.getpid()} on {socket.gethostname()}, which began at 20"
+    assert caught.value.message.startswith(f"{out} is being replayed into by {here}")
+    assert caught.value.hint == "wait for it to end, or stop it: the same command goes on from there"
+    assert tree(out) == before
+    first.lock.release()
+    with Replay(out).locked() as former:
+        assert former is None
+
+
+def test_numbers_rise(out: Path) -> None:
+    numbers = []
+    for _ in range(3):
+        replay = Replay(out)
+        with replay.locked():
+            numbers.append(replay.claim.number)
+            assert find_lock(out) == (replay.claim.number, replay.lock._owner)
+        found = find_lock(out)
+        assert found is not None
+        assert found[0] > numbers[-1]
+        assert found[1].is_released
+    assert numbers == sorted(set(numbers))
+    assert len(list((out / "_plog").iterdir())) == 1
+
+
+def test_what_writes_holds_the_lock(out: Path, plan: ReplayPlan) -> None:
+    replay = begun(out, plan)
+    write_range(replay.claim, plan.ranges[0], plan)
+    (out / f"{plan.ranges[1].name}.parquet").write_bytes(b"of another's task")
+    replay.lock.release()
+    before = tree(out)
+    other = Replay(out)
+    for write in (
+        lambda: other.clear(plan),
+        lambda: other.commit(plan),
+        lambda: other.note_commits("g", {}),
+        lambda: replay.clear(plan),
+    ):
+        with pytest.raises(AccessError, match="is not locked: a replay writes into its folder only while it holds"):
+            write()
+    assert tree(out) == before
+
+
+def test_reading_takes_no_lock(out: Path, plan: ReplayPlan) -> None:
+    replay = begun(out, plan)
+    for range_ in plan.ranges:
+        write_range(replay.claim, range_, plan)
+    replay.commit(plan)
+    replay.lock.release()
+    before = tree(out)
+    reader = Replay(out)
+    assert reader.find_plan(plan.request) == plan
+    assert reader.is_done
+    assert reader.verify()[1] == []
+    assert [problem for _, problem, _ in reader.compare_with_log(plan)] == ["", ""]
+    assert reader.unknown_files(plan) == []
+    assert tree(out) == before
+
+
+def test_of_many_at_once_one_gets_it(out: Path) -> None:
+    """Each that gets it finds nobody else in the folder; all get it once."""
+    inside: list[int] = []
+    most: list[int] = []
+    refused = 0
+
+    def take_turns() -> None:
+        nonlocal refused
+        turns = 0
+        while turns < 5:
+            replay = Replay(out)
+            try:
+                with replay.locked():
+                    inside.append(replay.claim.number)
+                    most.append(len(inside))
+                    replay.claim.ensure_held()
+                    inside.remove(replay.claim.number)
+                    turns += 1
+            except DirectoryLockedError:
+                refused += 1
+
+    threads = [threading.Thread(target=take_turns) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(most) == {1}
+    assert len(most) == 20
+    assert refused > 0
+
+
+def test_a_claim_that_comes_too_late(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its look at the number and its rename, others had the folder, and one has it now."""
+    slow = ReplayLock(out)
+    rename = FileSystem.rename
+    others: list[ReplayLock] = []
+
+    def wait(self: FileSystem, old: Path, new: Path) -> None:
+        if not others:
+            others.extend(ReplayLock(out) for _ in range(3))
+            for other in others:
+                other.acquire()
+                if other is not others[-1]:
+                    other.release()
+        rename(self, old, new)
+
+    monkeypatch.setattr(FileSystem, "rename", wait)
+    with pytest.raises(DirectoryLockedError, match="is being replayed into by"):
+        slow.acquire()
+    others[-1].claim.ensure_held()
+    assert [path.name for path in (out / "_plog").iterdir()] == [f"lock-{others[-1].claim.number}"]
+
+
+# --- taking over
+
+
+def test_the_lock_of_a_killed_process_goes_to_the_next(out: Path) -> None:
+    number = killed_owner(out)
+    replay = Replay(out)
+    with replay.locked() as former:
+        assert former is not None
+        assert former.host == socket.gethostname()
+        assert replay.claim.number == number + 1
+        with pytest.raises(DirectoryLockedError, match=f"was taken over by process {os.getpid()} on "):
+            Claim(out, number).ensure_held()
+
+
+def test_a_killed_process_that_nobody_waited_for(out: Path) -> None:
+    """Its flock is free, and the system still lists it."""
+
+    def look(process: subprocess.Popen[bytes]) -> None:
+        while process_start(process.pid):
+            pass
+        assert Path(f"/proc/{process.pid}").exists()
+        with Replay(out).locked() as former:
+            assert former is not None
+            assert former.pid == process.pid
+
+    killed_owner(out, look)
+
+
+@pytest.mark.parametrize(
+    ("owner", "hint"),
+    [
+        (ELSEWHERE, "--take-over"),
+        (replace(ELSEWHERE, holds_flock=False), "--take-over"),
+        (replace(ELSEWHERE, host=socket.gethostname(), holds_flock=False), "--take-over"),
+        (replace(ELSEWHERE, host=socket.gethostname(), pid=os.getppid(), started=process_start(os.getppid())), "stop"),
+    ],
+)
+def test_an_owner_that_may_live(out: Path, plan: ReplayPlan, owner: LockOwner, hint: str) -> None:
+    """On another machine, or on one without flock, it is taken over by a word; on this machine only when it is gone."""
+    lost = begun(out, plan)
+    set_owner(out, owner)
+    lost.lock._close()
+    before = tree(out)
+    with pytest.raises(DirectoryLockedError, match=f"process {owner.pid} on {owner.host}") as caught:
+        Replay(out).lock.acquire()
+    assert hint in (caught.value.hint or "")
+    assert tree(out) == before
+    if hint == "stop":
+        with pytest.raises(DirectoryLockedError):
+            Replay(out).lock.acquire(take_over=True)
+        return
+    replay = Replay(out)
+    with replay.locked(take_over=True) as former:
+        assert former == owner
+        replay.clear(plan)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"host": 1}', None])
+def test_an_owner_that_is_not_known(out: Path, content: str | None) -> None:
+    ReplayLock(out).acquire()
+    path = lock_folder(out, 1) / OWNER
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(DirectoryLockedError, match="is being replayed into by an unknown process"):
+        ReplayLock(out).acquire()
+    with Replay(out).locked(take_over=True):
+        pass
+
+
+def test_where_there_is_no_flock(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file says who it is; whether a process of this machine lives is known still."""
+
+    def no_locks(*_: Any) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    lock = ReplayLock(out)
+    lock.acquire()
+    set_owner(out, replace(lock._owner, pid=os.getppid(), started=process_start(os.getppid())))  # type: ignore[type-var]
+    with pytest.raises(DirectoryLockedError, match=f"process {os.getppid()} on"):
+        ReplayLock(out).acquire(take_over=True)
+    set_owner(out, replace(lock._owner, pid=os.getppid(), started=1))  # type: ignore[type-var]
+    with pytest.raises(DirectoryLockedError) as caught:
+        ReplayLock(out).acquire()
+    assert "--take-over" in (caught.value.hint or "")
+    with Replay(out).locked(take_over=True):
+        pass
+
+
+def test_a_folder_that_can_not_be_locked(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(AccessError, match=f"could not lock {tmp_path / 'out'}: "):
+        ReplayLock(tmp_path / "out").acquire()
+
+
+def test_whether_a_process_runs() -> None:
+    own = os.getpid()
+    assert is_running(own, process_start(own)) is True
+    assert is_running(own, process_start(own) + 1) is False
+    assert is_running(1 << 22, 5) is False
+    assert is_running(own, 0) is None
+
+
+# --- what was taken over writes no more
+
+
+@pytest.fixture
+def lost(out: Path, plan: ReplayPlan) -> Replay:
+    """A driver that was taken over, by `winner`, and does not know it."""
+    lost = begun(out, plan)
+    set_owner(out, ELSEWHERE)
+    return lost
+
+
+def batch(*numbers: int) -> Any:
+    return pa.record_batch([pa.array(numbers, pa.int64())], schema=SCHEMA)
+
+
+def test_no_receipt_of_an_older_number(out: Path, plan: ReplayPlan, lost: Replay) -> None:
+    old = pickle.loads(pickle.dumps(lost.claim))  # as a task has it
+    winner = begun(out, plan, take_over=True)
+    before = tree(out)
+    for write in (
+        lambda: write_range(old, plan.ranges[0], plan),
+        lambda: write_receipt(old, Receipt(WHOLE, (), 0)),
+        lambda: write_part(old, "part-00000", ()),
+        lambda: write_files(old, "part-00000", PARQUET, [batch(1)], SCHEMA),
+        lambda: lost.clear(plan),
+        lambda: lost.note_commits("g", {}),
+        old.ensure_held,
+    ):
+        (out / f"{plan.ranges[0].name}.parquet").write_bytes(b"of the winner's task, before its receipt")
+        with pytest.raises(
+            DirectoryLockedError, match=f"{out} was taken over by process {os.getpid()} on .*: lock 1 is"
+        ):
+            write()
+        assert (out / f"{plan.ranges[0].name}.parquet").read_bytes().startswith(b"of the winner")
+        (out / f"{plan.ranges[0].name}.parquet").unlink()
+        assert tree(out) == before
+    assert winner.missing(plan) == list(plan.ranges)
+    for range_ in plan.ranges:
+        write_range(winner.claim, range_, plan)
+    winner.commit(plan)
+    with pytest.raises(DirectoryLockedError):
+        lost.commit(plan)
+    lost.lock.release()
+    winner.claim.ensure_held()
+    assert offsets(out) == list(range(60))
+
+
+def test_no_part_of_an_older_number(out: Path, plan: ReplayPlan, lost: Replay) -> None:
+    write_part(lost.claim, "part-00000", write_files(lost.claim, "part-00000", PARQUET, [batch(1, 2)], SCHEMA))
+    shuffled = replace(plan, transform="some:function")
+    winner = begun(out, plan, take_over=True)
+    assert read_parts(winner.claim) == ()
+    assert (out / "part-00000.parquet").exists()
+    winner.clear(shuffled)
+    assert not (out / "part-00000.parquet").exists()
+    written = write_files(winner.claim, "part-00000", PARQUET, [batch(3)], SCHEMA)
+    write_part(winner.claim, "part-00000", written)
+    assert read_parts(winner.claim) == written
+
+
+@pytest.mark.parametrize("step", range(11))
+def test_taken_over_at_every_step(
+    out: Path, plan: ReplayPlan, lost: Replay, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task stands still before a rename of its own, or while it writes; somebody takes the folder over, clears and
+    finishes it; the task goes on. Its file counts if its receipt was there before that, and not otherwise.
+    """
+    steps = 0
+    winners: list[Replay] = []
+
+    def finish() -> None:
+        winner = begun(out, plan, take_over=True)
+        winners.append(winner)
+        winner.clear(plan)
+        for range_ in winner.missing(plan):
+            write_range(winner.claim, range_, plan)
+        winner.commit(plan)
+
+    def stop() -> None:
+        nonlocal steps
+        if not winners:
+            steps += 1
+            if steps - 1 == step:
+                finish()
+
+    for kind, name in (
+        (FileSystem, "rename"), (FileSystem, "sync_directory"), (os, "fsync"), (range_output._ParquetFile, "write"),
+        (range_output._ParquetFile, "close"),
+    ):  # fmt: skip
+        original = getattr(kind, name)
+
+        def halting(*args: Any, original: Any = original) -> Any:
+            stop()
+            return original(*args)
+
+        monkeypatch.setattr(kind, name, halting)
+    try:
+        write_range(lost.claim, plan.ranges[0], plan)
+    except DirectoryLockedError:
+        assert winners
+    if not winners:
+        monkeypatch.undo()
+        finish()
+        assert step == 10
+    assert offsets(out) == list(range(60))
+    (winner,) = winners
+    assert winner.verify()[1] == []
+    receipt = read_receipt(out, plan.ranges[0].name)
+    assert receipt is not None
+    assert receipt.records == 30
+    assert [path.name for path in (out / "_plog").glob("lock-*")] == [f"lock-{winner.claim.number}"]
+
+
+# --- files of others
+
+
+def test_files_that_nobody_knows_are_told_and_stay(out: Path, plan: ReplayPlan) -> None:
+    replay = begun(out, plan)
+    write_range(replay.claim, plan.ranges[0], plan)
+    (out / f"{plan.ranges[1].name}.parquet").write_bytes(b"its task ended before its receipt")
+    strangers = ["mine.parquet", "notes.txt", "sub/part-00000.parquet", "part-00000.parquet", "day=1/x.parquet"]
+    for name in strangers:
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_bytes(b"mine")
+    assert replay.unknown_files(plan) == sorted(strangers)
+    replay.clear(plan)
+    assert not (out / f"{plan.ranges[1].name}.parquet").exists()
+    write_range(replay.claim, plan.ranges[1], plan)
+    replay.commit(plan)
+    assert all((out / name).read_bytes() == b"mine" for name in strangers)
+    assert replay.unknown_files(plan) == sorted(strangers)
+    _, problems = replay.verify()
+    assert "mine.parquet is not of this replay" in problems
+
+
+def test_another_replay_gets_nothing_written(out: Path, plan: ReplayPlan) -> None:
+    begun(out, plan).lock.release()
+    before = tree(out)
+    with pytest.raises(PlogError, match="holds another replay"):
+        Replay(out).find_plan({"topics": ["u"]})
+    assert tree(out) == before
+
+
+def test_killed_while_it_takes_over(out: Path, plan: ReplayPlan) -> None:
+    """The folders of all numbers before go, and what was being claimed."""
+    begun(out, plan)
+    number = killed_owner_after(out)
+    (out / "_plog" / "claim-0123").mkdir()
+    with Replay(out).locked() as former:
+        assert former is not None
+        assert sorted(path.name for path in (out / "_plog").glob("*-*")) == [f"lock-{number + 1}"]
+
+
+def killed_owner_after(out: Path) -> int:
+    """It had got its number, and not removed the folder before."""
+    (number, owner) = find_lock(out)  # type: ignore[misc]
+    folder = lock_folder(out, number + 1)
+    folder.mkdir()
+    (folder / OWNER).write_text(json.dumps(replace(owner, pid=1 << 22).to_json()))
+    return number + 1
+
+
+# --- the command, with tasks that run here
+
+
+class Command:
+    """`plog spark-replay` of 30 records into `out`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.out = directory / "out"
+        self.kind = "parquet"
+        self._data = directory / "data"
+        log = open_log(self._data / "t-0")
+        for n in range(0, 30, 3):
+            append(log, make_batch(*(b"%d" % (n + i) for i in range(3))))
+        log.close()
+
+    def run(self, *options: str) -> tuple[int, str]:
+        done = call_plog(
+            "spark-replay", "t", "--to", f"{self.kind}:{self.out}", "--data-dir", str(self._data), *options
+        )
+        return done.returncode, done.stderr.decode()
+
+
+def write_here(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], _: str) -> None:
+    replay.clear(plan)
+    for range_ in todo:
+        write_range(replay.claim, range_, plan)
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.setattr(spark_replay, "_run_job", write_here)
+    return Command(tmp_path)
+
+
+def test_the_command_refuses_and_takes_over(job: Command) -> None:
+    ReplayLock(job.out).acquire()
+    set_owner(job.out, ELSEWHERE)
+    before = tree(job.out)
+    code, said = job.run()
+    assert code == 3
+    owner = "process 4711 on another-machine, which began at 2026-11-23T10:00:00Z"
+    assert said.splitlines() == [
+        f"error: {job.out} is being replayed into by {owner} (lock 1)",
+        "hint: if it is not there any more: the same command with --take-over goes on from there",
+    ]
+    assert job.run("--dry-run")[0] == 0
+    assert tree(job.out) == before
+    code, said = job.run("--take-over")
+    assert code == 0, said
+    assert said.startswith(f"taken over from {owner}: its replay goes on here, and it can't write there any more\n")
+    assert offsets(job.out) == list(range(30))
+
+
+def test_the_command_tells_of_files_that_are_not_its_own(job: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(replay: Replay, *arguments: Any) -> None:
+        write_here(replay, *arguments)
+        for n in range(7):
+            (replay.directory / f"mine-{n}.parquet").write_bytes(b"mine")
+
+    monkeypatch.setattr(spark_replay, "_run_job", write)
+    warning = f"warning: {job.out} has files that are not of this replay, and stay: mine-0.parquet, "
+    code, said = job.run()
+    assert (code, said.splitlines()[-1][: len(warning)]) == (0, warning)
+    assert said.endswith("mine-4.parquet and 2 more\n")
+    before = tree(job.out)
+    code, said = job.run()
+    assert code == 0
+    assert "is done already" in said
+    assert warning in said
+    assert tree(job.out) == before
+    assert len(list(job.out.glob("mine-*"))) == 7
+
+
+def test_a_delta_table_is_locked_as_other_folders_are(job: Command) -> None:
+    pytest.importorskip("deltalake", reason="the extra delta is not installed")
+    job.kind = "delta"
+    lock = ReplayLock(job.out)
+    lock.acquire()
+    assert job.run()[0] == 3
+    lock.release()
+    for _ in range(2):
+        code, said = job.run()
+        assert (code, "warning" in said) == (0, False)
+    assert offsets(job.out) == list(range(30))
+
+
+def test_the_command_that_is_taken_over_says_so(job: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And its tasks' failures are not what it says."""
+
+    def lose(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], master: str) -> None:
+        set_owner(job.out, ELSEWHERE)
+        monkeypatch.setattr(spark_replay, "_run_job", write_here)
+        assert job.run("--take-over")[0] == 0
+        with pytest.raises(DirectoryLockedError):
+            write_here(replay, plan, todo, master)
+        raise PlogError("the Spark job failed: something of a task")
+
+    monkeypatch.setattr(spark_replay, "_run_job", lose)
+    code, said = job.run()
+    assert code == 3
+    assert "was taken over by another replay: lock 1 is not valid any more" in said
+    assert offsets(job.out) == list(range(30))
+    assert call_plog("spark-replay", "--verify", str(job.out)).returncode == 0
+
+
+def test_what_can_not_be_planned_leaves_no_folder(job: Command) -> None:
+    assert job.run("--take-over", "--from-group", "nobody")[0] != 0
+    assert job.run("--columns", "nothing")[0] == 2
+    assert not job.out.exists()
