@@ -202,7 +202,8 @@ def new_offsets(
         wanted = {p: reset.from_file[p] for p in partitions if p in reset.from_file}
     else:
         timestamp = _timestamp(reset)
-        at = admin.list_offsets(dict.fromkeys(partitions, timestamp))
+        before_1970 = timestamp < 0  # to ListOffsets negative numbers are words: -1 is the end
+        at = starts if before_1970 else admin.list_offsets(dict.fromkeys(partitions, timestamp))
         wanted = {p: offset if offset >= 0 else ends[p] for p, offset in at.items()}
     moved = {}
     for partition, offset in wanted.items():

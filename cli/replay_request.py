@@ -16,7 +16,7 @@ from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.spark.offset_range import OffsetRange
-from core.spark.range_output import BYTES_FORMATS, OutputFormat
+from core.spark.range_output import BYTES_FORMATS, OutputFormat, ensure_writable
 from core.spark.record_schema import COLUMNS, schema_of
 from core.spark.replay_plan import ReplayPlan, find_topic_ids
 from core.spark.source import open_source, plan_ranges
@@ -97,10 +97,13 @@ def make_plan(request: ReplayRequest, data_dir: Path, bootstrap_server: str | No
     ranges = _find_ranges(request, data_dir, bootstrap_server, range_bytes)
     kind = "parquet" if request.kind == "delta" else request.kind
     value_format = "binary" if request.schema else request.value_format
+    output = OutputFormat(kind, request.key_format, value_format, request.partition_by)
+    if not request.schema and not request.transform:  # of those, Spark says which columns they have
+        ensure_writable(output, schema_of(columns))
     return ReplayPlan(
         request.to_json(),
         tuple(ranges),
-        OutputFormat(kind, request.key_format, value_format, request.partition_by),
+        output,
         columns,
         request.schema,
         request.transform,

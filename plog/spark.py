@@ -12,7 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.spark.data_source import PlogDataSource
+from core.spark.pyspark_version import ensure_pyspark
+
+ensure_pyspark()
+
+from core.spark.data_source import PlogDataSource  # noqa: E402 - an older PySpark lacks what it imports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

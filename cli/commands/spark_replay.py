@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,7 @@ import typer
 
 from cli.options import BootstrapServerOption, DataDirOption, default_data_dir, say
 from cli.output import OutputFormat, OutputOption, Row, write_rows
-from core.common.errors import PlogError, UsageError
+from core.common.errors import AccessError, PlogError, UsageError
 
 if TYPE_CHECKING:
     from core.common.topic_partition import TopicPartition
@@ -112,6 +113,7 @@ def spark_replay(
     if not topics:
         raise UsageError("which topics?", hint="plog spark-replay TOPIC... --to parquet:DIR")
     from cli.replay_request import ReplayRequest, find_target, make_plan
+    from core.spark.pyspark_version import ensure_pyspark
     from core.spark.topic_replay import TopicReplay
 
     directory = data_dir or default_data_dir()
@@ -124,6 +126,11 @@ def spark_replay(
         _show_plan(make_plan(request, directory, bootstrap_server, range_size), master, output)
         return
     request.ensure_sensible()
+    ensure_pyspark()
+    if transform:
+        from core.spark.replay_job import load_function
+
+        load_function(transform)
     if request.kind == "topic":
         plan = make_plan(request, directory, bootstrap_server, range_size)
         to_topic = TopicReplay(find_target(request, directory, bootstrap_server), request.where.partition("@")[0])
@@ -278,7 +285,38 @@ def _tell_unknown_files(replay: Replay, plan: ReplayPlan) -> None:
         say(f"warning: {replay.directory} has files that are not of this replay, and stay: {some}{more}")
 
 
+@contextmanager
+def _says_how_to_go_on(count_left: Callable[[], str]) -> Iterator[None]:
+    """What fails in the block is told with how to go on, if the request itself is good."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except PlogError as error:
+        go_on = f"when that is mended, the same command again goes on from there ({count_left()} are left)"
+        error.hint = f"{error.hint}\nhint: {go_on}" if error.hint else go_on
+        raise
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise AccessError(
+            f"the replay stopped: {error.filename or 'the system'}: {reason}",
+            hint=f"when that is mended, the same command again goes on from there ({count_left()} are left)",
+        ) from error
+
+
 def _run_job(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], master: str) -> None:
+    def count_left() -> str:
+        return f"{len(replay.missing(plan))} of {len(plan.ranges)} ranges"
+
+    try:
+        with _says_how_to_go_on(count_left):
+            _run_with_spark(replay, plan, todo, master)
+    except UsageError:
+        replay.withdraw(plan)
+        raise
+
+
+def _run_with_spark(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], master: str) -> None:
     from cli.replay_progress import ReplayProgress
     from core.spark.session import spark_session
 
@@ -307,7 +345,7 @@ def _run_to_topic(replay: TopicReplay, lanes: Sequence[Lane], plan: ReplayPlan, 
     ensure_source_is_the_same(plan, todo)
     say(f"replaying {len(todo)} ranges of {len(lanes)} partitions to {topic} at {replay.servers}")
     scratch = Path(tempfile.mkdtemp(prefix="plog-spark-"))
-    with spark_session(master, scratch) as session:
+    with _says_how_to_go_on(lambda: f"some of {len(todo)} ranges"), spark_session(master, scratch) as session:
         try:
             replay.run(session, lanes)
         except KeyboardInterrupt:
@@ -322,13 +360,14 @@ def _run_to_topic(replay: TopicReplay, lanes: Sequence[Lane], plan: ReplayPlan, 
 
 
 def _verify(replay: Replay, output: OutputFormat) -> int:
+    from core.spark.offset_proof import what_is_not_checked
     from core.spark.replay_plan import ReplayPlan
 
     manifest = replay.manifest()
     files, problems = replay.verify()
     plan = ReplayPlan.from_json({key: manifest[key] for key in manifest if key not in ("files", "records", "gaps")})
     notes: list[str] = []
-    if not problems and plan.is_direct:
+    if not problems:
         problems, notes = _compare(replay, plan)
     if output is not OutputFormat.table:
         rows: list[Row] = [{"file": f.name, "rows": f.rows, "sha256": f.digest} for f in files]
@@ -340,8 +379,11 @@ def _verify(replay: Replay, output: OutputFormat) -> int:
     rows_text = f"{sum(f.rows for f in files):,} records in {len(files)} files"
     if problems:
         verdict = "not as the manifest and the log say"
-    elif notes or not plan.is_direct:
+    elif notes:
         verdict = "as the manifest says"
+    elif not plan.is_direct:
+        say(f"note: {what_is_not_checked(plan)}")
+        verdict = "as the manifest says, and the log of offsets and counts"
     else:
         verdict = "exact: as the manifest and the log say"
     say(f"{replay.directory}: {rows_text}, {verdict}")
@@ -350,11 +392,13 @@ def _verify(replay: Replay, output: OutputFormat) -> int:
 
 def _compare(replay: Replay, plan: ReplayPlan) -> tuple[list[str], list[str]]:
     from cli.progress import Progress
+    from core.spark.offset_proof import compare_offsets
 
     progress = Progress("compared", "ranges", sum(range_.size_bytes for range_ in plan.ranges))
     problems: list[str] = []
     notes: list[str] = []
-    for range_, problem, is_comparable in replay.compare_with_log(plan):
+    compared = replay.compare_with_log(plan) if plan.is_direct else compare_offsets(replay, plan)
+    for range_, problem, is_comparable in compared:
         progress.add(1, range_.size_bytes)
         if problem:
             (problems if is_comparable else notes).append(problem)

@@ -3,13 +3,18 @@
 A few compressed bytes can claim gigabytes, so decompression stops at the limit. Kafka's own limits are of the
 compressed size, and its consumers have none; so a batch above the limit may be sound, and whoever trusts it raises the
 limit: `plog --max-expansion 1G`, the environment variable `PLOG_MAX_EXPANSION`, or `max-expansion` in config.toml. The
-environment carries it to the processes that a command starts.
+environment carries it to the processes that a command starts. A source of Spark has a limit of its own, if its option
+`maxExpansion` says so: others may be read by the same process.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
+from typing import TypeVar
 
 from core.common.errors import UsageError
 
@@ -21,9 +26,15 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MOST = 0x7FFFFFFF
 """No byte array of Kafka's is larger."""
 
+T = TypeVar("T")
+
+_own_limit: ContextVar[int] = ContextVar("own_limit", default=0)
+
 
 def expansion_limit() -> int:
     """Bytes. UsageError where the environment variable is no size."""
+    if own := _own_limit.get():
+        return own
     text = os.environ.get(PLOG_MAX_EXPANSION)
     return parse_size(text, PLOG_MAX_EXPANSION) if text else DEFAULT_EXPANSION_LIMIT
 
@@ -38,3 +49,24 @@ def parse_size(text: str, name: str) -> int:
     if not 0 < size <= _MOST:
         raise UsageError(f"{name} {text}: expected 1 to {_MOST} bytes")
     return size
+
+
+@contextmanager
+def expansion_limited_to(size: int) -> Iterator[None]:
+    """What this thread decompresses in the block has the limit `size` bytes; the one for everyone if it is 0."""
+    token = _own_limit.set(size)
+    try:
+        yield
+    finally:
+        _own_limit.reset(token)
+
+
+def each_limited_to(size: int, items: Iterator[T]) -> Iterator[T]:
+    """Likewise for the making of each item; who takes the items is not concerned."""
+    while True:
+        with expansion_limited_to(size):
+            try:
+                item = next(items)
+            except StopIteration:
+                return
+        yield item

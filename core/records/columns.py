@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.common.errors import CorruptRecordError
+from core.common.expansion_limit import expansion_limit
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch
 from core.records.byte_strings import ByteStrings
@@ -152,6 +153,9 @@ class HeaderColumns:
         return ByteStrings(self.buffer, self.value_positions, self.value_lengths).to_arrow()
 
 
+_MOST_TOGETHER = 64 * 1024 * 1024
+"""What batches that are decoded together may decompress to: one alone may be larger, and memory is that one's then."""
+
 _VARINT_BYTES = 10
 """What one takes at most, and what reading it may look at."""
 
@@ -183,10 +187,11 @@ def decode_whole_batches(
 ) -> Iterator[RecordColumns]:
     """All records of `batches` in order, together where that can be done, else batch by batch: a batch whose records
     do not decode costs itself alone. `on_undecodable` is called for it in its turn, after the records before it were
-    given; what it raises ends the iteration.
+    given; what it raises ends the iteration. Each may decompress to the limit that is set for one batch.
     """
+    limit = expansion_limit()
     try:
-        columns = decode_columns(batches)
+        columns = decode_columns(batches, limit=min(limit, _MOST_TOGETHER) if len(batches) > 1 else limit)
     except CorruptRecordError as error:
         if len(batches) == 1:
             on_undecodable(batches[0], error)

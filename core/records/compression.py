@@ -87,7 +87,7 @@ def _ensure_within(size: int, limit: int) -> None:
     if size > limit:
         raise CorruptRecordError(
             f"compressed data expands to more than {limit} bytes, which is the limit; raise it for a log that is to be "
-            f"trusted: plog --max-expansion or {PLOG_MAX_EXPANSION}"
+            f"trusted: plog --max-expansion or {PLOG_MAX_EXPANSION}, in Spark the option maxExpansion"
         )
 
 

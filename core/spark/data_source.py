@@ -33,6 +33,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from core.common.errors import PlogError, UsageError
+from core.common.expansion_limit import expansion_limited_to
 from core.common.topic_partition import TopicPartition
 from core.spark.offset_range import OffsetRange, read_range
 from core.spark.record_schema import COLUMNS, SPARK_TYPES
@@ -121,7 +122,7 @@ class PlogReader(DataSourceReader):
             named = options.starting.offsets or options.starting.times or options.starting.is_time
             if not named or LATEST in options.starting.offsets.values():
                 raise UsageError("startingOffsets can't be latest (-1) for a batch")
-        with contextlib.closing(open_source(options)) as source:
+        with expansion_limited_to(options.max_expansion), contextlib.closing(open_source(options)) as source:
             partitions = find_partitions(source, options)
             starting = options.starting or _AT_THE_BEGINNING
             starts = resolve(starting, source, partitions, is_time_met=options.is_time_met)
@@ -146,7 +147,7 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         options = self._options
-        with contextlib.closing(open_source(options)) as source:
+        with expansion_limited_to(options.max_expansion), contextlib.closing(open_source(options)) as source:
             starting, partitions = options.starting or _AT_THE_END, find_partitions(source, options)
             starts = resolve(starting, source, partitions, is_time_met=options.is_time_met)
             return _to_dict(starts, _topic_ids(source, starts))

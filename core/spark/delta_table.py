@@ -11,13 +11,13 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from core.common.errors import AccessError
-from core.spark.range_output import NULL_PARTITION, WrittenFile
+from core.spark.partition_folder import value_of_folder
+from core.spark.range_output import WrittenFile
 
 _VERSION = 1
 
@@ -31,7 +31,11 @@ def ensure_delta() -> None:
 
 
 def commit_delta_table(directory: Path, files: Sequence[WrittenFile], partition_by: str, replay_id: str) -> None:
-    """Makes the folder a Delta table that has these files and no others; once, however often it is called."""
+    """Makes the folder a Delta table that has these files and no others; once, however often it is called. A table has
+    the columns of its files: of none no table is made.
+    """
+    if not files:
+        return
     from deltalake import CommitProperties, DeltaTable, Transaction
     from deltalake.transaction import AddAction, create_table_with_add_actions
 
@@ -44,7 +48,7 @@ def commit_delta_table(directory: Path, files: Sequence[WrittenFile], partition_
     for file in files:
         path = directory / file.name
         status = path.stat()
-        values = {partition_by: _partition_value(path.parent.name)} if partition_by else {}
+        values = {partition_by: value_of_folder(path.parent.name)} if partition_by else {}
         stats = json.dumps({"numRecords": file.rows})
         actions.append(AddAction(file.name, status.st_size, values, int(status.st_mtime * 1000), True, stats))
     create_table_with_add_actions(
@@ -60,8 +64,3 @@ def _to_delta(schema: Any) -> Any:
     from deltalake import Schema
 
     return Schema.from_arrow(schema)
-
-
-def _partition_value(folder: str) -> str | None:
-    value = unquote(folder.partition("=")[2])
-    return None if value == NULL_PARTITION else value

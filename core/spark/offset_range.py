@@ -13,6 +13,7 @@ from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
 from core.client.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import CorruptRecordError, PlogError
+from core.common.expansion_limit import each_limited_to
 from core.common.topic_partition import TopicPartition
 from core.compaction.latest_per_key import LatestPerKey
 from core.log.batch_place import find_file, undecodable
@@ -20,6 +21,7 @@ from core.log.hole import Hole, HoleReason, offsets_are
 from core.log.partition_reader import PartitionReader
 from core.records.batches import Batch, group_batches
 from core.records.columns import RecordColumns, decode_whole_batches
+from core.spark.json_values import ensure_one_value_each
 from core.spark.record_schema import to_arrow
 
 _MOST_OF_A_NAME = 128
@@ -33,7 +35,8 @@ class OffsetRange:
     """Offsets [start_offset, end_offset) of a partition whose files are in `directory`, or that `servers` have; about
     `size_bytes` of log. `fails_if_gone`: where what was there when the reading was planned is not any more.
     `latest_per_key`: of each key only the last record of the range, and none where that is a tombstone.
-    `nulls_bad_timestamps`: as of `to_arrow`.
+    `nulls_bad_timestamps`: as of `to_arrow`. `max_expansion`: bytes that one batch may decompress to, 0 for the limit
+    that is set for everyone. `is_json`: values are to be one JSON value each.
     """
 
     topic: str
@@ -47,11 +50,15 @@ class OffsetRange:
     directory: str = ""
     servers: str = ""
     nulls_bad_timestamps: bool = False
+    max_expansion: int = 0
+    is_json: bool = False
 
     @property
     def name(self) -> str:
-        """The name of what is written of it, without its ending; a file's, for any topic's name."""
-        topic = self.topic
+        """The name of what is written of it, without its ending; a file's, for any topic's name. Files whose names
+        begin with _ or . are hidden from Spark and others, so something that no topic's name has comes before those.
+        """
+        topic = f"@{self.topic}" if self.topic.startswith(("_", ".")) else self.topic
         if len(topic) > _MOST_OF_A_NAME:
             topic = f"{topic[:_MOST_OF_A_NAME]}-{hashlib.sha256(topic.encode()).hexdigest()[:16]}"
         return f"{topic}-{self.partition}-{self.start_offset:020d}-{self.end_offset:020d}"
@@ -65,8 +72,12 @@ class OffsetRange:
 
 
 def read_range(range_: OffsetRange, columns: Sequence[str]) -> Iterator[Any]:  # of pyarrow.RecordBatch
-    """The range's records, checked, by the columns that are asked for; errors as of `read_columns`."""
+    """The range's records, checked, by the columns that are asked for; errors as of `read_columns`, and PlogError for
+    values that are not what they are to be.
+    """
     for records in read_columns(range_):
+        if range_.is_json:
+            ensure_one_value_each(range_.topic_partition, records)
         yield to_arrow(range_.topic_partition, records, columns, nulls_bad_timestamps=range_.nulls_bad_timestamps)
 
 
@@ -74,10 +85,8 @@ def read_columns(range_: OffsetRange) -> Iterator[RecordColumns]:
     """The range's records, checked; CorruptRecordError where the log is damaged, PlogError where its beginning is gone,
     KafkaError and ConnectionFailedError as the servers say.
     """
-    if range_.latest_per_key:
-        yield from LatestPerKey().read(lambda: _read_all(range_))
-    else:
-        yield from _read_all(range_)
+    found = LatestPerKey().read(lambda: _read_all(range_)) if range_.latest_per_key else _read_all(range_)
+    yield from each_limited_to(range_.max_expansion, found)
 
 
 def _read_all(range_: OffsetRange) -> Iterator[RecordColumns]:

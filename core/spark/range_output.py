@@ -11,6 +11,7 @@ Written again from the same records, a file has the same bytes.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -19,20 +20,25 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from core.common.errors import PlogError, UsageError
-from core.common.filesystem import FileSystem
+from core.common.errors import AccessError, PlogError, UsageError
+from core.common.filesystem import FileSystem, access_error
 from core.spark.claim import STATE, Claim
+from core.spark.partition_folder import ensure_names_folders, folder_name, partition_texts
+from core.spark.spilled_rows import SpilledRows
+from core.spark.time_texts import are_four_digit_years, few_time_texts, time_texts
 
 _RECEIPTS = "receipts"
-NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-_TIME_FORMATS = {"day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
+_TIME_UNITS = {"day": "D", "hour": "h"}
+
+_MOST_OPEN_FILES = 256
+"""Of one unit. The rows of further folders wait in a file of their own until these are closed."""
 
 BYTES_FORMATS = ("binary", "string", "base64")
 """How keys and values are written: as they are, as the text that they are, or as base64."""
@@ -105,9 +111,21 @@ def receipt_path(directory: Path, unit: str) -> Path:
 
 
 def write_receipt(claim: Claim, receipt: Receipt) -> None:
-    """Whole, also where two attempts at a task are at it at once. Errors as of `Claim.place`."""
+    """Whole, also where two attempts at a task are at it at once. DirectoryLockedError as of `Claim.place`; AccessError
+    as the disk says.
+    """
     content = json.dumps(receipt.to_json()).encode()
-    claim.write(receipt_path(claim.directory, receipt.unit), content, f"{receipt.unit}.{os.getpid()}.receipt.tmp")
+    path = receipt_path(claim.directory, receipt.unit)
+    try:
+        claim.write(path, content, f"{receipt.unit}.{os.getpid()}.receipt.tmp")
+    except OSError as error:
+        raise not_written(error, path) from error
+
+
+def not_written(error: OSError, path: Path) -> AccessError:
+    """What the system refused, in its words and not in Arrow's."""
+    named = OSError(error.errno, os.strerror(error.errno)) if error.errno else error
+    return access_error(named, path, "write")
 
 
 def read_receipt(directory: Path, unit: str) -> Receipt | None:
@@ -137,21 +155,25 @@ def write_files(
 ) -> tuple[WrittenFile, ...]:
     """The batches (of pyarrow.RecordBatch, of `schema`), in the order they come; a file even where there are none.
 
-    UsageError for a column that can't be written so; errors as of `Claim.place`: no file has its name then.
+    UsageError for a column that can't be written so; DirectoryLockedError as of `Claim.place`; AccessError as the disk
+    says: no file has its name then.
     """
-    with claim.told_if_lost():
-        output = _Output(claim, unit, format_, schema)
-        try:
+    output: _Output | None = None
+    try:
+        with claim.told_if_lost():
+            output = _Output(claim, unit, format_, schema)
             for batch in batches:
                 output.write(batch)
             return output.finish()
-        except BaseException:
+    except OSError as error:
+        raise not_written(error, claim.directory) from error
+    finally:
+        if output is not None:
             output.discard()
-            raise
 
 
 class _Output:
-    """Of one unit: a writer for each partition of the output."""
+    """Of one unit: a writer for each partition of the output, `_MOST_OPEN_FILES` of them at the same time."""
 
     def __init__(self, claim: Claim, unit: str, format_: OutputFormat, schema: Any) -> None:
         self._claim = claim
@@ -161,58 +183,78 @@ class _Output:
         self._schema = written_schema(format_, schema)
         self._writers: dict[str, tuple[Path, _Writer]] = {}
         self._rows: dict[str, int] = {}
+        self._spilled = SpilledRows(self._temporary("spilled"), self._schema)
+        self._folders: list[WrittenFile] = []
         if self._partition is None:
             self._writer("")
+
+    def _temporary(self, what: object) -> Path:
+        return self._claim.beside(f"{self._unit}.{os.getpid()}.{what}.tmp")
 
     def _writer(self, folder: str) -> _Writer:
         known = self._writers.get(folder)
         if known is None:
-            name = f"{self._unit}.{os.getpid()}.{len(self._writers)}.tmp"
-            path = self._claim.beside(name)
+            path = self._temporary(len(self._rows))
             known = self._writers[folder] = path, _WRITERS[self._format.kind](path, self._schema)
             self._rows[folder] = 0
         return known[1]
 
     def write(self, batch: Any) -> None:
         for folder, rows in self._split(batch):
-            writer = self._writer(folder)
-            writer.write(to_written(self._format, rows, self._schema))
-            self._rows[folder] += rows.num_rows
+            written = to_written(self._format, rows, self._schema)
+            if folder not in self._writers and len(self._writers) >= _MOST_OPEN_FILES:
+                self._spilled.add(folder, written)
+                continue
+            self._write(folder, written)
+
+    def _write(self, folder: str, rows: Any) -> None:
+        self._writer(folder).write(rows)
+        self._rows[folder] += rows.num_rows
 
     def _split(self, batch: Any) -> Iterator[tuple[str, Any]]:
         if self._partition is None:
             yield "", batch
             return
-        values = self._partition(batch).dictionary_encode()
-        for number, value in enumerate(values.dictionary.to_pylist()):
-            yield _folder(self._format.partition_by, value), batch.filter(pc.equal(values.indices, number))
-        if values.null_count:
-            yield _folder(self._format.partition_by, None), batch.filter(pc.is_null(values))
+        values = self._partition(batch).dictionary_encode(null_encoding="encode")
+        numbers = values.indices.to_numpy()
+        in_order = batch.take(pa.array(np.argsort(numbers, kind="stable")))
+        ends = np.cumsum(np.bincount(numbers, minlength=len(values.dictionary))).tolist()
+        for value, start, end in zip(values.dictionary.to_pylist(), [0, *ends], ends, strict=False):
+            yield folder_name(self._format.partition_by, value), in_order.slice(start, end - start)
 
     def finish(self) -> tuple[WrittenFile, ...]:
-        files = []
-        filesystem = FileSystem()
+        self._bring_to_places()
+        for folder, batches in self._spilled.read():
+            if len(self._writers) >= _MOST_OPEN_FILES:
+                self._bring_to_places()
+            for rows in batches:
+                self._write(folder, rows)
+        self._bring_to_places()
+        return tuple(sorted(self._folders, key=lambda file: file.name))
+
+    def _bring_to_places(self) -> None:
+        """Closes the files that are open, and gives them their names."""
+        for folder in self._writers:
+            (self._claim.directory / folder).mkdir(exist_ok=True)
+        if self._partition is not None:
+            FileSystem().sync_directory(self._claim.directory)
         for folder, (path, writer) in sorted(self._writers.items()):
             writer.close()
             target = self._claim.directory / folder / (self._unit + self._format.ending)
-            if not target.parent.is_dir():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                filesystem.sync_directory(target.parent.parent)
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             self._claim.place(path, target)
             name = str(target.relative_to(self._claim.directory))
-            files.append(WrittenFile(name, self._rows[folder], digest))
-        return tuple(files)
+            self._folders.append(WrittenFile(name, self._rows[folder], digest))
+            del self._writers[folder]
 
     def discard(self) -> None:
+        """Takes away what is not finished."""
+        self._spilled.discard()
         for path, writer in self._writers.values():
-            writer.abandon()
+            with contextlib.suppress(OSError):  # a file on a full disk can't be ended
+                writer.abandon()
             path.unlink(missing_ok=True)
-
-
-def _folder(name: str, value: object) -> str:
-    return f"{name}={NULL_PARTITION if value is None else quote(str(value), safe=' ')}"
 
 
 def partition_column(format_: OutputFormat, schema: Any) -> Callable[[Any], Any] | None:
@@ -220,18 +262,28 @@ def partition_column(format_: OutputFormat, schema: Any) -> Callable[[Any], Any]
     by = format_.partition_by
     if not by:
         return None
-    needed = "timestamp" if by in _TIME_FORMATS and by not in schema.names else by
+    needed = "timestamp" if by in _TIME_UNITS and by not in schema.names else by
     if needed not in schema.names:
         raise UsageError(f"--partition-by {by}: there is no column {needed}, only {', '.join(schema.names)}")
+    ensure_names_folders(by, pa.string() if needed != by else schema.field(by).type)
     if needed == by and pa.types.is_binary(schema.field(by).type):
-        return lambda batch: _to_text(batch.column(by), _bytes_format(format_, by), by, batch)
+        return lambda batch: partition_texts(_to_text(batch.column(by), _bytes_format(format_, by), by, batch))
     if needed == by:
-        return lambda batch: batch.column(by)
-    return lambda batch: pc.strftime(batch.column("timestamp"), _TIME_FORMATS[by])
+        return lambda batch: partition_texts(batch.column(by))
+    return lambda batch: pc.replace_substring(few_time_texts(batch.column("timestamp"), _TIME_UNITS[by]), "T", "-")
+
+
+def ensure_writable(format_: OutputFormat, schema: Any) -> None:
+    """UsageError where rows of the schema can't be written so, or would not be read by others."""
+    partition_column(format_, schema)
+    written_schema(format_, schema)
 
 
 def written_schema(format_: OutputFormat, schema: Any) -> Any:
-    """The schema of the files; UsageError for a column that they can't hold."""
+    """The schema of the files; UsageError for a column that they can't hold: two of one name, for readers that don't
+    tell capitals, or one of the folders' name.
+    """
+    _ensure_distinct([*schema.names, *({format_.partition_by} - {*schema.names, ""})])
     fields = []
     for field in schema:
         if field.name == format_.partition_by:
@@ -243,6 +295,17 @@ def written_schema(format_: OutputFormat, schema: Any) -> Any:
             kind = pa.string()
         fields.append(pa.field(field.name, kind, field.nullable))
     return pa.schema(fields)
+
+
+def _ensure_distinct(names: Sequence[str]) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        if name.lower() in seen:
+            raise UsageError(
+                f"two columns of the output are one to Spark and others: {seen[name.lower()]} and {name}",
+                hint="--columns leaves columns out; --schema and --transform can name them otherwise",
+            )
+        seen[name.lower()] = name
 
 
 def _bytes_format(format_: OutputFormat, name: str) -> str:
@@ -311,14 +374,32 @@ class _ParquetFile:
 
 
 class _CsvFile:
+    """Arrow writes it, but times whose years have more than four digits: it would write other years."""
+
     def __init__(self, path: Path, schema: Any) -> None:
-        self._writer = pa_csv.CSVWriter(path, schema)
+        self._file = path.open("wb")
+        self._writer = pa_csv.CSVWriter(self._file, schema)
 
     def write(self, batch: Any) -> None:
-        self._writer.write_batch(batch)
+        times = [pa.types.is_timestamp(column.type) for column in batch.columns]
+        if all(are_four_digit_years(c) for c, is_time in zip(batch.columns, times, strict=True) if is_time):
+            self._writer.write_batch(batch)
+            return
+        columns = [self._texts(c) if is_time else c for c, is_time in zip(batch.columns, times, strict=True)]
+        lines = pa.BufferOutputStream()
+        without_header = pa_csv.WriteOptions(include_header=False)
+        pa_csv.write_csv(pa.record_batch(columns, batch.schema.names), lines, without_header)
+        self._file.write(lines.getvalue())
+
+    def _texts(self, times: Any) -> Any:
+        """As Arrow writes them."""
+        zone = "Z" if times.type.tz else ""
+        texts = (None if text is None else text.replace("T", " ") + zone for text in time_texts(times))
+        return pa.array(texts, pa.string())
 
     def close(self) -> None:
         self._writer.close()
+        self._file.close()
 
     abandon = close
 
@@ -332,8 +413,21 @@ class _JsonFile:
 
     def write(self, batch: Any) -> None:
         encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain).encode
-        rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        rows = zip(*map(self._values, self._names, batch.columns), strict=True)
         self._file.write("".join(f"{encode(dict(zip(self._names, row, strict=True)))}\n" for row in rows).encode())
+
+    def _values(self, name: str, column: Any) -> list[Any]:
+        """PlogError for a time inside another value that Python does not hold."""
+        if pa.types.is_timestamp(column.type):
+            zone = "Z" if column.type.tz else ""
+            return [None if text is None else text + zone for text in time_texts(column, "ms")]
+        try:
+            values: list[Any] = column.to_pylist()
+        except (OverflowError, ValueError) as error:
+            raise PlogError(
+                f"column {name}: a time in it can't be written as JSON: {error}", hint="--to parquet:DIR holds it"
+            ) from None
+        return values
 
     def close(self) -> None:
         self._file.close()
@@ -343,7 +437,8 @@ class _JsonFile:
 
 def _plain(value: object) -> object:
     if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        time = value.astimezone(UTC) if value.tzinfo else value
+        return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if isinstance(value, bytes):
         return value.decode() if _is_text(value) else {"base64": base64.b64encode(value).decode()}
     return str(value)

@@ -135,6 +135,17 @@ class Replay:
                 f"{self.directory} is not empty: {strangers[0]} is in it, and no replay", hint="replay to a new folder"
             )
 
+    def withdraw(self, plan: ReplayPlan) -> None:
+        """Takes the frozen plan away, of which nothing was written: what was asked for can't be done. The folder is
+        left as it was found.
+        """
+        if self.receipts(plan) or self.is_done:
+            return
+        (self._state / "plan.json").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # something else is in it
+            for folder in (receipt_path(self.directory, WHOLE).parent, self._state, self.directory):
+                folder.rmdir()
+
     # --- the work
 
     @property
@@ -176,7 +187,10 @@ class Replay:
         """All of them. PlogError where a unit is missing."""
         missing = self.missing(plan)
         if missing:
-            raise PlogError(f"{len(missing)} ranges are not written yet, {missing[0].name} first")
+            raise PlogError(
+                f"{self.directory}: {len(missing)} ranges have no receipt, {missing[0].name} first",
+                hint="the same command again writes them",
+            )
         return [file for receipt in self.receipts(plan) for file in receipt.files]
 
     def commit(self, plan: ReplayPlan) -> None:
@@ -249,6 +263,13 @@ class Replay:
         """
         for range_ in plan.ranges:
             receipt = read_receipt(self.directory, range_.name)
+            if receipt is None:
+                yield (
+                    range_,
+                    f"_plog/receipts/{range_.name}.json is missing: its files can't be told from others",
+                    False,
+                )
+                continue
             with tempfile.TemporaryDirectory(prefix="plog-verify-") as temporary:
                 beside = Path(temporary)
                 claim = claim_unshared(beside)
@@ -257,7 +278,6 @@ class Replay:
                 except PlogError as error:
                     yield range_, f"the log can't be compared: {error}", False
                     continue
-                assert receipt is not None
                 yield range_, _difference(self.directory, receipt, beside, again), True
 
     # --- state files

@@ -13,23 +13,27 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from core.common.errors import UsageError
+from core.common.errors import PlogError, UsageError
 from core.spark.claim import Claim
 from core.spark.data_source import PlogDataSource
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import (
     Receipt,
+    ensure_writable,
+    make_state,
     read_parts,
     read_receipt,
     receipt_path,
     write_receipt,
-    written_schema,
 )
 from core.spark.replay import WHOLE, Replay, account, write_range
 from core.spark.replay_files import ReplayFiles, save
@@ -38,6 +42,8 @@ from core.spark.session import run_interruptibly
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_SHOWN = 60
 
 _SHUFFLES = re.compile(r"(?<!Broadcast)Exchange\b|\bCoalesce\b|\bUnion\b|Limit\b")
 
@@ -51,12 +57,14 @@ def run_replay(session: SparkSession, replay: Replay, plan: ReplayPlan, on_done:
     if not todo:
         return
     directory = replay.claim.directory
+    make_state(directory)
     left = {range_.name for range_ in todo}
 
     def look() -> None:
         for unit in left & {path.stem for path in receipt_path(directory, WHOLE).parent.glob("*.json")}:
             receipt = read_receipt(directory, unit)
-            assert receipt is not None
+            if receipt is None:
+                continue
             left.discard(unit)
             on_done(receipt)
 
@@ -84,6 +92,18 @@ def _write_directly(session: SparkSession, claim: Claim, plan: ReplayPlan, todo:
 
 
 def _write_frame(session: SparkSession, replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange]) -> None:
+    try:
+        _write_tasks(session, replay, plan, todo)
+    except (PySparkException, Py4JError) as error:
+        if "MALFORMED_RECORD_IN_PARSING" in str(error) and (place := find_malformed(session, plan, todo)):
+            raise PlogError(
+                f"{place} does not fit --schema {plan.schema}",
+                hint="another --schema needs a new folder; --transform may parse values in its own way",
+            ) from error
+        raise
+
+
+def _write_tasks(session: SparkSession, replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange]) -> None:
     frame = make_frame(session, plan, todo)
     if keeps_ranges(frame, len(todo)):
         save(frame, replay.claim, todo)
@@ -96,23 +116,60 @@ def _write_frame(session: SparkSession, replay: Replay, plan: ReplayPlan, todo: 
 
 
 def make_frame(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange]) -> DataFrame:
-    """What is to be written; UsageError where the function is not there, or gives something else."""
-    session.dataSource.register(PlogDataSource)
+    """What is to be written; UsageError where the function is not there, fails or gives something else, and where the
+    schema does not fit.
+    """
     session.dataSource.register(ReplayFiles)
-    reader = session.read.format(PlogDataSource.name()).option("columns", ",".join(plan.columns))
-    frame = reader.option("ranges", json.dumps([range_.to_json() for range_ in ranges])).load()
+    frame = _read(session, plan.columns, [replace(range_, is_json=bool(plan.schema)) for range_ in ranges])
     if plan.schema:
-        frame = _explode(frame, plan.schema)
+        try:
+            frame = _explode(frame, plan.schema)
+        except PySparkException as error:
+            said = next(iter(str(error).strip().splitlines()), "")
+            raise UsageError(f"--schema {plan.schema}: {said}") from error
     if plan.transform:
         transform = load_function(plan.transform)
         module = sys.modules[plan.transform.partition(":")[0]]
         if module.__file__ is not None and "." not in module.__name__:
             session.sparkContext.addPyFile(module.__file__)  # tasks import it by its name, for the functions in it
-        frame = transform(frame)
+        try:
+            frame = transform(frame)
+        except (PlogError, ConnectionError, Py4JError):
+            raise
+        except Exception as error:  # the user's code, which may raise anything
+            raise _transform_failure(plan.transform, error) from error
         if not hasattr(frame, "mapInArrow"):
             raise UsageError(f"--transform {plan.transform} gives {type(frame).__name__}, expected a DataFrame")
-    written_schema(plan.output, to_arrow_schema(frame.schema, timezone="UTC"))
+    ensure_writable(plan.output, to_arrow_schema(frame.schema, timezone="UTC"))
     return frame
+
+
+def _read(session: SparkSession, columns: Sequence[str], ranges: Sequence[OffsetRange]) -> DataFrame:
+    session.dataSource.register(PlogDataSource)
+    reader = session.read.format(PlogDataSource.name()).option("columns", ",".join(columns))
+    return reader.option("ranges", json.dumps([range_.to_json() for range_ in ranges])).load()
+
+
+def _transform_failure(transform: str, error: Exception) -> PlogError:
+    said = next(iter(str(error).strip().splitlines()), "")
+    if "pandas" in said.lower() and isinstance(error, ImportError):
+        return UsageError(f"--transform {transform} needs pandas, and it is not installed", hint="pip install pandas")
+    return UsageError(f"--transform {transform} failed: {type(error).__name__}: {said}")
+
+
+def find_malformed(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange]) -> str:
+    """The place of the first value that is not JSON of the schema, in words; "" where none is found. Reads the ranges
+    once more.
+    """
+    malformed = "_plog_malformed"
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": malformed}
+    place = "topic", "partition", "offset"
+    frame = _read(session, (*place, "value"), ranges)
+    parsed = sql.from_json(sql.col("value").cast("string"), f"{plan.schema}, {malformed} STRING", options)
+    bad = frame.select(*place, parsed.alias("v")).where(f"v.{malformed} is not null").select(*place, f"v.{malformed}")
+    for topic, partition, offset, value in bad.limit(1).collect():
+        return f"{topic}-{partition}: the value of offset {offset}, {value[:_SHOWN]!r},"
+    return ""
 
 
 def _explode(frame: DataFrame, schema: str) -> DataFrame:
@@ -121,7 +178,7 @@ def _explode(frame: DataFrame, schema: str) -> DataFrame:
     others = [name for name in frame.columns if name != "value"]
     frame = frame.select(*others, parsed.alias("value"))
     fields = frame.select("value.*").columns
-    both = sorted(set(fields) & set(others))
+    both = sorted(name for name in fields if name.lower() in {other.lower() for other in others})
     if both:
         raise UsageError(f"--schema has {', '.join(both)}, and so has the record", hint="--columns leaves columns out")
     return frame.select(*others, "value.*")

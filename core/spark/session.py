@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.common.errors import AccessError, PlogError
+from core.common.expansion_limit import PLOG_MAX_EXPANSION
 from core.spark.java_home import java_environment
+from core.spark.pyspark_version import ensure_pyspark
 from core.spark.shipping import is_local, ship, with_retries
 
 if TYPE_CHECKING:
@@ -20,6 +24,11 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 0.2
 _CANCEL_SECONDS = 10.0
+_DEATH_SECONDS = 1.0
+"""For which a JVM whose connection broke is waited for."""
+
+_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j")
+"""PySpark's, which print what its exceptions say, in JSON, and that of what connects it with the JVM."""
 
 _LOG4J = """rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -35,15 +44,16 @@ appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
 def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
     """A session for the time of the block. `scratch`: a folder for logs and Spark's temporary files.
 
-    AccessError where PySpark or Java is missing, Spark does not start, or a node of the cluster lacks what plog's tasks
-    need; what Spark said is in `scratch`/spark.log. PlogError for what goes wrong with Spark in the block.
+    AccessError where PySpark or Java is missing or too old, Spark does not start, or a node of the cluster lacks what
+    plog's tasks need; what Spark said is in `scratch`/spark.log. PlogError for what goes wrong with Spark in the block.
     """
-    try:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise AccessError("spark-replay needs PySpark", hint="pip install 'plog[spark]'") from None
+    ensure_pyspark()
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     scratch.mkdir(parents=True, exist_ok=True)
     log = scratch / "spark.log"
     log4j = scratch / "log4j2.properties"
@@ -66,20 +76,25 @@ def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
     )
     if is_local(master) or "//127.0.0.1" in master or "//localhost" in master:
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    if PLOG_MAX_EXPANSION in os.environ:
+        builder = builder.config(f"spark.executorEnv.{PLOG_MAX_EXPANSION}", os.environ[PLOG_MAX_EXPANSION])
     with _output_to(log):
         try:
             session = builder.getOrCreate()
         except (PySparkException, Py4JError, OSError, RuntimeError) as error:
             said = next(iter(str(error).splitlines()), type(error).__name__)
             raise AccessError(f"Spark did not start: {said}", where=str(log), hint=f"see {log}") from error
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None  # it prints a traceback when the JVM ends
     try:
         if not is_local(master):
             ship(session, scratch)
         yield session
-    except (PySparkException, Py4JError) as error:
-        raise _failure(error, log) from error
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise _jvm_failure(session, log) or _failure(error, log) from error
     finally:
-        with _output_to(log):
+        with _output_to(log), suppress(Py4JError, OSError):  # of a JVM that was killed
             session.stop()
 
 
@@ -112,6 +127,21 @@ def run_interruptibly(session: SparkSession, work: Callable[[], None], look: Cal
     look()
 
 
+def _jvm_failure(session: SparkSession, log: Path) -> PlogError | None:
+    """What is said of a JVM that has ended before its job; None while it lives, or where it is no child of ours."""
+    process = getattr(session.sparkContext._gateway, "proc", None)  # noqa: SLF001 - nothing else knows
+    if process is None:
+        return None
+    try:
+        code = process.wait(_DEATH_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return AccessError(
+        f"Spark's JVM (process {process.pid}) {how} in the middle of the job", where=str(log), hint=f"see {log}"
+    )
+
+
 def _failure(error: Exception, log: Path) -> PlogError:
     """What a failed job says for people: the error of ours that a task raised, where one did."""
     text = str(error)
@@ -120,6 +150,8 @@ def _failure(error: Exception, log: Path) -> PlogError:
     ours = re.findall(r"^core\.common\.errors\.\w+Error: (.+)$", text, re.MULTILINE)
     causes = re.findall(r"^(?:Caused by: )?(?:[\w$]+\.)*\w*(?:Error|Exception): (.+)$", text, re.MULTILINE)
     message = (ours or causes or text.splitlines() or [type(error).__name__])[-1 if ours or causes else 0]
+    if "[PACKAGE_NOT_INSTALLED] Pandas" in text:
+        return PlogError("the function of --transform needs pandas, and it is not installed", hint="pip install pandas")
     is_damage = "core.common.errors.CorruptRecordError: " in text
     hint = "plog verify tells more" if is_damage else None if ours else f"see {log}"
     return PlogError(f"the Spark job failed: {message}", hint=hint)

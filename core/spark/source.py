@@ -228,6 +228,7 @@ def plan_ranges(source: Source, options: SourceOptions, starts: Offsets, ends: O
                 fails_if_gone=options.fails_on_data_loss,
                 latest_per_key=options.latest_per_key,
                 nulls_bad_timestamps=options.nulls_bad_timestamps,
+                max_expansion=options.max_expansion,
                 directory=directory,
                 servers=servers,
             )

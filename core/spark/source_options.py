@@ -2,8 +2,8 @@
 
 Where from: `path` (a partition's folder, a data directory, several with commas between them) or
 `kafka.bootstrap.servers`. Which topics: `subscribe`, `assign`, `subscribePattern`. From where, until where: offsets or
-times, for all partitions or for each. plog's own are `badTimestamps`, `columns`, `isolationLevel`, `latestPerKey`
-and `rangeBytes`.
+times, for all partitions or for each. plog's own are `badTimestamps`, `columns`, `isolationLevel`, `latestPerKey`,
+`maxExpansion` and `rangeBytes`.
 
 Source: Spark's Structured Streaming + Kafka Integration Guide; org.apache.spark.sql.kafka010.KafkaSourceProvider.
 """
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from core.common.errors import UsageError
+from core.common.expansion_limit import parse_size
 from core.common.topic_partition import TopicPartition
 from core.spark.record_schema import COLUMNS, schema_of
 
@@ -39,7 +40,7 @@ _OWN = (
     "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders",
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "columns", "isolationLevel", "latestPerKey", "rangeBytes", "ranges",
-    "badTimestamps",
+    "badTimestamps", "maxExpansion",
 )  # fmt: skip
 _WITHOUT_EFFECT = ("kafkaconsumer.polltimeoutms", "groupidprefix")
 """Options of the Kafka source that tune its consumers: taken, and without meaning here."""
@@ -64,6 +65,7 @@ class SourceOptions:
     """`topics`, `assigned`, `pattern`: one of them is given, or none for all topics of `paths`. `starting` is None
     where nothing is said of it: the earliest offset for a batch, the latest for a stream. `is_time_met`: a starting
     time must have a record that is as new. `ranges`: JSON of the very ranges to read, and nothing else counts then.
+    `max_expansion`: bytes that one batch may decompress to, 0 for the limit that is set for everyone.
     """
 
     paths: tuple[str, ...]
@@ -86,6 +88,7 @@ class SourceOptions:
     max_trigger_delay_ms: int
     ranges: str
     nulls_bad_timestamps: bool = False
+    max_expansion: int = 0
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -114,6 +117,7 @@ class SourceOptions:
             max_trigger_delay_ms=read.parsed("maxTriggerDelay", _parse_delay, 15 * 60_000),
             ranges=given.get("ranges", ""),
             nulls_bad_timestamps=read.one_of("badTimestamps", ("error", "null")) == "null",
+            max_expansion=parse_size(given["maxexpansion"], "option maxExpansion:") if "maxexpansion" in given else 0,
         )
         parsed._ensure_whole()
         return parsed
@@ -130,7 +134,7 @@ class SourceOptions:
             raise UsageError(
                 "latestPerKey reads each partition by one task: no minPartitions, no maxRecordsPerPartition"
             )
-        if EARLIEST in (*self.ending.offsets.values(), self.ending.everywhere):
+        if EARLIEST in self.ending.offsets.values() or (self.ending.everywhere == EARLIEST and not self.ending.is_time):
             raise UsageError("endingOffsets can't be earliest (-2)")
 
 

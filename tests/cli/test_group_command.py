@@ -52,6 +52,7 @@ def described(where: list[str], *options: str) -> list[dict[str, object]]:
         (["--shift-by", "-30", "--topic", "t:0"], [0]),
         (["--to-datetime", str(EARLY + 3 * HOUR_MS - 1)], [3, 3]),
         (["--to-datetime", "2099-01-01T00:00:00Z"], [10, 10]),
+        (["--to-datetime", "1969-12-31T23:59:59.999Z"], [0, 0]),  # -1 ms: no word for the end
         (["--by-duration", "PT1H"], [10, 10]),
         (["--by-duration", "P36500D"], [0, 0]),
     ],

@@ -22,6 +22,7 @@ pytest.importorskip("pyspark", reason="the extra spark is not installed")
 from core.client.admin import Admin
 from core.client.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
+from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
 from core.log.partition_reader import PartitionReader
 from core.spark.offset_range import OffsetRange
@@ -33,6 +34,7 @@ from core.spark.source import split_by_index
 from tests.support.golden import GOLDEN
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
 from tests.support.server import Server, run_plog
+from tests.support.spark.readers import counts_by_all
 from tests.support.spark.standalone import StandaloneCluster
 
 if TYPE_CHECKING:
@@ -143,11 +145,11 @@ def test_no_topic(tmp_path: Path) -> None:
 # --- jobs that change what is read
 
 
-def plan_of(directory: Path, output: OutputFormat, **fields: Any) -> ReplayPlan:
+def plan_of(directory: Path, output: OutputFormat, *, topic: str = "t", **fields: Any) -> ReplayPlan:
     reader = PartitionReader(directory)
     pieces = split_by_index(reader, 0, reader.end_offset, 3000)
     reader.close()
-    ranges = tuple(OffsetRange("t", 0, *piece, directory=str(directory)) for piece in pieces)
+    ranges = tuple(OffsetRange(topic, 0, *piece, directory=str(directory)) for piece in pieces)
     assert len(ranges) > 3
     return ReplayPlan({"x": 1}, ranges, output, **fields)
 
@@ -173,7 +175,9 @@ def run(spark: SparkSession, directory: Path, plan: ReplayPlan) -> Replay:
         run_replay(spark, replay, plan, lambda receipt: seen.append(receipt.unit))
         replay.commit(plan)
     assert len(seen) == len(set(seen))
-    assert replay.verify()[1] == []
+    files, problems = replay.verify()
+    assert problems == []
+    assert set(counts_by_all(directory, plan.output.kind, spark)) == {sum(file.rows for file in files)}
     return replay
 
 
@@ -187,6 +191,18 @@ def count_cities(frame: DataFrame) -> DataFrame:
 
 def not_a_frame(frame: DataFrame) -> int:
     return 7
+
+
+def needs_pandas(frame: DataFrame) -> DataFrame:
+    raise ImportError("No module named 'pandas'")
+
+
+def fails(frame: DataFrame) -> DataFrame:
+    raise ValueError("no such flight")
+
+
+def two_of_a_name(frame: DataFrame) -> DataFrame:
+    return frame.selectExpr("offset", "offset + 1 as Offset")
 
 
 SCHEMA = "id INT, city STRING"
@@ -240,7 +256,15 @@ def test_a_function_that_shuffles_is_one_unit(spark: SparkSession, people: Path,
         ({"transform": f"{__name__}:nothing"}, "nothing"),
         ({"transform": "justaname"}, "expected module:function"),
         ({"transform": f"{__name__}:not_a_frame"}, "gives int, expected a DataFrame"),
+        ({"transform": f"{__name__}:needs_pandas"}, "needs_pandas needs pandas, and it is not installed"),
+        ({"transform": f"{__name__}:fails"}, "fails failed: ValueError: no such flight"),
+        (
+            {"transform": f"{__name__}:two_of_a_name"},
+            "two columns of the output are one to Spark and others: offset and",
+        ),
+        ({"schema": "id INTT"}, "--schema id INTT: "),
         ({"schema": "id INT, offset BIGINT"}, "--schema has offset, and so has the record"),
+        ({"schema": "id INT, Offset BIGINT"}, "--schema has Offset, and so has the record"),
     ],
 )
 def test_functions_and_schemas_that_do_not_fit(
@@ -249,6 +273,19 @@ def test_functions_and_schemas_that_do_not_fit(
     plan = plan_of(people, OutputFormat("parquet", "binary", "binary", ""), **fields)
     with pytest.raises(Exception, match=re.escape(said)):
         make_frame(spark, plan, plan.ranges)
+
+
+def test_a_value_that_does_not_fit_the_schema_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", segment_bytes=2000, index_interval_bytes=100)
+    for n in range(200):
+        append(log, make_batch(json.dumps({"id": n if n != 150 else "many", "text": "x" * 50}).encode()))
+    log.close()
+    plan = plan_of(tmp_path / "t-0", OutputFormat("parquet", "binary", "binary", ""), schema="id INT")
+    replay = Replay(tmp_path / "out")
+    replay.lock.acquire()
+    replay.freeze(plan.request, lambda: plan)
+    with pytest.raises(PlogError, match=r"t-0: the value of offset 150, .*\"many\".*, does not fit --schema id INT"):
+        run_replay(spark, replay, plan, lambda _: None)
 
 
 # --- beside a broker

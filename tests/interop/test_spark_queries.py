@@ -238,6 +238,18 @@ def test_nothing_to_read_is_nothing(spark: SparkSession, data: Path, server: Ser
         assert spark.table("nothing").count() == 0
 
 
+def test_literals_beyond_the_years_of_python(spark: SparkSession, data: Path) -> None:
+    """With pushdown PySpark makes a datetime of them, and fails, before any source is asked."""
+    frame = spark.read.format("plog").option("path", str(data)).option("subscribe", "t").load()
+    with pushdown(spark, "false"):
+        for condition, count in (
+            ("timestamp < timestamp'+12000-01-01 00:00:00'", 180),
+            ("timestamp > timestamp'+294247-01-10 04:00:54'", 0),
+            ("timestamp > timestamp'-0100-01-01 00:00:00' and partition = 1", 60),
+        ):
+            assert frame.where(condition).count() == count, condition
+
+
 def test_registering_leaves_the_sessions_settings_alone(spark: SparkSession) -> None:
     from plog.spark import register
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import IntegerType, StringType, StructType
 
+from core.client.admin import Admin
 from core.client.kafka_client import KafkaClient
 from core.client.producer import Producer, RecordsToSend
 from core.common.endpoint import parse_bootstrap
@@ -30,7 +32,7 @@ from core.log.partition_metadata_file import write_partition_metadata
 from core.records.byte_strings import ByteStrings
 from core.spark.data_source import PlogDataSource, PlogReader, PlogStreamReader, RangePartition
 from core.spark.record_schema import ARROW_SCHEMA, COLUMNS, SPARK_TYPES
-from core.spark.source_options import SourceOptions
+from core.spark.source_options import EARLIEST, LATEST, SourceOptions
 from plog.testing import running_broker
 from tests.support.compaction import write_thinned_log
 from tests.support.golden import golden_cases
@@ -292,8 +294,16 @@ def test_from_servers(tmp_path: Path) -> None:
         assert [r["value"] for r in found[:500]] == [b"%d" % n for n in range(500)]
 
 
-@pytest.mark.parametrize("timestamp", [-1, -2, -3, -4, -5, -6, -1000])
-def test_times_before_1970_are_not_words_to_servers(tmp_path: Path, timestamp: int) -> None:
+def test_times_before_1970_are_not_words_to_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To ListOffsets -1 is the end, -2 the beginning, -3 the largest timestamp, and others are refused."""
+    asked: set[int] = set()
+    list_offsets = Admin.list_offsets
+
+    def note(self: Admin, wanted: Any, **options: Any) -> Any:
+        asked.update(wanted.values())
+        return list_offsets(self, wanted, **options)
+
+    monkeypatch.setattr(Admin, "list_offsets", note)
     with running_broker(tmp_path / "data") as broker:
         broker.create_topic("t", 1)
         client = KafkaClient(parse_bootstrap(broker.bootstrap_servers))
@@ -303,7 +313,16 @@ def test_times_before_1970_are_not_words_to_servers(tmp_path: Path, timestamp: i
         producer.flush()
         client.close()
         servers = {"kafka__bootstrap__servers": broker.bootstrap_servers, "subscribe": "t"}
-        assert offsets(reader_of(**servers, startingTimestamp=str(timestamp))) == {"t-0": list(range(10))}
+        for timestamp in (-1, -2, -3, -4, -5, -6, -1000):
+            each = json.dumps({"t": {"0": timestamp}})
+            for options in ({"startingTimestamp": str(timestamp)}, {"startingOffsetsByTimestamp": each}):
+                assert offsets(reader_of(**servers, **options)) == {"t-0": list(range(10))}
+            for options in ({"endingTimestamp": str(timestamp)}, {"endingOffsetsByTimestamp": each}):
+                assert offsets(reader_of(**servers, **options)) == {}
+            stream = stream_of(**{"kafka.bootstrap.servers": broker.bootstrap_servers}, subscribe="t",
+                               startingTimestamp=str(timestamp))  # fmt: skip
+            assert stream.initialOffset()["t"] == {"0": 0}
+    assert asked == {EARLIEST, LATEST}
 
 
 # --- streams

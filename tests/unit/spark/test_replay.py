@@ -24,6 +24,7 @@ from core.spark.replay_plan import ReplayPlan, ensure_source_is_the_same, find_t
 from core.spark.source import split_by_index
 from tests.support.golden import GOLDEN
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
+from tests.support.spark.readers import counts_by_all
 
 T = TopicPartition("t", 0)
 PARQUET = OutputFormat("parquet", "binary", "binary", "")
@@ -69,6 +70,7 @@ def done(directory: Path, plan: ReplayPlan) -> Replay:
     for range_ in plan.ranges:
         write_range(replay.claim, range_, plan)
     replay.commit(plan)
+    assert set(counts_by_all(directory, plan.output.kind)) == {sum(file.rows for file in replay.files(plan))}
     replay.lock.release()
     return replay
 
@@ -289,7 +291,7 @@ def test_what_is_missing_is_done_and_the_rest_left_alone(log_directory: Path, tm
     (replay.directory / "_plog" / "x.tmp").write_bytes(b"half")
     assert replay.missing(plan) == [plan.ranges[0], *plan.ranges[2:]]
     assert not replay.is_done
-    with pytest.raises(PlogError, match=f"{len(plan.ranges) - 1} ranges are not written yet"):
+    with pytest.raises(PlogError, match=f"{len(plan.ranges) - 1} ranges have no receipt"):
         replay.commit(plan)
     replay.clear(plan)
     assert not stranger.exists()

@@ -1,0 +1,102 @@
+"""Names of a partitioned output's folders, `city=a%2Fb` as Hive has them: those that Spark's own writer would choose.
+
+    <column>=<value>     both escaped: %XX for the characters that Spark escapes, everything else as UTF-8
+    <column>=__HIVE_DEFAULT_PARTITION__     null, and the empty text
+
+A value becomes text as Spark's cast to a string makes it, times in UTC. Readers find the values in the names, and guess
+types: a column of the texts "1" and "2" is one of numbers to Spark, pyarrow and DuckDB, whoever wrote it.
+
+Source: org.apache.spark.sql.catalyst.catalog.ExternalCatalogUtils (escapePathName, getPartitionPathString).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from core.common.errors import PlogError, UsageError
+from core.spark.time_texts import time_texts
+
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+_ESCAPED = re.compile("[\\x00-\\x1f\"#%'*/:=?\\\\\\x7f{\\[\\]^]")
+_MOST_BYTES = 255
+"""Of a name, in the file systems that there are."""
+
+
+def folder_name(column: str, value: str | None) -> str:
+    """PlogError for a value that is too long for a name."""
+    name = f"{_escape(column)}={_escape(value) if value else NULL_PARTITION}"
+    size = len(os.fsencode(name))
+    if size > _MOST_BYTES:
+        raise PlogError(
+            f"--partition-by {column}: the folder of a value that begins {(value or '')[:40]!r} needs a name of {size} "
+            f"bytes, expected {_MOST_BYTES} at the most"
+        )
+    return name
+
+
+def value_of_folder(name: str) -> str | None:
+    """The other way."""
+    text = name.partition("=")[2]
+    return None if text == NULL_PARTITION else re.sub("%([0-9A-F]{2})", lambda found: chr(int(found[1], 16)), text)
+
+
+def _escape(text: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
+
+
+def ensure_names_folders(column: str, kind: Any) -> None:
+    """UsageError for a column whose folders others would not read: of a type (pyarrow.DataType) that has no text, or of
+    a name that hides them.
+    """
+    if pa.types.is_nested(kind):
+        raise UsageError(f"--partition-by {column}: a value of {kind} can't name a folder")
+    if column.startswith(("_", ".")):
+        raise UsageError(
+            f"--partition-by {column}: folders whose names begin with {column[0]} are hidden from readers",
+            hint="give the column another name, by --schema or --transform",
+        )
+
+
+def partition_texts(values: Any) -> Any:
+    """A text for each value of a pyarrow.Array, as Spark casts it; null for an empty one, too."""
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        texts = pa.array([None if text is None else _timestamp_text(text) for text in time_texts(values)], pa.string())
+    elif pa.types.is_floating(kind):
+        texts = _of_each(values.to_numpy(zero_copy_only=False), values, _float_text)
+    elif pa.types.is_decimal(kind):
+        texts = pa.array([None if value is None else f"{value:f}" for value in values.to_pylist()], pa.string())
+    else:
+        texts = values.cast(pa.string())
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+
+
+def _of_each(numbers: Any, values: Any, text: Any) -> Any:  # numpy.ndarray, pyarrow.Array, a function of the former's
+    is_null = values.is_null().to_pylist()
+    return pa.array(
+        [None if null else text(number) for number, null in zip(numbers, is_null, strict=True)], pa.string()
+    )
+
+
+def _timestamp_text(text: str) -> str:
+    """Without zeros at the end of the fraction."""
+    whole, _, fraction = text.replace("T", " ").partition(".")
+    digits = fraction.rstrip("0")
+    return f"{whole}.{digits}" if digits else whole
+
+
+def _float_text(number: Any) -> str:  # numpy.floating
+    """As Java's Double.toString and Float.toString: with an exponent from 10,000,000 on and below 0.001."""
+    if not np.isfinite(number):
+        return "NaN" if np.isnan(number) else f"{'-' if number < 0 else ''}Infinity"
+    if number == 0 or 1e-3 <= abs(number) < 1e7:
+        return np.format_float_positional(number, unique=True, trim="0")
+    digits, _, exponent = np.format_float_scientific(number, unique=True, trim="0").partition("e")
+    return f"{digits}E{int(exponent)}"

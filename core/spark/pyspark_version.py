@@ -1,0 +1,23 @@
+"""Whether the PySpark that is installed is one that plog's jobs and its data source run with."""
+
+from __future__ import annotations
+
+import re
+
+from core.common.errors import AccessError
+
+MINIMUM_VERSION = (4, 2)  # the first that hands Arrow batches to a data source's writers, and admission control
+
+
+def ensure_pyspark() -> None:
+    """AccessError where there is none, or an older one."""
+    try:
+        from pyspark.version import __version__ as version
+    except ImportError:
+        raise AccessError("spark-replay needs PySpark", hint="pip install 'plog[spark]'") from None
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    if numbers < MINIMUM_VERSION:
+        expected = ".".join(map(str, MINIMUM_VERSION))
+        raise AccessError(
+            f"PySpark {version} is too old, expected {expected} or newer", hint="pip install --upgrade 'plog[spark]'"
+        )

@@ -1,0 +1,50 @@
+"""Rows of more folders than one unit may write to at the same time: they wait in an Arrow file, batch by batch.
+
+The file is mapped when it is read, and each folder's rows are taken from it in the order in which they were added.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+
+
+class SpilledRows:
+    """Owned by one task. Makes its file when the first rows are added."""
+
+    def __init__(self, path: Path, schema: Any) -> None:  # pyarrow.Schema
+        self._path = path
+        self._schema = schema
+        self._writer: Any = None  # pyarrow.ipc.RecordBatchFileWriter
+        self._numbers: dict[str, list[int]] = {}
+        self._batches = 0
+
+    def add(self, folder: str, rows: Any) -> None:  # pyarrow.RecordBatch
+        """OSError as the disk says."""
+        if self._writer is None:
+            self._writer = pyarrow.ipc.new_file(str(self._path), self._schema)
+        self._writer.write_batch(rows)
+        self._numbers.setdefault(folder, []).append(self._batches)
+        self._batches += 1
+
+    def read(self) -> Iterator[tuple[str, Iterator[Any]]]:
+        """Each folder with its batches. Nothing may be added any more."""
+        if self._writer is None:
+            return
+        self._writer.close()
+        with pa.memory_map(str(self._path)) as source:
+            reader = pyarrow.ipc.open_file(source)
+            for folder, numbers in sorted(self._numbers.items()):
+                yield folder, (reader.get_batch(number) for number in numbers)
+
+    def discard(self) -> None:
+        """Takes the file away."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError):  # of a full disk, on which it can't be ended
+                self._writer.close()
+            self._path.unlink(missing_ok=True)

@@ -1,0 +1,43 @@
+"""Times as text, whatever their year: years of more than four digits have a sign, as ISO 8601 and Spark write them.
+
+Arrow's own functions keep a year in 16 bits and Python's datetime has none beyond 9999; NumPy has all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+_FIRST_US = -62_167_219_200_000_000
+_END_US = 253_402_300_800_000_000
+"""0000-01-01 and 10000-01-01, in microseconds."""
+
+
+def time_texts(times: Any, unit: str = "us") -> list[str | None]:
+    """2013-01-15T10:00:00.000000 for each of a pyarrow.TimestampArray, in UTC; `unit` is NumPy's, "D" for the day
+    alone.
+    """
+    return [None if text == "NaT" else _with_sign(text) for text in np.datetime_as_string(_cut(times, unit)).tolist()]
+
+
+def few_time_texts(times: Any, unit: str) -> Any:  # pyarrow.StringArray
+    """Likewise, made once for each time that occurs."""
+    found, places = np.unique(_cut(times, unit), return_inverse=True)
+    texts = [None if text == "NaT" else _with_sign(text) for text in np.datetime_as_string(found).tolist()]
+    return pa.array(texts, pa.string()).take(pa.array(places))
+
+
+def are_four_digit_years(times: Any) -> bool:
+    """Whether Arrow writes the times as they are."""
+    numbers = _cut(times, "us").view(np.int64)[~np.asarray(times.is_null())]
+    return not ((numbers < _FIRST_US) | (numbers >= _END_US)).any()
+
+
+def _cut(times: Any, unit: str) -> Any:
+    return times.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False).astype(f"M8[{unit}]")
+
+
+def _with_sign(text: str) -> str:
+    return f"+{text}" if text[4:5].isdigit() and text[0] != "-" else text

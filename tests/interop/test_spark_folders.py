@@ -1,0 +1,110 @@
+"""Folders of a replay beside those of Spark's own writer: the same names, and the same rows for whoever reads them."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra spark is not installed")
+
+from core.spark.delta_table import commit_delta_table
+from core.spark.partition_folder import NULL_PARTITION, folder_name, partition_texts
+from core.spark.range_output import OutputFormat, claim_unshared, write_files
+from core.spark.replay import Replay, write_range
+from tests.interop.test_spark import plan_of
+from tests.support.logs import append, make_batch, open_log
+from tests.support.spark.readers import read_by_all
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.java
+
+CITIES = [
+    "Zürich", "東京", "a/b", "a=b", "a%2Fb", "", None, "with space", 'q"uo', "..", "x:y", "A", "a", "emoji😀", "tab\t",
+    "nl\nx", "#h", NULL_PARTITION, "*?[]{}^'\\", "~$&+,;<>|`!@()", "\x01\x1f\x7f", "ß" * 100, "%", "%25",
+]  # fmt: skip
+OTHERS: dict[str, Any] = {
+    "b": pa.array([True, False, None]),
+    "n": pa.array([0, -(2**63), 2**63 - 1]),
+    "f": pa.array([1.0, 1.5e-7, 12345678.5]),
+    "g": pa.array([1.1, 3.4e38, 0.001], pa.float32()),
+    "d": pa.array([date(2013, 1, 2), date(1, 1, 1), None]),
+    "t": pa.array([datetime(2013, 1, 2, 3, 4, 5, 60_000, UTC), datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC), None]),
+    "p": pa.array([Decimal("1.50"), Decimal("0.00"), Decimal("-99999.99")], pa.decimal128(10, 2)),
+}
+
+
+def folders(directory: Path) -> dict[int, set[str]]:
+    """Names of folders by how deep they lie."""
+    found = defaultdict(set)
+    for path, names, _ in os.walk(directory):
+        depth = len(Path(path).relative_to(directory).parts)
+        found[depth] |= {name for name in names if "=" in name}
+    return found
+
+
+def test_names_are_those_that_spark_chooses(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [(n, city) for n, city in enumerate(CITIES) if city != NULL_PARTITION]  # Spark fails with it beside null
+    frame = spark.createDataFrame(rows, "i int, city string")
+    frame.coalesce(1).write.partitionBy("city").parquet(f"{tmp_path}/cities")
+    texts = partition_texts(pa.array(CITIES, pa.string())).to_pylist()
+    assert {folder_name("city", text) for text in texts} == folders(tmp_path / "cities")[0]
+    table = pa.table(OTHERS).to_pylist()
+    types = "b boolean, n bigint, f double, g float, d date, t timestamp, p decimal(10, 2)"
+    frame = spark.createDataFrame([(n, *row.values()) for n, row in enumerate(table)], f"i int, {types}")
+    frame.coalesce(1).write.partitionBy(*OTHERS).parquet(f"{tmp_path}/others")
+    ours = {
+        depth: {folder_name(name, text) for text in partition_texts(values).to_pylist()}
+        for depth, (name, values) in enumerate(OTHERS.items())
+    }
+    assert ours == {depth: names for depth, names in folders(tmp_path / "others").items() if names}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json", "csv"])
+def test_every_reader_finds_every_row(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    cities = CITIES * 3
+    batch = pa.record_batch({"i": pa.array(range(len(cities)), pa.int64()), "city": pa.array(cities, pa.string())})
+    write_files(claim_unshared(tmp_path), "unit", OutputFormat(kind, "string", "string", "city"), [batch], batch.schema)
+    null = ("", NULL_PARTITION)
+    expected = sorted(((n, None if city in null else city) for n, city in enumerate(cities)), key=repr)
+    for rows in read_by_all(tmp_path, kind, ["i", "city"], spark):
+        assert sorted(((int(i), city) for i, city in rows), key=repr) == expected
+
+
+def test_a_delta_table_has_every_row(spark: SparkSession, tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake", reason="the extra delta is not installed")
+    batch = pa.record_batch({"i": pa.array(range(len(CITIES)), pa.int64()), "city": pa.array(CITIES, pa.string())})
+    files = write_files(
+        claim_unshared(tmp_path), "unit", OutputFormat("parquet", "binary", "binary", "city"), [batch], batch.schema
+    )
+    commit_delta_table(tmp_path, files, "city", "id")
+    found = deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table()
+    null = ("", NULL_PARTITION)
+    expected = {n: None if city in null else city for n, city in enumerate(CITIES)}
+    assert dict(zip(found["i"].to_pylist(), found["city"].to_pylist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("topic", ["_under", ".dot"])
+def test_files_of_such_topics_are_seen(spark: SparkSession, tmp_path: Path, topic: str) -> None:
+    log = open_log(tmp_path / f"{topic}-0", segment_bytes=1000, index_interval_bytes=50)
+    for n in range(300):
+        append(log, make_batch(b"%d" % n))
+    log.close()
+    plan = plan_of(tmp_path / f"{topic}-0", OutputFormat("parquet", "string", "string", ""), topic=topic)
+    replay = Replay(tmp_path / "out")
+    replay.lock.acquire()
+    replay.freeze(plan.request, lambda: plan)
+    for range_ in plan.ranges:
+        write_range(replay.claim, range_, plan)
+    replay.commit(plan)
+    assert replay.verify()[1] == []
+    for rows in read_by_all(replay.directory, "parquet", ["offset", "topic"], spark):
+        assert sorted(rows) == [(n, topic) for n in range(300)]

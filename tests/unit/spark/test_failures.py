@@ -1,0 +1,311 @@
+"""What fails in a replay is told in words: what, where, and that the same command again goes on. No Spark here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra spark is not installed")
+
+from core.common.errors import AccessError, PlogError, UsageError
+from core.spark import range_output
+from core.spark.delta_table import commit_delta_table
+from core.spark.offset_proof import compare_offsets, what_is_not_checked
+from core.spark.offset_range import OffsetRange, read_range
+from core.spark.pyspark_version import ensure_pyspark
+from core.spark.range_output import OutputFormat, Receipt, WrittenFile, claim_unshared, write_files, write_receipt
+from core.spark.replay import WHOLE, Replay, write_range
+from core.spark.replay_job import load_function
+from core.spark.replay_plan import ReplayPlan
+from core.spark.session import _failure, _jvm_failure
+from tests.support.logs import NOW, append, fingerprint, make_batch, open_log
+from tests.support.server import call_plog
+
+PARQUET = OutputFormat("parquet", "binary", "binary", "")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """t-0 with 40 records, whose values are JSON."""
+    log = open_log(tmp_path / "data" / "t-0")
+    for n in range(40):
+        append(log, make_batch(json.dumps({"id": n}).encode(), timestamp=NOW + n))
+    log.close()
+    return tmp_path / "data"
+
+
+def ranges_of(data: Path) -> tuple[OffsetRange, ...]:
+    return tuple(OffsetRange("t", 0, start, start + 20, 1, directory=str(data / "t-0")) for start in (0, 20))
+
+
+# --- before anything starts
+
+
+@pytest.mark.parametrize(
+    ("version", "is_good"), [("4.1.9", False), ("3.5.1", False), ("4.2.0.dev1", True), ("5.0", True)]
+)
+def test_a_pyspark_that_is_too_old(version: str, is_good: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.version.__version__", version)
+    if is_good:
+        ensure_pyspark()
+        return
+    with pytest.raises(AccessError, match=f"PySpark {version} is too old, expected 4.2 or newer") as caught:
+        ensure_pyspark()
+    assert "pip install --upgrade" in (caught.value.hint or "")
+
+
+def test_it_is_told_before_a_folder_is_made(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.version.__version__", "4.1.0")
+    done = call_plog("spark-replay", "t", "--to", f"parquet:{tmp_path}/out", "--data-dir", str(data))
+    assert done.returncode == 3
+    assert "PySpark 4.1.0 is too old" in done.stderr.decode()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--partition-by", "headers"], "can't name a folder"),
+        (["--partition-by", "city"], "there is no column city"),
+        (["--columns", "offset,offset"], "two columns of the output are one"),
+        (["--transform", "nowhere:f"], "No module named 'nowhere'"),
+    ],
+)
+def test_a_request_that_makes_no_sense_leaves_no_folder(
+    data: Path, tmp_path: Path, options: list[str], said: str
+) -> None:
+    done = call_plog("spark-replay", "t", "--to", f"parquet:{tmp_path}/out", "--data-dir", str(data), *options)
+    assert done.returncode == 2
+    assert said in done.stderr.decode()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_refused_folder_is_left_as_it_is(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "notes.txt").write_text("mine")
+    before = fingerprint(out)
+    done = call_plog("spark-replay", "t", "--to", f"parquet:{out}", "--data-dir", str(data))
+    assert done.returncode == 1
+    assert "is not empty: notes.txt is in it" in done.stderr.decode()
+    assert fingerprint(out) == before
+
+
+def test_a_plan_that_can_not_be_is_withdrawn(data: Path, tmp_path: Path) -> None:
+    """So that the command with a better --schema is not taken for another replay."""
+    plan = ReplayPlan({}, ranges_of(data), PARQUET, schema="i INTT")
+    replay = Replay(tmp_path / "out")
+    replay.lock.acquire()
+    replay.freeze({}, lambda: plan)
+    replay.withdraw(plan)
+    assert replay.plan is None
+    direct = replace(plan, schema="")
+    replay.freeze({}, lambda: direct)
+    write_range(replay.claim, direct.ranges[0], direct)
+    replay.withdraw(direct)
+    assert replay.plan == direct
+
+
+# --- while it works
+
+
+class FullDisk:
+    """Whatever it writes to."""
+
+    def __init__(self, path: Path, schema: Any) -> None:
+        path.write_bytes(b"")
+
+    def write(self, batch: Any) -> None:
+        raise OSError(28, "Error writing bytes to file. Detail: [errno 28] No space left on device")
+
+    close = abandon = lambda self: self.write(None)
+
+
+def test_a_full_disk(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = ReplayPlan({}, ranges_of(data), PARQUET)
+    monkeypatch.setitem(range_output._WRITERS, "parquet", FullDisk)
+    with pytest.raises(AccessError, match=rf"^could not write {tmp_path}/out: no space left on device$"):
+        write_range(claim_unshared(tmp_path / "out"), plan.ranges[0], plan)
+    assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == []
+
+
+def test_a_receipt_that_can_not_be_written(tmp_path: Path) -> None:
+    claim = claim_unshared(tmp_path)
+    (tmp_path / "_plog" / "receipts").rmdir()
+    with pytest.raises(AccessError, match=r"could not write .*/unit.json: no such file or directory"):
+        write_receipt(claim, Receipt("unit", (), 0))
+
+
+def test_a_jvm_that_was_killed(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    session: Any = type("Session", (), {})()
+    session.sparkContext = type("Context", (), {"_gateway": type("Gateway", (), {"proc": process})()})()
+    process.kill()
+    found = _jvm_failure(session, tmp_path / "spark.log")
+    assert found is not None
+    assert found.message == f"Spark's JVM (process {process.pid}) was killed by signal 9 in the middle of the job"
+    session.sparkContext._gateway.proc = None
+    assert _jvm_failure(session, tmp_path / "spark.log") is None
+
+
+def test_a_function_that_needs_pandas(tmp_path: Path) -> None:
+    text = (
+        "x\npyspark.errors.PySparkImportError: [PACKAGE_NOT_INSTALLED] Pandas >= 2.2.0 must be installed; however, not"
+    )
+    error = _failure(Exception(text), tmp_path / "spark.log")
+    assert error.message == "the function of --transform needs pandas, and it is not installed"
+    assert error.hint == "pip install pandas"
+
+
+def test_a_module_that_needs_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "job_with_pandas.py").write_text("import pandas_that_is_not_here\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with pytest.raises(UsageError, match=r"--transform job_with_pandas:f: No module named 'pandas_that_is_not_here'"):
+        load_function("job_with_pandas:f")
+
+
+@pytest.mark.parametrize(
+    ("value", "end", "text"),
+    [
+        (b'{"id": 2} trailing', 9, "trailing"),
+        (b'{"id":3}{"id":4}', 8, '{"id":4}'),
+        (b'{"id":"}"}\n\n {', 10, "{"),
+        (b"[1, 2] 3", 6, "3"),
+        (b"{'id': '}\\''} x", 13, "x"),
+        (b'"a" "b"', 3, '"b"'),
+        (b"12 13", 2, "13"),
+        (b'{"id":NaN} x', 10, "x"),
+    ],
+)
+def test_text_after_a_json_value(tmp_path: Path, value: bytes, end: int, text: str) -> None:
+    """Spark takes the first value, in FAILFAST too, and drops the rest."""
+    log = open_log(tmp_path / "t-0")
+    append(log, make_batch(b'{"id":1}', value))
+    log.close()
+    range_ = OffsetRange("t", 0, 0, 2, 1, directory=str(tmp_path / "t-0"), is_json=True)
+    with pytest.raises(PlogError) as caught:
+        list(read_range(range_, ("value",)))
+    assert caught.value.message == f"t-0: the value of offset 1 has text after its JSON, at byte {end}: {text!r}"
+    assert sum(map(len, read_range(replace(range_, is_json=False), ("value",)))) == 2
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b'{"id":1}', b" [1] \r\n", b"", b"  ", None, b"null", b"tru", b'{"a":[1', b"{'a':1}", b'{"a":NaN}', b"-1e5"],
+)
+def test_what_is_one_value_or_none_is_sparks_to_judge(tmp_path: Path, value: bytes | None) -> None:
+    log = open_log(tmp_path / "t-0")
+    append(log, make_batch(value))  # type: ignore[arg-type]
+    log.close()
+    range_ = OffsetRange("t", 0, 0, 1, 1, directory=str(tmp_path / "t-0"), is_json=True)
+    assert sum(map(len, read_range(range_, ("value",)))) == 1
+
+
+def test_a_delta_table_of_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("deltalake", reason="the extra delta is not installed")
+    commit_delta_table(tmp_path, [], "", "id")
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- the proof
+
+
+def test_verify_without_a_receipt(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    plan = ReplayPlan({}, ranges_of(data), PARQUET)
+    replay = Replay(out)
+    replay.lock.acquire()
+    replay.freeze({}, lambda: plan)
+    for range_ in plan.ranges:
+        write_range(replay.claim, range_, plan)
+    replay.commit(plan)
+    lost = out / "_plog" / "receipts" / f"{plan.ranges[0].name}.json"
+    lost.unlink()
+    done = call_plog("spark-replay", "--verify", str(out))
+    assert done.returncode == 0
+    assert f"warning: _plog/receipts/{lost.name} is missing" in done.stderr.decode()
+    assert "as the manifest says" in done.stderr.decode()
+    assert "exact" not in done.stderr.decode()
+
+
+def made(
+    tmp_path: Path, data: Path, rows: list[Any], *, kind: str = "parquet", **fields: Any
+) -> tuple[Replay, ReplayPlan]:
+    """A replay whose files have these rows, for each range some."""
+    plan = ReplayPlan({}, ranges_of(data), OutputFormat(kind, "string", "string", ""), **fields)
+    replay = Replay(tmp_path / "out")
+    replay.lock.acquire()
+    replay.freeze({}, lambda: plan)
+    for range_, of_range in zip(plan.ranges, rows, strict=True):
+        batch = pa.record_batch(of_range)
+        files = write_files(replay.claim, range_.name, plan.output, [batch], batch.schema)
+        write_receipt(replay.claim, Receipt(range_.name, files, 20))
+    replay.commit(plan)
+    return replay, plan
+
+
+def offsets(*numbers: int) -> dict[str, Any]:
+    return {"offset": pa.array(numbers, pa.int64()), "id": pa.array(numbers, pa.int64())}
+
+
+def problems(replay: Replay, plan: ReplayPlan) -> list[str]:
+    return [problem for _, problem, _ in compare_offsets(replay, plan) if problem]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (range(20), ""),
+        (range(19), "has 19 rows, the log 20 records"),
+        ([*range(19), 20], "has offset 20, and the log has no such record"),
+        ([*range(19), 18], "lacks offset 19"),
+    ],
+)
+def test_offsets_of_a_replay_with_a_schema(data: Path, tmp_path: Path, first: list[int], said: str, kind: str) -> None:
+    replay, plan = made(tmp_path, data, [offsets(*first), offsets(*range(20, 40))], kind=kind, schema="id INT")
+    found = problems(replay, plan)
+    assert len(found) == bool(said)
+    assert all(said in problem for problem in found)
+
+
+def test_counts_where_there_are_no_offsets(data: Path, tmp_path: Path) -> None:
+    ids = [{"id": pa.array(range(20))}, {"id": pa.array(range(19))}]
+    (problem,) = problems(*made(tmp_path, data, ids, schema="id INT"))
+    assert problem.endswith("has 19 rows, the log 20 records")
+
+
+def test_offsets_of_a_replay_with_a_function(data: Path, tmp_path: Path) -> None:
+    """It may leave records out, and can't have others."""
+    replay, plan = made(tmp_path, data, [offsets(0, 2, 4), offsets(20)], transform="a:b")
+    assert problems(replay, plan) == []
+    other = replace(plan, ranges=tuple(replace(r, start_offset=r.start_offset + 1) for r in plan.ranges))
+    assert "a:b makes of records is not compared" in what_is_not_checked(other)
+
+
+@pytest.mark.parametrize(("records", "said"), [(40, []), (41, ["41 records were read, the log has 40"])])
+def test_counts_of_a_function_that_shuffles(data: Path, tmp_path: Path, records: int, said: list[str]) -> None:
+    plan = ReplayPlan({}, ranges_of(data), PARQUET, transform="a:b")
+    replay = Replay(tmp_path / "out")
+    replay.lock.acquire()
+    replay.freeze({}, lambda: plan)
+    pq.write_table(pa.table({"n": [1]}), replay.directory / "part-00000.parquet")
+    write_receipt(replay.claim, Receipt(WHOLE, (WrittenFile("part-00000.parquet", 1, ""),), records))
+    assert problems(replay, plan) == said
+
+
+def test_what_verify_says_of_a_replay_with_a_schema(data: Path, tmp_path: Path) -> None:
+    replay, _ = made(tmp_path, data, [offsets(*range(20)), offsets(*range(20, 40))], schema="id INT")
+    done = call_plog("spark-replay", "--verify", str(replay.directory))
+    assert done.returncode == 0
+    assert "note: the columns that --schema makes of values are not compared with the log" in done.stderr.decode()
+    assert "as the manifest says, and the log of offsets and counts" in done.stderr.decode()

@@ -1,0 +1,159 @@
+"""Names of folders by what Spark documents; tests/interop/test_spark_folders.py compares them with Spark's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra spark is not installed")
+
+from core.common.errors import PlogError, UsageError
+from core.spark import range_output
+from core.spark.offset_range import OffsetRange
+from core.spark.partition_folder import folder_name, partition_texts, value_of_folder
+from core.spark.range_output import OutputFormat, claim_unshared, write_files, written_schema
+from tests.support.spark.readers import read_by_all
+
+CITY = OutputFormat("parquet", "binary", "binary", "city")
+
+
+def table_of(*cities: str | None) -> Any:
+    return pa.record_batch({"i": pa.array(range(len(cities)), pa.int64()), "city": pa.array(cities, pa.string())})
+
+
+def write(directory: Path, batch: Any, format_: OutputFormat = CITY) -> list[str]:
+    return [file.name for file in write_files(claim_unshared(directory), "unit", format_, [batch], batch.schema)]
+
+
+@pytest.mark.parametrize(
+    ("value", "folder"),
+    [
+        ("Zürich", "city=Zürich"),
+        ("東京 😀", "city=東京 😀"),
+        ("a/b", "city=a%2Fb"),
+        ("a%2Fb", "city=a%252Fb"),
+        ("a=b:c", "city=a%3Db%3Ac"),
+        ("\x00\t\n\x7f", "city=%00%09%0A%7F"),
+        ("\"#'*?\\{[]^", "city=%22%23%27%2A%3F%5C%7B%5B%5D%5E"),
+        ("} <>|&,;~$!()+@", "city=} <>|&,;~$!()+@"),
+        ("..", "city=.."),
+    ],
+)
+def test_what_spark_escapes_is_escaped_and_nothing_else(value: str, folder: str) -> None:
+    assert folder_name("city", value) == folder
+    assert value_of_folder(folder) == value
+
+
+def test_null_and_the_empty_text_have_hives_own_folder(tmp_path: Path) -> None:
+    assert folder_name("city", None) == "city=__HIVE_DEFAULT_PARTITION__"
+    assert value_of_folder("city=__HIVE_DEFAULT_PARTITION__") is None
+    names = write(tmp_path, table_of("x", "", None, "x", ""))
+    assert names == ["city=__HIVE_DEFAULT_PARTITION__/unit.parquet", "city=x/unit.parquet"]
+    null = pq.read_table(tmp_path / names[0], partitioning=None)
+    assert null["i"].to_pylist() == [1, 2, 4]
+
+
+def test_a_value_too_long_for_a_name_is_told(tmp_path: Path) -> None:
+    write(tmp_path / "out", table_of("x" * 250))
+    with pytest.raises(PlogError, match=r"--partition-by city: the folder of a value that begins 'éé.* of 257 bytes"):
+        write(tmp_path / "other", table_of("é" * 126))
+    assert list((tmp_path / "other").rglob("*.*")) == []
+
+
+def test_other_types_are_text_as_spark_casts_them() -> None:
+    floats = pa.array([1.0, 12345678.9, 0.00012, 100.0, float("nan"), float("-inf"), None])
+    assert partition_texts(floats).to_pylist() == ["1.0", "1.23456789E7", "1.2E-4", "100.0", "NaN", "-Infinity", None]
+    assert partition_texts(pa.array([True, False, None])).to_pylist() == ["true", "false", None]
+    times = pa.array([1_358_208_000_100_000, 0, 1_700_000_000_000_000_000, None], pa.int64())
+    assert partition_texts(times.cast(pa.timestamp("us", tz="UTC"))).to_pylist() == [
+        "2013-01-15 00:00:00.1",
+        "1970-01-01 00:00:00",
+        "+55840-11-08 22:13:20",
+        None,
+    ]
+
+
+@pytest.mark.parametrize(("by", "folder"), [("day", "day=+55840-11-08"), ("hour", "hour=+55840-11-08-22")])
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+def test_years_of_more_digits_are_no_other_years(tmp_path: Path, by: str, folder: str, kind: str) -> None:
+    times = pa.array([1_700_000_000_000_000_000, None], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    batch = pa.record_batch({"timestamp": times})
+    names = write(tmp_path, batch, OutputFormat(kind, "binary", "binary", by))
+    assert names == [f"{folder}/unit.{kind}", f"{by}=__HIVE_DEFAULT_PARTITION__/unit.{kind}"]
+    text = (tmp_path / names[0]).read_bytes()
+    if kind == "csv":
+        assert text == b'"timestamp"\n"+55840-11-08 22:13:20.000000Z"\n'
+    if kind == "json":
+        assert text == b'{"timestamp":"+55840-11-08T22:13:20.000Z"}\n'
+
+
+# --- readers
+
+
+@pytest.mark.parametrize("most", [256, 3])
+def test_readers_find_the_rows_of_many_folders(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than files may be open."""
+    monkeypatch.setattr(range_output, "_MOST_OPEN_FILES", most)
+    cities = [None, "", *(f"c{n % 9}" for n in range(100)), "Zürich", "a/b", "x:y", "%", "t\tn\n"]
+    whole = table_of(*cities)
+    batches = [whole.slice(start, 20) for start in range(0, len(cities), 20)]
+    files = write_files(claim_unshared(tmp_path), "unit", CITY, batches, whole.schema)
+    assert sum(file.rows for file in files) == len(cities)
+    assert len(files) == len({file.name for file in files}) == 15
+    assert [file.name for file in files] == sorted(file.name for file in files)
+    expected = sorted(((n, city or None) for n, city in enumerate(cities)), key=repr)
+    for rows in read_by_all(tmp_path, "parquet", ["i", "city"]):
+        assert rows == expected
+    assert list((tmp_path / "_plog").glob("*.tmp")) == []
+
+
+@pytest.mark.parametrize("topic", ["_under", ".dot", "__x", "plain"])
+def test_no_topics_files_are_hidden(tmp_path: Path, topic: str) -> None:
+    unit = OffsetRange(topic, 0, 0, 3, 1).name
+    batch = table_of("a", "b", "c")
+    write_files(claim_unshared(tmp_path), unit, OutputFormat("parquet", "binary", "binary", ""), [batch], batch.schema)
+    assert not unit.startswith(("_", "."))
+    assert topic in unit
+    assert ds.dataset(tmp_path, format="parquet").count_rows() == 3
+
+
+def test_names_of_topics_stay_apart() -> None:
+    names = ["_a", ".a", "a", "-a", "__a"]
+    assert len({OffsetRange(name, 0, 0, 3, 1).name for name in names}) == len(names)
+
+
+# --- columns that collide
+
+
+@pytest.mark.parametrize(
+    ("names", "by", "said"),
+    [
+        (("topic", "i", "Topic"), "", "topic and Topic"),
+        (("i", "i"), "", "i and i"),
+        (("Day", "timestamp"), "day", "Day and day"),
+        (("i", "city", "CITY"), "city", "city and CITY"),
+    ],
+)
+def test_columns_that_are_one_to_others_are_refused(names: tuple[str, ...], by: str, said: str) -> None:
+    schema = pa.schema([(name, pa.string()) for name in names])
+    with pytest.raises(UsageError, match=f"two columns of the output are one to Spark and others: {said}"):
+        written_schema(OutputFormat("parquet", "binary", "binary", by), schema)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "said"),
+    [
+        ("headers", pa.list_(pa.string()), "a value of list<item: string> can't name a folder"),
+        ("_city", pa.string(), "folders whose names begin with _ are hidden from readers"),
+        (".city", pa.string(), "folders whose names begin with . are hidden from readers"),
+    ],
+)
+def test_columns_that_no_folder_can_be_named_by(name: str, kind: Any, said: str) -> None:
+    schema = pa.schema([(name, kind), ("i", pa.int64())])
+    with pytest.raises(UsageError, match=said):
+        range_output.partition_column(OutputFormat("parquet", "binary", "binary", name), schema)
