@@ -207,10 +207,14 @@ class LogMap:
             if any(piece.base_offset < file.base_offset < piece.end_offset for piece in alone)
         }
 
+    @cached_property
+    def unused(self) -> set[int]:
+        """The numbers of the files that no offsets belong into. The first is none, since its name is the log's start."""
+        return (self.copies | self.misnamed) - {0}
+
     def file_of(self, offset: int) -> int:
         """The number of the file that offsets like that belong into, by the files' names."""
-        wrong = self.copies | self.misnamed
-        found = [number for number in range(len(self.files)) if number not in wrong]
+        found = [number for number in range(len(self.files)) if number not in self.copies | self.misnamed]
         return max((number for number in found if self.files[number].base_offset <= offset), default=found[0])
 
     @cached_property
