@@ -199,17 +199,23 @@ class LogMap:
 
     @cached_property
     def misnamed(self) -> set[int]:
-        """The numbers of the files whose base offset lies within a batch of the log: no segment can begin there."""
-        alone = [piece for piece in self.log if piece.batches == 1]
+        """The numbers of the files whose base offset lies within a batch of the log: no segment can begin there, but
+        the first, as a log may.
+        """
         return {
             number
-            for number, file in enumerate(self.files)
-            if any(piece.base_offset < file.base_offset < piece.end_offset for piece in alone)
+            for number, file in enumerate(self.files[1:], start=1)
+            if any(
+                batch.base_offset < file.base_offset < batch.end_offset
+                for piece in self.log
+                if piece.base_offset < file.base_offset < piece.end_offset
+                for batch in self._batches_of(piece)
+            )
         }
 
     @cached_property
     def unused(self) -> set[int]:
-        """The numbers of the files that no offsets belong into. The first is none, since its name is the log's start."""
+        """The numbers of the files that no offsets belong into; not the first, whose name says where the log begins."""
         return (self.copies | self.misnamed) - {0}
 
     def file_of(self, offset: int) -> int:
