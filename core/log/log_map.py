@@ -220,7 +220,7 @@ class LogMap:
 
     def file_of(self, offset: int) -> int:
         """The number of the file that offsets like that belong into, by the files' names."""
-        found = [number for number in range(len(self.files)) if number not in self.copies | self.misnamed]
+        found = [number for number in range(len(self.files)) if number not in self.unused]
         return max((number for number in found if self.files[number].base_offset <= offset), default=found[0])
 
     @cached_property
