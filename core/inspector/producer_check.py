@@ -194,16 +194,15 @@ class ProducerCheck:
             problem = _problem_of(entry, seen, markers, is_certain=self.is_certain, is_complete=is_complete)
             if problem is not None:
                 yield _index_finding(path, f"entry {number}: {problem}", entry.last_offset, number)
-        if self.is_certain:
-            for aborted in seen.values():
-                if aborted.last_offset not in listed:
-                    yield _index_finding(
-                        path,
-                        f"no entry for the transaction of producer {aborted.producer_id} that was aborted at offset "
-                        f"{aborted.last_offset}",
-                        aborted.last_offset,
-                        -1,
-                    )
+        for aborted in seen.values():
+            if aborted.last_offset not in listed:
+                yield _index_finding(
+                    path,
+                    f"no entry for the transaction of producer {aborted.producer_id} that was aborted at offset "
+                    f"{aborted.last_offset}",
+                    aborted.last_offset,
+                    -1,
+                )
 
     def _ends(self, entry: AbortedTransaction, markers: dict[int, int]) -> bool:
         """Takes the index's word for it that a transaction was aborted which the log shows the beginning of, and no
@@ -215,8 +214,12 @@ class ProducerCheck:
         producer.first_offset = None
         return True
 
-    def check_snapshot(self, entries: Iterable[ProducerSnapshotEntry], path: Path) -> Iterator[Finding]:
-        """A snapshot of where the log was read to; producers that the log shows nothing of are believed."""
+    def check_snapshot(
+        self, entries: Iterable[ProducerSnapshotEntry], path: Path, start_offset: int
+    ) -> Iterator[Finding]:
+        """A snapshot of where the log was read to. Of what the log does not show it is believed: other producers, and
+        where an open transaction began below the log's `start_offset`.
+        """
         if not self.is_certain:
             return
         for entry in entries:
@@ -224,6 +227,8 @@ class ProducerCheck:
             if producer is None:
                 continue
             first_offset = -1 if producer.first_offset is None else producer.first_offset
+            if first_offset >= 0 and 0 <= entry.current_txn_first_offset < start_offset:
+                first_offset = entry.current_txn_first_offset
             for name, in_snapshot, in_log in (
                 ("epoch", entry.producer_epoch, producer.epoch),
                 ("last sequence", entry.last_sequence, producer.last_sequence),
