@@ -187,7 +187,8 @@ class _Pass:
                     self._has_damage = True
                 self._producers.forget()  # else its broker deleted it meanwhile
                 continue
-            yield from self._check_transaction_index(check, is_complete=logs[0][0] == 0)
+            is_complete = logs[0][0] == 0 and not self._holes and not check.holes
+            yield from self._check_transaction_index(check, is_complete=is_complete)
             last_epoch = check.last_epoch
             self._has_damage |= check.has_damage
             self._end_offset = max(self._end_offset, check.end_offset)

@@ -181,8 +181,8 @@ class ProducerCheck:
         self, entries: Sequence[AbortedTransaction], path: Path, end_offset: int, *, is_complete: bool
     ) -> Iterator[Finding]:
         """A segment's index once the segment was read; then the next one's begins. Entries from `end_offset` on, the
-        log's end, are no fault of the index. `is_complete`: the log was read from offset 0, so that every
-        transaction's beginning and every open one is known.
+        log's end, are no fault of the index. `is_complete`: the log was read from offset 0 without a hole, so that
+        every transaction's beginning and every open one is known.
         """
         seen, markers = self._aborted, self._markers
         self._aborted, self._markers = {}, {}
