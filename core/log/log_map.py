@@ -288,7 +288,7 @@ class LogMap:
         found += [one for one in self.damage if id(one.damage) not in known and _names_some_of(one.damage, start, end)]
         found.sort(key=lambda one: one.place)
         bases = [file.base_offset for file in self.files]
-        inner = [base for base in bases if start < base < end] if found else []
+        inner = sorted({base for base in (*bases, *self.evidence.lone_indexes) if start < base < end})
         for first, last in pairwise([start, *inner, end]):
             yield from self._explain_part(
                 number,
