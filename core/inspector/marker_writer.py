@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,21 +23,34 @@ def write_markers(directory: Path, markers: Sequence[Marker], filesystem: FileSy
     """The logs, which are sound, are replaced: files that have other names as well stay as they are. CorruptRecordError
     if an offset is taken.
     """
-    by_log: dict[Path, list[Marker]] = {}
+    logs = find_offset_files(directory, LOG_SUFFIX)
+    by_log: dict[int, list[Marker]] = {}
     for marker in sorted(markers, key=lambda marker: marker.offset):
-        paths = [path for base, path in find_offset_files(directory, LOG_SUFFIX) if base <= marker.offset]
-        by_log.setdefault(paths[-1], []).append(marker)
-    for path, of_log in by_log.items():
-        _write(path, of_log, filesystem)
+        number = max(number for number, (base_offset, _) in enumerate(logs) if base_offset <= marker.offset)
+        by_log.setdefault(number, []).append(marker)
+    for number, of_log in by_log.items():
+        before = _find_last([path for _, path in logs[:number]], filesystem)
+        _write(logs[number][1], of_log, before, filesystem)
 
 
-def _write(path: Path, markers: Sequence[Marker], filesystem: FileSystem) -> None:
+def _find_last(logs: Sequence[Path], filesystem: FileSystem) -> Batch | None:
+    """The last batch of some logs."""
+    for path in reversed(logs):
+        with contextlib.closing(FileRecords(path, filesystem.open_read)) as records:
+            last = deque(records.iter_headers(0), maxlen=1)
+        if last:
+            return last[0]
+    return None
+
+
+def _write(path: Path, markers: Sequence[Marker], before: Batch | None, filesystem: FileSystem) -> None:
+    """`before`: the last batch of the logs before."""
     records = FileRecords(path, filesystem.open_read)
     new = path.with_name(f"{path.name}.new")
     out = filesystem.open_append(new)
     try:
         start = written = 0
-        for position, data in [*_insertions(records, markers), (records.size_bytes, b"")]:
+        for position, data in [*_insertions(records, markers, before), (records.size_bytes, b"")]:
             written = _copy(records.file, start, position, out, written)
             out.write_at(data, written)
             written += len(data)
@@ -48,11 +63,10 @@ def _write(path: Path, markers: Sequence[Marker], filesystem: FileSystem) -> Non
     filesystem.rename(new, path)
 
 
-def _insertions(records: FileRecords, markers: Sequence[Marker]) -> list[tuple[int, bytes]]:
+def _insertions(records: FileRecords, markers: Sequence[Marker], before: Batch | None) -> list[tuple[int, bytes]]:
     """(position, bytes) of each marker, in order."""
     found: list[tuple[int, bytes]] = []
     waiting = list(markers)
-    before: Batch | None = None
     for header in records.iter_headers(0):
         while waiting and waiting[0].offset < header.base_offset:
             found.append((header.position, _encode(waiting.pop(0), before or header)))

@@ -43,6 +43,7 @@ from core.log.log_map import LogFile, LogMap
 from core.log.placement import Displaced, Fate, one_bit_apart
 from core.log.producer_snapshot import iter_producer_snapshot
 from core.log.recovery_journal import read_lost_offsets
+from core.records.record_batch import RecordBatch
 
 _MOST_OFFSETS = 1 << 62
 _EPOCH_POSITION = 12
@@ -248,16 +249,18 @@ class _Pass:
 
     def _epoch_findings(self) -> Iterator[Finding]:
         """Epochs never fall: those of the fewest batches are wrong. The others are held against the checkpoint."""
+        runs = self._epoch_runs
+        if self._map is not None and any(one.fate is Fate.PLACED for one in self._map.displaced):
+            runs = list(_runs_in_order(self._map))
         known = {entry.epoch for entry in self._epochs or ()}
-        chain = _rising(self._epoch_runs, self._end_offset, known)
-        for number, run in enumerate(self._epoch_runs):
+        chain = _rising(runs, self._end_offset, known)
+        for number, run in enumerate(runs):
             if number in chain:
                 continue
-            before = max((self._epoch_runs[n].epoch for n in chain if n < number), default=-1)
-            after = min((self._epoch_runs[n].epoch for n in chain if n > number), default=before)
+            before = max((runs[n].epoch for n in chain if n < number), default=-1)
+            after = min((runs[n].epoch for n in chain if n > number), default=before)
             yield self._odd_epoch(run, before if before >= 0 else after)
-        sound = [self._epoch_runs[number] for number in chain]
-        yield from self._check_epochs(sound)
+        yield from self._check_epochs([runs[number] for number in chain])
 
     def _odd_epoch(self, run: EpochRun, expected: int) -> Finding:
         stored, right = (value.to_bytes(4, "big", signed=True) for value in (run.epoch, expected))
@@ -324,6 +327,18 @@ class _Pass:
         is_end_known = segment.end_offset in segment.known_ends  # an entry behind it is wrong then
         limit = 1 << 63 if is_end_known else segment.end_offset
         yield from self._producers.check_transaction_index(entries, path, limit, is_complete=is_complete)
+
+
+def _runs_in_order(log_map: LogMap) -> Iterator[EpochRun]:
+    """The runs of one leader epoch as they will be when each batch stands where it belongs."""
+    last_epoch, next_offset = -1, log_map.start_offset
+    for piece in log_map.log:
+        for batch in log_map.read(piece):
+            if isinstance(batch, RecordBatch) and batch.partition_leader_epoch != last_epoch:
+                last_epoch = batch.partition_leader_epoch
+                path = log_map.files[piece.file].path
+                yield EpochRun(last_epoch, batch.base_offset, next_offset - 1, path, batch.position)
+            next_offset = batch.last_offset + 1
 
 
 def _rising(runs: Sequence[EpochRun], end_offset: int, known: Container[int]) -> list[int]:

@@ -12,7 +12,7 @@ import contextlib
 import filecmp
 import os
 import shutil
-from collections.abc import Container, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 
 from core.common.bad_sectors import is_of_the_file, open_salvaging
@@ -45,7 +45,6 @@ from core.log.file_names import (
     is_folder,
     locate_partition,
     offset_file_name,
-    parse_offset_file_name,
 )
 from core.log.log_config import LogConfig
 from core.log.log_layout import Stretch, copy_bytes
@@ -197,12 +196,12 @@ class Recovery:
         left_alone: set[str] = set()
         if plan.keeps_epochs:
             left_alone.add(LEADER_EPOCH_CHECKPOINT)
-        missing = [range(s.offset, s.last_offset + 2) for s in plan.steps if s.action is Action.MISSING]
         markers = [step.marker for step in plan.steps if step.marker is not None]
         logs = {offset for offset, _ in find_offset_files(plan.directory, LOG_SUFFIX)}
         for entry in os.scandir(plan.directory):
             path = plan.directory / entry.name
-            if path.stem in unreadable or is_folder(entry) or _is_trace(entry.name, missing, logs):
+            is_trace = plan.is_trace(entry.name, logs) and path not in left_away
+            if path.stem in unreadable or is_folder(entry) or is_trace:
                 left_alone.add(entry.name)
                 continue
             if not _is_regular(entry) or _is_ours(entry.name) or path in left_away:
@@ -415,14 +414,6 @@ def _kept(size: int, steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
             start = max(start, step.end_position)
     if start < size:
         yield start, size
-
-
-def _is_trace(name: str, missing: Sequence[range], logs: Container[int]) -> bool:
-    """Whether a file tells of a segment whose log is missing: its own, and the next one's snapshot."""
-    parsed = parse_offset_file_name(name)
-    if parsed is None or parsed[1] == LOG_SUFFIX or not any(parsed[0] in offsets for offsets in missing):
-        return False
-    return parsed[1] == SNAPSHOT_SUFFIX or parsed[0] not in logs
 
 
 def _is_ours(name: str) -> bool:

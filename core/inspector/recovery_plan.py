@@ -8,7 +8,7 @@ stands beside the logs is made again from them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -27,6 +27,7 @@ from core.log.file_names import (
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     PARTITION_METADATA,
+    SNAPSHOT_SUFFIX,
     find_offset_files,
     locate_partition,
     parse_offset_file_name,
@@ -126,6 +127,16 @@ class FolderPlan:
 
     def of(self, path: Path) -> list[Step]:
         return [step for step in self.steps if step.path == path and step.action.changes]
+
+    def is_trace(self, name: str, logs: Container[int]) -> bool:
+        """Whether a file tells of a segment whose log is missing: its own, and the next one's snapshot. `logs` are the
+        base offsets of those that are there.
+        """
+        parsed = parse_offset_file_name(name)
+        missing = (range(s.offset, s.last_offset + 2) for s in self.steps if s.action is Action.MISSING)
+        if parsed is None or parsed[1] == LOG_SUFFIX or not any(parsed[0] in offsets for offsets in missing):
+            return False
+        return parsed[1] == SNAPSHOT_SUFFIX or parsed[0] not in logs
 
     def lost(self) -> list[OffsetRange]:
         """The offsets that are given up: in no batch afterwards, but for markers that are written there."""
@@ -232,12 +243,23 @@ class _Planner:
                 self._plan.layout = self._lay_out()
         for finding in others:
             self._plan.steps.append(self._step_beside(finding))
+        self._leave_traces()
         changed = {Path(f.path) for f in findings if f.code in _DAMAGE | _DISPLACED and f.end_position >= 0}
         changed -= {step.path for step in self._plan.steps if step.action is Action.SET_ASIDE}
         self._rebuild_beside(changed | self._plan.layout.keys())
         of_transactions = self._transaction_steps(damage)
         self._plan.steps = _without_markers(self._plan.steps, of_transactions) + of_transactions
         return self._plan
+
+    def _leave_traces(self) -> None:
+        """What is wrong with a file of a missing segment can't be mended, as long as that is not given up."""
+        logs = {base_offset for base_offset, _ in find_offset_files(self._directory, LOG_SUFFIX)}
+        for number, step in enumerate(self._plan.steps):
+            name = step.path.name
+            is_anew = step.action is Action.REBUILD and _base_offset(step.path) not in logs
+            if is_anew and self._plan.is_trace(name, logs):
+                why = f"{step.why}; it stays as long as the segment is missing, whose trace it is"
+                self._plan.steps[number] = replace(step, action=Action.NONE, why=why)
 
     def _open(self) -> contextlib.closing[PartitionReader]:
         return contextlib.closing(PartitionReader(self._directory, is_locked=self._is_locked))

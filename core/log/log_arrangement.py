@@ -26,6 +26,7 @@ from core.log.hole import Hole, HoleReason, Tail, explain_hole
 from core.log.log_evidence import LogEvidence
 from core.log.log_layout import Stretch, copy_bytes, lay_out
 from core.log.log_map import LogFile, LogMap
+from core.log.placement import is_odd_end
 from core.log.recovery_journal import read_lost_offsets
 from core.log.segment_walk import SegmentWalk
 from core.records.record_batch import RecordBatch
@@ -94,7 +95,7 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
     nothing explains.
     """
     limits = [*(base for base, _ in logs[1:]), logs[-1][0] + MAX_RELATIVE_OFFSET + 1]
-    next_offset, is_thinned, holes = logs[0][0], False, list[tuple[int, int]]()
+    next_offset, is_thinned, is_after_hole, holes = logs[0][0], False, False, list[tuple[int, int]]()
     for (base_offset, records), limit in zip(logs, limits, strict=True):
         if next_offset > base_offset:
             return False
@@ -115,14 +116,15 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
                         return False
                 if first < next_offset or end_offset > limit:
                     return False
-                if first > next_offset and isinstance(batch, RecordBatch):
+                is_after_hole = first > next_offset
+                if is_after_hole and isinstance(batch, RecordBatch):
                     holes.append((next_offset, first))
                 next_offset = end_offset
         except CorruptRecordError:
             return False
         if checked_from is not None and limit > checked_from and not _is_sound(base_offset, records, limit):
             return False
-    if next_offset < evidence.known_end:
+    if next_offset < evidence.known_end or is_odd_end(next_offset, evidence.known_end, is_after_hole=is_after_hole):
         return False
     compacted_below = max(evidence.cleaned_below, logs[-1][0] if is_thinned else 0)
     path = logs[0][1].path
@@ -164,8 +166,7 @@ class _Arranger:
 
     def _places(self, layout: dict[Path, list[Stretch]]) -> dict[int, list[_Place]]:
         """By the numbers of the files that stay: where the log's batches will stand in them, in order."""
-        copies = self._map.copies - {0}
-        places: dict[int, list[_Place]] = {n: [] for n in range(len(self._map.files)) if n not in copies}
+        places: dict[int, list[_Place]] = {n: [] for n in range(len(self._map.files)) if n not in self._map.unused}
         for piece in self._map.log:
             number = self._map.file_of(piece.base_offset)
             position, end_position = piece.position, piece.end_position
@@ -208,7 +209,7 @@ class _Arranger:
                 self._filesystem.unlink(path.with_suffix(suffix))
 
     def _drop(self, file: LogFile) -> None:
-        """A segment of which all batches are other segments'."""
+        """A segment that no offsets belong into."""
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             self._filesystem.unlink(file.path.with_suffix(suffix))
 

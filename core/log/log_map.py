@@ -199,18 +199,28 @@ class LogMap:
 
     @cached_property
     def misnamed(self) -> set[int]:
-        """The numbers of the files whose base offset lies within a batch of the log: no segment can begin there."""
-        alone = [piece for piece in self.log if piece.batches == 1]
+        """The numbers of the files whose base offset lies within a batch of the log: no segment can begin there, but
+        the first, as a log may.
+        """
         return {
             number
-            for number, file in enumerate(self.files)
-            if any(piece.base_offset < file.base_offset < piece.end_offset for piece in alone)
+            for number, file in enumerate(self.files[1:], start=1)
+            if any(
+                batch.base_offset < file.base_offset < batch.end_offset
+                for piece in self.log
+                if piece.base_offset < file.base_offset < piece.end_offset
+                for batch in self._batches_of(piece)
+            )
         }
+
+    @cached_property
+    def unused(self) -> set[int]:
+        """The numbers of the files that no offsets belong into; not the first, whose name says where the log begins."""
+        return (self.copies | self.misnamed) - {0}
 
     def file_of(self, offset: int) -> int:
         """The number of the file that offsets like that belong into, by the files' names."""
-        wrong = self.copies | self.misnamed
-        found = [number for number in range(len(self.files)) if number not in wrong]
+        found = [number for number in range(len(self.files)) if number not in self.unused]
         return max((number for number in found if self.files[number].base_offset <= offset), default=found[0])
 
     @cached_property

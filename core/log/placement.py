@@ -136,8 +136,10 @@ def place(pieces: Sequence[Piece], base_offsets: Sequence[int], known_end: int, 
     """Decides over all pieces of a partition. `base_offsets` are those of its files, by their names; the log is known
     to have reached to `known_end`.
     """
-    if _is_in_order(pieces, base_offsets) and not _is_end_odd(pieces, known_end):
-        return Placement(list(pieces), [])
+    if _is_in_order(pieces, base_offsets):
+        is_after_hole = bool(pieces) and pieces[-1].batches == 1  # a batch joins those that it goes on from
+        if not (pieces and is_odd_end(pieces[-1].end_offset, known_end, is_after_hole=is_after_hole)):
+            return Placement(list(pieces), [])
     apart = _take_apart(pieces, base_offsets, find_batches)
     return _Placer(apart, base_offsets, known_end, find_batches).place()
 
@@ -154,9 +156,9 @@ def _is_in_order(pieces: Sequence[Piece], base_offsets: Sequence[int]) -> bool:
     )
 
 
-def _is_end_odd(pieces: Sequence[Piece], known_end: int) -> bool:
+def is_odd_end(end_offset: int, known_end: int, *, is_after_hole: bool) -> bool:
     """Whether the last batch lies after a hole, and beyond the end that is known: a flipped bit may have moved it."""
-    return bool(pieces) and pieces[-1].batches == 1 and pieces[-1].end_offset > known_end > 0
+    return is_after_hole and end_offset > known_end > 0
 
 
 def _may_stand(piece: Piece, base_offsets: Sequence[int]) -> bool:

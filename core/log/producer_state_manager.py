@@ -7,6 +7,7 @@ crash the last good one is loaded and the log behind it read again
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Container
 from pathlib import Path
 
@@ -96,8 +97,7 @@ class ProducerStateManager:
         completed = state.append_marker(batch, marker)
         first = self._ongoing.pop(batch.producer_id, None)
         if first is not None:
-            self.ended.append((first, batch.last_offset))
-            self.ended.sort()
+            insort(self.ended, (first, batch.last_offset))  # of a log that is read anew, they become many
         return completed
 
     def abort_damaged(self, aborted: AbortedTransaction) -> bool:

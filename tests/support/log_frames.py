@@ -106,11 +106,11 @@ class FileWalk:
         self._resumes_at_base = resumes_at_base
         self._high = base + 2**31 if next_base is None else next_base
         self._data = path.read_bytes()
-        position = 0
+        position, damaged_end = 0, -1
         while position < len(self._data):
             frame = self._sound(position)
             if frame is not None:
-                if frame.base == 0 and self._is_after_zeros(position):
+                if frame.base == 0 and position == damaged_end and self._data[position - 1] == 0:
                     self.damage.append(Damage(path, position, frame.end))  # its base offset may be a part of them
                 else:
                     self.frames.append(frame)
@@ -118,12 +118,7 @@ class FileWalk:
                 continue
             end = self._end_of_damage(position)
             self.damage.append(Damage(path, position, end))
-            position = end
-
-    def _is_after_zeros(self, position: int) -> bool:
-        """Whether damage ends there that ends with a zero."""
-        is_after_damage = bool(self.damage) and self.damage[-1].end == position
-        return is_after_damage and self._data[position - 1] == 0
+            position = damaged_end = end
 
     def _header(self, position: int) -> tuple[int, int, int] | None:
         """(offset, size, magic) as they stand there; None where the file is too short for them."""

@@ -305,7 +305,7 @@ class _Placement:
     def _fits(self, run: list[Frame]) -> bool:
         moves = self._reading.moves_between_files
         may_be = all(frame.may_be_moved if moves else frame.may_be_accepted for frame in run)
-        return may_be and self._is_free(run[0].base, run[-1].end_offset)
+        return may_be and self._first_base <= run[0].base and self._is_free(run[0].base, run[-1].end_offset)
 
     def _is_free(self, start: int, end: int) -> bool:
         return all(end <= frame.base or frame.end_offset <= start for frame in self.accepted + self.placed)
@@ -326,7 +326,7 @@ class _Placement:
         log = self.accepted + self.placed
         start, end = run[0].base, run[-1].end_offset
         if self._reading.places_at_the_ends:
-            return self._first_base <= start and end <= max([self._proven_end, *(frame.end_offset for frame in log)])
+            return end <= max([self._proven_end, *(frame.end_offset for frame in log)])
         return any(frame.end_offset <= start for frame in log) and any(end <= frame.base for frame in log)
 
     def _would_fit_with_one_bit(self, frame: Frame) -> bool:

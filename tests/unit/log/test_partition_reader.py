@@ -16,6 +16,7 @@ from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.compaction.cleaner import Cleaner
 from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
+from core.log import transaction_outcomes
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
 from core.log.directory_lock import DirectoryLock
 from core.log.directory_reader import DirectoryReader
@@ -81,6 +82,22 @@ def test_kafkas_folders(case: GoldenCase, damage: str, tmp_path: Path) -> None:
         found = [r for batch in batches for r in batch.records() if r.offset >= start]
         assert [r.offset for r in found] == [r.offset for r in records]
         assert all(r.has_value(f.value) for r, f in zip(records, found, strict=True))
+    reader.close()
+
+
+TRANSACTIONAL = [case for case in READABLE if "txn" in case.name]
+
+
+@pytest.mark.parametrize("case", TRANSACTIONAL, ids=lambda c: c.name)
+@pytest.mark.parametrize("most_bytes", [0, 300, 1000])
+def test_a_marker_further_ahead_than_what_is_kept(
+    case: GoldenCase, most_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However little of what is read on the way to a marker is kept, the transactions end as they do."""
+    monkeypatch.setattr(transaction_outcomes, "_MOST_WAITING_BYTES", most_bytes)
+    reader = PartitionReader(case.directory)
+    batches = reader.read(reader.start_offset, reader.end_offset, read_committed=True)
+    assert [r.offset for batch in batches for r in batch.records()] == [r.offset for r in case.committed_records()]
     reader.close()
 
 

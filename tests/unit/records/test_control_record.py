@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from core.common.errors import CorruptRecordError
@@ -9,10 +11,12 @@ from core.records.control_record import (
     control_key,
     control_type,
     end_transaction_batch,
+    find_plain_marker,
     read_end_transaction_marker,
 )
 from core.records.record import Record
-from core.records.record_batch import RecordBatch
+from core.records.record_batch import HEADER_SIZE, RecordBatch
+from core.records.record_batch_builder import build_batch
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
@@ -44,3 +48,31 @@ def test_a_key_that_is_none(key: bytes | None) -> None:
 def test_a_marker_that_is_too_short() -> None:
     with pytest.raises(CorruptRecordError, match="too short"):
         read_end_transaction_marker(Record(0, 0, control_key(ControlRecordType.ABORT), b"\0\0"))
+
+
+def test_a_marker_as_brokers_write_it_is_read_at_once_and_any_other_is_left_to_its_record() -> None:
+    """Every bit of the section flipped in turn: the short way says what the record says, or nothing."""
+    markers = [EndTransactionMarker(is_commit, epoch) for is_commit in (True, False) for epoch in (0, 3, -1, 1 << 30)]
+    agreed = 0
+    for marker in markers:
+        section = end_transaction_batch(marker, producer_id=9, producer_epoch=2, timestamp=5)[HEADER_SIZE:]
+        assert find_plain_marker(section) == marker
+        for bit in range(len(section) * 8):
+            changed = bytearray(section)
+            changed[bit // 8] ^= 1 << bit % 8
+            quick = find_plain_marker(bytes(changed))
+            if quick is not None:
+                assert quick == _by_record(bytes(changed))
+                agreed += 1
+        for cut in range(len(section)):
+            assert find_plain_marker(section[:cut]) is None
+        assert find_plain_marker(section + b"\0") is None
+    assert agreed >= len(markers) * 32, "the coordinator's epoch may be anything"
+
+
+def _by_record(section: bytes) -> EndTransactionMarker | None:
+    batch = RecordBatch(memoryview(build_batch(section, count=1, base_timestamp=5, max_timestamp=5, is_control=True)))
+    with contextlib.suppress(CorruptRecordError):
+        (record,) = batch.records()
+        return read_end_transaction_marker(record)
+    return None
