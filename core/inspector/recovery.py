@@ -226,7 +226,7 @@ class Recovery:
             left_alone.discard(PARTITION_METADATA)
         return left_alone
 
-    def _write_aborted(self, stage: Path, plan: FolderPlan, left_alone: Container[str]) -> None:
+    def _write_aborted(self, stage: Path, plan: FolderPlan, left_alone: set[str]) -> None:
         """Into transaction indexes that the engine makes again, and that it would find no marker for: it keeps them."""
         bases = [base for base, _ in find_offset_files(stage, LOG_SUFFIX)]
         by_segment: dict[Path, list[AbortedTransaction]] = {}
