@@ -343,20 +343,25 @@ class Consumer:
         records = data.records
         assert records is None or isinstance(records, memoryview)
         batches: list[Batch] = []
-        for batch in iter_whole_batches(records or memoryview(b"")):
-            if batch.last_offset < position:
-                continue
+        start, batch = position, None
+        found = iter_whole_batches(records or memoryview(b""))
+        while True:
             try:
+                batch = next(found, None)
+                if batch is None:
+                    return batches, position
+                if batch.last_offset < position:
+                    continue
                 batch.ensure_valid()
             except CorruptRecordError as error:
-                if batches:
-                    return batches, position
+                if position > start:
+                    return batches, position  # a broker that is asked for what is damaged may know how far that goes
                 if not self._patience.skips_damage:
                     failure = CorruptRecordError(f"{error.cause} of {partition}", offset=error.offset)
                     failure.hint = DAMAGE_HINT
                     raise failure from None
-                is_plausible = position < batch.next_offset <= position + _MOST_OFFSETS
-                following = batch.next_offset if is_plausible else position + 1
+                claimed = batch.next_offset if batch is not None else position
+                following = claimed if position < claimed <= position + _MOST_OFFSETS else position + 1
                 self._patience.tell_left_out(
                     f"{partition}: {offsets_text(position, following)} passed over: {error.cause}"
                 )
@@ -364,4 +369,3 @@ class Consumer:
             position = batch.next_offset
             if not hidden.hides(batch) or (self._with_control and batch.is_control):
                 batches.append(batch)
-        return batches, position

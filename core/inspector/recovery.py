@@ -21,6 +21,7 @@ from core.common.errors import AccessError, CorruptRecordError, PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition
 from core.common.users_paths import UsersPaths
+from core.index.transaction_index import AbortedTransaction, TransactionIndex
 from core.inspector.marker_writer import write_markers
 from core.inspector.recovery_plan import Action, FolderPlan, Step
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
@@ -43,6 +44,7 @@ from core.log.file_names import (
     find_unreadable_files,
     is_folder,
     locate_partition,
+    offset_file_name,
 )
 from core.log.log_config import LogConfig
 from core.log.log_layout import Stretch, copy_bytes
@@ -218,10 +220,26 @@ class Recovery:
             else:
                 self._filesystem.link(path, stage / entry.name)
         write_markers(stage, markers, self._filesystem)
+        self._write_aborted(stage, plan, left_alone)
         if plan.topic_id is not None:
             write_partition_metadata(stage, plan.topic_id, self._filesystem)
             left_alone.discard(PARTITION_METADATA)
         return left_alone
+
+    def _write_aborted(self, stage: Path, plan: FolderPlan, left_alone: set[str]) -> None:
+        """Into transaction indexes that the engine makes again, and that it would find no marker for: it keeps them."""
+        bases = [base for base, _ in find_offset_files(stage, LOG_SUFFIX)]
+        by_segment: dict[Path, list[AbortedTransaction]] = {}
+        for entry in plan.aborted:
+            base = max((base for base in bases if base <= entry.last_offset), default=None)
+            name = "" if base is None else offset_file_name(base, TRANSACTION_INDEX_SUFFIX)
+            if name and name not in left_alone and not (stage / name).exists():
+                by_segment.setdefault(stage / name, []).append(entry)
+        for path, entries in by_segment.items():
+            index = TransactionIndex(path, self._filesystem)
+            for entry in entries:
+                index.append(entry)
+            index.sync()
 
     def _copy(self, source: Path, target: Path) -> bool:
         """Whether all of it could be read; there is no copy else."""

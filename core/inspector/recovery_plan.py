@@ -15,6 +15,7 @@ from pathlib import Path
 
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.topic_partition import TopicPartition, uuid_text
+from core.index.transaction_index import AbortedTransaction
 from core.inspector.file_kind import FileKind, kind_of
 from core.inspector.findings import Code, Finding
 from core.inspector.segment_check import VerifyOptions
@@ -104,7 +105,8 @@ class Step:
 class FolderPlan:
     """Of a partition's folder, or of a data directory's root. `topic_id`: what its `partition.metadata` is to say.
     `layout`: of each log that batches are moved in, out of or into, what it will hold, in order. `keeps_epochs`: the
-    leader epochs of some batches are wrong, so that the checkpoint is not made again from them.
+    leader epochs of some batches are wrong, so that the checkpoint is not made again from them. `aborted`: transactions
+    whose abort marker is missing, and of which the transaction indexes alone tell.
     """
 
     directory: Path
@@ -112,6 +114,7 @@ class FolderPlan:
     topic_id: bytes | None = None
     layout: dict[Path, list[Stretch]] = field(default_factory=dict)
     keeps_epochs: bool = False
+    aborted: list[AbortedTransaction] = field(default_factory=list)
 
     @property
     def is_needed(self) -> bool:
@@ -136,15 +139,27 @@ class FolderPlan:
         return parsed[1] == SNAPSHOT_SUFFIX or parsed[0] not in logs
 
     def lost(self) -> list[OffsetRange]:
-        """The offsets that are in no batch afterwards."""
-        return [
-            (step.offset, None if step.is_to_end or step.last_offset < 0 else step.last_offset + 1)
-            for step in self.steps
-            if step.action in _LOSING and step.offset >= 0
-        ]
+        """The offsets that are given up: in no batch afterwards, but for markers that are written there."""
+        return [(step.offset, self._end_of_loss(step)) for step in self.steps if _gives_up(step) and step.offset >= 0]
+
+    def _end_of_loss(self, step: Step) -> int | None:
+        if not step.is_to_end and step.last_offset >= 0:
+            return step.last_offset + 1
+        markers = [one.marker.offset for one in self.steps if one.marker is not None]
+        return max((offset + 1 for offset in markers if offset >= step.offset), default=None)
+
+    def leaves_missing(self) -> bool:
+        """Whether offsets stay missing that may still come back."""
+        return any(step.action in (Action.NONE, Action.MISSING) and step.last_offset >= 0 for step in self.steps)
 
 
 _LOSING = (Action.CUT_OUT, Action.TRUNCATE, Action.SET_ASIDE, Action.GIVE_UP)
+
+
+def _gives_up(step: Step) -> bool:
+    return step.action in _LOSING or step.is_to_end
+
+
 _DAMAGE = {
     Code.CRC_MISMATCH,
     Code.BAD_MAGIC,
@@ -251,16 +266,20 @@ class _Planner:
         return contextlib.closing(PartitionReader(self._directory, is_locked=self._is_locked))
 
     def _transaction_steps(self, damage: Sequence[Finding]) -> list[Step]:
+        lost = self._plan.lost()
+        if not lost and not (self._plan.is_needed and self._plan.leaves_missing()):
+            return []
         set_aside = [step.path for step in self._plan.steps if step.action is Action.SET_ASIDE]
-        steps = plan_transactions(
+        transactions = plan_transactions(
             self._directory,
-            self._plan.lost(),
+            lost,
             is_like_kafka=self._options.is_like_kafka,
             set_aside=set_aside,
             mended=[batch for finding in damage for batch in _mended(finding)],
             is_locked=self._is_locked,
         )
-        return [_step_for_transaction(step) for step in steps]
+        self._plan.aborted = transactions.aborted
+        return [_step_for_transaction(step) for step in transactions.steps]
 
     def _salvage(self, damage: list[Finding]) -> None:
         for finding in damage:
@@ -345,7 +364,7 @@ class _Planner:
         if finding.code is Code.LOG_SHORT:
             return Step(
                 Action.REBUILD, path, f"{why}; what knows of more is made to fit", -1, -1, finding.offset,
-                finding.last_offset, finding.records,
+                finding.last_offset, finding.records, is_to_end=True,
             )  # fmt: skip
         if finding.code in _OF_BATCHES:
             return self._step_for_batches(finding, why)
@@ -461,7 +480,7 @@ def _without_markers(steps: Sequence[Step], of_transactions: Sequence[Step]) -> 
     for marker in (one.marker for one in of_transactions if one.action is Action.WRITE_MARKER):
         for number, step in enumerate(counted):
             is_among = marker is not None and step.offset <= marker.offset <= step.last_offset
-            if is_among and step.action in _LOSING and step.records:
+            if is_among and _gives_up(step) and step.records:
                 counted[number] = replace(step, records=step.records - 1)
                 break
     return counted

@@ -15,7 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
+from typing import NamedTuple
 
+from core.index.transaction_index import AbortedTransaction
 from core.log.file_names import LOG_SUFFIX, find_offset_files
 from core.log.partition_reader import PartitionReader
 from core.log.recovery_journal import OffsetRange
@@ -51,6 +53,15 @@ class TransactionStep:
     marker: Marker | None = None
 
 
+class TransactionPlan(NamedTuple):
+    """`aborted`: transactions whose marker stays missing, and of which a transaction index proves that it aborted them:
+    whoever makes that index again must keep them.
+    """
+
+    steps: list[TransactionStep]
+    aborted: list[AbortedTransaction]
+
+
 def plan_transactions(
     directory: Path,
     lost: Sequence[OffsetRange],
@@ -59,23 +70,22 @@ def plan_transactions(
     set_aside: Sequence[Path] = (),
     mended: Sequence[RecordBatch] = (),
     is_locked: bool = False,
-) -> list[TransactionStep]:
-    """The steps for the transactions of a partition that will have lost these offsets, [start, end) each.
+) -> TransactionPlan:
+    """For the transactions of a partition that will have lost these offsets, [start, end) each; others may be missing.
 
     `set_aside`: logs that will be gone. `is_like_kafka`: no marker is written, the transactions that the cut leaves
     open are named. `mended`: damaged batches of which it is known what they were, whether they are lost or not.
     `is_locked`: the caller holds the directory's lock.
     """
-    if not lost:
-        return []
     with contextlib.closing(PartitionReader(directory, is_locked=is_locked)) as reader:
         known = reader.transaction_evidence.with_batches(mended)
     fates = known.fates()
     planner = _TransactionPlanner(directory, lost, known, set_aside)
     if is_like_kafka:
-        return list(planner.left_open(fates))
+        return TransactionPlan(list(planner.left_open(fates)), planner.still_proven(known))
     ordered = sorted(fates, key=lambda fate: (fate.fate is Fate.UNKNOWN, fate.first_offset))
-    return [step for fate in ordered for step in planner.steps_of(fate)]
+    steps = [step for fate in ordered for step in planner.steps_of(fate)]
+    return TransactionPlan(steps, planner.still_proven(known))
 
 
 class _TransactionPlanner:
@@ -108,11 +118,14 @@ class _TransactionPlanner:
         marker = None
         if ends_so is None or ends_so.is_commit != is_commit:
             offset = self._find_place(fate)
-            if offset is None:
+            if offset is None and fate.fate is Fate.ABORTED and fate.marker_offset is not None:
+                return  # what is missing may come back, and until then the index tells
+            if offset is None and not is_unknown:
                 why = "no offset is free for the marker of its transaction"
                 yield self._step(TransactionAction.LEAVE_OPEN, fate, f"{fate.records_text}: {why}: {fate.evidence}")
                 return
-            marker = self._make_marker(fate, offset, is_commit=is_commit)
+            if offset is not None:
+                marker = self._make_marker(fate, offset, is_commit=is_commit)
         if is_unknown:
             why = "aborted or not can't be told; they will be visible to read_committed"
             yield self._step(TransactionAction.SHOW, fate, f"{fate.records_text}: {why}: {fate.evidence}", marker)
@@ -129,6 +142,11 @@ class _TransactionPlanner:
                 yield self._step(
                     TransactionAction.LEAVE_OPEN, fate, f"{fate.records_text}: {why}; plog transaction find-hanging"
                 )
+
+    def still_proven(self, evidence: TransactionEvidence) -> list[AbortedTransaction]:
+        """What only a transaction index tells, and will have to tell on."""
+        seen = {marker.offset for marker in self._markers} | self._taken
+        return [entry for entry in evidence.proven_aborted() if entry.last_offset not in seen]
 
     def _is_kept(self, fate: TransactionFate) -> bool:
         return any(not self._is_lost(base) for base, _ in fate.batches)

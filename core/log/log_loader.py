@@ -264,6 +264,12 @@ class _Loader:
         following = self._segments.higher(segment.base_offset)
         return log_end_offset if following is None else following.base_offset
 
+    def _known_end_of(self, segment: LogSegment, damaged: DamagedBytes | None) -> int:
+        """Where its offsets ended for certain: where the next one begins, unless the log is cut before."""
+        if damaged is None and self._segments.higher(segment.base_offset) is not None:
+            return self._end_of(segment)
+        return max((gap.end_offset for gap in segment.gaps), default=0)
+
     # --- segments and their indexes
 
     def _open_segments(self, check_below: int | None) -> None:
@@ -294,7 +300,7 @@ class _Loader:
         for segment in self._segments:
             following = self._segments.higher(segment.base_offset)
             is_checked = check_below is None or (following is not None and following.base_offset <= check_below)
-            if is_checked and not _has_sound_indexes(segment):
+            if is_checked and not _has_sound_indexes(segment, self._end_of(segment)):
                 if following is None:
                     self._has_unsound_end = True
                 else:
@@ -409,7 +415,7 @@ class _Loader:
             segment.reindex(on_batch)
         else:
             damaged = segment.recover(recovery_point, self._end_of(segment), on_batch)
-        end_aborted_before(max((gap.end_offset for gap in segment.gaps), default=0))
+        end_aborted_before(self._known_end_of(segment, damaged))
         if not is_judged:
             self._damage.set_segment(segment.base_offset, [])
             for gap in segment.gaps:
@@ -518,17 +524,21 @@ def _is_mended(segment: LogSegment, gap: DamagedRange) -> bool:
     return gap.start_offset <= batch.base_offset < gap.end_offset
 
 
-def _has_sound_indexes(segment: LogSegment) -> bool:
-    """Whether the index files are there and can be this segment's: their form, and what the last entry points at."""
+def _has_sound_indexes(segment: LogSegment, end_offset: int) -> bool:
+    """Whether the index files are there and can be this segment's: their form, what the last entry points at, and that
+    nothing after it has offsets from `end_offset` on, which are the next segment's.
+    """
     try:
         if not segment.offset_index.path.exists() or (segment.size_bytes and not segment.time_index.path.exists()):
             return False
         segment.offset_index.sanity_check()
         segment.time_index.sanity_check()
         segment.transaction_index.sanity_check()
-        if not len(segment.offset_index):
-            return True
         last = segment.offset_index.last_entry()
-        return segment.records.read_header(last.position).last_offset <= last.offset
+        if len(segment.offset_index) and segment.records.read_header(last.position).last_offset > last.offset:
+            return False
     except CorruptRecordError:
         return False
+    with contextlib.suppress(CorruptRecordError):  # what is damaged is met by whoever reads it
+        return end_offset == LONG_MAX or segment.next_offset() <= end_offset
+    return True

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
-from core.index.transaction_index import read_transaction_index
+from core.index.transaction_index import AbortedTransaction, read_transaction_index
 from core.log.file_names import CLEAN_SHUTDOWN, SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, find_offset_files
 from core.log.hole import Hole, HoleReason
 from core.log.producer_snapshot import read_producer_snapshot
@@ -23,6 +23,7 @@ from core.log.transaction_fates import (
     TransactionalBatch,
     TransactionFate,
     find_fates,
+    find_proven,
 )
 from core.log.transaction_marker import Marker, read_marker
 from core.records.batches import Batch
@@ -48,6 +49,10 @@ class TransactionEvidence(NamedTuple):
 
     def fates(self) -> list[TransactionFate]:
         return find_fates(*self)
+
+    def proven_aborted(self) -> list[AbortedTransaction]:
+        """The entries of the transaction indexes that agree with the log."""
+        return find_proven(self.events, self.missing, self.indexes)
 
     def with_batches(self, batches: Sequence[RecordBatch]) -> TransactionEvidence:
         """With batches that were damaged, and of which it is known what they were."""

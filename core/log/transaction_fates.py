@@ -146,9 +146,7 @@ def find_fates(
     end. A cleaner takes no marker of a transaction that still has records: what it took can't hold one that matters.
     `indexes`: of every segment, also of one whose log is gone.
     """
-    by_producer: dict[int, list[TransactionalBatch | Marker]] = defaultdict(list)
-    for event in events:
-        by_producer[event.producer_id].append(event)
+    by_producer = _by_producer(events)
     gaps = _Gaps(missing)
     index = _Indexes(by_producer, gaps, indexes)
     known = sorted(snapshots, key=lambda snapshot: snapshot.offset)
@@ -159,6 +157,26 @@ def find_fates(
         if certain.keys() <= index.certain_ends.keys():
             return sorted(found, key=lambda fate: fate.first_offset)
         index.certain_ends.update(certain)  # they leave others less room
+
+
+def find_proven(
+    events: Iterable[TransactionalBatch | Marker], missing: Iterable[MissingRange], indexes: Iterable[SegmentIndex]
+) -> list[AbortedTransaction]:
+    """The entries of transaction indexes that agree with the log, one for each marker, in order; arguments as of
+    `find_fates`.
+    """
+    found = _Indexes(_by_producer(events), _Gaps(missing), indexes).entries.values()
+    entries = sorted((entry for of_producer in found for entry, _ in of_producer), reverse=True)
+    return sorted({entry.last_offset: entry for entry in entries}.values(), key=lambda entry: entry.last_offset)
+
+
+def _by_producer(
+    events: Iterable[TransactionalBatch | Marker],
+) -> dict[int, list[TransactionalBatch | Marker]]:
+    result: dict[int, list[TransactionalBatch | Marker]] = defaultdict(list)
+    for event in events:
+        result[event.producer_id].append(event)
+    return result
 
 
 class _Gaps:
@@ -212,22 +230,23 @@ class _Indexes:
         self._complete: list[SegmentIndex] = []
         self._others: list[SegmentIndex] = []
         for index in sorted(indexes):
-            believed = [entry for entry in index.entries or () if self._is_believable(entry, index)]
+            believed = [entry for entry in index.entries or () if self._is_believable(entry)]
             for entry in believed:
                 self.entries[entry.producer_id].append((entry, index.name))
             is_whole = bool(believed) and len(believed) == len(index.entries or ()) and index.is_synced
-            is_whole = is_whole and all(self._is_seen(entry) for entry in believed)
+            is_whole = is_whole and all(
+                self._is_seen(entry) and index.base_offset <= entry.last_offset < index.end_offset for entry in believed
+            )
             if is_whole and self._lists_every_abort(index, {entry.last_offset for entry in believed}):
                 self._complete.append(index)
             else:
                 self._others.append(index)
 
-    def _is_believable(self, entry: AbortedTransaction, index: SegmentIndex) -> bool:
-        """Whether it can be what the broker wrote: it ended in this segment, at an abort marker of its producer or at
-        one that is missing; it began at a batch of its producer or at a missing one; in between is no other end.
+    def _is_believable(self, entry: AbortedTransaction) -> bool:
+        """Whether it can be what the broker wrote: it ended at an abort marker of its producer or at one that is
+        missing; it began at a batch of its producer or at a missing one; in between is no other end. Its file's name
+        does not matter: two files may have changed their names.
         """
-        if not index.base_offset <= entry.last_offset < index.end_offset:
-            return False
         if not 0 <= entry.first_offset < entry.last_offset < _END:
             return False
         if not 0 <= entry.last_stable_offset <= entry.last_offset + 1:

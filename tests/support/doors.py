@@ -58,11 +58,13 @@ def consume(directory: Path, *, read_committed: bool = False) -> Records:
         return _read(source, *reader.partitions)
 
 
-def served(directory: Path) -> Records:
-    """As the same from `plog serve --read-only`, without the network; of a partition in a data directory."""
+def served(directory: Path, *, read_committed: bool = False, is_owner: bool = False) -> Records:
+    """As the same from `plog serve --read-only`, without the network; of a partition in a data directory. Or from a
+    broker that owns the directory, and writes to it.
+    """
     partition = _partition(directory)
-    with open_client(None, directory.parent, is_read_only=True) as client:
-        return _read(ClusterSource(client, read_committed=False, patience=_patience()), partition)
+    with open_client(None, directory.parent, is_read_only=not is_owner) as client:
+        return _read(ClusterSource(client, read_committed=read_committed, patience=_patience()), partition)
 
 
 def _patience() -> Patience:

@@ -101,6 +101,27 @@ def test_a_batch_that_went_bad_on_the_disk(broker: Broker) -> None:
         list(batches)
 
 
+@pytest.mark.parametrize("position", [8, 16], ids=["its length", "its magic"])
+def test_a_frame_that_went_bad_on_the_disk(broker: Broker, position: int) -> None:
+    """What is before it comes first; whoever passes over damage gets what is after it, too."""
+    for value in (b"a", b"b", b"c"):
+        produce_values(broker, value)
+    log = broker.replicas.partitions[A].log
+    segment = log.segments.active
+    found = segment.translate_offset(1)
+    assert found is not None
+    data = bytearray(segment.records.path.read_bytes())
+    data[found[0] + position] ^= 0x80
+    segment.records.path.write_bytes(data)
+    found_before = consumer(broker).read({A: 0}, {A: 3})
+    assert [batch.base_offset for batch in next(found_before)[1]] == [0]
+    with pytest.raises(KafkaError) as caught:
+        next(found_before)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+    patient = consumer(broker, patience=Patience(skips_damage=True))
+    assert [b.base_offset for _, batches in patient.read({A: 0}, {A: 3}) for b in batches] == [0, 2]
+
+
 def test_damage_that_the_broker_knows_is_passed_over_at_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without that it is asked for one offset after the other: Kafka's answer does not say how far damage goes."""
     log = broker.replicas.partitions[A].log

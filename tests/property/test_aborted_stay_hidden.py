@@ -1,0 +1,106 @@
+"""What was aborted before a log was damaged is shown to no reader of committed records, unless a plan said so.
+
+The judge is Kafka's own consumer (tests/golden/kafka): what it did not give with read_committed must stay hidden, from
+the files, from a broker that only reads, from one that owns the directory, and after a recovery.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from core.inspector.recovery_plan import Action, FolderPlan
+from tests.property.test_one_truth import copy
+from tests.support import doors
+from tests.support.damage import places
+from tests.support.golden import GOLDEN, golden_cases
+
+HIDDEN = {
+    case.name: {r.offset for r in case.records()} - {r.offset for r in case.committed_records()}
+    for case in golden_cases()
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Callable[[str], Path]:
+    return lambda name: copy(tmp_path, GOLDEN / name, is_in_data_directory=True).directory
+
+
+def logs(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.log"))
+
+
+def swap(one: Path, other: Path) -> None:
+    data = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(data)
+
+
+def cut(folder: Path, path: Path, batches: int) -> None:
+    """At the end of a batch."""
+    ends = [0, *(place.end for place in places(folder) if place.path == path)]
+    path.write_bytes(path.read_bytes()[: ends[batches]])
+
+
+def shown_by(plans: list[FolderPlan]) -> set[int]:
+    """What the plan said that it would show."""
+    steps = [step for plan in plans for step in plan.steps if step.action is Action.SHOW]
+    return {offset for step in steps for offset in range(step.offset, step.last_offset + 1)}
+
+
+# --- recover
+
+
+@pytest.mark.parametrize("batches", [1, 4, 12, 27, 33, 41, 46, 50])
+@pytest.mark.parametrize("suffixes", [(".log",), (".log", ".index", ".timeindex", ".txnindex")], ids=["logs", "all"])
+def test_a_recovery_shows_nothing_that_was_aborted(
+    folder: Callable[[str], Path], suffixes: tuple[str, ...], batches: int
+) -> None:
+    """Two segments changed places, and the end of one is gone, with markers, and without a trace but the index."""
+    partition = folder("txn_multisegment")
+    one, other = logs(partition)
+    for suffix in suffixes:
+        swap(one.with_suffix(suffix), other.with_suffix(suffix))
+    cut(partition, other, batches)
+    before = doors.consume(partition, read_committed=True).keys()
+    assert not before & HIDDEN["txn_multisegment"]
+    plans = doors.recover(partition)
+    hidden = HIDDEN["txn_multisegment"] - shown_by(plans)
+    after = doors.consume(partition, read_committed=True).keys()
+    assert not after & hidden
+    assert before <= after
+    assert not doors.served(partition, read_committed=True, is_owner=True).keys() & hidden
+
+
+def test_a_marker_that_was_cut_off_the_end_is_written_again(folder: Callable[[str], Path]) -> None:
+    """Only the snapshot tells that the log was longer, and the index that a transaction was aborted there: without it,
+    all that was committed since its start would wait.
+    """
+    partition = folder("txn_multisegment")
+    before = doors.consume(partition, read_committed=True)
+    last = logs(partition)[-1]
+    cut(partition, last, 34)
+    plans = doors.recover(partition)
+    (step,) = [step for plan in plans for step in plan.steps if step.marker is not None]
+    assert step.marker is not None
+    assert (step.marker.offset, step.marker.is_commit) == (225, False)
+    assert sum(step.records or 0 for plan in plans for step in plan.steps) == 0, "a marker is no record"
+    assert doors.consume(partition, read_committed=True) == before
+    assert doors.found(partition) == []
+    assert doors.served(partition, read_committed=True, is_owner=True) == before
+
+
+# --- a broker that owns the directory
+
+
+@pytest.mark.parametrize("name", ["txn_interleaved", "c_bad_txnindex"])
+def test_a_log_that_was_copied_under_a_second_name_shows_nothing_aborted(
+    folder: Callable[[str], Path], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    partition = folder(name)
+    shutil.copy(partition / f"{0:020}.log", partition / f"{1:020}.log")
+    assert not doors.served(partition, read_committed=True, is_owner=True).keys() & HIDDEN[name]
+    assert "offset 0 is damaged" in caplog.text
