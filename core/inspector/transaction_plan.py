@@ -145,7 +145,7 @@ class _TransactionPlanner:
 
     def still_proven(self, evidence: TransactionEvidence) -> list[AbortedTransaction]:
         """What only a transaction index tells, and will have to tell on."""
-        seen = {marker.offset for marker in self._markers} | self._taken
+        seen = {marker.offset for markers in self._markers.values() for marker in markers} | self._taken
         return [entry for entry in evidence.proven_aborted() if entry.last_offset not in seen]
 
     def _is_kept(self, fate: TransactionFate) -> bool:
