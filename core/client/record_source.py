@@ -223,6 +223,10 @@ class DirectorySource:
         return offsets
 
     def read(self, starts: Offsets, ends: Offsets) -> Iterator[tuple[TopicPartition, list[Batch]]]:
+        for reader in dict.fromkeys(self._readers[partition] for partition in starts):
+            why = reader.why_no_log_starts()
+            if why is not None:
+                self._patience.note(f"{why}; what DeleteRecords took is given where it is still there")
         for partition, start in starts.items():
             log = self.log(partition)
             yield from self._read_partition(partition, log, start, ends[partition])
