@@ -194,16 +194,15 @@ class ProducerCheck:
             problem = _problem_of(entry, seen, markers, is_certain=self.is_certain, is_complete=is_complete)
             if problem is not None:
                 yield _index_finding(path, f"entry {number}: {problem}", entry.last_offset, number)
-        if self.is_certain:
-            for aborted in seen.values():
-                if aborted.last_offset not in listed:
-                    yield _index_finding(
-                        path,
-                        f"no entry for the transaction of producer {aborted.producer_id} that was aborted at offset "
-                        f"{aborted.last_offset}",
-                        aborted.last_offset,
-                        -1,
-                    )
+        for aborted in seen.values():  # with a record and a marker, and no damage between them
+            if aborted.last_offset not in listed:
+                yield _index_finding(
+                    path,
+                    f"no entry for the transaction of producer {aborted.producer_id} that was aborted at offset "
+                    f"{aborted.last_offset}",
+                    aborted.last_offset,
+                    -1,
+                )
 
     def _ends(self, entry: AbortedTransaction, markers: dict[int, int]) -> bool:
         """Takes the index's word for it that a transaction was aborted which the log shows the beginning of, and no
