@@ -43,7 +43,7 @@ from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
 from core.log.open_files import OpenFiles
-from core.log.partition_log import PartitionLog, log_damage, note_damage, rebuild_producer_state
+from core.log.partition_log import PartitionLog, note_damage, rebuild_producer_state
 from core.log.producer_state_manager import ProducerStateManager
 from core.log.recovery_journal import read_lost_offsets
 from core.log.segment_reading import DamagedBytes
@@ -255,8 +255,6 @@ class _Loader:
             segment.gaps = [gap for gap in known if not _is_mended(segment, gap)]
             if segment.gaps != known:
                 self._damage.set_segment(segment.base_offset, segment.gaps)
-            for gap in segment.gaps:
-                log_damage(segment, gap, self._partition)
 
     def _past_damage(self, work: Callable[[], None]) -> None:
         """Does the work, again and again where it meets damage that was not known, which is noted then."""
