@@ -147,10 +147,11 @@ class _Pass:
         self._has_damage = False
         self._is_thinned = False
         self._holes: list[tuple[int, int, Path, int]] = []
-        self._end_offset = 0
+        self._start_offset = self._end_offset = 0
 
     def run(self, on_bytes: OnBytes) -> Iterator[Finding]:
         logs = yield from self._readable_logs()
+        self._start_offset = logs[0][0] if logs else 0
         last: SegmentCheck | None = None
         last_epoch = -1
         for number, (base_offset, path) in enumerate(logs):
@@ -186,7 +187,8 @@ class _Pass:
                     self._has_damage = True
                 self._producers.forget()  # else its broker deleted it meanwhile
                 continue
-            yield from self._check_transaction_index(check, is_complete=logs[0][0] == 0)
+            is_complete = logs[0][0] == 0 and not self._holes and not check.holes
+            yield from self._check_transaction_index(check, is_complete=is_complete)
             last_epoch = check.last_epoch
             self._has_damage |= check.has_damage
             self._end_offset = max(self._end_offset, check.end_offset)
@@ -304,7 +306,8 @@ class _Pass:
         if path is None:
             return
         try:
-            self._snapshot_findings += self._producers.check_snapshot(iter_producer_snapshot(path), path)
+            entries = iter_producer_snapshot(path)
+            self._snapshot_findings += self._producers.check_snapshot(entries, path, self._start_offset)
         except CorruptRecordError:
             return  # a finding of its own
         except FileNotFoundError:

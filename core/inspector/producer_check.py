@@ -181,8 +181,8 @@ class ProducerCheck:
         self, entries: Sequence[AbortedTransaction], path: Path, end_offset: int, *, is_complete: bool
     ) -> Iterator[Finding]:
         """A segment's index once the segment was read; then the next one's begins. Entries from `end_offset` on, the
-        log's end, are no fault of the index. `is_complete`: the log was read from offset 0, so that every
-        transaction's beginning and every open one is known.
+        log's end, are no fault of the index. `is_complete`: the log was read from offset 0 without a hole, so that
+        every transaction's beginning and every open one is known.
         """
         seen, markers = self._aborted, self._markers
         self._aborted, self._markers = {}, {}
@@ -214,8 +214,12 @@ class ProducerCheck:
         producer.first_offset = None
         return True
 
-    def check_snapshot(self, entries: Iterable[ProducerSnapshotEntry], path: Path) -> Iterator[Finding]:
-        """A snapshot of where the log was read to; producers that the log shows nothing of are believed."""
+    def check_snapshot(
+        self, entries: Iterable[ProducerSnapshotEntry], path: Path, start_offset: int
+    ) -> Iterator[Finding]:
+        """A snapshot of where the log was read to. Of what the log does not show it is believed: other producers, and
+        where an open transaction began below the log's `start_offset`.
+        """
         if not self.is_certain:
             return
         for entry in entries:
@@ -223,6 +227,8 @@ class ProducerCheck:
             if producer is None:
                 continue
             first_offset = -1 if producer.first_offset is None else producer.first_offset
+            if first_offset >= 0 and 0 <= entry.current_txn_first_offset < start_offset:
+                first_offset = entry.current_txn_first_offset
             for name, in_snapshot, in_log in (
                 ("epoch", entry.producer_epoch, producer.epoch),
                 ("last sequence", entry.last_sequence, producer.last_sequence),

@@ -235,6 +235,7 @@ class _Planner:
         damage = [f for f in findings if f.code in _DAMAGE and f.end_position >= 0]
         others = [f for f in findings if f not in damage]
         damage.sort(key=lambda f: (f.path, f.position))
+        self._plan.keeps_epochs = _keeps_epochs(findings)
         if self._options.is_like_kafka and damage:
             self._truncate(damage)
         else:
@@ -367,6 +368,8 @@ class _Planner:
             )  # fmt: skip
         if finding.code in _OF_BATCHES:
             return self._step_for_batches(finding, why)
+        if finding.code is Code.LEADER_EPOCHS_MISMATCH and self._plan.keeps_epochs:
+            return Step(Action.NONE, path, f"{why}; it stays, as some batches' epochs are wrong", *at)
         if finding.code in _REBUILT:
             return Step(Action.REBUILD, path, why, *at)
         kind = kind_of(path)
@@ -414,7 +417,6 @@ class _Planner:
             fix = finding.fix
             if fix is not None:
                 return Step(Action.FIX, path, why, fix.position, fix.position + 1, *offsets, fix=fix)
-            self._plan.keeps_epochs = True
             return Step(Action.NONE, path, why, *at, *offsets)
         if self._options.accepts_missing:
             return Step(Action.GIVE_UP, path, why, -1, -1, *offsets, finding.records)
@@ -422,6 +424,14 @@ class _Planner:
             why += "; --accept-missing gives them up; until then the segment's other files stay"
             return Step(Action.MISSING, path, why, -1, -1, *offsets)
         return Step(Action.NONE, path, f"{why}; ask a replica, or --accept-missing gives them up", -1, -1, *offsets)
+
+
+def _keeps_epochs(findings: Sequence[Finding]) -> bool:
+    """Whether some epochs in the log are wrong, and the checkpoint, which says what they were, can be read."""
+    is_wrong = any(f.code is Code.EPOCHS_NOT_RISING and f.fix is None for f in findings)
+    return is_wrong and not any(
+        f.code is Code.CHECKPOINT_CORRUPT and kind_of(Path(f.path)) is FileKind.LEADER_EPOCHS for f in findings
+    )
 
 
 def _count_sound(finding: Finding) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.inspector.findings import Code, Finding, Severity
 from core.inspector.index_check import OffsetIndexCheck, TimeIndexCheck
 from core.inspector.producer_check import ProducerCheck
@@ -221,8 +222,7 @@ class SegmentCheck:
     # --- batches
 
     def _see_legacy(self, batch: LegacyRecordBatch, next_offset: int) -> Iterator[Finding]:
-        if batch.last_offset < next_offset and self.log_map is None and self.is_in_partition:
-            raise OddLogError
+        self._ensure_in_turn(batch.last_offset, batch, next_offset)
         first_offset = first_offset_of(batch, next_offset)
         if first_offset > next_offset:
             self.holes.append((next_offset, first_offset, batch.position))
@@ -236,8 +236,7 @@ class SegmentCheck:
 
     def _see_unlike(self, batch: RecordBatch, next_offset: int) -> Iterator[Finding]:
         """A batch that does not simply go on from the one before."""
-        if batch.base_offset < next_offset and self.log_map is None and self.is_in_partition:
-            raise OddLogError
+        self._ensure_in_turn(batch.base_offset, batch, next_offset)
         if batch.base_offset > next_offset:
             if self.log_map is not None:
                 self.producers.forget()
@@ -251,6 +250,12 @@ class SegmentCheck:
             yield self._finding(
                 Code.BAD_COUNT, f"{batch.count} records with a last offset delta of {batch.last_offset_delta}", batch
             )
+
+    def _ensure_in_turn(self, first_offset: int, batch: Batch, next_offset: int) -> None:
+        """Raises OddLogError for offsets that do not rise, or that no index of this file can hold."""
+        is_odd = first_offset < next_offset or batch.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        if is_odd and self.log_map is None and self.is_in_partition:
+            raise OddLogError
 
     def _look_into(self, batches: Sequence[Batch]) -> Iterator[Finding]:
         """What is asked for beyond a first look, in groups."""

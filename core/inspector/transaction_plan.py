@@ -10,6 +10,7 @@ proven, but the transaction is over, its records can only be shown or hidden: th
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -96,7 +97,11 @@ class _TransactionPlanner:
         set_aside: Sequence[Path],
     ) -> None:
         self._lost = [(start, _UNLIMITED if end is None else end) for start, end in lost]
-        self._markers = [event for event in evidence.events if isinstance(event, Marker)]
+        self._markers: dict[int, list[Marker]] = {}
+        """By producer id, in order of offsets."""
+        for event in evidence.events:
+            if isinstance(event, Marker):
+                self._markers.setdefault(event.producer_id, []).append(event)
         self._logs = [(base, path) for base, path in find_offset_files(directory, LOG_SUFFIX) if path not in set_aside]
         self._taken: set[int] = set()
 
@@ -140,7 +145,7 @@ class _TransactionPlanner:
 
     def still_proven(self, evidence: TransactionEvidence) -> list[AbortedTransaction]:
         """What only a transaction index tells, and will have to tell on."""
-        seen = {marker.offset for marker in self._markers} | self._taken
+        seen = {marker.offset for markers in self._markers.values() for marker in markers} | self._taken
         return [entry for entry in evidence.proven_aborted() if entry.last_offset not in seen]
 
     def _is_kept(self, fate: TransactionFate) -> bool:
@@ -151,8 +156,9 @@ class _TransactionPlanner:
 
     def _next_kept_marker(self, fate: TransactionFate) -> Marker | None:
         """The one that will end the transaction if nothing is done."""
-        later = (m for m in self._markers if m.producer_id == fate.producer_id and m.offset > fate.last_offset)
-        return next((marker for marker in later if not self._is_lost(marker.offset)), None)
+        markers = self._markers.get(fate.producer_id, [])
+        later = range(bisect_right(markers, fate.last_offset, key=_offset), len(markers))
+        return next((markers[number] for number in later if not self._is_lost(markers[number].offset)), None)
 
     def _find_place(self, fate: TransactionFate) -> int | None:
         """A lost offset for its marker: where it was, or where it may have been. What is missing, and not given up, may
@@ -171,9 +177,9 @@ class _TransactionPlanner:
         epoch = fate.producer_epoch
         if fate.next_epoch is not None and fate.next_epoch > epoch:
             epoch += 1
-        of_producer = [marker for marker in self._markers if marker.producer_id == fate.producer_id]
-        before = [marker for marker in of_producer if marker.offset <= offset]
-        known = before[-1] if before else of_producer[0] if of_producer else None
+        markers = self._markers.get(fate.producer_id, [])
+        before = bisect_right(markers, offset, key=_offset)
+        known = markers[max(before - 1, 0)] if markers else None
         coordinator_epoch = 0 if known is None else known.coordinator_epoch
         timestamp = known.timestamp if known is not None and known.offset == offset else -1
         return Marker(fate.producer_id, epoch, offset, is_commit, coordinator_epoch, timestamp)
@@ -187,3 +193,7 @@ class _TransactionPlanner:
             why += f"; {'commit' if marker.is_commit else 'abort'} marker at offset {marker.offset}"
         records = sum(last + 1 - base for base, last in fate.batches if not self._is_lost(base))
         return TransactionStep(action, path, why, fate.first_offset, fate.last_offset, records, marker)
+
+
+def _offset(marker: Marker) -> int:
+    return marker.offset

@@ -448,8 +448,10 @@ class _Loader:
         lost = self._count_sound_records(segment, position) + sum(self._count_sound_records(s, 0) for s in later)
         cut_bytes = segment.size_bytes - position + sum(s.size_bytes for s in later)
         if self._settings.keeps_cut_bytes and position < segment.size_bytes:
-            self._keep_aside(segment, position, aside)
+            self._copy(segment, position, segment.size_bytes, aside)
         what = self._describe(known, segment, damaged, later)
+        if segment.records.path.lstat().st_nlink > 1:
+            self._detach(segment, position)
         segment.truncate_position(position)
         for after in later:
             path = after.records.path
@@ -481,14 +483,22 @@ class _Loader:
         batches = segment.reading(OffsetPosition(LONG_MAX, segment.size_bytes)).items()
         return sum(one.count for one in batches if isinstance(one, RecordBatch) and one.position >= position)
 
-    def _keep_aside(self, segment: LogSegment, position: int, aside: Path) -> None:
-        target = self._filesystem.open_append(aside)
+    def _detach(self, segment: LogSegment, end: int) -> None:
+        """Makes a file with another name one of its own, up to that position: what has that other name stays whole."""
+        path = segment.records.path
+        beside = path.with_name(f"{path.name}.tmp")
+        self._copy(segment, 0, end, beside)
+        self._filesystem.rename(beside, path)
+        segment.records.release()
+
+    def _copy(self, segment: LogSegment, start: int, end: int, target_path: Path) -> None:
+        """Bytes [start, end) of its log to the beginning of another file, synced."""
+        target = self._filesystem.open_append(target_path)
         try:
-            end = segment.size_bytes
-            at = position
+            at = start
             while at < end:
                 piece = segment.records.file.read_at(min(1 << 20, end - at), at)
-                target.write_at(piece, at - position)
+                target.write_at(piece, at - start)
                 at += len(piece)
             target.sync()
         finally:

@@ -69,8 +69,6 @@ class LogMap:
         self.files = files
         self.evidence = evidence
         self._given_up = given_up
-        self.is_thinned = False
-        """Whether a batch shows that the cleaner was at this log: only it takes records from within a batch."""
         self.damage: list[FileDamage] = []
         """In order of files and positions: damaged bytes, batches whose base offset has a flipped bit, and strays."""
         builder = PieceBuilder()
@@ -122,10 +120,11 @@ class LogMap:
                 run.data, start
             )
             position, span = run.position + start, delta + 1
-            if count < span or attributes & DELETE_HORIZON_FLAG:
-                self.is_thinned = True
+            is_thinned = count < span or bool(attributes & DELETE_HORIZON_FLAG)
             end_position, end_offset = position + LOG_OVERHEAD + length, base_offset + span
-            builder.add(Piece(number, position, end_position, base_offset, end_offset, span, end_offset, 1, crc))
+            builder.add(
+                Piece(number, position, end_position, base_offset, end_offset, span, end_offset, 1, crc, is_thinned)
+            )
 
     def _walk(self, number: int, read_bytes: int = _READ_BYTES) -> SegmentWalk:
         file = self.files[number]
@@ -234,6 +233,11 @@ class LogMap:
             return None
         return Tail(tail_kind(damage, self.evidence, self.sound_end, file.base_offset), file.path, damage)
 
+    @cached_property
+    def is_thinned(self) -> bool:
+        """Whether a batch shows that the cleaner was at this log: only it takes records from within a batch."""
+        return any(piece.is_thinned for piece in self.log)
+
     @property
     def compacted_below(self) -> int:
         """Holes below that offset are the cleaner's, which never touches the last segment."""
@@ -284,7 +288,7 @@ class LogMap:
         found += [one for one in self.damage if id(one.damage) not in known and _names_some_of(one.damage, start, end)]
         found.sort(key=lambda one: one.place)
         bases = [file.base_offset for file in self.files]
-        inner = [base for base in bases if start < base < end] if found else []
+        inner = sorted({base for base in (*bases, *self.evidence.lone_indexes) if start < base < end})
         for first, last in pairwise([start, *inner, end]):
             yield from self._explain_part(
                 number,
@@ -386,7 +390,10 @@ def _piece_of(number: int, batch: Batch) -> Piece:
     base_offset = batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
     end_offset, end_position = batch.last_offset + 1, batch.position + batch.size_bytes
     span = end_offset - base_offset
-    return Piece(number, batch.position, end_position, base_offset, end_offset, span, end_offset, 1, batch.crc)
+    is_thinned = isinstance(batch, RecordBatch) and (batch.count < span or bool(batch.attributes & DELETE_HORIZON_FLAG))
+    return Piece(
+        number, batch.position, end_position, base_offset, end_offset, span, end_offset, 1, batch.crc, is_thinned
+    )
 
 
 def _fix_of(piece: Piece, right_base_offset: int) -> ByteFix:

@@ -32,7 +32,8 @@ class Piece:
     """Sound batches, one after the other in bytes [position, end_position) of a file, whose offsets rise.
 
     `file` counts the partition's log files. Offsets are [base_offset, end_offset), of which the batches cover `span`;
-    the first batch ends below `first_end_offset`. `crc` is the first batch's.
+    the first batch ends below `first_end_offset`. `crc` is the first batch's. `is_thinned`: a batch shows that a
+    cleaner took records of it.
     """
 
     file: int
@@ -44,6 +45,7 @@ class Piece:
     first_end_offset: int
     batches: int
     crc: int
+    is_thinned: bool = False
 
     def then(self, other: Piece) -> Piece:
         """This piece and the one that follows it in the file, as one."""
@@ -53,6 +55,7 @@ class Piece:
             end_offset=other.end_offset,
             span=self.span + other.span,
             batches=self.batches + other.batches,
+            is_thinned=self.is_thinned or other.is_thinned,
         )
 
     @property

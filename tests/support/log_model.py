@@ -89,6 +89,8 @@ class LogModel:
         self.records: dict[int, Record] = {}
         self.control: set[int] = set()
         self.undecodable: set[int] = set()
+        self.misnumbered: list[Frame] = []
+        """Messages of an old format whose own offset is not that of the last one in them."""
         self.thinned: set[int] = set()
         self.transactional: list[Frame] = []
         """Batches of transactions, and the markers that end them, in order of offsets."""
@@ -120,6 +122,10 @@ class LogModel:
             if stop - position < 61 or not is_current:
                 continue
             base, length = struct.unpack_from(">qi", data, position)
+            if _is_one_bit(length, stop - position - 12) and crc32c(mended[21:]) == int.from_bytes(
+                mended[17:21], "big"
+            ):
+                length = stop - position - 12
             (delta,) = struct.unpack_from(">i", data, position + 23)
             (count,) = struct.unpack_from(">i", data, position + 57)
             delta, count = _mended_header(data[position:stop]) or (delta, count)
@@ -150,6 +156,8 @@ class LogModel:
         except UndecodableError:
             self.undecodable |= offsets
             return
+        if frame.magic < 2 and max(records) != frame.base:
+            self.misnumbered.append(frame)
         self.records |= {offset: record for offset, record in records.items() if offset >= self.log_start}
         self.thinned |= offsets - set(records)
 

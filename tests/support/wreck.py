@@ -75,10 +75,10 @@ class _Wrecker:
 
     def damage(self) -> str:
         """Of the first kind that finds something to damage."""
-        while True:
+        done = ""
+        while not done and self._files():
             done = self._random.choice(self._weighted)()
-            if done:
-                return done
+        return done or "nothing is left to damage"
 
     # --- files and batches
 

@@ -128,6 +128,20 @@ def test_the_first_bad_batch_ends_the_log_and_its_bytes_are_kept(
     assert append(log, make_batch(b"new"), leader_epoch=5).base_offset == end
 
 
+def test_a_file_with_another_name_is_cut_under_this_one_only(directory: Path, tmp_path: Path) -> None:
+    """As a backup of hard links has it."""
+    path = last_segment(directory)
+    path.write_bytes(tear(path.read_bytes()))
+    backup = tmp_path / "backup.log"
+    backup.hardlink_to(path)
+    damaged = path.read_bytes()
+    log, was_cut = open_unclean(directory)
+    assert was_cut
+    assert [r.offset for r in read_all(log)] == list(range(19))
+    assert append(log, make_batch(b"new"), leader_epoch=5).base_offset == 19
+    assert backup.read_bytes() == damaged
+
+
 def test_damage_in_an_early_segment_puts_the_later_ones_aside(directory: Path) -> None:
     path = directory / "00000000000000000004.log"
     contents = {p.name: p.read_bytes() for p in directory.glob("*.log")}
