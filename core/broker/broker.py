@@ -51,6 +51,7 @@ from core.log.meta_properties import MetaProperties, read_meta_properties, write
 from core.log.partition_log import PartitionLog
 from core.log.partition_reader import PartitionReader
 from core.log.retention import delete_old_segments
+from core.log.transaction_marker import Fate
 from core.protocol.schema.metadata_records import BrokerEndpoint
 
 _log = logging.getLogger("plog.broker")
@@ -226,14 +227,35 @@ class Broker:
             self.log_manager.delete([path])
 
     def _warn_of_holes(self) -> None:
-        """Of offsets that may be lost: clients pass over them without a word."""
+        """Of offsets that may be lost: clients pass over them without a word. And of transactions whose end is among
+        them.
+        """
         evidence = DirectoryEvidence(self._log_directory)
         for partition, log in self.log_manager.logs.items():
             gaps = [(gap.start_offset, gap.end_offset) for segment in log.segments for gap in segment.gaps]
             with contextlib.closing(PartitionReader(log.directory, evidence=evidence, is_locked=True)) as reader:
                 holes = reader.unexplained(log.log_start_offset, log.log_end_offset, gaps, most_batches=None)
             if holes.count:
+                self.replicas.unexplained[partition] = holes.ranges
                 _log.warning("%s: %s", partition, holes.text(self._log_directory))
+            if holes.count or gaps:
+                self._warn_of_undecided(partition, self.directory / log.directory.name)
+
+    def _warn_of_undecided(self, partition: TopicPartition, directory: Path) -> None:
+        """Of a partition as the disk has it: in the shadow, its indexes may have been made again."""
+        evidence, is_beside_writer = DirectoryEvidence(self.directory), find_lock_holder(self.directory) is not None
+        with contextlib.suppress(PlogError, OSError):  # what can't be read is told of elsewhere
+            reader = PartitionReader(directory, evidence=evidence, is_locked=not is_beside_writer)
+            with contextlib.closing(reader):
+                fates = reader.transaction_fates
+            undecided = [fate for fate in fates if fate.fate is Fate.UNKNOWN]
+            aborted = [fate for fate in fates if fate.fate is Fate.ABORTED and fate.marker is None]
+            for fate in undecided:
+                why = "aborted or not can't be told; Kafka's clients get them, plog's do not"
+                _log.warning("%s: %s: %s: %s", partition, fate.records_text, why, fate.evidence)
+            ranges = sorted((base, last + 1) for fate in [*undecided, *aborted] for base, last in fate.batches)
+            if ranges:
+                self.replicas.undecided[partition] = ranges
 
     def _add_topic(self, topic: TopicImage) -> None:
         self.replicas.add_topic(topic, self._log_config(topic.name), self.node_id)

@@ -123,7 +123,10 @@ class TopicConfigs(_StoredConfigs):
         ensure_valid_topic_name(self._name)
         if self._name not in self._broker.image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return describe_topic_configs(self._broker.config, self._stored, self._broker.replicas.gaps_of(self._name))
+        replicas = self._broker.replicas
+        return describe_topic_configs(
+            self._broker.config, self._stored, replicas.gaps_of(self._name), replicas.doubts_of(self._name)
+        )
 
     def elements(self, key: str, operation: str) -> list[str]:
         if TOPIC_CONFIG[key].type is not ConfigType.LIST:

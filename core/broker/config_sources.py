@@ -10,7 +10,14 @@ from core.broker.broker_config import BROKER_CONFIG, BrokerConfig
 from core.common.config_def import ConfigKey, ConfigSource, ConfigType, value_text
 from core.common.errors import KafkaError
 from core.log.damage import DamagedRange
-from core.log.damaged_ranges import DAMAGED_OFFSETS, damaged_offsets_text
+from core.log.damaged_ranges import (
+    DAMAGED_OFFSETS,
+    UNDECIDED_OFFSETS,
+    UNEXPLAINED_OFFSETS,
+    WRONG_TAIL,
+    damaged_offsets_text,
+    offset_ranges_text,
+)
 from core.log.log_config import INTERNAL_KEYS, SERVER_KEYS, TOPIC_CONFIG
 
 
@@ -35,26 +42,29 @@ class DescribedConfig:
     is_sensitive: bool = False
 
 
+_DOCS_OF_DAMAGE = {
+    DAMAGED_OFFSETS: "Offsets that can't be read, as the disk holds damaged bytes in their place.",
+    UNEXPLAINED_OFFSETS: "Offsets that no batch holds, and nothing proves that the cleaner took them.",
+    UNDECIDED_OFFSETS: "Offsets of records that were aborted, or may have been: the marker that would tell is lost.",
+    WRONG_TAIL: "The log's end, after which the disk holds bytes that are not the log's.",
+}
+
+
 def describe_topic_configs(
     config: BrokerConfig,
     overrides: Mapping[str, str],
     gaps: Mapping[int, Sequence[DamagedRange]] = MappingProxyType({}),
+    doubts: Mapping[str, Mapping[int, Sequence[tuple[int, int]]]] = MappingProxyType({}),
 ) -> list[DescribedConfig]:
-    """Every key of a topic with those overrides; `gaps` by partition."""
-    described = []
-    if gaps:
-        doc = "Offsets that can't be read, as the disk holds damaged bytes in their place."
-        described.append(
-            DescribedConfig(
-                DAMAGED_OFFSETS,
-                damaged_offsets_text(gaps),
-                ConfigType.LIST,
-                ConfigSource.DEFAULT_CONFIG,
-                (),
-                is_read_only=True,
-                doc=doc,
-            )
+    """Every key of a topic with those overrides; `gaps` by partition, `doubts` as of `ReplicaManager.doubts_of`."""
+    told = {DAMAGED_OFFSETS: damaged_offsets_text(gaps)} if gaps else {}
+    told |= {key: offset_ranges_text(ranges) for key, ranges in doubts.items()}
+    described = [
+        DescribedConfig(
+            key, text, ConfigType.LIST, ConfigSource.DEFAULT_CONFIG, (), is_read_only=True, doc=_DOCS_OF_DAMAGE[key]
         )
+        for key, text in told.items()
+    ]
     for key in TOPIC_CONFIG:
         if key.name in INTERNAL_KEYS and key.name not in overrides:
             continue

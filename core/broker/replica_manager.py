@@ -18,6 +18,7 @@ from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
 from core.log.damage import DamagedRange
+from core.log.damaged_ranges import UNDECIDED_OFFSETS, UNEXPLAINED_OFFSETS, WRONG_TAIL
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_manager import LogManager
 from core.log.partition_log import AppendResult, PartitionLog
@@ -35,6 +36,10 @@ class ReplicaManager:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.generation = 0
         """Another one whenever partitions came or went."""
+        self.unexplained: dict[TopicPartition, list[tuple[int, int]]] = {}
+        """Offsets [start, end) that are missing for no known reason, as far as they were looked for."""
+        self.undecided: dict[TopicPartition, list[tuple[int, int]]] = {}
+        """Likewise, of batches that were aborted, or may have been: the marker that would tell is lost."""
         self._log_manager = log_manager
         self._flusher = Flusher(run_flush, schedule, clock, self._on_flushed, self.on_flush_failed)
         self.on_damage: Callable[[PartitionLog, CorruptRecordError], None] | None = None
@@ -167,6 +172,18 @@ class ReplicaManager:
         """What is known to be damaged, by partition."""
         found = {tp.partition: p.log.gaps for tp, p in self.partitions.items() if tp.topic == topic}
         return {number: gaps for number, gaps in found.items() if gaps}
+
+    def doubts_of(self, topic: str) -> dict[str, dict[int, list[tuple[int, int]]]]:
+        """What readers of a broker that only reads should know, by key and partition: offsets [start, end)."""
+        holes = {tp.partition: ranges for tp, ranges in self.unexplained.items() if tp.topic == topic}
+        undecided = {tp.partition: ranges for tp, ranges in self.undecided.items() if tp.topic == topic}
+        tails = {
+            tp.partition: [(partition.log.log_end_offset, partition.log.log_end_offset + 1)]
+            for tp, partition in self.partitions.items()
+            if tp.topic == topic and tp in self._log_manager.with_wrong_tail
+        }
+        doubts = {UNEXPLAINED_OFFSETS: holes, UNDECIDED_OFFSETS: undecided, WRONG_TAIL: tails}
+        return {key: found for key, found in doubts.items() if found}
 
     # --- waiting for records
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,11 +17,18 @@ from core.common.topic_partition import TopicPartition
 from core.index.transaction_index import AbortedTransaction
 from core.log.aborted_filter import AbortedFilter
 from core.log.batch_place import undecodable
-from core.log.damaged_ranges import DAMAGED_OFFSETS, parse_damaged_offsets
+from core.log.damaged_ranges import (
+    DAMAGED_OFFSETS,
+    UNDECIDED_OFFSETS,
+    UNEXPLAINED_OFFSETS,
+    WRONG_TAIL,
+    parse_damaged_offsets,
+)
 from core.log.hole import offsets_text
+from core.log.unexplained import UnexplainedHoles
 from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from core.records.batches import Batch, iter_whole_batches
+from core.records.batches import Batch, first_offset_of, iter_whole_batches
 
 _FETCH_BYTES = 50 * 1024 * 1024
 PARTITION_BYTES = 1024 * 1024
@@ -71,6 +79,29 @@ class Patience:
         self.tell_left_out(f"{named}; they are passed over")
 
 
+_Ranges = list[tuple[int, int]]
+"""(first, last) offset of each."""
+
+
+@dataclass(slots=True)
+class _SaidByBroker:
+    """What a partition's leader said of it, as of when a hole in it, or its end, was read first."""
+
+    damaged: _Ranges
+    unexplained: _Ranges
+    undecided: _Ranges
+    wrong_tail: _Ranges
+    met: UnexplainedHoles = field(default_factory=UnexplainedHoles)
+    """Of the unexplained ones, those that were read past and not told of yet."""
+
+    hidden: UnexplainedHoles = field(default_factory=UnexplainedHoles)
+    """Likewise, of the undecided ones."""
+
+    def is_undecided(self, offset: int) -> bool:
+        at = bisect_right(self.undecided, (offset, 1 << 63)) - 1
+        return at >= 0 and offset <= self.undecided[at][1]
+
+
 _Sent = dict[int, dict[str, list[FetchPartition]]]
 """What each leader, by its node id, was asked for, by topic."""
 
@@ -111,7 +142,8 @@ class Consumer:
         self._watermarks = watermarks
         self._lost_s: float | None = None  # since when no broker answers
         self._damaged: dict[TopicPartition, int] = {}  # first offset of what is being passed over
-        self._known_damage: dict[TopicPartition, list[tuple[int, int]]] = {}
+        self._known_damage: dict[TopicPartition, _Ranges] = {}
+        self._said: dict[TopicPartition, _SaidByBroker] = {}
 
     def read(
         self, start_offsets: Mapping[TopicPartition, int], end_offsets: Mapping[TopicPartition, int]
@@ -139,6 +171,7 @@ class Consumer:
                 yield from found
                 if failure is not None:
                     raise failure
+            self._tell_wrong_tails(end_offsets)
         finally:
             self.tell_damaged(positions)
             if sent is not None:
@@ -166,6 +199,7 @@ class Consumer:
                 yield partition, batches
         if got_nothing:
             for partition in without_more:
+                self._pass_hole(partition, positions[partition], end_offsets[partition])
                 del positions[partition]
 
     def follow(
@@ -296,23 +330,98 @@ class Consumer:
         known = self._known_damage[partition]
         return next((last + 1 for first, last in known if first <= position <= last), position + 1)
 
-    def _ask_for_damage(self, partition: TopicPartition) -> list[tuple[int, int]]:
-        """(first, last) offset of what the leader knows to be damaged; nothing of Kafka, which has no such key."""
+    def _ask_for_damage(self, partition: TopicPartition) -> _Ranges:
+        """What the leader knows to be damaged."""
+        return self._ask_for(partition, DAMAGED_OFFSETS)[DAMAGED_OFFSETS]
+
+    def _ask_for(self, partition: TopicPartition, *names: str) -> dict[str, _Ranges]:
+        """What the leader says of the partition, by key; nothing of Kafka, which has no such keys."""
         request = DescribeConfigsRequest(
-            [DescribeConfigsResource(ConfigResourceType.TOPIC, partition.topic, [DAMAGED_OFFSETS])]
+            [DescribeConfigsResource(ConfigResourceType.TOPIC, partition.topic, list(names))]
         )
+        found: dict[str, _Ranges] = {name: [] for name in names}
         try:
             leader = self._client.connection_to(self._client.leader_of(partition))
             results = leader.call(DESCRIBE_CONFIGS, request).results
         except PlogError:
-            return []
-        texts = [c.value for result in results for c in result.configs if c.name == DAMAGED_OFFSETS and c.value]
-        return [found for text in texts for found in parse_damaged_offsets(text).get(partition.partition, [])]
+            return found
+        for config in (config for result in results for config in result.configs):
+            if config.name in found and config.value:
+                found[config.name] += parse_damaged_offsets(config.value).get(partition.partition, [])
+        return found
+
+    def _said_of(self, partition: TopicPartition) -> _SaidByBroker:
+        """Asked once."""
+        if partition not in self._said:
+            found = self._ask_for(partition, DAMAGED_OFFSETS, UNEXPLAINED_OFFSETS, UNDECIDED_OFFSETS, WRONG_TAIL)
+            self._said[partition] = _SaidByBroker(
+                damaged=found[DAMAGED_OFFSETS],
+                unexplained=found[UNEXPLAINED_OFFSETS],
+                undecided=sorted(found[UNDECIDED_OFFSETS]),
+                wrong_tail=found[WRONG_TAIL],
+            )
+        return self._said[partition]
+
+    def _pass_hole(self, partition: TopicPartition, start: int, end: int) -> None:
+        """Takes note of offsets [start, end) that did not come: compaction may have taken them, but the broker may also
+        know that some are damaged. KafkaError for those, unless damage is passed over.
+        """
+        if start >= end:
+            return
+        said = self._said_of(partition)
+        damaged = _common(said.damaged, start, end)
+        if damaged and not self._patience.skips_damage:
+            self._without_records(partition, ErrorCode.CORRUPT_MESSAGE, damaged[0][0])
+        for first, last in damaged:
+            self._damaged.setdefault(partition, first)
+            self._tell_damaged(partition, last + 1)
+        for first, last in _common(said.unexplained, start, end):
+            said.met.add(first, last + 1)
+
+    def _is_undecided(self, partition: TopicPartition, batch: Batch) -> bool:
+        """Whether it is of a transaction of which the broker does not know whether it was aborted; no reader of
+        committed records gets it.
+        """
+        if self._isolation_level != READ_COMMITTED or not batch.is_transactional or batch.is_control:
+            return False
+        return self._said_of(partition).is_undecided(batch.base_offset)
+
+    def _hide(self, partition: TopicPartition, batch: Batch) -> None:
+        """Tells of it later; CorruptRecordError unless damage is passed over."""
+        if self._patience.skips_damage:
+            self._said_of(partition).hidden.add(batch.base_offset, batch.next_offset)
+            return
+        offsets = offsets_text(batch.base_offset, batch.next_offset)
+        text = f"{offsets} of {partition}: aborted, or nothing tells whether they were, says the broker"
+        failure = CorruptRecordError(text, offset=batch.base_offset)
+        failure.hint = DAMAGE_HINT
+        raise failure
+
+    def _is_damaged(self, partition: TopicPartition, start: int, end: int) -> bool:
+        return bool(_common(self._said_of(partition).damaged, start, end))
 
     def tell_damaged(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Tells of damage that reading is still passing over, at these positions, when it ends."""
+        """Tells of damage that reading is still passing over, at these positions, when it ends, and of what was read
+        past that nothing explains.
+        """
         for partition in list(self._damaged):
             self._tell_damaged(partition, positions.get(partition, self._damaged[partition] + 1))
+        for partition, said in self._said.items():
+            if said.met.count:
+                self._patience.tell_left_out(f"{partition}: {said.met.text()}")
+                said.met = UnexplainedHoles()
+            if said.hidden.count:
+                offsets = offsets_text(said.hidden.start, said.hidden.end)
+                text = f"{said.hidden.offsets} records in {offsets} were aborted, or nothing tells whether they were"
+                self._patience.tell_left_out(f"{partition}: {text}, says the broker; they are left out")
+                said.hidden = UnexplainedHoles()
+
+    def _tell_wrong_tails(self, end_offsets: Mapping[TopicPartition, int]) -> None:
+        """Of partitions that were read to their ends."""
+        for partition, end in end_offsets.items():
+            if any(first <= end for first, _ in self._said_of(partition).wrong_tail):
+                text = "bytes that are not the log's lie after its end, says the broker, whose own log names them"
+                self._patience.tell_left_out(f"{partition}: {text}")
 
     def _tell_damaged(self, partition: TopicPartition, end: int) -> None:
         """Damaged offsets that follow one another are told of together, once the end of them is known."""
@@ -326,7 +435,9 @@ class Consumer:
         """What is below it, and does not come when nothing else does, is not there: compaction removed it."""
         return data.last_stable_offset if self._isolation_level == READ_COMMITTED else data.high_watermark
 
-    def _batches(self, partition: TopicPartition, data: PartitionData, position: int) -> tuple[list[Batch], int]:
+    def _batches(  # noqa: C901 - what a batch may be, one after the other
+        self, partition: TopicPartition, data: PartitionData, position: int
+    ) -> tuple[list[Batch], int]:
         """The batches that a reader gets, and the offset to go on from: that of a damaged one, where it is behind them.
 
         KafkaError; CorruptRecordError where the first is damaged.
@@ -352,6 +463,14 @@ class Consumer:
                     return batches, position
                 if batch.last_offset < position:
                     continue
+                if (first_offset := first_offset_of(batch, position)) > position:
+                    if (
+                        batches
+                        and not self._patience.skips_damage
+                        and self._is_damaged(partition, position, first_offset)
+                    ):
+                        return batches, position  # which are given before the error
+                    self._pass_hole(partition, position, first_offset)
                 batch.ensure_valid()
             except CorruptRecordError as error:
                 if position > start:
@@ -366,6 +485,17 @@ class Consumer:
                     f"{partition}: {offsets_text(position, following)} passed over: {error.cause}"
                 )
                 return batches, following
+            is_hidden = hidden.hides(batch)
+            if not is_hidden and self._is_undecided(partition, batch):
+                if batches and not self._patience.skips_damage:
+                    return batches, position
+                self._hide(partition, batch)
+                is_hidden = True
             position = batch.next_offset
-            if not hidden.hides(batch) or (self._with_control and batch.is_control):
+            if not is_hidden or (self._with_control and batch.is_control):
                 batches.append(batch)
+
+
+def _common(ranges: _Ranges, start: int, end: int) -> _Ranges:
+    """What of the ranges lies in offsets [start, end)."""
+    return [(max(first, start), min(last, end - 1)) for first, last in ranges if first < end and last >= start]

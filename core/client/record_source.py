@@ -227,6 +227,10 @@ class DirectorySource:
             log = self.log(partition)
             yield from self._read_partition(partition, log, start, ends[partition])
             self._tell_held_back(partition, log, ends[partition])
+        for reader in dict.fromkeys(self._readers[partition] for partition in starts):
+            why = reader.why_no_log_starts()
+            if why is not None:
+                self._patience.note(f"{why}; what DeleteRecords took is given where it is still there")
 
     def _tell_held_back(self, partition: TopicPartition, log: PartitionReader, end: int) -> None:
         """Calls `Patience.note` of a partition that was read to there, if that is as far as may be read."""

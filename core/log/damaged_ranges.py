@@ -29,6 +29,21 @@ DAMAGED_OFFSETS = "plog.damaged.offsets"
 it, and every client shows these."""
 
 
+UNEXPLAINED_OFFSETS = "plog.unexplained.offsets"
+"""Likewise, of offsets that no batch holds for no known reason; a broker that only reads looks for them."""
+
+UNDECIDED_OFFSETS = "plog.undecided.offsets"
+"""Likewise, of records that were aborted by a marker that is lost, or of which nothing tells whether they were."""
+
+WRONG_TAIL = "plog.wrong.tail"
+"""Likewise, of partitions whose last segment goes on, after that offset, with bytes that are not the log's."""
+
+
+def offset_ranges_text(ranges: Mapping[int, Iterable[tuple[int, int]]]) -> str:
+    """As of `damaged_offsets_text`, of offsets [start, end)."""
+    return ",".join(f"{number}:{start}-{end - 1}" for number, some in sorted(ranges.items()) for start, end in some)
+
+
 def damaged_offsets_text(gaps: Mapping[int, Iterable[DamagedRange]]) -> str:
     """By partition: `PARTITION:FIRST-LAST,..`."""
     return ",".join(

@@ -45,6 +45,10 @@ class DirectoryReader:
             self.partitions = {tp: path for tp, path in folders.items() if tp.topic != CLUSTER_METADATA_TOPIC}
         self._evidence = DirectoryEvidence(self.root)
 
+    def why_no_log_starts(self) -> str | None:
+        """As of `DirectoryEvidence`."""
+        return self._evidence.why_no_log_starts()
+
     @property
     def topics(self) -> dict[str, list[int]]:
         """Partition numbers by topic, both in order."""

@@ -10,7 +10,7 @@ nothing here, since its batch is in its place, and the client that gets it check
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -19,8 +19,15 @@ from core.common.bad_sectors import open_salvaging
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
+from core.index.transaction_index import AbortedTransaction, read_transaction_index
 from core.log.damage import Damage, DamagedRange
-from core.log.file_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, find_offset_files
+from core.log.file_names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    find_offset_files,
+)
 from core.log.file_records import FileRecords
 from core.log.hole import Hole, HoleReason, Tail, explain_hole
 from core.log.log_evidence import LogEvidence
@@ -29,6 +36,7 @@ from core.log.log_map import LogFile, LogMap
 from core.log.placement import is_odd_end
 from core.log.recovery_journal import read_lost_offsets
 from core.log.segment_walk import SegmentWalk
+from core.log.transaction_marker import read_marker
 from core.records.record_batch import RecordBatch
 
 _LOSSES = (HoleReason.DAMAGED, HoleReason.MISSING)
@@ -96,16 +104,20 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
     """
     limits = [*(base for base, _ in logs[1:]), logs[-1][0] + MAX_RELATIVE_OFFSET + 1]
     next_offset, is_thinned, is_after_hole, holes = logs[0][0], False, False, list[tuple[int, int]]()
+    open_from = dict[int, int]()  # by producer, of transactions
     for (base_offset, records), limit in zip(logs, limits, strict=True):
         if next_offset > base_offset:
             return False
         if next_offset < base_offset:
             holes.append((next_offset, base_offset))
         next_offset = base_offset
+        listed = _listed_aborts(records.path)
         try:
             for batch in records.iter_headers(0):
                 end_offset = batch.last_offset + 1
                 if isinstance(batch, RecordBatch):
+                    if batch.is_transactional and not _is_listed(batch, records, open_from, listed):
+                        return False
                     first, count = batch.base_offset, batch.count
                     is_thinned = is_thinned or count < end_offset - first or batch.delete_horizon_ms is not None
                     if count < 0 or end_offset <= first:
@@ -132,6 +144,31 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
         explain_hole(start, end, evidence, given_up, path, 0, compacted_below=compacted_below).reason not in _LOSSES
         for start, end in holes
     )
+
+
+def _listed_aborts(log: Path) -> dict[int, AbortedTransaction]:
+    """What the segment's transaction index lists, which consumers are sent, by the markers' offsets."""
+    try:
+        entries = read_transaction_index(log.with_suffix(TRANSACTION_INDEX_SUFFIX))
+    except (CorruptRecordError, OSError):
+        return {}
+    return {entry.last_offset: entry for entry in entries}
+
+
+def _is_listed(
+    batch: RecordBatch, records: FileRecords, open_from: dict[int, int], listed: Mapping[int, AbortedTransaction]
+) -> bool:
+    """False for the marker of an aborted transaction with records that the index does not list; keeps `open_from`."""
+    if not batch.is_control:
+        open_from.setdefault(batch.producer_id, batch.base_offset)
+        return True
+    first = open_from.pop(batch.producer_id, None)
+    entry = listed.get(batch.last_offset)
+    if first is None or (entry is not None and entry.producer_id == batch.producer_id and entry.first_offset <= first):
+        return True
+    whole = records.read_batch(batch.position)
+    marker = read_marker(whole) if isinstance(whole, RecordBatch) else None
+    return marker is None or marker.is_commit
 
 
 def _is_sound(base_offset: int, records: FileRecords, limit: int) -> bool:

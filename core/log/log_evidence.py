@@ -69,6 +69,14 @@ class DirectoryEvidence:
     def log_starts(self) -> dict[TopicPartition, int]:
         return self.checkpoint(LOG_START_OFFSET_CHECKPOINT)
 
+    def why_no_log_starts(self) -> str | None:
+        """What is wrong with the file that says where logs begin after DeleteRecords; None if nothing is."""
+        try:
+            read_offset_checkpoint(self.root / LOG_START_OFFSET_CHECKPOINT)
+        except (CorruptRecordError, OSError) as error:
+            return str(error)
+        return None
+
     @cached_property
     def _recovery_points(self) -> dict[TopicPartition, int]:
         """Without those that say no more than that nobody knows."""

@@ -35,7 +35,7 @@ from core.log.file_names import (
     find_offset_files,
     find_unreadable_files,
 )
-from core.log.hole import HoleReason, Tail, explain_hole, tail_kind
+from core.log.hole import HoleReason, Tail, TailKind, explain_hole, offsets_text, tail_kind
 from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.log_arrangement import Arrangement, arrange
 from core.log.log_config import LONG_MAX, LogConfig
@@ -72,10 +72,13 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True)
 class LoadedLog:
-    """`was_cut`: records were dropped, so that the leader epoch must rise."""
+    """`was_cut`: records were dropped, so that the leader epoch must rise. `has_wrong_tail`: in a shadow, bytes after
+    the log's end that no crash explains are passed over.
+    """
 
     log: PartitionLog
     was_cut: bool
+    has_wrong_tail: bool = False
 
 
 def load_log(
@@ -136,7 +139,8 @@ class _Loader:
         self._log_end_offset = recovery_point
         if self._settings.is_read_only:
             self._arrange(recovery_point, had_clean_shutdown=had_clean_shutdown)
-        self._open_segments(check_below=None if had_clean_shutdown else recovery_point)
+        is_all_checked = had_clean_shutdown or known_point is None  # else recovery reads what is above
+        self._open_segments(check_below=None if is_all_checked else recovery_point)
         if self._arrangement is not None:
             self._reindex_arranged(log_start_offset)
         elif had_clean_shutdown and self._is_end_sound() and not self._has_unsound_end:
@@ -149,6 +153,8 @@ class _Loader:
         end_offset = self._log_end_offset = self._end_offset()
         self._damage.keep_segments({segment.base_offset for segment in self._segments}, end_offset)
         log_start_offset = max(log_start_offset, self._segments.first.base_offset)
+        if end_offset < recovery_point and not self._settings.is_read_only:
+            self._warn_of_short_log(end_offset, recovery_point)
         if end_offset < log_start_offset:
             self._drop_all_below(log_start_offset)
             end_offset = log_start_offset
@@ -174,10 +180,16 @@ class _Loader:
             open_files=self._settings.open_files,
         )
         log.update_high_watermark(high_watermark)
-        return LoadedLog(log, self._was_cut)
+        tail = None if self._arrangement is None else self._arrangement.tail
+        return LoadedLog(log, self._was_cut, has_wrong_tail=tail is not None and tail.kind is TailKind.WRONG)
 
     def _end_offset(self) -> int:
         return self._segments.active.next_offset() if len(self._segments) else 0
+
+    def _warn_of_short_log(self, end_offset: int, known_end: int) -> None:
+        """No crash explains it: what a snapshot or the recovery point knows of was flushed before."""
+        offsets = offsets_text(end_offset, known_end)
+        _log.error("%s: the log ends at offset %d; %s were there and are lost", self._partition, end_offset, offsets)
 
     def _newest_snapshot(self) -> int:
         """Its offset: a clean stop took it at the log's end."""
@@ -535,10 +547,10 @@ def _has_sound_indexes(segment: LogSegment, end_offset: int) -> bool:
         segment.time_index.sanity_check()
         segment.transaction_index.sanity_check()
         last = segment.offset_index.last_entry()
+        if last.position < 0:  # a flipped bit
+            return False
         if len(segment.offset_index) and segment.records.read_header(last.position).last_offset > last.offset:
             return False
+        return end_offset == LONG_MAX or segment.next_offset() <= end_offset
     except CorruptRecordError:
         return False
-    with contextlib.suppress(CorruptRecordError):  # what is damaged is met by whoever reads it
-        return end_offset == LONG_MAX or segment.next_offset() <= end_offset
-    return True

@@ -61,6 +61,8 @@ class LogManager:
         self.directory = directory
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.offline: dict[TopicPartition, PlogError] = {}
+        self.with_wrong_tail: set[TopicPartition] = set()
+        """As of `LoadedLog.has_wrong_tail`."""
         self._settings = settings
         self._filesystem = settings.filesystem
         self._checkpoints = {name: self._read_checkpoint(name) for name in OFFSET_CHECKPOINTS}
@@ -149,6 +151,8 @@ class LogManager:
             self.set_offline(partition, error)
             return None
         self.logs[partition] = loaded.log
+        if loaded.has_wrong_tail:
+            self.with_wrong_tail.add(partition)
         return loaded
 
     def set_offline(self, partition: TopicPartition, error: PlogError) -> None:

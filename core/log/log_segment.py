@@ -331,8 +331,8 @@ class LogSegment:
                 continue
             gap = item.range
             is_end_unknown = gap.end_offset == LONG_MAX == recovery_point  # nobody knows how far the log was safe
-            if gap.start_offset >= recovery_point or is_end_unknown:
-                return item
+            if recovery_point <= gap.start_offset < end_offset or is_end_unknown:
+                return item  # but for batches of the next segment's offsets: what is missing is nothing
             if gap.end_offset > recovery_point:  # it goes on where nothing was safe: the log ends with it
                 self.gaps.append(gap._replace(end_offset=recovery_point))
                 after = gap._replace(start_offset=recovery_point, position=gap.end_position)

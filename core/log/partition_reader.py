@@ -418,7 +418,7 @@ class PartitionReader:
         unless something proves that it ended.
         """
         offset, ongoing = self._newest_snapshot()
-        next_offset, is_whole = offset, True
+        next_offset, is_whole, is_read = offset, True, True
         try:
             for segment in self.segments:
                 following = self._following_base(segment)
@@ -427,9 +427,10 @@ class PartitionReader:
                 for batch in checked_headers(segment.records, segment.position_of(offset), segment.records.size_bytes):
                     if not isinstance(batch, RecordBatch):  # which knows no transactions
                         continue
-                    if batch.base_offset >= self.end_offset:
-                        break
                     is_whole = is_whole and batch.base_offset <= next_offset
+                    if batch.base_offset >= self.end_offset:
+                        is_read = is_read and is_whole
+                        break
                     next_offset = batch.next_offset
                     if not batch.is_transactional or not batch.has_producer_id:
                         continue
@@ -437,9 +438,11 @@ class PartitionReader:
                         ongoing.pop(batch.producer_id, None)
                     else:
                         ongoing.setdefault(batch.producer_id, batch.base_offset)
-        except CorruptRecordError:
+        except CorruptRecordError as error:
             is_whole = False
-        if is_whole or not ongoing:
+            tail = self.reading.tail
+            is_read = tail is not None and (str(tail.path), tail.damage.position) == (error.path, error.position)
+        if is_whole or (is_read and not ongoing):
             return min([*ongoing.values(), self.end_offset])
         return min([*(fate.first_offset for fate in self.transaction_fates if not fate.is_ended), self.end_offset])
 

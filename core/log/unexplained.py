@@ -7,7 +7,7 @@ records. A hole alone proves nothing, so each may be a loss, and all of them tog
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.common.errors import CorruptRecordError
@@ -22,6 +22,9 @@ from core.records.record_batch import RecordBatch
 MOST_BATCHES = 1000
 """That a look takes of each segment: where a cleaner was, it has left holes among those."""
 
+MOST_RANGES = 1000
+"""That are kept of a partition; the last one goes on to the end of what follows it."""
+
 _UNLIMITED = 1 << 62
 
 
@@ -33,25 +36,32 @@ class UnexplainedHoles:
     offsets: int = 0
     start: int = 0
     end: int = 0
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    """[start, end) of each, up to a thousand."""
 
     def add(self, start: int, end: int) -> None:
         """The next hole, in order of offsets; one that goes on where the last ended is the same."""
         is_first = self.count == 0
-        self.count += is_first or start > self.end
+        is_another = is_first or start > self.end
+        self.count += is_another
+        if is_another and self.count <= MOST_RANGES:
+            self.ranges.append((start, end))
+        else:
+            self.ranges[-1] = (self.ranges[-1][0], end)
         self.start = start if is_first else self.start
         self.end = end
         self.offsets += end - start
 
-    def text(self, root: Path, *, more: bool = False) -> str:
-        """What is missing, and what would tell why; `root` is where the checkpoints are. `more`: some were told of
-        before.
+    def text(self, root: Path | None = None, *, more: bool = False) -> str:
+        """What is missing, and what would tell why; `root` is where the checkpoints are, if that is here. `more`: some
+        were told of before.
         """
         other = "more " * more
         what = f"{self.offsets:,} {other}offsets in {self.count:,} holes from {self.start} to {self.end - 1} are"
         if self.count == 1:
             what = offsets_are(self.start, self.end)
         text = f"{what} not in the log: no batch holds them, and nothing proves that the cleaner took them"
-        if not (root / CLEANER_CHECKPOINT).exists():
+        if root is not None and not (root / CLEANER_CHECKPOINT).exists():
             text += f"; {CLEANER_CHECKPOINT} is not beside the folder, and would tell"
         return text
 

@@ -104,3 +104,24 @@ def test_a_log_that_was_copied_under_a_second_name_shows_nothing_aborted(
     shutil.copy(partition / f"{0:020}.log", partition / f"{1:020}.log")
     assert not doors.served(partition, read_committed=True, is_owner=True).keys() & HIDDEN[name]
     assert "offset 0 is damaged" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "new", "is_copied"),
+    [("c_bad_txnindex", 0, 10, True), ("txn_multisegment", 145, 144, False)],
+    ids=["a copy begins where a batch ends", "a name that is one too low"],
+)
+def test_batches_that_stand_in_the_segment_before_theirs_show_nothing_aborted(
+    folder: Callable[[str], Path], name: str, base: int, new: int, *, is_copied: bool
+) -> None:
+    partition = folder(name)
+    for path in list(partition.glob(f"{base:020}.*")):
+        target = path.with_name(f"{new:020}{path.suffix}")
+        if not is_copied:
+            path.rename(target)
+        elif path.suffix == ".log":
+            shutil.copy(path, target)
+    for path in partition.glob("*.snapshot"):
+        path.unlink()
+    for _ in range(2):  # the first start does not know where what is safe ends
+        assert not doors.served(partition, read_committed=True, is_owner=True).keys() & HIDDEN[name]

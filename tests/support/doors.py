@@ -16,6 +16,7 @@ from pathlib import Path
 from cli.session import open_client
 from core.client.consumer import Patience
 from core.client.record_source import ClusterSource, DirectorySource, RecordSource
+from core.common.errors import PlogError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
@@ -65,6 +66,42 @@ def served(directory: Path, *, read_committed: bool = False, is_owner: bool = Fa
     partition = _partition(directory)
     with open_client(None, directory.parent, is_read_only=not is_owner) as client:
         return _read(ClusterSource(client, read_committed=read_committed, patience=_patience()), partition)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`told`: what `plog consume` says on stderr before it ends with 1; `notes`: what else it says."""
+
+    records: Records
+    told: list[str]
+    notes: list[str]
+
+
+def ask_files(directory: Path, *, read_committed: bool, passes_over: bool = True) -> Answer:
+    """As `plog consume` from the files, or with `passes_over` the same with `--no-exit-on-error`."""
+    reader = DirectoryReader(directory)
+    answer = Answer({}, [], [])
+    patience = Patience(skips_damage=passes_over, tell_left_out=answer.told.append, note=answer.notes.append)
+    with contextlib.closing(DirectorySource(reader, read_committed=read_committed, patience=patience)) as source:
+        return _answered(source, *reader.partitions, answer)
+
+
+def ask_server(directory: Path, *, read_committed: bool, passes_over: bool = True, is_owner: bool = False) -> Answer:
+    """As of `served`."""
+    answer = Answer({}, [], [])
+    patience = Patience(skips_damage=passes_over, tell_left_out=answer.told.append, note=answer.notes.append)
+    with open_client(None, directory.parent, is_read_only=not is_owner) as client:
+        source = ClusterSource(client, read_committed=read_committed, patience=patience)
+        return _answered(source, _partition(directory), answer)
+
+
+def _answered(source: RecordSource, partition: TopicPartition, answer: Answer) -> Answer:
+    """Without records if an error ends the reading."""
+    try:
+        answer.records.update(_read(source, partition))
+    except PlogError as error:
+        answer.told.append(str(error))
+    return answer
 
 
 def _patience() -> Patience:

@@ -185,6 +185,22 @@ def test_an_index_that_cannot_be_is_made_again(directory: Path, suffix: str, con
         assert path.read_bytes() == before
 
 
+def test_an_index_whose_last_position_is_negative_is_made_again(directory: Path) -> None:
+    path = directory / "00000000000000000004.index"
+    before = path.read_bytes()
+    path.write_bytes(before[:-4] + (-8).to_bytes(4, signed=True))
+    log = open_log(directory, index_interval_bytes=0)
+    assert [r.offset for r in read_all(log)] == list(range(20))
+    assert path.read_bytes() == before
+
+
+def test_a_log_that_ends_below_a_snapshot_is_told_of(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (directory / f"{25:020}.snapshot").write_bytes(b"")
+    log = open_log(directory)
+    assert log.log_end_offset == 20
+    assert "the log ends at offset 20; offsets 20 to 24 were there and are lost" in caplog.text
+
+
 def test_indexes_without_their_log_go(directory: Path) -> None:
     stray = directory / "00000000000000000900.index"
     stray.write_bytes(bytes(8))
