@@ -278,11 +278,11 @@ def _put_back(was: Path, path: Path, filesystem: FileSystem) -> None:
 
 def forget_empty_run(directory: Path, filesystem: FileSystem) -> None:
     """Takes the last run out of the journal, if it changed no file and gave up no offsets that were not before."""
-    *earlier, last = read_runs(directory) or [None]
-    if last is None or last.files:
+    runs = read_runs(directory)
+    if not runs or runs[-1].files:
         return
-    given_up = [one for run in earlier if run is not None for one in run.lost]
-    if all(one in given_up for one in last.lost):
+    given_up = [one for run in runs[:-1] for one in run.lost]
+    if all(one in given_up for one in runs[-1].lost):
         undo(directory, filesystem)
 
 
