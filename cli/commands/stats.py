@@ -16,8 +16,7 @@ from cli.output import OutputFormat, OutputOption, Row, write_rows
 from core.common.errors import AccessError
 
 if TYPE_CHECKING:
-    from core.inspector.findings import Finding
-    from core.inspector.log_stats import LogStats
+    from core.inspector.log_stats import LogStats, StoredLog
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -45,6 +44,7 @@ def stats(
       plog stats sample-data/partition
     """
     from cli.progress import Progress
+    from core.inspector.findings import unreadable_finding
     from core.inspector.log_stats import collect_stats
 
     now_ms = time.time_ns() // 1_000_000
@@ -52,9 +52,9 @@ def stats(
     findings = []
     progress = Progress("read", "bytes")
     failures: list[AccessError] = []
-    for name, segments, unreadable in each_of(paths, _logs, failures):
-        found[name] = collect_stats(segments, now_ms, lambda size: progress.add(size, size))
-        findings += [*found[name].findings, *unreadable]
+    for name, stored in each_of(paths, _logs, failures):
+        found[name] = collect_stats(stored, now_ms, lambda size: progress.add(size, size))
+        findings += [*found[name].findings, *map(unreadable_finding, stored.unreadable)]
     progress.done()
     if html is not None:
         from cli.stats_html import stats_html
@@ -73,24 +73,20 @@ def stats(
     raise typer.Exit(max(say_failures(failures), print_findings(findings)))
 
 
-def _logs(path: Path) -> Iterator[tuple[str, list[tuple[int, Path]], list[Finding]]]:
-    """Name and segments of every partition, and what can't be opened of it. AccessError where there is none."""
-    from core.inspector.findings import unreadable_finding
-    from core.inspector.log_stats import find_segments
+def _logs(path: Path) -> Iterator[tuple[str, StoredLog]]:
+    """Each partition's, with its name. AccessError where there is none."""
+    from core.inspector.log_stats import find_log
     from core.inspector.verify import nothing_there
     from core.log.directory_reader import DirectoryReader
-    from core.log.file_names import parse_offset_file_name
 
     if path.is_file():
-        parsed = parse_offset_file_name(path.name)
-        yield str(path), [(parsed[0] if parsed else 0, path)], []
+        yield str(path), find_log(path)
         return
     partitions = DirectoryReader(path).partitions
     if not partitions:
         raise nothing_there(path)
     for partition, folder in sorted(partitions.items()):
-        segments, unreadable = find_segments(folder)
-        yield str(partition), segments, list(map(unreadable_finding, unreadable))
+        yield str(partition), find_log(folder)
 
 
 def as_json(log: LogStats) -> dict[str, Any]:

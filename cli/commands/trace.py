@@ -116,6 +116,7 @@ def _lines(trace: Trace) -> list[tuple[str, Any]]:
             else "has not read it"
         )
         lines.append((f"group {group.group}", f"{passed}; committed offset {group.committed_offset}"))
+    lines += [("groups", f"a commit may be missing: {text}") for text in trace.doubts]
     lines += [("fate", text) for text in trace.fate]
     return lines
 
@@ -164,5 +165,6 @@ def _as_json(trace: Trace) -> dict[str, Any]:
             }
             for group in trace.groups
         ],
+        "doubts": trace.doubts,
         "fate": trace.fate,
     }

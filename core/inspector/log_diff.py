@@ -13,12 +13,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
+from core.common.errors import AccessError, CorruptRecordError
 from core.inspector.findings import Finding, damage_finding, hole_finding, undecodable_finding, unreadable_finding
-from core.inspector.log_stats import find_segments
-from core.log.file_names import parse_offset_file_name
+from core.inspector.log_stats import StoredLog, find_log
 from core.log.hole import Hole, HoleReason
-from core.log.log_evidence import LogEvidence
 from core.log.partition_reader import open_reading
 from core.records.batches import Batch
 from core.records.record import Record
@@ -129,14 +127,14 @@ class _Copy:
         self._is_at_end = False
 
     def _walk(self, path: Path) -> Iterator[Batch]:
-        logs, unreadable = _logs(path)
-        self.findings += map(unreadable_finding, unreadable)
-        bases = [base_offset for _, base_offset in logs]
-        with open_reading([(base_offset, log) for log, base_offset in logs], LogEvidence()) as reading:
+        log = _log(path)
+        self.findings += map(unreadable_finding, log.unreadable)
+        bases = [base_offset for base_offset, _ in log.files]
+        with open_reading(log.files, log.evidence, log.given_up) as reading:
             for item in reading.items(reading.start_offset):
                 if not isinstance(item, Hole):
                     number = max(bisect_right(bases, item.last_offset) - 1, 0)
-                    self._log = logs[number][0]
+                    self._log = log.files[number][1]
                     yield item
                 elif item.reason in (HoleReason.DAMAGED, HoleReason.MISSING):
                     self.findings.append(hole_finding(item))
@@ -214,19 +212,11 @@ def _same_batches(a: _Copy, b: _Copy) -> tuple[int, list[Difference]] | None:
     return count, differences
 
 
-def _logs(path: Path) -> tuple[list[tuple[Path, int]], list[UnreadableFileError]]:
-    """The segments of a partition's folder, or one `.log`, and why others can't be opened; AccessError where there are
-    none.
-    """
-    unreadable: list[UnreadableFileError] = []
-    if path.is_dir():
-        found, unreadable = find_segments(path)
-        logs = [(log, offset) for offset, log in found]
-    else:
-        parsed = parse_offset_file_name(path.name)
-        logs = [(path, parsed[0] if parsed else 0)]
-    if not logs and not unreadable:
+def _log(path: Path) -> StoredLog:
+    """As of `find_log`; AccessError where there is none."""
+    log = find_log(path)
+    if not log.files and not log.unreadable:
         raise AccessError(
             f"no segments in {path}", where=str(path), hint="name two copies of one partition's folder, or two .log"
         )
-    return logs, unreadable
+    return log

@@ -6,18 +6,26 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from core.common.bad_sectors import unreadable_error
 from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.inspector.findings import Finding, damage_finding, hole_finding, undecodable_finding
-from core.log.file_names import LOG_SUFFIX, find_offset_files, find_unreadable_files
+from core.log.file_names import (
+    LOG_SUFFIX,
+    find_offset_files,
+    find_unreadable_files,
+    locate_partition,
+    parse_offset_file_name,
+)
 from core.log.hole import Hole, HoleReason
-from core.log.log_evidence import LogEvidence
+from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from core.log.partition_reader import open_reading
 from core.log.reading import LogReading
+from core.log.recovery_journal import read_lost_offsets
 from core.records.batches import Batch
 from core.records.compression import CompressionType, compress
 from core.records.record_batch import HEADER_SIZE, RecordBatch
@@ -165,29 +173,36 @@ class LogStats:
     findings: list[Finding] = field(default_factory=list)
 
 
-def find_segments(folder: Path) -> tuple[list[tuple[int, Path]], list[UnreadableFileError]]:
-    """The segments of a partition's folder with their base offsets, and why others can't be opened, or the folder."""
-    try:
-        unreadable = {file.path: file.error for file in find_unreadable_files(folder)}
-        segments = [segment for segment in find_offset_files(folder, LOG_SUFFIX) if segment[1] not in unreadable]
-    except OSError as error:
-        return [], [unreadable_error(error, folder)]
-    return segments, list(unreadable.values())
-
-
-def collect_stats(
-    segments: Iterable[tuple[int, Path]],
-    now_ms: int,
-    on_bytes: Callable[[int], None] = lambda _size: None,
-    *,
-    evidence: LogEvidence | None = None,
-) -> LogStats:
-    """Of the `.log` files with their base offsets. `evidence` is what other files know of the log. Raises AccessError
-    if one can't be read.
+class StoredLog(NamedTuple):
+    """The `.log` files of a partition with their base offsets, from the first on, wherever the log begins in them; why
+    others can't be opened; what other files know of the log; which offsets [start, end) were given up.
     """
-    files = list(segments)
-    with open_reading(files, evidence or LogEvidence()) as reading:
-        collector = _Collector(files, now_ms)
+
+    files: list[tuple[int, Path]]
+    unreadable: Sequence[UnreadableFileError] = ()
+    evidence: LogEvidence = LogEvidence()
+    given_up: Sequence[tuple[int, int]] = ()
+
+
+def find_log(path: Path) -> StoredLog:
+    """Of a partition's folder, or of one `.log` that is looked at alone."""
+    if path.is_file():
+        parsed = parse_offset_file_name(path.name)
+        return StoredLog([(parsed[0] if parsed else 0, path)])
+    try:
+        evidence = DirectoryEvidence(locate_partition(path)[1]).of(path)  # first: a log that is written to grows
+        unreadable = {file.path: file.error for file in find_unreadable_files(path)}
+        files = [file for file in find_offset_files(path, LOG_SUFFIX) if file[1] not in unreadable]
+    except OSError as error:
+        return StoredLog([], [unreadable_error(error, path)])
+    evidence = replace(evidence, log_start_offset=0)
+    return StoredLog(files, list(unreadable.values()), evidence, read_lost_offsets(path))
+
+
+def collect_stats(log: StoredLog, now_ms: int, on_bytes: Callable[[int], None] = lambda _size: None) -> LogStats:
+    """AccessError if a file can't be read."""
+    with open_reading(log.files, log.evidence, log.given_up) as reading:
+        collector = _Collector(log.files, now_ms)
         collector.read(reading, on_bytes)
     return collector.stats
 

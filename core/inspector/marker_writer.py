@@ -8,15 +8,14 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.common.filesystem import File, FileSystem
+from core.common.filesystem import FileSystem
 from core.log.file_names import LOG_SUFFIX, find_offset_files
 from core.log.file_records import FileRecords
+from core.log.log_layout import copy_bytes
 from core.log.transaction_marker import Marker
 from core.records.batches import Batch
 from core.records.control_record import EndTransactionMarker, end_transaction_batch
 from core.records.record_batch import RecordBatch, set_base_offset_and_leader_epoch
-
-_COPY_BYTES = 4 * 1024 * 1024
 
 
 def write_markers(directory: Path, markers: Sequence[Marker], filesystem: FileSystem) -> None:
@@ -51,7 +50,7 @@ def _write(path: Path, markers: Sequence[Marker], before: Batch | None, filesyst
     try:
         start = written = 0
         for position, data in [*_insertions(records, markers, before), (records.size_bytes, b"")]:
-            written = _copy(records.file, start, position, out, written)
+            written = copy_bytes(records.file, start, position, {}, out, written)
             out.write_at(data, written)
             written += len(data)
             start = position
@@ -90,13 +89,3 @@ def _encode(marker: Marker, beside: Batch | None) -> bytes:
     leader_epoch = beside.partition_leader_epoch if beside is not None else 0
     set_base_offset_and_leader_epoch(RecordBatch(memoryview(data)), marker.offset, leader_epoch)
     return bytes(data)
-
-
-def _copy(source: File, start: int, end: int, out: File, written: int) -> int:
-    """Bytes [start, end) to where `written` bytes are; how many there are then."""
-    while start < end:
-        data = source.read_at(min(_COPY_BYTES, end - start), start)
-        out.write_at(data, written)
-        start += len(data)
-        written += len(data)
-    return written

@@ -152,6 +152,7 @@ class _Pass:
     def run(self, on_bytes: OnBytes) -> Iterator[Finding]:
         logs = yield from self._readable_logs()
         self._start_offset = logs[0][0] if logs else 0
+        numbers = {file.path: number for number, file in enumerate(self._map.files if self._map is not None else ())}
         last: SegmentCheck | None = None
         last_epoch = -1
         for number, (base_offset, path) in enumerate(logs):
@@ -161,7 +162,9 @@ class _Pass:
                     self._producers.forget()
             self._check_snapshot(base_offset)
             following = logs[number + 1][0] if number + 1 < len(logs) else None
-            if self._map is not None and number in self._map.copies:
+            if self._map is not None and path not in numbers:
+                continue  # it came after the map was made
+            if self._map is not None and numbers[path] in self._map.copies:
                 on_bytes(path.stat().st_size)
                 continue
             check = SegmentCheck(
@@ -177,7 +180,7 @@ class _Pass:
                 limit_offset=following,
                 known_ends={o for o in (*self._snapshots, following) if o is not None and o > base_offset},
                 log_map=self._map,
-                number=number,
+                number=numbers.get(path, number),
             )
             try:
                 yield from check.run(on_bytes)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
+from core.common.bad_sectors import open_salvaging
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.topic_partition import TopicPartition, uuid_text
 from core.index.transaction_index import AbortedTransaction
@@ -33,13 +34,14 @@ from core.log.file_names import (
     parse_offset_file_name,
     parse_partition_directory_name,
 )
+from core.log.file_records import FileRecords
 from core.log.log_layout import Stretch, lay_out
 from core.log.partition_metadata_file import read_partition_metadata
 from core.log.partition_reader import PartitionReader
 from core.log.placement import Fate
 from core.log.recovery_journal import OffsetRange
 from core.log.transaction_marker import Marker
-from core.records.batches import CURRENT_MAGIC, count_records, iter_batches
+from core.records.batches import CURRENT_MAGIC, count_records
 from core.records.record_batch import HEADER_SIZE, RecordBatch
 
 
@@ -275,7 +277,7 @@ class _Planner:
             lost,
             is_like_kafka=self._options.is_like_kafka,
             set_aside=set_aside,
-            mended=[batch for finding in damage for batch in _mended(finding)],
+            mended=(batch for finding in damage for batch in _mended(finding)),
             is_locked=self._is_locked,
         )
         self._plan.aborted = transactions.aborted
@@ -438,12 +440,8 @@ def _count_sound(finding: Finding) -> int:
     """The records of a batch that is sound, but no part of the log: its offsets are others'."""
     if finding.code is not Code.OFFSETS_NOT_RISING or finding.fix is not None:
         return 0
-    with Path(finding.path).open("rb") as file:
-        file.seek(finding.position)
-        data = memoryview(file.read(finding.end_position - finding.position))
-    with contextlib.suppress(CorruptRecordError):
-        return count_records(iter_batches(data))
-    return 0
+    with contextlib.closing(FileRecords(Path(finding.path), open_salvaging)) as records:
+        return count_records(records.iter_batches(finding.position, finding.end_position))
 
 
 def _mended(finding: Finding) -> Iterator[RecordBatch]:

@@ -18,7 +18,7 @@ from core.log.segment_walk import SegmentWalk, SoundRun, first_offset
 from core.records.batches import Batch, first_offset_of
 from core.records.checksum import crc32c_by_table
 from core.records.legacy_message_set import LegacyRecordBatch
-from core.records.record_batch import ATTRIBUTES_POSITION, DELETE_HORIZON_FLAG, HEADER, RecordBatch
+from core.records.record_batch import ATTRIBUTES_POSITION, DELETE_HORIZON_FLAG, HEADER, RecordBatch, is_thinned
 
 OnBytes = Callable[[int], None]
 """Told, now and then, how many bytes more were checked."""
@@ -241,7 +241,7 @@ class SegmentCheck:
             if self.log_map is not None:
                 self.producers.forget()
             self.holes.append((next_offset, batch.base_offset, batch.position))
-        if batch.count != batch.last_offset_delta + 1 or batch.attributes & DELETE_HORIZON_FLAG:
+        if is_thinned(batch.count, batch.last_offset_delta, batch.attributes):
             self.is_compacted = True
         if batch.partition_leader_epoch != self.last_epoch:
             self.last_epoch = batch.partition_leader_epoch

@@ -64,6 +64,8 @@ class Trace:
     sequence: int | None = None
     transaction: Transaction | None = None
     groups: list[GroupProgress] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+    """Why what is said of the groups may be old: commits that can't be read."""
     fate: list[str] = field(default_factory=list)
     """What will take it, each in words."""
 
@@ -84,13 +86,13 @@ class Tracer:
             found = _find(log, offset)
             if found is not None:
                 segment, batch, record = found
-                trace.batch, trace.record, trace.file = batch, record, segment.path
+                trace.batch, trace.record, trace.file = batch, record, find_file(log, batch)
                 self._describe(trace, log, segment, batch, record)
             else:
                 trace.gap = self._find_gap(log, offset)
         finally:
             log.close()
-        trace.groups = self._groups(partition, offset)
+        trace.groups = self._groups(partition, offset, trace.doubts)
         return trace
 
     def find_key(self, partition: TopicPartition, key: bytes) -> Iterator[int]:
@@ -162,18 +164,23 @@ class Tracer:
         assert trace.record is not None
         if trace.record.key is None:
             return "cleanup.policy compact: it has no key, the cleaner drops it"
-        newer = unknown = None
-        for batch in log.read(trace.offset + 1, log.last_stable_offset):
+        newer: int | None = None
+        unknown: list[str] = []
+
+        def note(hole: Hole) -> None:
+            unknown.append(str(hole.error()))
+
+        for batch in log.read(trace.offset + 1, log.last_stable_offset, on_hole=note, on_doubt=note):
             try:
                 records = batch.records()
             except CorruptRecordError as error:
-                unknown = undecodable(trace.partition, batch, error, find_file(log, batch)).message
+                unknown.append(undecodable(trace.partition, batch, error, find_file(log, batch)).message)
                 continue
             for record in records:
                 if record.key == trace.record.key and record.offset > trace.offset:
                     newer = record.offset
-        if newer is None and unknown is not None:
-            return f"cleanup.policy compact: whether it is the last record of its key can't be told: {unknown}"
+        if newer is None and unknown:
+            return f"cleanup.policy compact: whether it is the last record of its key can't be told: {unknown[0]}"
         if newer is not None:
             return f"cleanup.policy compact: superseded by offset {newer}, the next cleaning of its segment takes it"
         if trace.record.value is None:
@@ -182,11 +189,11 @@ class Tracer:
 
     # --- who has read it
 
-    def _groups(self, partition: TopicPartition, offset: int) -> list[GroupProgress]:
+    def _groups(self, partition: TopicPartition, offset: int, doubts: list[str]) -> list[GroupProgress]:
         """What the directory's own __consumer_offsets says; other brokers may hold other groups."""
         found: dict[str, GroupProgress] = {}
         for number in self._reader.topics.get(_OFFSETS_TOPIC, []):
-            for group, committed, timestamp in _commits(self._reader, number, partition):
+            for group, committed, timestamp in _commits(self._reader, number, partition, doubts):
                 if committed is None:
                     found.pop(group, None)
                     continue
@@ -200,18 +207,26 @@ class Tracer:
         return sorted(found.values(), key=lambda progress: progress.group)
 
 
-def _commits(reader: DirectoryReader, number: int, partition: TopicPartition) -> Iterator[tuple[str, int | None, int]]:
-    """(group, committed offset or None for a deletion, time of the commit), in order."""
+def _commits(
+    reader: DirectoryReader, number: int, partition: TopicPartition, doubts: list[str]
+) -> Iterator[tuple[str, int | None, int]]:
+    """(group, committed offset or None for a deletion, time of the commit), in order; `doubts` gets what is unreadable."""
     from core.coordinator.group_records import read_record
     from core.protocol.schema.group_records import OffsetCommitKey, OffsetCommitValue
 
-    log = reader.open(TopicPartition(_OFFSETS_TOPIC, number))
+    stored = TopicPartition(_OFFSETS_TOPIC, number)
+    log = reader.open(stored)
+
+    def note(hole: Hole) -> None:
+        doubts.append(f"{stored}: {hole.error()}")
+
     try:
-        for batch in log.read(log.start_offset, log.end_offset):
+        for batch in log.read(log.start_offset, log.end_offset, on_hole=note):
             try:
                 records = batch.records()
-            except CorruptRecordError:
-                continue  # commits that nobody can read; plog verify --deep tells of them
+            except CorruptRecordError as error:
+                doubts.append(undecodable(stored, batch, error, find_file(log, batch)).message)
+                continue
             for record in records:
                 try:
                     read = read_record(record.key or b"", record.value)
@@ -226,8 +241,6 @@ def _commits(reader: DirectoryReader, number: int, partition: TopicPartition) ->
                     yield key.group, value.offset, value.commit_timestamp
                 else:
                     yield key.group, None, record.timestamp
-    except CorruptRecordError:
-        return  # what comes before the damage is true; plog verify tells of it
     finally:
         log.close()
 
@@ -247,7 +260,7 @@ def _find(log: PartitionReader, offset: int) -> tuple[SegmentReader, Batch, Reco
     try:
         record = next((r for r in item.records() if r.offset == offset), None)
     except CorruptRecordError as error:
-        raise error.in_file(segment.path) from None
+        raise error.in_file(find_file(log, item) or segment.path) from None
     return None if record is None else (segment, item, record)
 
 

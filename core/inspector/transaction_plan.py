@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -68,7 +68,7 @@ def plan_transactions(
     *,
     is_like_kafka: bool = False,
     set_aside: Sequence[Path] = (),
-    mended: Sequence[RecordBatch] = (),
+    mended: Iterable[RecordBatch] = (),
     is_locked: bool = False,
 ) -> TransactionPlan:
     """For the transactions of a partition that will have lost these offsets, [start, end) each; others may be missing.

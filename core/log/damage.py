@@ -22,7 +22,14 @@ from core.log.file_records import FileRecords
 from core.records.batches import CURRENT_MAGIC, Batch, entry_size, read_batch
 from core.records.checksum import crc32c_of_parts
 from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
-from core.records.record_batch import ATTRIBUTES_POSITION, HEADER_SIZE, LOG_OVERHEAD, MAGIC_POSITION, RecordBatch
+from core.records.record_batch import (
+    ATTRIBUTES_POSITION,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    RecordBatch,
+    is_thinned,
+)
 
 _READ_BYTES = 1024 * 1024
 _FRAME_PROBE_BYTES = 2 * 1024 * 1024  # holds the batch behind a damaged one, if it is of a usual size
@@ -85,8 +92,8 @@ def shows_compaction(segments: Iterable[FileRecords]) -> bool:
     for records in segments:
         with contextlib.suppress(CorruptRecordError):
             for batch in records.iter_headers(0):
-                if isinstance(batch, RecordBatch) and (
-                    batch.count <= batch.last_offset_delta or batch.delete_horizon_ms is not None
+                if isinstance(batch, RecordBatch) and is_thinned(
+                    batch.count, batch.last_offset_delta, batch.attributes
                 ):
                     return True
     return False

@@ -6,13 +6,13 @@ lost. What is read is checked: a batch counts as readable when its checksum is r
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
+from core.log.batch_place import find_file
 from core.log.hole import Hole, HoleReason, offsets_text
 from core.log.partition_reader import PartitionReader
 from core.log.transaction_marker import Fate
@@ -109,16 +109,15 @@ class GapLedger:
             yield Gap(next_offset, self.end, GapReason.UNKNOWN, "after the log's last batch")
 
     def _of_batch(self, batch: Batch, next_offset: int, stable: int, outcome: Outcome | None) -> Iterator[Gap]:
-        where = f"{self._file_name(batch)} position {batch.position}"
         first = first_offset_of(batch, next_offset)
         end = batch.last_offset + 1
         try:
             offsets = None if _is_full(batch) else [record.offset for record in batch.records()]
         except CorruptRecordError as error:
-            yield Gap(first, end, GapReason.DAMAGED, f"{where}: its records can't be read: {error.cause}")
+            yield Gap(first, end, GapReason.DAMAGED, f"{self._where(batch)}: its records can't be read: {error.cause}")
             return
         if batch.is_control:
-            yield Gap(first, end, GapReason.CONTROL, f"{where}: {_control_text(batch)}")
+            yield Gap(first, end, GapReason.CONTROL, f"{self._where(batch)}: {_control_text(batch)}")
         elif outcome is not None and outcome.fate is not Fate.COMMITTED:
             yield Gap(first, end, _REASONS[outcome.fate], _fate_text(batch, outcome))
         elif self._read_committed and batch.last_offset >= stable:
@@ -127,13 +126,15 @@ class GapLedger:
         elif offsets is not None:
             for before, after in pairwise((first - 1, *offsets, end)):
                 if after > before + 1:
-                    evidence = f"{where}: the batch was made for {offsets_text(first, end)}"
+                    evidence = f"{self._where(batch)}: the batch was made for {offsets_text(first, end)}"
                     yield Gap(before + 1, after, GapReason.COMPACTED, evidence)
 
-    def _file_name(self, batch: Batch) -> str:
-        """Where batches of that offset stand, if they are in their place."""
-        bases = [one.base_offset for one in self._reader.segments]
-        return self._reader.segments[max(bisect_right(bases, batch.last_offset) - 1, 0)].path.name
+    def _where(self, batch: Batch) -> str:
+        segment = self._reader.segment_of(batch.last_offset)
+        path = None if segment is None else segment.path
+        if self._reader.reading.is_mapped:  # then it may stand elsewhere
+            path = find_file(self._reader, batch) or path
+        return f"{path.name if path is not None else ''} position {batch.position}"
 
 
 _REASONS = {Fate.ABORTED: GapReason.ABORTED, Fate.OPEN: GapReason.OPEN, Fate.UNKNOWN: GapReason.UNDECIDED}

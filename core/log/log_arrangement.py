@@ -37,7 +37,7 @@ from core.log.placement import is_odd_end
 from core.log.recovery_journal import read_lost_offsets
 from core.log.segment_walk import SegmentWalk
 from core.log.transaction_marker import read_marker
-from core.records.record_batch import RecordBatch
+from core.records.record_batch import RecordBatch, is_thinned
 
 _LOSSES = (HoleReason.DAMAGED, HoleReason.MISSING)
 """A hole that nothing explains is passed over, as Kafka does: old compacted logs have them, and clients would stick."""
@@ -103,7 +103,7 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
     nothing explains.
     """
     limits = [*(base for base, _ in logs[1:]), logs[-1][0] + MAX_RELATIVE_OFFSET + 1]
-    next_offset, is_thinned, is_after_hole, holes = logs[0][0], False, False, list[tuple[int, int]]()
+    next_offset, was_cleaned, is_after_hole, holes = logs[0][0], False, False, list[tuple[int, int]]()
     open_from = dict[int, int]()  # by producer, of transactions
     for (base_offset, records), limit in zip(logs, limits, strict=True):
         if next_offset > base_offset:
@@ -119,7 +119,7 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
                     if batch.is_transactional and not _is_listed(batch, records, open_from, listed):
                         return False
                     first, count = batch.base_offset, batch.count
-                    is_thinned = is_thinned or count < end_offset - first or batch.delete_horizon_ms is not None
+                    was_cleaned = was_cleaned or is_thinned(count, batch.last_offset_delta, batch.attributes)
                     if count < 0 or end_offset <= first:
                         return False
                 else:  # its first offset is inside
@@ -138,7 +138,7 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
             return False
     if next_offset < evidence.known_end or is_odd_end(next_offset, evidence.known_end, is_after_hole=is_after_hole):
         return False
-    compacted_below = max(evidence.cleaned_below, logs[-1][0] if is_thinned else 0)
+    compacted_below = max(evidence.cleaned_below, logs[-1][0] if was_cleaned else 0)
     path = logs[0][1].path
     return all(
         explain_hole(start, end, evidence, given_up, path, 0, compacted_below=compacted_below).reason not in _LOSSES

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.filesystem import File
-from core.log.log_map import LogMap
+
+if TYPE_CHECKING:
+    from core.log.log_map import LogMap
 
 _COPY_BYTES = 4 * 1024 * 1024
 

@@ -40,6 +40,7 @@ from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.log_arrangement import Arrangement, arrange
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_evidence import DirectoryEvidence, LogEvidence
+from core.log.log_layout import copy_bytes
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
 from core.log.open_files import OpenFiles
@@ -493,16 +494,9 @@ class _Loader:
 
     def _copy(self, segment: LogSegment, start: int, end: int, target_path: Path) -> None:
         """Bytes [start, end) of its log to the beginning of another file, synced."""
-        target = self._filesystem.open_append(target_path)
-        try:
-            at = start
-            while at < end:
-                piece = segment.records.file.read_at(min(1 << 20, end - at), at)
-                target.write_at(piece, at - start)
-                at += len(piece)
+        with contextlib.closing(self._filesystem.open_append(target_path)) as target:
+            copy_bytes(segment.records.file, start, end, {}, target, 0)
             target.sync()
-        finally:
-            target.close()
 
     def _drop_all_below(self, log_start_offset: int) -> None:
         """The log ends below where it should begin (its files were lost): it begins anew, empty, there."""

@@ -24,7 +24,7 @@ from core.log.log_evidence import LogEvidence
 from core.log.placement import Displaced, Fate, Piece, PieceBuilder, place
 from core.log.segment_walk import SegmentWalk, SoundRun
 from core.records.batches import Batch, count_records, first_offset_of
-from core.records.record_batch import DELETE_HORIZON_FLAG, HEADER, LOG_OVERHEAD, RecordBatch
+from core.records.record_batch import HEADER, LOG_OVERHEAD, RecordBatch, is_thinned
 
 _READ_BYTES = 1024 * 1024
 
@@ -120,11 +120,9 @@ class LogMap:
                 run.data, start
             )
             position, span = run.position + start, delta + 1
-            is_thinned = count < span or bool(attributes & DELETE_HORIZON_FLAG)
             end_position, end_offset = position + LOG_OVERHEAD + length, base_offset + span
-            builder.add(
-                Piece(number, position, end_position, base_offset, end_offset, span, end_offset, 1, crc, is_thinned)
-            )
+            piece = Piece(number, position, end_position, base_offset, end_offset, span, end_offset, 1, crc)
+            builder.add(replace(piece, is_thinned=True) if is_thinned(count, delta, attributes) else piece)
 
     def _walk(self, number: int, read_bytes: int = _READ_BYTES) -> SegmentWalk:
         file = self.files[number]
@@ -390,10 +388,10 @@ def _piece_of(number: int, batch: Batch) -> Piece:
     base_offset = batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
     end_offset, end_position = batch.last_offset + 1, batch.position + batch.size_bytes
     span = end_offset - base_offset
-    is_thinned = isinstance(batch, RecordBatch) and (batch.count < span or bool(batch.attributes & DELETE_HORIZON_FLAG))
-    return Piece(
-        number, batch.position, end_position, base_offset, end_offset, span, end_offset, 1, batch.crc, is_thinned
-    )
+    piece = Piece(number, batch.position, end_position, base_offset, end_offset, span, end_offset, 1, batch.crc)
+    if isinstance(batch, RecordBatch) and is_thinned(batch.count, batch.last_offset_delta, batch.attributes):
+        return replace(piece, is_thinned=True)
+    return piece
 
 
 def _fix_of(piece: Piece, right_base_offset: int) -> ByteFix:

@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -44,7 +45,7 @@ from core.log.hole import Hole, HoleReason, TailKind, unreadable_hole
 from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from core.log.producer_snapshot import read_producer_snapshot
 from core.log.reading import LogReading
-from core.log.recovery_journal import read_lost_offsets
+from core.log.recovery_journal import joined_ranges, read_lost_offsets
 from core.log.transaction_marker import Fate, Marker
 from core.log.transaction_outcomes import ReadAhead, TransactionOutcomes, checked_headers, markers_in
 from core.log.unexplained import MOST_BATCHES, UnexplainedHoles, find_unexplained
@@ -55,7 +56,8 @@ if TYPE_CHECKING:
     from core.log.transaction_evidence import TransactionEvidence
     from core.log.transaction_fates import TransactionFate
 
-_UNLIMITED = 1 << 40
+_UNLIMITED = 1 << 62  # offsets
+_MOST_INDEX_BYTES = 1 << 40
 _Index = TypeVar("_Index", OffsetIndex, TimeIndex)
 
 
@@ -96,7 +98,7 @@ class SegmentReader:
 
     def _load(self, kind: type[_Index], suffix: str) -> _Index:
         """As it is now; empty where it is not this segment's any more."""
-        index = kind(self.file(suffix), self.base_offset, _UNLIMITED, self._filesystem, may_map=False)
+        index = kind(self.file(suffix), self.base_offset, _MOST_INDEX_BYTES, self._filesystem, may_map=False)
         try:
             len(index)  # which reads it
         except OSError as error:
@@ -335,7 +337,7 @@ class PartitionReader:
 
     def segment_of(self, offset: int) -> SegmentReader | None:
         """The segment that an offset is in, by the segments' names."""
-        number = bisect_right([one.base_offset for one in self.segments], offset) - 1
+        number = bisect_right(self.segments, offset, key=attrgetter("base_offset")) - 1
         return self.segments[max(number, 0)] if self.segments else None
 
     # --- reading
@@ -540,7 +542,7 @@ class PartitionReader:
         most_batches: int | None = MOST_BATCHES,
     ) -> UnexplainedHoles:
         """As of `find_unexplained`; `known` are offsets [start, end) of which the caller knows why they are missing."""
-        start, known = max(start, self.start_offset), [*self._given_up, *known]
+        start, known = max(start, self.start_offset), joined_ranges([*self._given_up, *known])
         return find_unexplained(self.segments, self._log_evidence, known, start, end, most_batches)
 
     def close(self) -> None:
@@ -580,6 +582,6 @@ def _end_offset(segment: SegmentReader) -> int:
     """By its sound batches."""
     end_offset = segment.base_offset + 1
     with contextlib.suppress(CorruptRecordError):
-        for batch in segment.records.iter_headers(segment.position_before(segment.base_offset + _UNLIMITED)):
+        for batch in segment.records.iter_headers(segment.position_before(_UNLIMITED)):
             end_offset = batch.next_offset
     return end_offset

@@ -58,10 +58,6 @@ class Piece:
             is_thinned=self.is_thinned or other.is_thinned,
         )
 
-    @property
-    def has_holes(self) -> bool:
-        return self.span < self.end_offset - self.base_offset
-
 
 FindBatches = Callable[[Piece], Iterable[Piece]]
 """Takes a piece apart: one piece for each of its batches."""
@@ -349,6 +345,8 @@ class _Fitting:
         self._accepted = accepted
         self._left: list[tuple[int, Piece]] = [(number, self._pieces[number]) for number in displaced]
         self._log = sorted((self._pieces[n] for n in accepted), key=_base_offset)
+        self._mended = sorted((due, due + self._pieces[number].span) for number, due in flips.items())
+        """The offsets [start, end) of flipped batches as they were."""
         self._result = [Displaced(self._pieces[number], Fate.FLIPPED, due) for number, due in flips.items()]
 
     def fit(self) -> Placement:
@@ -382,6 +380,7 @@ class _Fitting:
         elif room is _Room.EXACT:
             self._put(batch)
         elif (right := self._find_one_bit(number, batch)) is not None:
+            insort(self._mended, (right, right + batch.span))
             self._result.append(Displaced(batch, Fate.FLIPPED, right))
         elif room is _Room.ROOM:
             self._put(batch)
@@ -441,9 +440,15 @@ class _Fitting:
                 and max(before or 0, self._base_offsets[batch.file]) <= right
                 and (after is None or right + batch.span <= after)
                 and self._is_free(right, right + batch.span)
+                and not self._is_mended(right, right + batch.span)
             ):
                 return right
         return None
+
+    def _is_mended(self, start: int, end: int) -> bool:
+        """Whether a flipped batch had some of these offsets."""
+        at = bisect_left(self._mended, (end, end))
+        return at > 0 and self._mended[at - 1][1] > start
 
 
 def _runs(pieces: Iterable[tuple[int, Piece]]) -> Iterator[list[tuple[int, Piece]]]:

@@ -89,7 +89,8 @@ class LogReading:
         return LogMap(files, self._evidence, self._given_up)
 
     @property
-    def _is_mapped(self) -> bool:
+    def is_mapped(self) -> bool:
+        """Whether something odd was met."""
         return "map" in self.__dict__
 
     # --- the end
@@ -167,7 +168,7 @@ class LogReading:
     def items(self, start_offset: int) -> Iterator[Batch | Hole]:
         """The batches of the log that hold offsets from there on, and the holes between them, up to the log's end."""
         next_offset: int | None = max(start_offset, self.start_offset)
-        if not self._is_mapped:
+        if not self.is_mapped:
             next_offset = yield from self._read_along(max(start_offset, self.start_offset))
         if next_offset is not None:
             yield from self._read_by_map(next_offset)

@@ -102,19 +102,26 @@ def _plain(name: str) -> str:
 
 
 def read_lost_offsets(directory: Path) -> list[tuple[int, int]]:
-    """The holes [start, end) that recoveries left in a partition's log; none where no journal says so. A log whose end
-    was given up has no hole there: what is appended since takes those offsets.
+    """The holes [start, end) that recoveries left in a partition's log, in order, those of several that touch as one;
+    none where no journal says so. A log whose end was given up has no hole there: what is appended since takes those
+    offsets.
     """
     try:
         lost = [lost for run in read_runs(directory) for lost in run.lost]
     except PlogError:
         return []
-    return sorted((start, end) for start, end in lost if end is not None)
+    return joined_ranges((start, end) for start, end in lost if end is not None)
 
 
-def is_lost(lost: Iterable[tuple[int, int]], start: int, end: int) -> bool:
-    """Whether offsets [start, end) lie in one of the ranges."""
-    return any(first <= start and end <= last for first, last in lost)
+def joined_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges [start, end) in order; those that touch or overlap as one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return joined
 
 
 class RecoveryJournal:

@@ -5,7 +5,7 @@ its snapshots. Reads only.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -54,7 +54,7 @@ class TransactionEvidence(NamedTuple):
         """The entries of the transaction indexes that agree with the log."""
         return find_proven(self.events, self.missing, self.indexes)
 
-    def with_batches(self, batches: Sequence[RecordBatch]) -> TransactionEvidence:
+    def with_batches(self, batches: Iterable[RecordBatch]) -> TransactionEvidence:
         """With batches that were damaged, and of which it is known what they were."""
         contents = _LogContents(events=list(self.events))
         missing = list(self.missing)

@@ -70,6 +70,13 @@ _UINT32 = struct.Struct(">I")
 _INT16 = struct.Struct(">h")
 
 
+def is_thinned(count: int, last_offset_delta: int, attributes: int) -> bool:
+    """Whether a cleaner was at a batch with these fields: only it takes records from within one, or notes when those
+    that stay may go.
+    """
+    return 0 <= count <= last_offset_delta or bool(attributes & DELETE_HORIZON_FLAG)
+
+
 class RecordBatch:
     """One batch, read in place: a view of `buffer` from `start`, valid as long as the buffer is.
 

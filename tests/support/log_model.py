@@ -271,9 +271,12 @@ class _Placement:
 
     def _doubt_flips(self) -> None:
         claimed = {frame.base for frame in self._displaced} | {frame.base for frame, _ in self._flips}
+        self._mended: list[range] = []
+        """The offsets that flipped frames had."""
         for frame, due in self._flips:
             is_doubted = due in claimed and self._reading.doubts_flips
             (self._displaced if is_doubted else self.flipped).append(frame)
+            self._mended += [] if is_doubted else [range(due, due + frame.span)]
         self._displaced.sort(key=self._order.index)
 
     def _place_all(self) -> None:
@@ -297,7 +300,8 @@ class _Placement:
         elif len(run) > 1:
             for frame in run:
                 self._place([frame])
-        elif self._would_fit_with_one_bit(run[0]):
+        elif (right := self._would_fit_with_one_bit(run[0])) is not None:
+            self._mended.append(range(right, right + run[0].span))
             self.flipped += run
         elif self._fits(run) and self._is_in_hole(run):
             self.placed += run
@@ -337,24 +341,29 @@ class _Placement:
             return end <= max([self._proven_end, *(frame.end_offset for frame in log)])
         return any(frame.end_offset <= start for frame in log) and any(end <= frame.base for frame in log)
 
-    def _would_fit_with_one_bit(self, frame: Frame) -> bool:
-        """Between the accepted frames before and after it in its file, and touching one of them."""
+    def _would_fit_with_one_bit(self, frame: Frame) -> int | None:
+        """The base offset that it would have between the accepted frames before and after it in its file, touching one
+        of them, where no other flipped frame was.
+        """
         accepted = [other for other in self.accepted if other.path == frame.path]
         before = max((o for o in accepted if o.position < frame.position), key=lambda o: o.position, default=None)
         after = min((o for o in accepted if o.position > frame.position), key=lambda o: o.position, default=None)
-        due = set()
+        due = []
         if before is not None:
-            due.add(before.end_offset)
+            due.append(before.end_offset)
         if after is not None:
-            due.add(after.base - frame.span)
-        return any(
-            _is_one_bit(frame.base, base)
-            and base >= frame.file_base
-            and (before is None or before.end_offset <= base)
-            and (after is None or base + frame.span <= after.base)
-            and self._is_free(base, base + frame.span)
-            for base in due
-        )
+            due.append(after.base - frame.span)
+        for base in due:
+            if (
+                _is_one_bit(frame.base, base)
+                and base >= frame.file_base
+                and (before is None or before.end_offset <= base)
+                and (after is None or base + frame.span <= after.base)
+                and self._is_free(base, base + frame.span)
+                and all(base + frame.span <= other.start or other.stop <= base for other in self._mended)
+            ):
+                return base
+        return None
 
 
 def _runs(frames: list[Frame], by_file: dict[Path, list[Frame]]) -> Iterator[list[Frame]]:

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from cli.commands.stats import as_json
 from cli.stats_html import stats_html
-from core.inspector.log_stats import Spread, TimeBuckets, collect_stats
-from core.log.file_names import find_offset_files
+from core.inspector.log_stats import Spread, TimeBuckets, collect_stats, find_log
 from core.records.compression import CompressionType
 from tests.support.damage import places, write_log
 from tests.support.golden import directories
@@ -21,7 +20,7 @@ from tests.support.logs import NOW, append, make_batch, open_log
 def test_counts_are_those_of_what_was_written(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     records = write_log(directory, Random(3), 30)
-    stats = collect_stats(find_offset_files(directory, ".log"), NOW)
+    stats = collect_stats(find_log(directory), NOW)
     found = places(directory)
     assert (stats.records, stats.batches) == (len(records), len(found))
     assert stats.size_bytes == sum(path.stat().st_size for path in directory.glob("*.log"))
@@ -41,7 +40,7 @@ def test_savings_are_those_of_the_codecs(tmp_path: Path) -> None:
     for _ in range(20):
         append(log, make_batch(b"the same again " * 100, compression=CompressionType.NONE))
     log.close()
-    sample = collect_stats(find_offset_files(tmp_path / "t-0", ".log"), NOW).sample
+    sample = collect_stats(find_log(tmp_path / "t-0"), NOW).sample
     assert sample.saving("none") == 0
     assert all(sample.saving(codec) > 0.9 for codec in ("gzip", "zstd", "lz4"))
     assert sample.plain_bytes == sample.stored_bytes
@@ -52,7 +51,7 @@ def test_times_out_of_order_and_ahead(tmp_path: Path) -> None:
     for timestamp in (NOW, NOW + 5000, NOW + 2000, NOW + 10 * 3_600_000):
         append(log, make_batch(b"x", timestamp=timestamp))
     log.close()
-    stats = collect_stats(find_offset_files(tmp_path / "t-0", ".log"), NOW)
+    stats = collect_stats(find_log(tmp_path / "t-0"), NOW)
     assert (stats.out_of_order_batches, stats.most_late_ms, stats.future_batches) == (1, 3000, 1)
     assert (stats.first_timestamp, stats.last_timestamp) == (NOW, NOW + 10 * 3_600_000)
 
@@ -84,8 +83,8 @@ def test_a_report_of_every_fixture_is_a_page(tmp_path: Path) -> None:
     del tmp_path
     logs = {}
     for directory in directories():
-        found = find_offset_files(directory, ".log")
-        if found:
+        found = find_log(directory)
+        if found.files:
             logs[directory.name] = as_json(collect_stats(found, NOW))
     page = stats_html(logs)
     assert page.startswith("<!doctype html>")

@@ -1,0 +1,133 @@
+"""Logs put together batch by batch, and what the commands say of them: each of these was said wrongly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from core.common.topic_partition import TopicPartition
+from core.inspector.findings import Code
+from core.inspector.log_diff import LogDiff
+from core.inspector.log_stats import collect_stats, find_log
+from core.inspector.recovery import Recovery
+from core.inspector.recovery_plan import Action, RecoveryOptions, plan_recovery
+from core.inspector.trace import Tracer
+from core.inspector.verify import verify
+from core.log.directory_reader import DirectoryReader
+from core.log.gap_ledger import GapReason
+from core.records.checksum import crc32c
+from core.records.control_record import EndTransactionMarker, end_transaction_batch
+from core.records.record import encode_record
+from core.records.record_batch_builder import build_batch
+from tests.support import doors
+from tests.support.logs import NOW
+
+OPEN = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+
+
+def batch(base_offset: int, records: int = 2, *, count: int | None = None, **fields: object) -> bytes:
+    """`count`: what its header says instead of how many there are."""
+    section = b"".join(encode_record(n, 0, b"key", b"%d" % (base_offset + n)) for n in range(records))
+    data = build_batch(section, count=records, base_timestamp=NOW, max_timestamp=NOW, base_offset=base_offset, **fields)
+    if count is None:
+        return data
+    changed = bytearray(
+        build_batch(section, count=count, base_timestamp=NOW, max_timestamp=NOW, base_offset=base_offset)
+    )
+    return with_delta(changed, records - 1)
+
+
+def with_delta(data: bytearray, last_offset_delta: int) -> bytes:
+    """With another last offset delta, and the checksum that fits."""
+    data[23:27] = last_offset_delta.to_bytes(4, "big")
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+    return bytes(data)
+
+
+def damaged(data: bytes) -> bytes:
+    return data[:-3] + b"#!?"
+
+
+def at_offset(data: bytes, base_offset: int) -> bytes:
+    return base_offset.to_bytes(8, "big") + data[8:]
+
+
+def write(folder: Path, logs: dict[int, Iterable[bytes]]) -> Path:
+    folder.mkdir(parents=True)
+    for base_offset, batches in logs.items():
+        (folder / f"{base_offset:020d}.log").write_bytes(b"".join(batches))
+    return folder
+
+
+def recover(folder: Path, options: RecoveryOptions) -> None:
+    with Recovery(folder.parent) as recovery:
+        recovery.apply(list(plan_recovery(folder, options, is_locked=True)))
+
+
+@pytest.mark.parametrize("base", [0, 1 << 41, (1 << 62) - 100])
+def test_transactions_end_whatever_their_offsets(tmp_path: Path, base: int) -> None:
+    marker = end_transaction_batch(
+        EndTransactionMarker(is_commit=True, coordinator_epoch=0),
+        producer_id=7, producer_epoch=0, timestamp=NOW, base_offset=base + 21,
+    )  # fmt: skip
+    whole = [batch(base, 1, **OPEN), damaged(batch(base + 1, 20)), marker, batch(base + 22, 1)]
+    folder = write(tmp_path / "t-0", {base: whole})
+    assert sorted(doors.consume(folder, read_committed=True)) == [base, base + 22]
+
+
+def test_more_records_than_offsets_prove_no_compaction(tmp_path: Path) -> None:
+    sound = [batch(2 * number) for number in range(3)]
+    folder = write(tmp_path / "t-0", {0: [*sound, batch(6, 1, count=2), batch(20)], 22: [batch(22)]})
+    missing = [f for f in verify(folder) if f.code is Code.OFFSETS_MISSING]
+    assert [(f.offset, f.last_offset) for f in missing] == [(7, 19)]
+    unknown = [gap for gap in doors.gaps(folder).gaps if gap.reason is GapReason.UNKNOWN]
+    assert [(gap.start, gap.end) for gap in unknown] == [(7, 20)]
+
+
+def test_a_flipped_batch_that_stands_twice_is_mended_once(tmp_path: Path) -> None:
+    flipped = at_offset(batch(10), 10 ^ 64)
+    before, after = ([batch(2 * n) for n in numbers] for numbers in (range(5), range(6, 20)))
+    folder = write(tmp_path / "t-0", {0: [*before, flipped, flipped, *after]})
+    recover(folder, RecoveryOptions(fixes_bits=True))
+    assert sorted(doors.consume(folder)) == list(range(40))
+    assert list(verify(folder)) == []
+
+
+def test_stats_and_diff_know_what_was_given_up(tmp_path: Path) -> None:
+    whole = [batch(2 * number) for number in range(10)]
+    folder = write(tmp_path / "t-0", {0: [*whole[:4], damaged(whole[4]), *whole[5:]]})
+    assert collect_stats(find_log(folder), NOW).findings
+    recover(folder, RecoveryOptions())
+    assert list(verify(folder)) == []
+    stats = collect_stats(find_log(folder), NOW)
+    assert (stats.findings, stats.records, stats.missing_offsets) == ([], 18, 2)
+    diff = LogDiff(folder, folder)
+    assert not list(diff)
+    assert not diff.findings
+
+
+def test_a_batch_that_stands_elsewhere_is_shown_where_it_stands(tmp_path: Path) -> None:
+    whole = [batch(2 * number) for number in range(20)]
+    folder = write(tmp_path / "t-0", {0: [*whole[:10], whole[14]], 20: [*whole[10:14], *whole[15:]]})
+    found = Tracer(DirectoryReader(tmp_path), NOW).trace(TopicPartition("t", 0), 28)
+    assert found.file == folder / f"{0:020d}.log"
+    assert found.batch is not None
+    assert found.batch.position == sum(map(len, whole[:10]))
+
+
+def test_the_last_record_of_a_key_is_doubted_where_something_after_it_is_damaged(tmp_path: Path) -> None:
+    whole = [batch(2 * number) for number in range(4)]
+    write(tmp_path / "t-0", {0: [*whole[:3], damaged(whole[3])], 8: [batch(8)]})
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=1\n")
+    tracer = Tracer(DirectoryReader(tmp_path), NOW)
+    assert tracer.trace(TopicPartition("t", 0), 3).record is not None, "what comes after it is no reason to fail"
+
+
+def test_strays_are_counted_without_being_read_at_once(tmp_path: Path) -> None:
+    whole = [batch(2 * number) for number in range(10)]
+    strays = [at_offset(batch(2 * number), 4000 + 2 * number) for number in range(5)]
+    folder = write(tmp_path / "t-0", {0: [*whole[:5], *strays, *whole[5:]], 20: [batch(20)]})
+    steps = [step for plan in plan_recovery(folder, RecoveryOptions()) for step in plan.steps]
+    assert sum(step.given_up for step in steps if step.action is Action.CUT_OUT) == 10
