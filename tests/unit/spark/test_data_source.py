@@ -85,9 +85,29 @@ def test_every_record_of_the_topics_that_are_asked_for(data: Path) -> None:
     assert offsets(reader_of(path=path, subscribe="t")) == of_t
     assert offsets(reader_of(path=path, subscribe="u,t")) == of_t | of_u
     assert offsets(reader_of(path=path, subscribePattern="[a-t]")) == of_t
+    assert offsets(reader_of(path=path, subscribePattern=" nothing ", startingOffsets="{}", endingOffsets="{}")) == {}
     assert offsets(reader_of(path=path, assign='{"t":[1],"u":[0]}')) == of_u | {"t-1": of_t["t-1"]}
     assert offsets(reader_of(path=str(data / "u-0"))) == of_u
     assert offsets(reader_of(path=f"{data / 'u-0'},{data / 't-1'}")) == of_u | {"t-1": of_t["t-1"]}
+
+
+def test_a_stream_has_no_end(data: Path) -> None:
+    for name, value in (("endingOffsets", "latest"), ("endingTimestamp", "5"), ("endingOffsetsByTimestamp", "{}")):
+        source = PlogDataSource({"path": str(data), "subscribe": "t", name: value})
+        with pytest.raises(UsageError, match=f"{name}: a stream has no end"):
+            source.streamReader(StructType())
+
+
+def test_a_pattern_is_found_anywhere_in_a_name_and_in_no_internal_one(tmp_path: Path) -> None:
+    """As the Kafka source does it: which topics are internal is known by their names, and not by how they begin."""
+    for name in ("outer", "router", "__routes", "__consumer_offsets", "__cluster_metadata"):
+        log = open_log(tmp_path / f"{name}-0")
+        append(log, make_batch(b"v"))
+        log.close()
+    assert set(offsets(reader_of(path=str(tmp_path), subscribePattern="out"))) == {"outer-0", "router-0", "__routes-0"}
+    assert set(offsets(reader_of(path=str(tmp_path), subscribePattern="^out"))) == {"outer-0"}
+    assert set(offsets(reader_of(path=str(tmp_path)))) == {"outer-0", "router-0", "__routes-0"}
+    assert set(offsets(reader_of(path=str(tmp_path), subscribe="__consumer_offsets"))) == {"__consumer_offsets-0"}
 
 
 def test_offsets_to_begin_and_to_end_at(data: Path) -> None:
@@ -126,7 +146,7 @@ def test_times_to_begin_and_to_end_at(data: Path) -> None:
             {"startingOffsets": '{"t":{"0":0,"1":201}}', "failOnDataLoss": "false"},
             "ends at offset 200 by endingOffsets",
         ),
-        ({"startingOffsets": '{"t":{"0":9,"1":9}}', "endingOffsets": '{"t":{"0":8,"1":9}}'}, "t-0 is to be read from"),
+        ({"startingOffsets": '{"t":{"0":9,"1":9}}', "endingOffsets": '{"t":{"0":8,"1":9}}'}, "t-0 is 9, greater than"),
         ({"subscribe": "nope"}, "no topic 'nope'"),
     ],
 )
