@@ -239,6 +239,9 @@ class _Reader:
         if text in words:
             return words[text]
         offsets = self.parsed(name, _parse_offsets, None)
+        for partition, offset in (offsets or {}).items():
+            if offset < EARLIEST:
+                raise UsageError(f"option {name}: {partition} at {offset}, expected an offset, -2 or -1")
         return None if offsets is None else Bound(name, offsets=offsets)
 
 

@@ -21,7 +21,9 @@ _MOST = 3
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What there is to read: the offsets [start, end) of each partition, and some timestamps that records have."""
+    """What there is to read: the offsets [start, end) of each partition, and some timestamps that records have, none of
+    them before 1970: the connector hands those to servers, which take them for words.
+    """
 
     offsets: Mapping[TopicPartition, tuple[int, int]]
     timestamps: Sequence[int]
@@ -33,10 +35,11 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """`ask` gives something that can be compared; `text` says what."""
+    """`ask` gives something that can be compared; `text` says what. `reads_all`: else it may end before that."""
 
     text: str
     ask: Callable[[DataFrame], Any]
+    reads_all: bool = True
 
 
 # --- options
@@ -119,7 +122,6 @@ def _offset(random: Random, start: int, end: int, which: str) -> int:
 
 
 def _time(random: Random, contents: Contents) -> int:
-    """None before 1970: the connector asks for them, and servers take them for words."""
     return random.choice([*[random.choice(contents.timestamps)] * 6, 0, 1, 1 << 42])
 
 
@@ -185,10 +187,10 @@ def random_query(random: Random, contents: Contents) -> Query:
         Query(f"groups where {where}", groups),
         Query(f"keys more than once where {where}", keys),
         Query(f"offsets where {where}", lambda f: _collected(f.where(where).select("offset").distinct())),
-        Query(f"{limit} of those where {where}", lambda frame: frame.where(where).limit(limit).count()),
+        Query(f"{limit} of those where {where}", lambda frame: frame.where(where).limit(limit).count(), False),
         Query(f"the first {limit} where {where}", first),
         Query(f"where {where} and where {other}", union),
-        Query(f"columns, and whether any where {where}", schema),
+        Query(f"columns, and whether any where {where}", schema, False),
     ])  # fmt: skip
 
 

@@ -89,6 +89,7 @@ def test_the_others() -> None:
         ({"startingTimestamp": "yesterday"}, "option startingTimestamp"),
         ({"endingOffsets": "earliest"}, "endingOffsets can't be earliest"),
         ({"endingOffsets": '{"t": {"0": -2}}'}, "endingOffsets can't be earliest"),
+        ({"startingOffsets": '{"t": {"0": -3}}'}, "option startingOffsets: t-0 at -3, expected an offset, -2 or -1"),
         ({"minPartitions": "0"}, "option minPartitions: 0, expected 1 or more"),
         ({"minPartitions": "many"}, "option minPartitions"),
         ({"failOnDataLoss": "maybe"}, "option failOnDataLoss: 'maybe', expected true or false"),
