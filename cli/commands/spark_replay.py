@@ -251,8 +251,8 @@ def _run(replay: Replay, plan: ReplayPlan, master: str, *, is_delta: bool) -> No
         return
     todo = replay.missing(plan)
     total = sum(range_.size_bytes for range_ in todo)
-    say(f"replaying {len(todo)} of {len(plan.ranges)} ranges, {size_text(total)} of log, when Spark has started")
     if todo:
+        say(f"replaying {len(todo)} of {len(plan.ranges)} ranges, {size_text(total)} of log, when Spark has started")
         ensure_source_is_the_same(plan, todo)
         try:
             _run_job(replay, plan, todo, master)

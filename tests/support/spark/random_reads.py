@@ -88,14 +88,7 @@ def _bound(
     random: Random, contents: Contents, partitions: Sequence[TopicPartition], which: str, *, is_bad: bool
 ) -> dict[str, str]:
     if is_bad:
-        if random.random() < 0.2:
-            wrong = [-3, -1 if which == "starting" else -2]
-            return {f"{which}Offsets": _json(dict.fromkeys(partitions, random.choice(wrong)))}
-        return {random.choice([f"{which}Offsets", f"{which}OffsetsByTimestamp"]): random.choice([
-            "soon", "{", "[]", '{"t":{"x":1}}', '{"t":{"0":"x"}}', '{"t":{"0":1.5}}', '{"t":[1]}', "5", "",
-            _json({TopicPartition("nosuch", 0): 1}), "latest" if which == "starting" else "earliest",
-            _json(dict.fromkeys(partitions[1:], 1)), _json(dict.fromkeys([*partitions, TopicPartition("t", 9)], 1)),
-        ])} | ({f"{which}Timestamp": random.choice(["x", "", "1.5"])} if random.random() < 0.15 else {})  # fmt: skip
+        return _bad_bound(random, partitions, which)
     kind = random.choice(["none", "none", "word", "offsets", "offsets", "time", "times", "several"])
     found: dict[str, str] = {}
     if kind == "word":
@@ -111,6 +104,19 @@ def _bound(
     if kind in ("time", "times", "several") and which == "starting" and random.random() < 0.8:
         found["startingOffsetsByTimestampStrategy"] = random.choice(["latest", "latest", "error"])
     return found
+
+
+def _bad_bound(random: Random, partitions: Sequence[TopicPartition], which: str) -> dict[str, str]:
+    none, word = (-1, "latest") if which == "starting" else (-2, "earliest")
+    if random.random() < 0.2:
+        return {f"{which}Offsets": _json(dict.fromkeys(partitions, random.choice([-3, none])))}
+    if random.random() < 0.2:
+        return {f"{which}Timestamp": random.choice(["x", "", "1.5"])}
+    return {random.choice([f"{which}Offsets", f"{which}OffsetsByTimestamp"]): random.choice([
+        "soon", "{", "[]", '{"t":{"x":1}}', '{"t":{"0":"x"}}', '{"t":{"0":1.5}}', '{"t":[1]}', "5", "", word,
+        _json({TopicPartition("nosuch", 0): 1}), _json(dict.fromkeys(partitions[1:], 1)),
+        _json(dict.fromkeys([*partitions, TopicPartition("t", 9)], 1)),
+    ])}  # fmt: skip
 
 
 def _offset(random: Random, start: int, end: int, which: str) -> int:
