@@ -314,6 +314,26 @@ def test_from_servers(tmp_path: Path) -> None:
         assert [r["value"] for r in found[:500]] == [b"%d" % n for n in range(500)]
 
 
+def test_servers_that_trim_what_was_planned(tmp_path: Path) -> None:
+    """With failOnDataLoss=false there is what there is, as of files."""
+    with running_broker(tmp_path / "data") as broker:
+        broker.create_topic("t", 1)
+        client = KafkaClient(parse_bootstrap(broker.bootstrap_servers))
+        producer = Producer(client, "t")
+        for number in range(100):
+            values = ByteStrings.of_list([b"%d" % number])
+            producer.send(RecordsToSend(0, NOW + np.arange(1), None, values, None, np.arange(1)))
+            producer.flush()
+        options = {"kafka__bootstrap__servers": broker.bootstrap_servers, "subscribe": "t", "minPartitions": "4"}
+        strict, lenient = reader_of(**options), reader_of(**options, failOnDataLoss="false")
+        planned = strict.partitions(), lenient.partitions()
+        Admin(client).delete_records({TopicPartition("t", 0): 33})
+        client.close()
+        assert [row["offset"] for row in rows(lenient, planned[1])] == list(range(33, 100))
+        with pytest.raises(PlogError, match="outside the range that the partition holds"):
+            rows(strict, planned[0])
+
+
 def test_times_before_1970_are_not_words_to_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To ListOffsets -1 is the end, -2 the beginning, -3 the largest timestamp, and others are refused."""
     asked: set[int] = set()
