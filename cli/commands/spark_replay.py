@@ -132,15 +132,14 @@ def spark_replay(
 
         load_function(transform)
     if request.kind == "topic":
+        if take_over:
+            raise UsageError(
+                "--take-over is of folders: a replay into a topic takes no lock",
+                hint="the same command without it goes on, and fences the driver before it",
+            )
         plan = make_plan(request, directory, bootstrap_server, range_size)
         to_topic = TopicReplay(find_target(request, directory, bootstrap_server), request.where.partition("@")[0])
-        lanes = to_topic.freeze(plan)
-        _run_to_topic(to_topic, lanes, plan, master)
-        if commit_group:
-            ends = {lane.partition: lane.end_offset for lane in lanes}
-            notes = {lane.partition: lane.groups[commit_group] for lane in lanes if commit_group in lane.groups}
-            save = partial(to_topic.note_commits, lanes, commit_group)
-            _commit(commit_group, directory, bootstrap_server, ends, notes, save)
+        _replay_to_topic(to_topic, plan, master, commit_group, directory, bootstrap_server)
         return
     if request.kind == "delta":
         from core.spark.delta_table import ensure_delta
@@ -252,14 +251,16 @@ def _run(replay: Replay, plan: ReplayPlan, master: str, *, is_delta: bool) -> No
         return
     todo = replay.missing(plan)
     total = sum(range_.size_bytes for range_ in todo)
-    say(f"replaying {len(todo)} of {len(plan.ranges)} ranges, {size_text(total)} of log, when Spark has started")
     if todo:
+        say(f"replaying {len(todo)} of {len(plan.ranges)} ranges, {size_text(total)} of log, when Spark has started")
         ensure_source_is_the_same(plan, todo)
         try:
             _run_job(replay, plan, todo, master)
         except PlogError:
             replay.claim.ensure_held()  # if another took the folder over, that is why
             raise
+    elif not plan.ranges and plan.is_direct:
+        replay.write_nothing(plan)
     files = replay.files(plan)
     if is_delta:
         from core.spark.delta_table import commit_delta_table
@@ -330,6 +331,18 @@ def _run_with_spark(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange
             say(f"stopped; the same command again goes on from there ({len(replay.missing(plan))} ranges are left)")
             raise
     shutil.rmtree(scratch, ignore_errors=True)  # where it failed, its spark.log is of use
+
+
+def _replay_to_topic(
+    replay: TopicReplay, plan: ReplayPlan, master: str, group: str, data_dir: Path, bootstrap_server: str | None
+) -> None:
+    lanes = replay.freeze(plan)
+    _run_to_topic(replay, lanes, plan, master)
+    if group:
+        ends = {lane.partition: lane.end_offset for lane in lanes}
+        notes = {lane.partition: lane.groups[group] for lane in lanes if group in lane.groups}
+        save = partial(replay.note_commits, lanes, group)
+        _commit(group, data_dir, bootstrap_server, ends, notes, save)
 
 
 def _run_to_topic(replay: TopicReplay, lanes: Sequence[Lane], plan: ReplayPlan, master: str) -> None:

@@ -45,6 +45,7 @@ _log = logging.getLogger("plog.spark")
 
 _AT_THE_END = Bound("startingOffsets", LATEST)
 _AT_THE_BEGINNING = Bound("startingOffsets", EARLIEST)
+_TO_THE_END = Bound("endingOffsets", LATEST)
 
 StreamOffsets = dict[str, dict[str, int]]
 TopicIds = dict[str, str]
@@ -80,6 +81,8 @@ class PlogDataSource(DataSource):
         options = SourceOptions.parse(self._options)
         if options.latest_per_key:
             raise UsageError("latestPerKey needs an end: it is not for streams")
+        if options.ending is not None:
+            raise UsageError(f"{options.ending.option}: a stream has no end")
         return PlogStreamReader(options, _columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's
@@ -118,16 +121,14 @@ class PlogReader(DataSourceReader):
         options = self._options
         if options.ranges:
             return [RangePartition(OffsetRange(**fields)) for fields in json.loads(options.ranges)]
-        if options.starting is not None and LATEST in (options.starting.everywhere, *options.starting.offsets.values()):
-            named = options.starting.offsets or options.starting.times or options.starting.is_time
-            if not named or LATEST in options.starting.offsets.values():
-                raise UsageError("startingOffsets can't be latest (-1) for a batch")
+        if options.starting is not None and options.starting.says(LATEST):
+            raise UsageError("startingOffsets can't be latest (-1) for a batch")
         with expansion_limited_to(options.max_expansion), contextlib.closing(open_source(options)) as source:
             partitions = find_partitions(source, options)
-            starting = options.starting or _AT_THE_BEGINNING
+            starting, ending = options.starting or _AT_THE_BEGINNING, options.ending or _TO_THE_END
             starts = resolve(starting, source, partitions, is_time_met=options.is_time_met)
-            ends = resolve(options.ending, source, partitions)
-            _ensure_forward(starts, ends, starting.option, options.ending.option)
+            ends = resolve(ending, source, partitions)
+            _ensure_forward(starts, ends, starting.option, ending.option)
             _warn_of_holes(source, starts, ends)
             return [RangePartition(range_) for range_ in plan_ranges(source, options, starts, ends)]
 

@@ -9,10 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from core.client.admin import EARLIEST, Admin
 from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
 from core.client.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
-from core.common.errors import CorruptRecordError, PlogError
+from core.common.error_code import ErrorCode
+from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.expansion_limit import each_limited_to
 from core.common.topic_partition import TopicPartition
 from core.compaction.latest_per_key import LatestPerKey
@@ -141,12 +143,24 @@ def _fail_if_there(hole: Hole) -> None:
 
 
 def _from_servers(range_: OffsetRange) -> Iterator[Batch]:
-    partition = range_.topic_partition
+    """Without `fails_if_gone` it goes on where the log begins by now, if that is deleted which it was to read."""
+    partition, position = range_.topic_partition, range_.start_offset
     client = KafkaClient(parse_bootstrap(range_.servers))
     try:
         consumer = Consumer(client, isolation_level=READ_COMMITTED if range_.read_committed else READ_UNCOMMITTED)
-        for _, batches in consumer.read({partition: range_.start_offset}, {partition: range_.end_offset}):
-            yield from batches
+        while position < range_.end_offset:
+            try:
+                for _, batches in consumer.read({partition: position}, {partition: range_.end_offset}):
+                    for batch in batches:
+                        yield batch
+                        position = batch.next_offset
+                return
+            except KafkaError as error:
+                start = Admin(client).list_offsets({partition: EARLIEST})[partition]
+                is_gone = error.code == ErrorCode.OFFSET_OUT_OF_RANGE and start > position
+                if range_.fails_if_gone or not is_gone:
+                    raise
+                position = start
     finally:
         client.close()
 

@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +40,9 @@ _TIME_UNITS = {"day": "D", "hour": "h"}
 
 _MOST_OPEN_FILES = 256
 """Of one unit. The rows of further folders wait in a file of their own until these are closed."""
+
+_AT_ONCE = 16
+"""Files that are brought to the disk at the same time, each with its folder: disks take such requests together."""
 
 BYTES_FORMATS = ("binary", "string", "base64")
 """How keys and values are written: as they are, as the text that they are, or as base64."""
@@ -238,15 +242,19 @@ class _Output:
             (self._claim.directory / folder).mkdir(exist_ok=True)
         if self._partition is not None:
             FileSystem().sync_directory(self._claim.directory)
-        for folder, (path, writer) in sorted(self._writers.items()):
+        for _, writer in self._writers.values():
             writer.close()
-            target = self._claim.directory / folder / (self._unit + self._format.ending)
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            self._claim.place(path, target)
-            name = str(target.relative_to(self._claim.directory))
-            self._folders.append(WrittenFile(name, self._rows[folder], digest))
-            del self._writers[folder]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            self._folders += pool.map(self._bring_to_place, self._writers)
+        self._writers.clear()
+
+    def _bring_to_place(self, folder: str) -> WrittenFile:
+        path = self._writers[folder][0]
+        target = self._claim.directory / folder / (self._unit + self._format.ending)
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        self._claim.place(path, target)
+        return WrittenFile(str(target.relative_to(self._claim.directory)), self._rows[folder], digest)
 
     def discard(self) -> None:
         """Takes away what is not finished."""

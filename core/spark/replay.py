@@ -51,6 +51,9 @@ from core.spark.replay_plan import ReplayPlan
 WHOLE = "all"
 """The unit of a job that shuffles."""
 
+_EMPTY = "part-00000"
+"""The file of a replay of nothing."""
+
 _PART = re.compile(r"part-\d{5}")
 _DELTA = "_delta_log"
 
@@ -136,15 +139,15 @@ class Replay:
             )
 
     def withdraw(self, plan: ReplayPlan) -> None:
-        """Takes the frozen plan away, of which nothing was written: what was asked for can't be done. The folder is
-        left as it was found.
+        """Takes the frozen plan away, of which nothing was written: what was asked for can't be done. When the lock is
+        released, the folder is as it was found.
         """
         if self.receipts(plan) or self.is_done:
             return
         (self._state / "plan.json").unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # something else is in it
-            for folder in (receipt_path(self.directory, WHOLE).parent, self._state, self.directory):
-                folder.rmdir()
+            receipt_path(self.directory, WHOLE).parent.rmdir()
+            self.lock.leave_nothing()
 
     # --- the work
 
@@ -157,6 +160,16 @@ class Replay:
         if receipt_path(self.directory, WHOLE).exists():
             return []
         return [range_ for range_ in plan.ranges if not receipt_path(self.directory, range_.name).exists()]
+
+    def write_nothing(self, plan: ReplayPlan) -> None:
+        """Writes one file without rows, of a plan without ranges: readers find the columns in it, as they do where
+        Spark's own writer was given nothing. Folders have none. Errors as of `write_files`.
+        """
+        if plan.output.partition_by:
+            return
+        make_state(self.directory)
+        files = write_files(self.claim, _EMPTY, plan.output, [], schema_of(plan.columns))
+        write_receipt(self.claim, Receipt(WHOLE, files, records=0))
 
     def clear(self, plan: ReplayPlan) -> None:
         """Takes away what tasks that ended between left: files of the plan's units without a receipt, and temporary
@@ -310,7 +323,7 @@ def _names_of(plan: ReplayPlan) -> Callable[[str], bool]:
         if not file.endswith(ending) or (folder and not (in_folders and "=" in folder and "/" not in folder)):
             return False
         unit = file.removesuffix(ending)
-        return unit in units or (not plan.is_direct and bool(_PART.fullmatch(unit)))
+        return unit in units or (not (plan.is_direct and units) and bool(_PART.fullmatch(unit)))
 
     return is_of_plan
 

@@ -45,7 +45,10 @@ if TYPE_CHECKING:
 
 _SHOWN = 60
 
-_SHUFFLES = re.compile(r"(?<!Broadcast)Exchange\b|\bCoalesce\b|\bUnion\b|Limit\b")
+_MOVES = re.compile(r"Exchange|^Coalesce$|^Union$|Limit|CartesianProduct|TakeOrdered")
+_BROADCASTS = ("BroadcastExchange", "BroadcastQueryStage")
+_SOURCE = re.compile(r"BatchScan.*\bplog\b.*")
+"""Names of a plan's nodes."""
 
 
 def run_replay(session: SparkSession, replay: Replay, plan: ReplayPlan, on_done: Callable[[Receipt], None]) -> None:
@@ -202,6 +205,30 @@ def load_function(text: str) -> Callable[[Any], Any]:
 def keeps_ranges(frame: DataFrame, ranges: int) -> bool:
     """Whether each task at the end has the records of one range, in order."""
     execution = frame._jdf.queryExecution()  # noqa: SLF001 - nothing else says it
-    if _SHUFFLES.search(execution.executedPlan().toString()):
+    if not _is_straight(execution.executedPlan()):
         return False
     return bool(execution.toRdd().getNumPartitions() == ranges)
+
+
+def _is_straight(node: Any) -> bool:  # py4j's, of a SparkPlan
+    """Whether records come from the plog source, and from nowhere else, without changing partitions on the way. What is
+    sent to all tasks whole (a broadcast) does not count.
+    """
+    name = node.nodeName()
+    if name == "AdaptiveSparkPlan":
+        return _is_straight(node.executedPlan())
+    if _MOVES.search(name):
+        return False
+    children = node.children()
+    children = [children.apply(number) for number in range(children.size())]
+    streamed = [child for child in children if _name_below(child) not in _BROADCASTS]
+    if not children:
+        return bool(_SOURCE.fullmatch(name))
+    return len(streamed) == 1 and _is_straight(streamed[0])
+
+
+def _name_below(node: Any) -> str:
+    """The node's name, or of the one that it only hands on from."""
+    while node.nodeName() == "InputAdapter":
+        node = node.children().apply(0)
+    return str(node.nodeName())

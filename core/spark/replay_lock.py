@@ -50,6 +50,8 @@ class ReplayLock:
         self._claim: Claim | None = None
         self._owner: LockOwner | None = None
         self._fd = -1
+        self._has_made_directory = False
+        self._leaves_nothing = False
 
     @property
     def claim(self) -> Claim:
@@ -65,6 +67,7 @@ class ReplayLock:
         """Gives the owner that it was taken over from, if that one did not release it. DirectoryLockedError where an
         owner lives, or may live and is not to be taken over; nothing is written then. AccessError as the disk says.
         """
+        self._has_made_directory = not self._directory.exists()
         try:
             while True:
                 number, owner = find_lock(self._directory) or (0, None)
@@ -130,12 +133,19 @@ class ReplayLock:
                 self._filesystem.rename(folder, away)
             remove_folder(away)
 
+    def leave_nothing(self) -> None:
+        """No task ever wrote under the lock: of a folder's first one `release` leaves nothing in the folder."""
+        self._leaves_nothing = True
+
     def release(self) -> None:
         """Gives the folder back, if it is held still: nothing that began under the lock gets its place after that."""
         if self._claim is None or self._owner is None:
             return
         claim, following = self._claim, self._claim.beside("released")
         try:
+            if self._leaves_nothing and claim.number == 1:
+                self._remove_all_traces(claim)
+                return
             following.mkdir()  # not with its parents: a folder that was taken away must not be there again
             owner = replace(self._owner, is_released=True)
             self._filesystem.write_atomic(following / OWNER, _encode(owner))
@@ -145,6 +155,15 @@ class ReplayLock:
             return
         finally:
             self._close()
+
+    def _remove_all_traces(self, claim: Claim) -> None:
+        """Nothing comes late, so the next owner may have the number again."""
+        away = self._state / f"{_CLAIM}{uuid.uuid4().hex}"
+        self._filesystem.rename(claim.folder, away)
+        remove_folder(away)
+        self._state.rmdir()
+        if self._has_made_directory:
+            self._directory.rmdir()
 
     def _close(self) -> None:
         self._claim = None

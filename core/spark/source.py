@@ -17,8 +17,9 @@ from core.client.kafka_client import KafkaClient
 from core.client.record_source import ClusterSource, DirectorySource, RecordSource
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError, UsageError
-from core.common.topic_partition import TopicPartition, uuid_text
+from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition, uuid_text
 from core.log.directory_reader import DirectoryReader
+from core.log.file_names import CLUSTER_METADATA_TOPIC
 from core.log.partition_metadata_file import read_partition_metadata
 from core.log.partition_reader import PartitionReader
 from core.spark.offset_range import OffsetRange
@@ -27,6 +28,8 @@ from core.spark.source_options import EARLIEST, LATEST, Bound, SourceOptions
 Offsets = Mapping[TopicPartition, int]
 
 _NO_LIMIT = 1 << 62
+_INTERNAL = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
+"""Topics that are read where they are named, and by no pattern."""
 
 
 class Piece(NamedTuple):
@@ -166,8 +169,8 @@ def find_partitions(source: Source, options: SourceOptions) -> list[TopicPartiti
         return sorted(options.assigned)
     topics = list(options.topics)
     if not topics:
-        pattern = re.compile(options.pattern or ".*")
-        topics = [name for name in records.topics() if pattern.fullmatch(name) and not name.startswith("__")]
+        pattern = re.compile(options.pattern)  # found anywhere in a name, as the Kafka source does it
+        topics = [name for name in records.topics() if pattern.search(name) and name not in _INTERNAL]
     return [TopicPartition(topic, number) for topic in topics for number in records.partitions(topic)]
 
 
@@ -177,15 +180,15 @@ def resolve(
     """The offset of each partition. UsageError where its option does not fit the partitions, or, with `is_time_met`,
     where no record is as new as the time.
     """
-    named = bound.offsets or bound.times
-    if named and set(named) != set(partitions):
+    named = bound.times if bound.offsets is None else bound.offsets
+    if named is not None and set(named) != set(partitions):
         lacking = "".join(f"; it lacks {tp}" for tp in sorted(set(partitions) - set(named))[:3])
         strange = "".join(f"; there is no {tp}" for tp in sorted(set(named) - set(partitions))[:3])
         raise UsageError(f"option {bound.option} must name every partition that is read{lacking}{strange}")
-    if bound.times or bound.is_time:
-        times = bound.times or dict.fromkeys(partitions, bound.everywhere)
-        return _at_times(times, bound.option, source, is_met=is_time_met)
-    offsets = bound.offsets or dict.fromkeys(partitions, bound.everywhere)
+    everywhere = dict.fromkeys(partitions, bound.everywhere)
+    if bound.times is not None or bound.is_time:
+        return _at_times(bound.times or everywhere, bound.option, source, is_met=is_time_met)
+    offsets = bound.offsets or everywhere
     words = {EARLIEST: source.records.starts(partitions), LATEST: source.records.ends(partitions)}
     return {tp: words[offset][tp] if offset in words else offset for tp, offset in offsets.items()}
 

@@ -14,7 +14,7 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from core.common.errors import UsageError
@@ -42,6 +42,10 @@ _OWN = (
     "columns", "isolationLevel", "latestPerKey", "rangeBytes", "ranges",
     "badTimestamps", "maxExpansion",
 )  # fmt: skip
+_REFUSED = (
+    "auto.offset.reset", "enable.auto.commit", "interceptor.classes", "key.deserializer", "value.deserializer",
+)  # fmt: skip
+"""Settings of a consumer that the Kafka source takes from nobody."""
 _WITHOUT_EFFECT = ("kafkaconsumer.polltimeoutms", "groupidprefix")
 """Options of the Kafka source that tune its consumers: taken, and without meaning here."""
 
@@ -49,21 +53,28 @@ _WITHOUT_EFFECT = ("kafkaconsumer.polltimeoutms", "groupidprefix")
 @dataclass(frozen=True, slots=True)
 class Bound:
     """Where to begin or to end: each partition at its own of `offsets` (EARLIEST and LATEST among them) or of `times`,
-    in epoch milliseconds; where neither names any, all of them at `everywhere`: at an offset, or else at a time.
-    `option`: the name of the one that says so.
+    in epoch milliseconds; if both are None, all of them at `everywhere`: at an offset, or else at a time. `option`: the
+    name of the one that says so.
     """
 
     option: str
     everywhere: int = LATEST
     is_time: bool = False
-    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
-    times: Mapping[TopicPartition, int] = field(default_factory=dict)
+    offsets: Mapping[TopicPartition, int] | None = None
+    times: Mapping[TopicPartition, int] | None = None
+
+    def says(self, word: int) -> bool:
+        """Whether some partition is at EARLIEST, or LATEST, itself; times are neither."""
+        if self.is_time or self.times is not None:
+            return False
+        return word in ([self.everywhere] if self.offsets is None else self.offsets.values())
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """`topics`, `assigned`, `pattern`: one of them is given, or none for all topics of `paths`. `starting` is None
-    where nothing is said of it: the earliest offset for a batch, the latest for a stream. `is_time_met`: a starting
+    where nothing is said of it: the earliest offset for a batch, the latest for a stream; `ending` likewise: the latest
+    for a batch, and a stream has none. `is_time_met`: a starting
     time must have a record that is as new. `ranges`: JSON of the very ranges to read, and nothing else counts then.
     `max_expansion`: bytes that one batch may decompress to, 0 for the limit that is set for everyone.
     """
@@ -74,7 +85,7 @@ class SourceOptions:
     assigned: tuple[TopicPartition, ...]
     pattern: str
     starting: Bound | None
-    ending: Bound
+    ending: Bound | None
     is_time_met: bool
     min_partitions: int
     max_records_per_partition: int
@@ -99,11 +110,11 @@ class SourceOptions:
         parsed = cls(
             paths=read.paths(),
             servers=given.get("kafka.bootstrap.servers", ""),
-            topics=tuple(filter(None, (t.strip() for t in given.get("subscribe", "").split(",")))),
+            topics=read.parsed("subscribe", _parse_topics, ()),
             assigned=read.parsed("assign", _parse_assign, ()),
             pattern=read.parsed("subscribePattern", _parse_pattern, ""),
             starting=read.bound("starting"),
-            ending=read.bound("ending") or Bound("endingOffsets", LATEST),
+            ending=read.bound("ending"),
             is_time_met=read.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
             min_partitions=read.number("minPartitions"),
             max_records_per_partition=read.number("maxRecordsPerPartition"),
@@ -134,8 +145,34 @@ class SourceOptions:
             raise UsageError(
                 "latestPerKey reads each partition by one task: no minPartitions, no maxRecordsPerPartition"
             )
-        if EARLIEST in self.ending.offsets.values() or (self.ending.everywhere == EARLIEST and not self.ending.is_time):
+        if self.ending is not None and self.ending.says(EARLIEST):
             raise UsageError("endingOffsets can't be earliest (-2)")
+        self._ensure_bounds_fit()
+        if 0 < self.max_offsets_per_trigger < self.min_offsets_per_trigger:
+            raise UsageError(
+                f"minOffsetsPerTrigger is {self.min_offsets_per_trigger}, more than maxOffsetsPerTrigger, "
+                f"{self.max_offsets_per_trigger}"
+            )
+
+    def _ensure_bounds_fit(self) -> None:
+        if self.starting is None or self.ending is None:
+            return
+        for starts, ends in (
+            (self.starting.offsets, self.ending.offsets),
+            (self.starting.times, self.ending.times),
+        ):
+            if starts is None or ends is None:
+                continue
+            if differing := sorted(starts.keys() ^ ends.keys()):
+                raise UsageError(
+                    f"{self.starting.option} and {self.ending.option} are not of the same partitions: {differing[0]}"
+                )
+            for partition, start in starts.items():
+                if start > ends[partition] >= 0:
+                    raise UsageError(
+                        f"{self.starting.option} of {partition} is {start}, greater than {self.ending.option}, "
+                        f"{ends[partition]}"
+                    )
 
 
 class _Reader:
@@ -202,6 +239,9 @@ class _Reader:
         if text in words:
             return words[text]
         offsets = self.parsed(name, _parse_offsets, None)
+        for partition, offset in (offsets or {}).items():
+            if offset < EARLIEST:
+                raise UsageError(f"option {name}: {partition} at {offset}, expected an offset, -2 or -1")
         return None if offsets is None else Bound(name, offsets=offsets)
 
 
@@ -210,6 +250,9 @@ def _ensure_known(given: Mapping[str, str]) -> None:
     protocol = given.get("kafka.security.protocol", "PLAINTEXT")
     if protocol.upper() != "PLAINTEXT":
         raise UsageError(f"option kafka.security.protocol: {protocol}, plog's client speaks PLAINTEXT")
+    for name in _REFUSED:
+        if f"kafka.{name}" in given:
+            raise UsageError(f"option kafka.{name}: the source itself says where to read, and gives bytes as they are")
     for name in given:
         if name in known or name in _WITHOUT_EFFECT or name.startswith(("kafka.", "fetchoffset.")):
             continue
@@ -224,13 +267,27 @@ def _parse_offsets(text: str) -> dict[TopicPartition, int]:
     return {TopicPartition(t, int(p)): int(o) for t, partitions in found.items() for p, o in partitions.items()}
 
 
+def _parse_topics(text: str) -> tuple[str, ...]:
+    """t, u"""
+    topics = tuple(filter(None, map(str.strip, text.split(","))))
+    if not topics:
+        raise ValueError("expected topics, with commas between them")
+    return topics
+
+
 def _parse_assign(text: str) -> tuple[TopicPartition, ...]:
     """{"topic": [0, 1]}"""
     found: dict[str, list[int]] = json.loads(text)
-    return tuple(TopicPartition(topic, int(number)) for topic, numbers in found.items() for number in numbers)
+    assigned = tuple(TopicPartition(topic, int(number)) for topic, numbers in found.items() for number in numbers)
+    if not assigned:
+        raise ValueError("expected partitions")
+    return assigned
 
 
 def _parse_pattern(text: str) -> str:
+    text = text.strip()
+    if not text:
+        raise ValueError("expected a regular expression")
     try:
         re.compile(text)
     except re.error as error:

@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,15 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
+from pyspark.sql.functions import broadcast
+
 from core.client.admin import Admin
 from core.client.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
 from core.log.partition_reader import PartitionReader
+from core.spark.offset_proof import compare_offsets
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import OutputFormat
 from core.spark.replay import Replay
@@ -247,6 +251,65 @@ def test_a_function_that_shuffles_is_one_unit(spark: SparkSession, people: Path,
     assert sorted(lines) == [f'"c{n}",75' for n in range(4)]
     assert [receipt.unit for receipt in replay.receipts(plan)] == ["all"]
     assert replay.manifest()["records"] == 300
+
+
+def as_many(frame: DataFrame) -> DataFrame:
+    """As many partitions as before, and other records in each."""
+    return frame.repartition(frame.rdd.getNumPartitions(), "offset")
+
+
+def in_order(frame: DataFrame) -> DataFrame:
+    return frame.repartitionByRange(frame.rdd.getNumPartitions(), "city", "offset").sortWithinPartitions("city")
+
+
+def checkpointed(frame: DataFrame) -> DataFrame:
+    """The plan does not tell of what was before."""
+    return as_many(frame).localCheckpoint()
+
+
+def kept(frame: DataFrame) -> DataFrame:
+    return as_many(frame).cache()
+
+
+def by_hand(frame: DataFrame) -> DataFrame:
+    rows = frame.rdd
+    return frame.sparkSession.createDataFrame(rows.repartition(rows.getNumPartitions()), frame.schema)
+
+
+def of_another(frame: DataFrame) -> DataFrame:
+    """Its tasks are those of the other frame."""
+    numbers = frame.sparkSession.range(0, 300, 1, frame.rdd.getNumPartitions()).selectExpr("299 - id as offset")
+    return numbers.join(broadcast(frame), "offset")
+
+
+def with_names(frame: DataFrame) -> DataFrame:
+    names = frame.sparkSession.createDataFrame([(f"c{n}", f"City {n}") for n in range(4)], "city string, name string")
+    return frame.join(broadcast(names), "city")
+
+
+@pytest.mark.parametrize("function", [as_many, in_order, checkpointed, kept, by_hand, of_another])
+def test_a_function_that_moves_records_to_other_tasks(
+    spark: SparkSession, people: Path, tmp_path: Path, function: Callable[[DataFrame], DataFrame]
+) -> None:
+    """However many tasks there are: a receipt for a range is for its own records, or there is one for all."""
+    output = OutputFormat("parquet", "binary", "binary", "")
+    plan = plan_of(people, output, schema=SCHEMA, transform=f"{__name__}:{function.__name__}")
+    frame = make_frame(spark, plan, plan.ranges)
+    assert frame.rdd.getNumPartitions() == len(plan.ranges)
+    replay = run(spark, tmp_path / "out", plan)
+    assert [receipt.unit for receipt in replay.receipts(plan)] == ["all"]
+    rows = [row for path in replay.directory.glob("*.parquet") for row in pq.read_table(path).to_pylist()]
+    assert sorted((row["offset"], row["id"], row["city"]) for row in rows) == [(n, n, f"c{n % 4}") for n in range(300)]
+    assert list(compare_offsets(replay, plan)) == [(range_, "", True) for range_ in plan.ranges]
+
+
+def test_a_function_that_looks_names_up(spark: SparkSession, people: Path, tmp_path: Path) -> None:
+    """What is sent to every task moves no records."""
+    plan = plan_of(people, OutputFormat("parquet", "binary", "binary", ""), schema=SCHEMA,
+                   transform=f"{__name__}:with_names")  # fmt: skip
+    replay = run(spark, tmp_path / "out", plan)
+    assert {r.unit for r in replay.receipts(plan)} == {range_.name for range_ in plan.ranges}
+    assert {problem for _, problem, _ in compare_offsets(replay, plan)} == {""}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,12 +21,13 @@ from core.client.partitioner import partition_of_key
 from core.common.clock import SystemClock
 from core.common.endpoint import parse_bootstrap
 from core.common.topic_partition import TopicPartition
-from tests.support.broker import add_topic, open_broker
-from tests.support.golden import GoldenCase, golden_cases
+from tests.support.broker import open_broker
+from tests.support.golden import golden_cases
 from tests.support.kafka_server import KafkaServer
 from tests.support.logs import NOW, append, make_batch, open_log
 from tests.support.oracle import requires_kafka
 from tests.support.server import Server, run_plog
+from tests.support.spark.golden_topics import add_golden_topics, put_records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,24 +48,10 @@ EVERYTHING = ["topic", "partition", "offset", "key", "value", "timestamp", "time
 def lay_out(directory: Path) -> Path:
     """A data directory that a broker of either kind starts on, with the fixtures for topics."""
     broker = open_broker(directory, SystemClock())
-    for case in CASES:
-        kind = case.config.get("message.timestamp.type", "CreateTime")
-        add_topic(broker, case.name, retention_ms="-1", message_timestamp_type=kind)
+    add_golden_topics(broker, CASES)
     broker.close()
-    for case in CASES:
-        put(case, directory / f"{case.name}-0")
-    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", ".kafka_cleanshutdown"):
-        (directory / name).unlink(missing_ok=True)
+    put_records(directory, CASES)
     return directory
-
-
-def put(case: GoldenCase, folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.name != "partition.metadata":
-            path.unlink()
-    for path in case.directory.iterdir():
-        if path.suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"):
-            shutil.copy(path, folder)
 
 
 def rows(frame: DataFrame) -> dict[tuple[str, int, int], tuple[Any, ...]]:

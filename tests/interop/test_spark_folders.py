@@ -18,12 +18,12 @@ from core.spark.delta_table import commit_delta_table
 from core.spark.partition_folder import NULL_PARTITION, folder_name, partition_texts
 from core.spark.range_output import OutputFormat, claim_unshared, write_files
 from core.spark.replay import Replay, write_range
-from tests.interop.test_spark import plan_of
+from tests.interop.test_spark import plan_of, run
 from tests.support.logs import append, make_batch, open_log
 from tests.support.spark.readers import read_by_all
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.java
 
@@ -90,6 +90,53 @@ def test_a_delta_table_has_every_row(spark: SparkSession, tmp_path: Path) -> Non
     null = ("", NULL_PARTITION)
     expected = {n: None if city in null else city for n, city in enumerate(CITIES)}
     assert dict(zip(found["i"].to_pylist(), found["city"].to_pylist(), strict=True)) == expected
+
+
+CHANGES = {
+    "Europe/Berlin": (datetime(2023, 3, 26, 1, tzinfo=UTC), datetime(2023, 10, 29, 1, tzinfo=UTC)),
+    "America/New_York": (datetime(2023, 3, 12, 7, tzinfo=UTC), datetime(2023, 11, 5, 6, tzinfo=UTC)),
+}
+"""When clocks there are put forward, and back."""
+
+
+@pytest.mark.parametrize("zone", ["UTC", *CHANGES])
+@pytest.mark.parametrize(("by", "format_"), [("day", "yyyy-MM-dd"), ("hour", "yyyy-MM-dd-HH")])
+def test_days_and_hours_are_utc_in_any_session(
+    spark: SparkSession, tmp_path: Path, zone: str, by: str, format_: str
+) -> None:
+    """As Spark's own writer names them where the session's zone is UTC; each record is in one folder, and readers find
+    the time that it had.
+    """
+    log = open_log(tmp_path / "t-0", segment_bytes=2000, index_interval_bytes=100)
+    changes = [change for pair in CHANGES.values() for change in pair]
+    times = [int(change.timestamp() * 1000) + 600_000 * n for change in changes for n in range(-200, 200)]
+    for n, time in enumerate(times):
+        append(log, make_batch(b"%d" % n, timestamp=time))
+    log.close()
+    output = OutputFormat("parquet", "binary", "binary", by)
+    plan = plan_of(tmp_path / "t-0", output, transform=f"{__name__}:as_it_is", columns=("offset", "timestamp"))
+    frame = spark.createDataFrame(list(enumerate(times)), "offset long, ms long")
+    frame = frame.selectExpr(
+        "offset", "timestamp_millis(ms) timestamp", f"date_format(timestamp_millis(ms), '{format_}') {by}"
+    )
+    frame.coalesce(1).write.partitionBy(by).parquet(str(tmp_path / "theirs"))
+    before = str(spark.conf.get("spark.sql.session.timeZone"))
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        replay = run(spark, tmp_path / "out", plan)
+        assert folders(replay.directory)[0] == folders(tmp_path / "theirs")[0]
+        for name in folders(replay.directory)[0]:
+            found, expected = (
+                spark.read.parquet(f"{directory}/{name}").selectExpr("offset", "unix_millis(timestamp)").collect()
+                for directory in (replay.directory, tmp_path / "theirs")
+            )
+            assert sorted(found) == sorted(expected)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def as_it_is(frame: DataFrame) -> DataFrame:
+    return frame.where("true")
 
 
 @pytest.mark.parametrize("topic", ["_under", ".dot"])

@@ -38,12 +38,12 @@ def fill(data_dir: Path) -> None:
 class KilledReplay:
     """`run_and_kill` until `is_done`, then `prove`."""
 
-    def __init__(self, data_dir: Path, out: Path, random: Random) -> None:
+    def __init__(self, data_dir: Path, out: Path, random: Random, *, master: str = "local[2]") -> None:
         self.out = out
         self.kills = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._random = random
-        self._command = ["spark-replay", "t", "--to", f"parquet:{out}", "--master", "local[2]", "--range-size", "2000",
+        self._command = ["spark-replay", "t", "--to", f"parquet:{out}", "--master", master, "--range-size", "2000",
                          "--data-dir", str(data_dir)]  # fmt: skip
 
     @property
@@ -114,6 +114,19 @@ class KilledReplay:
             self.kills += 1
             return True
         return False
+
+    def lose_worker_of_cluster(self, lose: Callable[[], None]) -> None:
+        """Among its files; the driver goes on to the end."""
+        process = self._process = self._start()
+        deadline = time.monotonic() + _SECONDS
+        while self.receipts < 10:
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.002)
+        lose()
+        assert not self.is_done
+        assert process.wait(_SECONDS) == 0
+        self.kills += 1
 
     def kill_any_time(self) -> None:
         until = time.monotonic() + self._random.uniform(1, 8)

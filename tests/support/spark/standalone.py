@@ -1,8 +1,9 @@
-"""A standalone cluster of Spark's on this machine: a master and a worker, from the pyspark wheel."""
+"""A standalone cluster of Spark's on this machine: a master and its workers, from the pyspark wheel."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -18,8 +19,10 @@ _SECONDS = 60
 class StandaloneCluster:
     """Started by `with`; `url` is its master's."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, workers: int = 1, cores: int = 2) -> None:
         self._directory = directory
+        self._workers = workers
+        self._cores = cores
         self._log = directory / "cluster.log"
         self._processes: list[subprocess.Popen[bytes]] = []
         self.url = ""
@@ -30,22 +33,37 @@ class StandaloneCluster:
         self.url = f"spark://127.0.0.1:{port}"
         self._start("master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(ui))
         self._wait_for("I have been elected leader")
-        self._start("worker.Worker", "--host", "127.0.0.1", "--cores", "2", "--memory", "1g", "--webui-port", "0",
-                    "--work-dir", str(self._directory / "work"), self.url)  # fmt: skip
-        self._wait_for("Successfully registered with master")
+        for number in range(1, self._workers + 1):
+            work = str(self._directory / f"work-{number}")
+            self._start("worker.Worker", "--host", "127.0.0.1", "--cores", str(self._cores), "--memory", "1g",
+                        "--webui-port", "0", "--work-dir", work, self.url)  # fmt: skip
+            self._wait_for("Successfully registered with master", number)
         return self
+
+    def kill_worker(self) -> None:
+        """The last one, with the executor that it started."""
+        worker = self._processes.pop()
+        os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait()
 
     def _start(self, name: str, *arguments: str) -> None:
         command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
         environment = {**os.environ, **java_environment(self._directory / "java"), "SPARK_NO_DAEMONIZE": "1"}
         with self._log.open("ab") as log:
             self._processes.append(
-                subprocess.Popen([*command, *arguments], stdout=log, stderr=log, env=environment, cwd=self._directory)
+                subprocess.Popen(
+                    [*command, *arguments],
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                    cwd=self._directory,
+                    start_new_session=True,
+                )
             )
 
-    def _wait_for(self, text: str) -> None:
+    def _wait_for(self, text: str, times: int = 1) -> None:
         deadline = time.monotonic() + _SECONDS
-        while text not in self._log.read_text():
+        while self._log.read_text().count(text) < times:
             assert all(process.poll() is None for process in self._processes), self._log.read_text()
             assert time.monotonic() < deadline, self._log.read_text()
             time.sleep(0.1)

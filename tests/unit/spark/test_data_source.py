@@ -85,9 +85,29 @@ def test_every_record_of_the_topics_that_are_asked_for(data: Path) -> None:
     assert offsets(reader_of(path=path, subscribe="t")) == of_t
     assert offsets(reader_of(path=path, subscribe="u,t")) == of_t | of_u
     assert offsets(reader_of(path=path, subscribePattern="[a-t]")) == of_t
+    assert offsets(reader_of(path=path, subscribePattern=" nothing ", startingOffsets="{}", endingOffsets="{}")) == {}
     assert offsets(reader_of(path=path, assign='{"t":[1],"u":[0]}')) == of_u | {"t-1": of_t["t-1"]}
     assert offsets(reader_of(path=str(data / "u-0"))) == of_u
     assert offsets(reader_of(path=f"{data / 'u-0'},{data / 't-1'}")) == of_u | {"t-1": of_t["t-1"]}
+
+
+def test_a_stream_has_no_end(data: Path) -> None:
+    for name, value in (("endingOffsets", "latest"), ("endingTimestamp", "5"), ("endingOffsetsByTimestamp", "{}")):
+        source = PlogDataSource({"path": str(data), "subscribe": "t", name: value})
+        with pytest.raises(UsageError, match=f"{name}: a stream has no end"):
+            source.streamReader(StructType())
+
+
+def test_a_pattern_is_found_anywhere_in_a_name_and_in_no_internal_one(tmp_path: Path) -> None:
+    """As the Kafka source does it: which topics are internal is known by their names, and not by how they begin."""
+    for name in ("outer", "router", "__routes", "__consumer_offsets", "__cluster_metadata"):
+        log = open_log(tmp_path / f"{name}-0")
+        append(log, make_batch(b"v"))
+        log.close()
+    assert set(offsets(reader_of(path=str(tmp_path), subscribePattern="out"))) == {"outer-0", "router-0", "__routes-0"}
+    assert set(offsets(reader_of(path=str(tmp_path), subscribePattern="^out"))) == {"outer-0"}
+    assert set(offsets(reader_of(path=str(tmp_path)))) == {"outer-0", "router-0", "__routes-0"}
+    assert set(offsets(reader_of(path=str(tmp_path), subscribe="__consumer_offsets"))) == {"__consumer_offsets-0"}
 
 
 def test_offsets_to_begin_and_to_end_at(data: Path) -> None:
@@ -126,7 +146,7 @@ def test_times_to_begin_and_to_end_at(data: Path) -> None:
             {"startingOffsets": '{"t":{"0":0,"1":201}}', "failOnDataLoss": "false"},
             "ends at offset 200 by endingOffsets",
         ),
-        ({"startingOffsets": '{"t":{"0":9,"1":9}}', "endingOffsets": '{"t":{"0":8,"1":9}}'}, "t-0 is to be read from"),
+        ({"startingOffsets": '{"t":{"0":9,"1":9}}', "endingOffsets": '{"t":{"0":8,"1":9}}'}, "t-0 is 9, greater than"),
         ({"subscribe": "nope"}, "no topic 'nope'"),
     ],
 )
@@ -292,6 +312,26 @@ def test_from_servers(tmp_path: Path) -> None:
         found = rows(reader, partitions)
         assert [r["offset"] for r in found] == [*range(500), *range(50)]
         assert [r["value"] for r in found[:500]] == [b"%d" % n for n in range(500)]
+
+
+def test_servers_that_trim_what_was_planned(tmp_path: Path) -> None:
+    """With failOnDataLoss=false there is what there is, as of files."""
+    with running_broker(tmp_path / "data") as broker:
+        broker.create_topic("t", 1)
+        client = KafkaClient(parse_bootstrap(broker.bootstrap_servers))
+        producer = Producer(client, "t")
+        for number in range(100):
+            values = ByteStrings.of_list([b"%d" % number])
+            producer.send(RecordsToSend(0, NOW + np.arange(1), None, values, None, np.arange(1)))
+            producer.flush()
+        options = {"kafka__bootstrap__servers": broker.bootstrap_servers, "subscribe": "t", "minPartitions": "4"}
+        strict, lenient = reader_of(**options), reader_of(**options, failOnDataLoss="false")
+        planned = strict.partitions(), lenient.partitions()
+        Admin(client).delete_records({TopicPartition("t", 0): 33})
+        client.close()
+        assert [row["offset"] for row in rows(lenient, planned[1])] == list(range(33, 100))
+        with pytest.raises(PlogError, match="outside the range that the partition holds"):
+            rows(strict, planned[0])
 
 
 def test_times_before_1970_are_not_words_to_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

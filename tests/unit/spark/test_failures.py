@@ -17,6 +17,7 @@ pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from core.common.errors import AccessError, PlogError, UsageError
 from core.spark import range_output
+from core.spark.claim import lock_numbers
 from core.spark.delta_table import commit_delta_table
 from core.spark.offset_proof import compare_offsets, what_is_not_checked
 from core.spark.offset_range import OffsetRange, read_range
@@ -112,6 +113,74 @@ def test_a_plan_that_can_not_be_is_withdrawn(data: Path, tmp_path: Path) -> None
     write_range(replay.claim, direct.ranges[0], direct)
     replay.withdraw(direct)
     assert replay.plan == direct
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_folder_whose_plan_is_withdrawn_is_as_it_was_found(data: Path, tmp_path: Path, is_there: bool) -> None:
+    plan = ReplayPlan({}, ranges_of(data), PARQUET, schema="i INTT")
+    out = tmp_path / "out"
+    if is_there:
+        out.mkdir()
+    for _ in range(2):
+        replay = Replay(out)
+        with replay.locked():
+            replay.freeze({}, lambda: plan)
+            replay.withdraw(plan)
+        assert out.exists() == is_there
+        assert list(tmp_path.glob("out/*")) == []
+
+
+def test_a_lock_that_had_another_owner_stays(data: Path, tmp_path: Path) -> None:
+    """A task of the former owner may live, and must not find its number again."""
+    plan = ReplayPlan({}, ranges_of(data), PARQUET, schema="i INTT")
+    with Replay(tmp_path / "out").locked():
+        pass
+    replay = Replay(tmp_path / "out")
+    with replay.locked():
+        replay.freeze({}, lambda: plan)
+        replay.withdraw(plan)
+    assert lock_numbers(tmp_path / "out") == [4]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json", "delta"])
+def test_a_replay_of_nothing_has_columns(tmp_path: Path, kind: str) -> None:
+    open_log(tmp_path / "data" / "t-0").close()
+    out = tmp_path / "out"
+    command = ["spark-replay", "t", "--to", f"{kind}:{out}", "--columns", "offset,value", "--data-dir"]
+    for said in ("0 records in 1 files", "is done already"):
+        done = call_plog(*command, str(tmp_path / "data"))
+        assert done.returncode == 0, done.stderr
+        assert said in done.stderr.decode()
+    assert call_plog("spark-replay", "--verify", str(out)).returncode == 0
+    if kind in ("parquet", "delta"):
+        assert pq.read_schema(out / "part-00000.parquet").names == ["offset", "value"]
+    if kind == "csv":
+        assert (out / "part-00000.csv").read_text() == '"offset","value"\n'
+    if kind == "delta":
+        deltalake = pytest.importorskip("deltalake", reason="the extra delta is not installed")
+        assert deltalake.DeltaTable(str(out)).to_pyarrow_table().num_rows == 0
+
+
+def test_a_partitioned_replay_of_nothing_has_no_file(tmp_path: Path) -> None:
+    open_log(tmp_path / "data" / "t-0").close()
+    done = call_plog(
+        "spark-replay",
+        "t",
+        "--to",
+        f"parquet:{tmp_path}/out",
+        "--partition-by",
+        "day",
+        "--data-dir",
+        f"{tmp_path}/data",
+    )
+    assert done.returncode == 0
+    assert "0 records in 0 files" in done.stderr.decode()
+
+
+def test_take_over_is_of_folders(tmp_path: Path) -> None:
+    done = call_plog("spark-replay", "t", "--to", "topic:u", "--take-over", "--data-dir", str(tmp_path))
+    assert done.returncode == 2
+    assert "--take-over is of folders" in done.stderr.decode()
 
 
 # --- while it works

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
-from core.common.errors import PlogError, UsageError
+from core.common.errors import AccessError, PlogError, UsageError
 from core.spark import range_output
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_folder import folder_name, partition_texts, value_of_folder
@@ -110,6 +110,17 @@ def test_readers_find_the_rows_of_many_folders(tmp_path: Path, most: int, monkey
     for rows in read_by_all(tmp_path, "parquet", ["i", "city"]):
         assert rows == expected
     assert list((tmp_path / "_plog").glob("*.tmp")) == []
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+def test_one_of_many_files_that_gets_no_place(tmp_path: Path, kind: str) -> None:
+    """The others may have theirs by then: they are brought there together. Nothing is left beside."""
+    claim = claim_unshared(tmp_path)
+    (tmp_path / "city=b" / f"unit.{kind}" / "somebody").mkdir(parents=True)
+    batch = table_of("a", "b", "c", "d")
+    with pytest.raises(AccessError, match="could not write"):
+        write_files(claim, "unit", OutputFormat(kind, "binary", "binary", "city"), [batch], batch.schema)
+    assert list(claim.folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("topic", ["_under", ".dot", "__x", "plain"])

@@ -22,7 +22,7 @@ def test_what_is_said_of_nothing() -> None:
     options = parse()
     assert options.paths == ("/data",)
     assert options.starting is None
-    assert options.ending == Bound("endingOffsets", LATEST)
+    assert options.ending is None
     assert options.read_committed
     assert options.fails_on_data_loss
     assert options.columns == tuple(name for name in COLUMNS if name != "headers")
@@ -89,6 +89,7 @@ def test_the_others() -> None:
         ({"startingTimestamp": "yesterday"}, "option startingTimestamp"),
         ({"endingOffsets": "earliest"}, "endingOffsets can't be earliest"),
         ({"endingOffsets": '{"t": {"0": -2}}'}, "endingOffsets can't be earliest"),
+        ({"startingOffsets": '{"t": {"0": -3}}'}, "option startingOffsets: t-0 at -3, expected an offset, -2 or -1"),
         ({"minPartitions": "0"}, "option minPartitions: 0, expected 1 or more"),
         ({"minPartitions": "many"}, "option minPartitions"),
         ({"failOnDataLoss": "maybe"}, "option failOnDataLoss: 'maybe', expected true or false"),
@@ -99,6 +100,24 @@ def test_the_others() -> None:
         ({"kafka__security__protocol": "SSL"}, "PLAINTEXT"),
         ({"columns": "offset,nonsense"}, "no column 'nonsense'"),
         ({"maxTriggerDelay": "a while"}, "option maxTriggerDelay"),
+        ({"subscribe": ""}, "option subscribe: ''"),
+        ({"subscribe": " , "}, "option subscribe"),
+        ({"subscribePattern": ""}, "option subscribePattern"),
+        ({"assign": "{}"}, "option assign"),
+        ({"kafka__auto__offset__reset": "earliest"}, "option kafka.auto.offset.reset"),
+        ({"kafka__enable__auto__commit": "true"}, "option kafka.enable.auto.commit"),
+        ({"kafka__key__deserializer": "x"}, "option kafka.key.deserializer"),
+        ({"kafka__value__deserializer": "x"}, "option kafka.value.deserializer"),
+        ({"kafka__interceptor__classes": "x"}, "option kafka.interceptor.classes"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "minOffsetsPerTrigger is 9"),
+        (
+            {"startingOffsetsByTimestamp": '{"t":{"0":5}}', "endingOffsetsByTimestamp": '{"t":{"0":4}}'},
+            "startingOffsetsByTimestamp of t-0 is 5, greater than endingOffsetsByTimestamp, 4",
+        ),
+        (
+            {"startingOffsets": '{"t":{"0":5}}', "endingOffsets": '{"t":{"1":6}}'},
+            "startingOffsets and endingOffsets are not of the same partitions: t-0",
+        ),
     ],
 )
 def test_what_is_not_understood_is_named(given: dict[str, str], said: str) -> None:
