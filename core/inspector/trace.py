@@ -210,7 +210,9 @@ class Tracer:
 def _commits(
     reader: DirectoryReader, number: int, partition: TopicPartition, doubts: list[str]
 ) -> Iterator[tuple[str, int | None, int]]:
-    """(group, committed offset or None for a deletion, time of the commit), in order; `doubts` gets what is unreadable."""
+    """(group, committed offset or None for a deletion, time of the commit), in order. What can't be read is told to
+    `doubts`.
+    """
     from core.coordinator.group_records import read_record
     from core.protocol.schema.group_records import OffsetCommitKey, OffsetCommitValue
 
