@@ -5,7 +5,8 @@ make it a part of the log is not decided here, but by all batches of the partiti
 
 Nothing but a batch says where the next one begins. After a damaged one, the walk finds its way again, in this order:
 by the frame of the damaged batch, if it leads to a sound batch or to the file's end; by the frame that it has with one
-bit of its length flipped; by the first byte at which a sound batch begins whose offsets may follow (core.log.damage).
+bit of its length flipped; by the first byte at which a sound batch of offsets that the file may hold begins
+(core.log.damage).
 """
 
 from __future__ import annotations
@@ -346,8 +347,7 @@ class SegmentWalk:
             cause = f"stored crc {batch.crc:08x}, and no batch follows"
             if following is None:
                 return self._tail(batch.position, cause)
-            if following.position != end:
-                return self._unframed(batch.position, following, cause, batch)
+            return self._unframed(batch.position, following, cause, batch)
         message = f"stored crc {batch.crc:08x}, computed {computed:08x}"
         if fix is not None:
             message += f": {fix} (in the {_part_of(batch, fix.position)})"
