@@ -89,7 +89,7 @@ class LogMap:
         ]
         self.damage.sort(key=lambda one: one.place)
 
-    @property
+    @cached_property
     def standing(self) -> list[Piece]:
         """The batches of the log that stand where they should, in order."""
         return [piece for piece in self.log if not self._is_placed(piece)]
