@@ -10,8 +10,10 @@ nothing here, since its batch is in its place, and the client that gets it check
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -254,12 +256,13 @@ class _Arranger:
 def _gap_between(
     base_offset: int, position: int, next_offset: int, place: _Place, holes: Sequence[Hole]
 ) -> DamagedRange | None:
-    lost = [hole for hole in holes if hole.end > next_offset and hole.start < place.base_offset]
-    if position == place.position and not lost:
+    first = bisect_right(holes, next_offset, key=attrgetter("end"))
+    after = bisect_left(holes, place.base_offset, key=attrgetter("start"))
+    if position == place.position and first >= after:
         return None
     start = end = next_offset
-    if lost:
-        start, end = max(lost[0].start, next_offset), min(lost[-1].end, place.base_offset)
+    if first < after:
+        start, end = max(holes[first].start, next_offset), min(holes[after - 1].end, place.base_offset)
     return DamagedRange(start, end, base_offset, position, place.position)
 
 

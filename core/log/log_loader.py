@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,7 +44,7 @@ from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
 from core.log.open_files import OpenFiles
-from core.log.partition_log import PartitionLog, note_damage, rebuild_producer_state
+from core.log.partition_log import PartitionLog, log_damage, note_damage, rebuild_producer_state
 from core.log.producer_state_manager import ProducerStateManager
 from core.log.recovery_journal import read_lost_offsets
 from core.log.segment_reading import DamagedBytes
@@ -232,10 +233,11 @@ class _Loader:
                 self._filesystem.unlink(path)
 
     def _take_up(self, arrangement: Arrangement) -> None:
+        self._damage.set_segments(arrangement.gaps)
         for segment in self._segments:
-            self._damage.set_segment(segment.base_offset, [])
-            for gap in arrangement.gaps[segment.base_offset]:
-                note_damage(self._damage, segment, gap, self._partition)
+            segment.gaps = arrangement.gaps[segment.base_offset]
+            for gap in segment.gaps:
+                log_damage(segment, gap, self._partition)
         if arrangement.tail is not None:
             _log.warning("%s: %s tail: %s", self._partition, arrangement.tail.kind, arrangement.tail)
         if arrangement.end_position is not None:
@@ -250,11 +252,12 @@ class _Loader:
 
     def _take_up_known_damage(self) -> None:
         """What the ledger holds, unless it is sound now: somebody mended it."""
+        known = defaultdict[int, list[DamagedRange]](list)
+        for gap in self._damage.gaps:
+            known[gap.segment_base_offset].append(gap)
         for segment in self._segments:
-            known = self._damage.of_segment(segment.base_offset)
-            segment.gaps = [gap for gap in known if not _is_mended(segment, gap)]
-            if segment.gaps != known:
-                self._damage.set_segment(segment.base_offset, segment.gaps)
+            segment.gaps = [gap for gap in known[segment.base_offset] if not _is_mended(segment, gap)]
+        self._damage.set_segments({segment.base_offset: segment.gaps for segment in self._segments})
 
     def _past_damage(self, work: Callable[[], None]) -> None:
         """Does the work, again and again where it meets damage that was not known, which is noted then."""
@@ -429,9 +432,9 @@ class _Loader:
             damaged = segment.recover(recovery_point, self._end_of(segment), on_batch)
         end_aborted_before(self._known_end_of(segment, damaged))
         if not is_judged:
-            self._damage.set_segment(segment.base_offset, [])
+            self._damage.set_segments({segment.base_offset: segment.gaps})
             for gap in segment.gaps:
-                note_damage(self._damage, segment, gap, self._partition)
+                log_damage(segment, gap, self._partition)
         if segment is self._segments.active or damaged is not None:
             segment.unseal()
         else:
