@@ -223,7 +223,7 @@ class _Pass:
         self._has_damage = True
         self._producers.forget()
         assert self._map is not None
-        if not any(hole.path == Path(error.path) for hole in self._map.holes()):
+        if not any(hole.path == Path(error.path) for hole in self._map.holes):
             yield unreadable_finding(error, records=0)
 
     def _ensure_explained(self, logs: Sequence[tuple[int, Path]]) -> None:
@@ -368,7 +368,7 @@ def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]
     writes to, what lies at its end is none of these.
     """
     end_offset = log_map.sound_end if is_live else 1 << 63
-    holes = [hole for hole in log_map.holes() if hole.reason in LOSSES and hole.start < end_offset]
+    holes = [hole for hole in log_map.holes if hole.reason in LOSSES and hole.start < end_offset]
     costly = {id(hole.damage) for hole in holes if hole.damage is not None}
     for hole in holes:
         if hole.reason is not HoleReason.TRUNCATED:

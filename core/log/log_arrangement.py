@@ -216,7 +216,7 @@ class _Arranger:
         return places
 
     def _add_gaps(self, places: dict[int, list[_Place]], sizes: dict[int, int]) -> None:
-        holes = [hole for hole in self._map.holes() if hole.reason in _LOSSES]
+        holes = [hole for hole in self._map.holes if hole.reason in _LOSSES]
         numbers = sorted(places)
         for number, following in zip(numbers, [*numbers[1:], None], strict=True):
             base_offset = self._map.files[number].base_offset
