@@ -100,7 +100,7 @@ class Scrubber:
 
         def work() -> None:
             with _reading(segment):
-                found.append(segment.find_gap(error.position, end))
+                found.append(segment.find_gap(error.position, segment.reading(end)))
 
         def then() -> None:
             self._examining.discard(where)

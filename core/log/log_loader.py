@@ -47,7 +47,7 @@ from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog, log_damage, note_damage, rebuild_producer_state
 from core.log.producer_state_manager import ProducerStateManager
 from core.log.recovery_journal import read_lost_offsets
-from core.log.segment_reading import DamagedBytes
+from core.log.segment_reading import DamagedBytes, SegmentReading
 from core.log.segment_swap import finish_swaps
 from core.records.batches import CURRENT_MAGIC, Batch
 from core.records.record_batch import RecordBatch
@@ -261,6 +261,7 @@ class _Loader:
 
     def _past_damage(self, work: Callable[[], None]) -> None:
         """Does the work, again and again where it meets damage that was not known, which is noted then."""
+        reading: SegmentReading | None = None
         while True:
             try:
                 work()
@@ -269,7 +270,9 @@ class _Loader:
                 if segment is None or any(gap.position == error.position for gap in segment.gaps):
                     raise
                 end = OffsetPosition(self._end_of(segment, self._log_end_offset), segment.size_bytes)
-                gap = segment.find_gap(error.position, end)
+                if reading is None or reading.path != segment.records.path:
+                    reading = segment.reading(end)  # which knows a damaged segment after the first look
+                gap = segment.find_gap(error.position, reading)
                 note_damage(self._damage, segment, gap, self._partition)
             else:
                 return

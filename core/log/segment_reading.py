@@ -48,6 +48,7 @@ class SegmentReading:
     def __init__(self, records: FileRecords, base_offset: int, end: OffsetPosition) -> None:
         """`end.offset` is where the next segment begins, or the log's end, or LONG_MAX if nobody knows."""
         self._records = records
+        self.path = records.path
         self._base_offset = base_offset
         self.end = end
         self._limit = min(end.offset, base_offset + MAX_RELATIVE_OFFSET + 1)
