@@ -18,7 +18,7 @@ from core.index.offset_index import OffsetPosition
 from core.log.damage import DamagedRange
 from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog
-from core.log.segment_reading import DamagedBytes
+from core.log.segment_reading import DamagedBytes, SegmentReading
 
 _log = logging.getLogger("plog.broker")
 
@@ -100,7 +100,7 @@ class Scrubber:
 
         def work() -> None:
             with _reading(segment):
-                found.append(segment.find_gap(error.position, end))
+                found.append(segment.find_gap(error.position, segment.reading(end)))
 
         def then() -> None:
             self._examining.discard(where)
@@ -132,6 +132,7 @@ class _Read:
         self.next_offset = base_offset
         self.is_at_end = False
         self.gap: DamagedRange | None = None
+        self._reading: SegmentReading | None = None
 
     def on(self, segment: LogSegment, size_bytes: int, end: OffsetPosition) -> None:
         """The next `size_bytes`, or the rest up to `end`, or up to what is damaged, or to where the disk refuses."""
@@ -141,17 +142,19 @@ class _Read:
             self.is_at_end = self.position >= end.position
 
     def _read(self, segment: LogSegment, size_bytes: int, end: OffsetPosition) -> None:
+        for gap in segment.gaps:
+            if gap.position <= self.position < gap.end_position:
+                self.position, self.next_offset = gap.end_position, gap.end_offset
         start = self.position
-        known = next((gap for gap in segment.gaps if gap.position <= start < gap.end_position), None)
-        if known is not None:
-            self.position = start = known.end_position
-            self.next_offset = known.end_offset
-        for item in segment.reading(end).items(start, self.next_offset):
+        next_gap = min((gap.position for gap in segment.gaps if gap.position > start), default=-1)
+        if self._reading is None or self._reading.end != end:  # else what it found out about the segment still holds
+            self._reading = segment.reading(end)
+        for item in self._reading.items(start, self.next_offset):
             if isinstance(item, DamagedBytes):
                 self.position, self.next_offset = item.range.end_position, item.range.end_offset
                 if item.range not in segment.gaps:
                     self.gap = item.range
                 return
             self.position, self.next_offset = item.position + item.size_bytes, item.last_offset + 1
-            if self.position - start >= size_bytes:
+            if self.position - start >= size_bytes or self.position == next_gap:
                 return

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -212,6 +213,7 @@ class _Collector:
         self.stats = LogStats(segments=[SegmentStats(path, base, path.stat().st_size) for base, path in files])
         self.stats.size_bytes = sum(segment.size_bytes for segment in self.stats.segments)
         self._bases = [base for base, _ in files]
+        self._starts = list(accumulate((segment.size_bytes for segment in self.stats.segments), initial=0))
         self._now_ms = now_ms
         self._sample_every = self.stats.size_bytes // _SAMPLES
         self._next_sample = 0
@@ -234,7 +236,7 @@ class _Collector:
                 stats.start_offset = next_offset = first
             stats.missing_offsets += item.last_offset - max(first, next_offset) + 1 - count
             next_offset = item.last_offset + 1
-            self._see(item, stats.segments[number], count)
+            self._see(item, number, count)
         tail = reading.tail
         if tail is not None and reading.end_offset == reading.sound_end:
             stats.findings.append(damage_finding(tail.damage, tail.path, reading.sound_end))
@@ -259,8 +261,9 @@ class _Collector:
         except CorruptRecordError:
             return 1
 
-    def _see(self, batch: Batch, segment: SegmentStats, count: int) -> None:
+    def _see(self, batch: Batch, number: int, count: int) -> None:
         stats, size, timestamp = self.stats, batch.size_bytes, batch.max_timestamp
+        segment = stats.segments[number]
         stats.batches += 1
         segment.batches += 1
         stats.batch_bytes.add(size)
@@ -280,7 +283,7 @@ class _Collector:
             stats.over_time.add(timestamp, count, size)
         if batch.has_producer_id:
             self._see_producer(batch, count)
-        position = sum(s.size_bytes for s in stats.segments[: stats.segments.index(segment)]) + batch.position
+        position = self._starts[number] + batch.position
         if count and position >= self._next_sample and stats.sample.plain_bytes < _SAMPLE_BYTES:
             self._next_sample = position + self._sample_every
             self._look_into(batch, segment.path)

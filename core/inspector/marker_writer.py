@@ -50,7 +50,7 @@ def _write(path: Path, markers: Sequence[Marker], before: Batch | None, filesyst
     try:
         start = written = 0
         for position, data in [*_insertions(records, markers, before), (records.size_bytes, b"")]:
-            written = copy_bytes(records.file, start, position, {}, out, written)
+            written = copy_bytes(records.file, start, position, (), out, written)
             out.write_at(data, written)
             written += len(data)
             start = position

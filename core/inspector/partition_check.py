@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Container, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -226,7 +226,7 @@ class _Pass:
         self._has_damage = True
         self._producers.forget()
         assert self._map is not None
-        if not any(hole.path == Path(error.path) for hole in self._map.holes()):
+        if not any(hole.path == Path(error.path) for hole in self._map.holes):
             yield unreadable_finding(error, records=0)
 
     def _ensure_explained(self, logs: Sequence[tuple[int, Path]]) -> None:
@@ -260,10 +260,11 @@ class _Pass:
         known = {entry.epoch for entry in self._epochs or ()}
         chain = _rising(runs, self._end_offset, known)
         for number, run in enumerate(runs):
-            if number in chain:
+            at = bisect_left(chain, number)
+            if at < len(chain) and chain[at] == number:
                 continue
-            before = max((runs[n].epoch for n in chain if n < number), default=-1)
-            after = min((runs[n].epoch for n in chain if n > number), default=before)
+            before = runs[chain[at - 1]].epoch if at else -1
+            after = runs[chain[at]].epoch if at < len(chain) else before
             yield self._odd_epoch(run, before if before >= 0 else after)
         yield from self._check_epochs([runs[number] for number in chain])
 
@@ -351,19 +352,26 @@ def _rising(runs: Sequence[EpochRun], end_offset: int, known: Container[int]) ->
     """The numbers of those runs whose epochs do not fall, most offsets together. A run of an epoch that the checkpoint
     knows counts before any other.
     """
-    best: list[tuple[int, int, list[int]]] = []  # (epoch, offsets, runs), both rising
+    best: list[tuple[int, int, int]] = []  # (epoch, offsets, last run), the first two rising
+    before: list[int | None] = []  # each run, in the best chain that it ends
     for number, run in enumerate(runs):
         following = runs[number + 1].first_offset if number + 1 < len(runs) else end_offset
         at = bisect_right(best, run.epoch, key=lambda entry: entry[0])
-        offsets, chain = (best[at - 1][1], best[at - 1][2]) if at else (0, [])
+        offsets = best[at - 1][1] if at else 0
+        before.append(best[at - 1][2] if at else None)
         offsets += max(following - run.first_offset, 1) * (_MOST_OFFSETS if run.epoch in known else 1)
         while at < len(best) and best[at][1] <= offsets:
             del best[at]
         if at and best[at - 1][0] == run.epoch:
             at -= 1
             del best[at]
-        best.insert(at, (run.epoch, offsets, [*chain, number]))
-    return best[-1][2] if best else []
+        best.insert(at, (run.epoch, offsets, number))
+    chain: list[int] = []
+    last = best[-1][2] if best else None
+    while last is not None:
+        chain.append(last)
+        last = before[last]
+    return chain[::-1]
 
 
 def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]:
@@ -371,7 +379,7 @@ def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]
     writes to, what lies at its end is none of these.
     """
     end_offset = log_map.sound_end if is_live else 1 << 63
-    holes = [hole for hole in log_map.holes() if hole.reason in LOSSES and hole.start < end_offset]
+    holes = [hole for hole in log_map.holes if hole.reason in LOSSES and hole.start < end_offset]
     costly = {id(hole.damage) for hole in holes if hole.damage is not None}
     for hole in holes:
         if hole.reason is not HoleReason.TRUNCATED:

@@ -6,6 +6,7 @@ Nothing is said of what can't be known: a producer's batches before the log's st
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -48,6 +49,7 @@ class ProducerCheck:
         """Files and positions of the batches that there is such a finding about."""
         self._findings: list[Finding] = []
         self._producers: dict[int, _Producer] = {}
+        self._open: list[tuple[int, int]] = []  # (first offset, producer id) of open transactions, rising
         self._aborted: dict[int, AbortedTransaction] = {}  # by last offset; of the segment that is read
         self._markers: dict[int, int] = {}  # last offset -> producer id; abort markers, seen data or not
 
@@ -55,6 +57,7 @@ class ProducerCheck:
         """Damage: batches of any producer may have been in it."""
         self.is_certain = False
         self._producers.clear()
+        self._open.clear()
 
     def goes_on(
         self,
@@ -123,6 +126,7 @@ class ProducerCheck:
                 )
         elif producer.first_offset is None:
             producer.first_offset = batch.base_offset
+            insort(self._open, (batch.base_offset, batch.producer_id))
 
     def _set_sequence(self, producer: _Producer, batch: RecordBatch) -> None:
         producer.last_sequence = batch.last_sequence
@@ -156,17 +160,23 @@ class ProducerCheck:
         self._end_transaction(producer, batch, marker)
 
     def _end_transaction(self, producer: _Producer, batch: RecordBatch, marker: EndTransactionMarker) -> None:
-        first_offset, producer.first_offset = producer.first_offset, None
+        first_offset = self._close(producer, batch.producer_id)
         if marker.is_commit:
             return
         self._markers[batch.last_offset] = batch.producer_id
         if first_offset is None:
             return
-        open_ones = (p.first_offset for p in self._producers.values() if p.first_offset is not None)
-        stable = min(open_ones, default=batch.last_offset + 1)
+        stable = self._open[0][0] if self._open else batch.last_offset + 1
         self._aborted[batch.last_offset] = AbortedTransaction(
             batch.producer_id, first_offset, batch.last_offset, stable
         )
+
+    def _close(self, producer: _Producer, producer_id: int) -> int | None:
+        """Ends its open transaction; where that began, None if there is none."""
+        first_offset, producer.first_offset = producer.first_offset, None
+        if first_offset is not None:
+            del self._open[bisect_left(self._open, (first_offset, producer_id))]
+        return first_offset
 
     def _report(self, batch: RecordBatch, path: Path, message: str) -> None:
         self._findings.append(_finding(Code.TRANSACTION_ORDER, batch, path, message, Severity.ERROR))
@@ -211,7 +221,7 @@ class ProducerCheck:
         producer = self._producers.get(entry.producer_id)
         if producer is None or producer.first_offset != entry.first_offset or entry.last_offset in markers:
             return False
-        producer.first_offset = None
+        self._close(producer, entry.producer_id)
         return True
 
     def check_snapshot(

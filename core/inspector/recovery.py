@@ -12,7 +12,8 @@ import contextlib
 import filecmp
 import os
 import shutil
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from itertools import groupby
 from pathlib import Path
 
 from core.common.bad_sectors import is_of_the_file, open_salvaging
@@ -198,6 +199,7 @@ class Recovery:
             left_alone.add(LEADER_EPOCH_CHECKPOINT)
         markers = [step.marker for step in plan.steps if step.marker is not None]
         logs = {offset for offset, _ in find_offset_files(plan.directory, LOG_SUFFIX)}
+        steps_by_path = plan.by_path()
         for entry in os.scandir(plan.directory):
             path = plan.directory / entry.name
             is_trace = plan.is_trace(entry.name, logs) and path not in left_away
@@ -206,14 +208,14 @@ class Recovery:
                 continue
             if not _is_regular(entry) or _is_ours(entry.name) or path in left_away:
                 continue
-            steps = plan.of(path)
+            steps = steps_by_path.get(path, [])
             if not entry.name.endswith(LOG_SUFFIX):
                 if not self._copy(path, stage / entry.name):  # the engine may write to it
                     left_alone.add(entry.name)
             elif any(step.action is Action.SET_ASIDE for step in steps):
                 continue
             elif path in plan.layout:
-                self._write_stretches(plan.layout[path], stage / entry.name, plan)
+                self._write_stretches(plan.layout[path], stage / entry.name, steps_by_path)
                 shutil.copystat(path, stage / entry.name)
             elif any(step.action in (Action.CUT_OUT, Action.TRUNCATE, Action.FIX) for step in steps):
                 self._write_log(path, stage / entry.name, steps)
@@ -257,7 +259,7 @@ class Recovery:
         """The log without the bytes that are taken out, and with the fixed ones. Whether some that stay could not be
         read; they are zeros then.
         """
-        fixes = {step.fix.position: step.fix.expected for step in steps if step.fix is not None}
+        fixes = _fixes(steps)
         file = open_salvaging(source, self._filesystem)
         out = self._filesystem.open_append(target)
         try:
@@ -271,15 +273,18 @@ class Recovery:
         shutil.copystat(source, target)
         return bool(file.unreadable)
 
-    def _write_stretches(self, stretches: Sequence[Stretch], target: Path, plan: FolderPlan) -> None:
+    def _write_stretches(
+        self, stretches: Sequence[Stretch], target: Path, steps_by_path: Mapping[Path, Sequence[Step]]
+    ) -> None:
         """A log that is put together of parts of several."""
+        fixes = {path: _fixes(steps_by_path.get(path, [])) for path in {stretch.path for stretch in stretches}}
         out = self._filesystem.open_append(target)
         try:
             written = 0
-            for path, start, end in stretches:
-                fixes = {step.fix.position: step.fix.expected for step in plan.of(path) if step.fix is not None}
+            for path, of_path in groupby(stretches, key=lambda stretch: stretch.path):
                 with contextlib.closing(open_salvaging(path, self._filesystem)) as file:
-                    written = copy_bytes(file, start, end, fixes, out, written)
+                    for _, start, end in of_path:
+                        written = copy_bytes(file, start, end, fixes[path], out, written)
             out.sync()
         finally:
             out.close()
@@ -402,6 +407,11 @@ def _left_away(plan: FolderPlan) -> set[Path]:
                 if path.stem.isdecimal() and int(path.stem) > step.offset
             }
     return left
+
+
+def _fixes(steps: Iterable[Step]) -> list[tuple[int, int]]:
+    """The right bytes and where they belong, in order."""
+    return sorted({step.fix.position: step.fix.expected for step in steps if step.fix is not None}.items())
 
 
 def _kept(size: int, steps: Sequence[Step]) -> Iterator[tuple[int, int]]:

@@ -8,6 +8,7 @@ stands beside the logs is made again from them.
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -127,8 +128,13 @@ class FolderPlan:
         """What only the user can decide: `RecoveryOptions.accepts_visible`."""
         return [step for step in self.steps if step.action is Action.SHOW]
 
-    def of(self, path: Path) -> list[Step]:
-        return [step for step in self.steps if step.path == path and step.action.changes]
+    def by_path(self) -> dict[Path, list[Step]]:
+        """What is done to each file, in order."""
+        result = defaultdict[Path, list[Step]](list)
+        for step in self.steps:
+            if step.action.changes:
+                result[step.path].append(step)
+        return result
 
     def is_trace(self, name: str, logs: Container[int]) -> bool:
         """Whether a file tells of a segment whose log is missing: its own, and the next one's snapshot. `logs` are the

@@ -96,7 +96,7 @@ class _TransactionPlanner:
         evidence: TransactionEvidence,
         set_aside: Sequence[Path],
     ) -> None:
-        self._lost = [(start, _UNLIMITED if end is None else end) for start, end in lost]
+        self._lost = _joined((start, _UNLIMITED if end is None else end) for start, end in lost)
         self._markers: dict[int, list[Marker]] = {}
         """By producer id, in order of offsets."""
         for event in evidence.events:
@@ -104,6 +104,8 @@ class _TransactionPlanner:
                 self._markers.setdefault(event.producer_id, []).append(event)
         self._logs = [(base, path) for base, path in find_offset_files(directory, LOG_SUFFIX) if path not in set_aside]
         self._taken: set[int] = set()
+        self._looked_to: dict[int, int] = {}
+        """By where missing offsets begin: up to where none of them is free."""
 
     def steps_of(self, fate: TransactionFate) -> Iterator[TransactionStep]:
         if not self._is_kept(fate) or fate.fate is Fate.OPEN:
@@ -152,7 +154,8 @@ class _TransactionPlanner:
         return any(not self._is_lost(base) for base, _ in fate.batches)
 
     def _is_lost(self, offset: int) -> bool:
-        return any(start <= offset < end for start, end in self._lost)
+        at = bisect_right(self._lost, offset, key=_start)
+        return at > 0 and offset < self._lost[at - 1][1]
 
     def _next_kept_marker(self, fate: TransactionFate) -> Marker | None:
         """The one that will end the transaction if nothing is done."""
@@ -166,7 +169,8 @@ class _TransactionPlanner:
         """
         wanted = [] if fate.marker_offset is None else [(fate.marker_offset, fate.marker_offset + 1)]
         for start, end in [*wanted, *fate.missing]:
-            for offset in range(start, min(end, start + len(self._taken) + 1)):
+            for offset in range(self._looked_to.get(start, start), min(end, start + len(self._taken) + 1)):
+                self._looked_to[start] = offset + 1
                 if offset not in self._taken and self._is_lost(offset):
                     self._taken.add(offset)
                     return offset
@@ -193,6 +197,21 @@ class _TransactionPlanner:
             why += f"; {'commit' if marker.is_commit else 'abort'} marker at offset {marker.offset}"
         records = sum(last + 1 - base for base, last in fate.batches if not self._is_lost(base))
         return TransactionStep(action, path, why, fate.first_offset, fate.last_offset, records, marker)
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The ranges [start, end) in order, those that overlap as one."""
+    result: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if result and start <= result[-1][1]:
+            result[-1] = result[-1][0], max(result[-1][1], end)
+        else:
+            result.append((start, end))
+    return result
+
+
+def _start(offsets: tuple[int, int]) -> int:
+    return offsets[0]
 
 
 def _offset(marker: Marker) -> int:

@@ -122,9 +122,10 @@ class DamagedRanges:
         ]
         self._replace(sorted([*kept, gap]))
 
-    def set_segment(self, base_offset: int, gaps: list[DamagedRange]) -> None:
-        """These and no others of the segment."""
-        self._replace(sorted([*(g for g in self._gaps if g.segment_base_offset != base_offset), *gaps]))
+    def set_segments(self, gaps: Mapping[int, list[DamagedRange]]) -> None:
+        """These and no others of the segments, by base offset."""
+        kept = [g for g in self._gaps if g.segment_base_offset not in gaps]
+        self._replace(sorted([*kept, *(gap for of_segment in gaps.values() for gap in of_segment)]))
 
     def keep_segments(self, base_offsets: set[int], end_offset: int) -> None:
         """Those of segments that are still there, below the log's end."""

@@ -10,8 +10,10 @@ nothing here, since its batch is in its place, and the client that gets it check
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -214,7 +216,7 @@ class _Arranger:
         return places
 
     def _add_gaps(self, places: dict[int, list[_Place]], sizes: dict[int, int]) -> None:
-        holes = [hole for hole in self._map.holes() if hole.reason in _LOSSES]
+        holes = [hole for hole in self._map.holes if hole.reason in _LOSSES]
         numbers = sorted(places)
         for number, following in zip(numbers, [*numbers[1:], None], strict=True):
             base_offset = self._map.files[number].base_offset
@@ -239,7 +241,7 @@ class _Arranger:
             with contextlib.closing(self._filesystem.open_append(path.with_name(path.name + _ARRANGED))) as out:
                 written = 0
                 for stretch in stretches:
-                    written = copy_bytes(files[stretch.path], stretch.start, stretch.end, {}, out, written)
+                    written = copy_bytes(files[stretch.path], stretch.start, stretch.end, (), out, written)
         for path in layout:
             self._filesystem.rename(path.with_name(path.name + _ARRANGED), path)
             for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
@@ -254,12 +256,13 @@ class _Arranger:
 def _gap_between(
     base_offset: int, position: int, next_offset: int, place: _Place, holes: Sequence[Hole]
 ) -> DamagedRange | None:
-    lost = [hole for hole in holes if hole.end > next_offset and hole.start < place.base_offset]
-    if position == place.position and not lost:
+    first = bisect_right(holes, next_offset, key=attrgetter("end"))
+    after = bisect_left(holes, place.base_offset, key=attrgetter("start"))
+    if position == place.position and first >= after:
         return None
     start = end = next_offset
-    if lost:
-        start, end = max(lost[0].start, next_offset), min(lost[-1].end, place.base_offset)
+    if first < after:
+        start, end = max(holes[first].start, next_offset), min(holes[after - 1].end, place.base_offset)
     return DamagedRange(start, end, base_offset, position, place.position)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -47,17 +48,16 @@ def lay_out(log_map: LogMap, *, fixes_bits: bool = False) -> dict[Path, list[Str
     }
 
 
-def copy_bytes(file: File, start: int, end: int, fixes: Mapping[int, int], out: File, written: int) -> int:
+def copy_bytes(file: File, start: int, end: int, fixes: Sequence[tuple[int, int]], out: File, written: int) -> int:
     """Copies bytes [start, end), with the fixed ones, to where `written` bytes are; gives how many there are then.
-    `fixes` has the right bytes by their positions.
+    `fixes` are positions, rising, each with its right byte.
     """
     while start < end:
         data = bytearray(file.read_at(min(_COPY_BYTES, end - start), start))
         if not data:
             raise OSError(errno.EIO, "it became shorter while it was copied", str(file.path))
-        for at, value in fixes.items():
-            if start <= at < start + len(data):
-                data[at - start] = value
+        for at, value in fixes[bisect_left(fixes, (start,)) : bisect_left(fixes, (start + len(data),))]:
+            data[at - start] = value
         out.write_at(data, written)
         written += len(data)
         start += len(data)

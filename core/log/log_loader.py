@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,10 +45,10 @@ from core.log.log_layout import copy_bytes
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
 from core.log.open_files import OpenFiles
-from core.log.partition_log import PartitionLog, note_damage, rebuild_producer_state
+from core.log.partition_log import PartitionLog, log_damage, note_damage, rebuild_producer_state
 from core.log.producer_state_manager import ProducerStateManager
 from core.log.recovery_journal import read_lost_offsets
-from core.log.segment_reading import DamagedBytes
+from core.log.segment_reading import DamagedBytes, SegmentReading
 from core.log.segment_swap import finish_swaps
 from core.records.batches import CURRENT_MAGIC, Batch
 from core.records.record_batch import RecordBatch
@@ -233,10 +234,11 @@ class _Loader:
                 self._filesystem.unlink(path)
 
     def _take_up(self, arrangement: Arrangement) -> None:
+        self._damage.set_segments(arrangement.gaps)
         for segment in self._segments:
-            self._damage.set_segment(segment.base_offset, [])
-            for gap in arrangement.gaps[segment.base_offset]:
-                note_damage(self._damage, segment, gap, self._partition)
+            segment.gaps = arrangement.gaps[segment.base_offset]
+            for gap in segment.gaps:
+                log_damage(segment, gap, self._partition)
         if arrangement.tail is not None:
             _log.warning("%s: %s tail: %s", self._partition, arrangement.tail.kind, arrangement.tail)
         if arrangement.end_position is not None:
@@ -251,14 +253,16 @@ class _Loader:
 
     def _take_up_known_damage(self) -> None:
         """What the ledger holds, unless it is sound now: somebody mended it."""
+        known = defaultdict[int, list[DamagedRange]](list)
+        for gap in self._damage.gaps:
+            known[gap.segment_base_offset].append(gap)
         for segment in self._segments:
-            known = self._damage.of_segment(segment.base_offset)
-            segment.gaps = [gap for gap in known if not _is_mended(segment, gap)]
-            if segment.gaps != known:
-                self._damage.set_segment(segment.base_offset, segment.gaps)
+            segment.gaps = [gap for gap in known[segment.base_offset] if not _is_mended(segment, gap)]
+        self._damage.set_segments({segment.base_offset: segment.gaps for segment in self._segments})
 
     def _past_damage(self, work: Callable[[], None]) -> None:
         """Does the work, again and again where it meets damage that was not known, which is noted then."""
+        reading: SegmentReading | None = None
         while True:
             try:
                 work()
@@ -267,7 +271,9 @@ class _Loader:
                 if segment is None or any(gap.position == error.position for gap in segment.gaps):
                     raise
                 end = OffsetPosition(self._end_of(segment, self._log_end_offset), segment.size_bytes)
-                gap = segment.find_gap(error.position, end)
+                if reading is None or reading.path != segment.records.path:
+                    reading = segment.reading(end)  # which knows a damaged segment after the first look
+                gap = segment.find_gap(error.position, reading)
                 note_damage(self._damage, segment, gap, self._partition)
             else:
                 return
@@ -430,9 +436,9 @@ class _Loader:
             damaged = segment.recover(recovery_point, self._end_of(segment), on_batch)
         end_aborted_before(self._known_end_of(segment, damaged))
         if not is_judged:
-            self._damage.set_segment(segment.base_offset, [])
+            self._damage.set_segments({segment.base_offset: segment.gaps})
             for gap in segment.gaps:
-                note_damage(self._damage, segment, gap, self._partition)
+                log_damage(segment, gap, self._partition)
         if segment is self._segments.active or damaged is not None:
             segment.unseal()
         else:
@@ -495,7 +501,7 @@ class _Loader:
     def _copy(self, segment: LogSegment, start: int, end: int, target_path: Path) -> None:
         """Bytes [start, end) of its log to the beginning of another file, synced."""
         with contextlib.closing(self._filesystem.open_append(target_path)) as target:
-            copy_bytes(segment.records.file, start, end, {}, target, 0)
+            copy_bytes(segment.records.file, start, end, (), target, 0)
             target.sync()
 
     def _drop_all_below(self, log_start_offset: int) -> None:

@@ -7,7 +7,7 @@ docs/reading.md has the rules.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -87,12 +87,19 @@ class LogMap:
             for one in self.displaced
             if one.fate in (Fate.FLIPPED, Fate.STRAY)
         ]
-        self.damage.sort(key=lambda one: one.place)
+        self.damage.sort(key=_place_of)
+        self._bases = bases
+        self._edges = sorted({*bases, *evidence.lone_indexes})
+        """Where a segment begins, or began."""
 
-    @property
+    @cached_property
     def standing(self) -> list[Piece]:
         """The batches of the log that stand where they should, in order."""
-        return [piece for piece in self.log if not self._is_placed(piece)]
+        return [self.log[number] for number in self._standing]
+
+    @cached_property
+    def _standing(self) -> list[int]:
+        return [number for number, piece in enumerate(self.log) if not self._is_placed(piece)]
 
     def _walk_file(self, number: int, builder: PieceBuilder) -> None:
         zeroed_end = -1  # where damage ends in zeros
@@ -199,16 +206,17 @@ class LogMap:
         """The numbers of the files whose base offset lies within a batch of the log: no segment can begin there, but
         the first, as a log may.
         """
-        return {
-            number
-            for number, file in enumerate(self.files[1:], start=1)
-            if any(
-                batch.base_offset < file.base_offset < batch.end_offset
-                for piece in self.log
-                if piece.base_offset < file.base_offset < piece.end_offset
-                for batch in self._batches_of(piece)
-            )
-        }
+        return {number for number, base_offset in enumerate(self._bases) if number and self._is_within(base_offset)}
+
+    def _is_within(self, offset: int) -> bool:
+        """Whether a batch of the log begins below the offset, and ends above it."""
+        at = bisect_right(self.log, offset, key=_end_offset)
+        return any(
+            batch.base_offset < offset < batch.end_offset
+            for piece in self.log[at : at + 1]
+            if piece.base_offset < offset
+            for batch in self._batches_of(piece)
+        )
 
     @cached_property
     def unused(self) -> set[int]:
@@ -217,8 +225,11 @@ class LogMap:
 
     def file_of(self, offset: int) -> int:
         """The number of the file that offsets like that belong into, by the files' names."""
-        found = [number for number in range(len(self.files)) if number not in self.unused]
-        return max((number for number in found if self.files[number].base_offset <= offset), default=found[0])
+        return self._used[max(bisect_right(self._used, offset, key=lambda number: self._bases[number]) - 1, 0)]
+
+    @cached_property
+    def _used(self) -> list[int]:
+        return [number for number in range(len(self.files)) if number not in self.unused]
 
     @cached_property
     def tail(self) -> Tail | None:
@@ -244,6 +255,7 @@ class LogMap:
 
     # --- batches and holes
 
+    @cached_property
     def holes(self) -> list[Hole]:
         """All offsets of [start_offset, end_offset) that no batch of the log holds, in order."""
         return [item for item in self.items(self.start_offset) if isinstance(item, Hole)]
@@ -283,17 +295,25 @@ class LogMap:
         """
         found = self._damage_after(number)
         known = {id(one.damage) for one in found}
-        found += [one for one in self.damage if id(one.damage) not in known and _names_some_of(one.damage, start, end)]
-        found.sort(key=lambda one: one.place)
-        bases = [file.base_offset for file in self.files]
-        inner = sorted({base for base in (*bases, *self.evidence.lone_indexes) if start < base < end})
+        found += [one for one in self._naming(start, end) if id(one.damage) not in known]
+        found.sort(key=_place_of)
+        inner = self._edges[bisect_right(self._edges, start) : bisect_left(self._edges, end)]
         for first, last in pairwise([start, *inner, end]):
-            yield from self._explain_part(
-                number,
-                first,
-                last,
-                [one for one in found if bases[one.number] < last and first < self._limit(one.number)],
-            )
+            low, high = bisect_right(self._bases, first) - 1, bisect_left(self._bases, last)
+            part = found[_first_of(found, low, 0) : _first_of(found, high, 0)]
+            yield from self._explain_part(number, first, last, [one for one in part if first < self._limit(one.number)])
+
+    def _naming(self, start: int, end: int) -> Iterator[FileDamage]:
+        """Damaged batches whose headers say that they held some of these offsets, and no others."""
+        first = bisect_left(self._named, start, key=_named_offset)
+        for one in self._named[first : bisect_left(self._named, end, key=_named_offset)]:
+            if one.damage.end_offset is not None and one.damage.offset < one.damage.end_offset <= end:
+                yield one
+
+    @cached_property
+    def _named(self) -> list[FileDamage]:
+        """In order of the offsets that their headers name."""
+        return sorted((one for one in self.damage if one.damage.batch is not None), key=_named_offset)
 
     def _explain_part(self, number: int, start: int, end: int, found: Sequence[FileDamage]) -> Iterator[Hole]:
         """First what headers of damaged batches name; what is left between those is lost to the damage that stands
@@ -342,9 +362,9 @@ class LogMap:
         """Offsets that no damaged batch's header names."""
         low = before.at.place if before is not None else (-1, 0)
         high = after.at.place if after is not None else (len(self.files), 0)
-        for one in found:
-            if low < one.place < high:
-                return _Loss(start, end, one)
+        at = bisect_right(found, low, key=_place_of)
+        if at < len(found) and found[at].place < high:
+            return _Loss(start, end, found[at])
         file, position = (self.log[number].file, self.log[number].end_position) if number >= 0 else (0, 0)
         hole = self._explain_undamaged(start, end, file, position, is_end=number == len(self.log) - 1)
         beside = before or after
@@ -370,14 +390,12 @@ class LogMap:
         """The damage in the files between the log's piece of that number and the next; batches that stand elsewhere do
         not count.
         """
-        low, high = number, number + 1
-        while low >= 0 and self._is_placed(self.log[low]):
-            low -= 1
-        while high < len(self.log) and self._is_placed(self.log[high]):
-            high += 1
-        start = (self.log[low].file, self.log[low].end_position) if low >= 0 else (-1, 0)
-        end = (self.log[high].file, self.log[high].position) if high < len(self.log) else (len(self.files), 0)
-        return [one for one in self.damage if start <= one.place < end]
+        at = bisect_right(self._standing, number)
+        before = self.standing[at - 1] if at else None
+        after = self.standing[at] if at < len(self.standing) else None
+        start = 0 if before is None else _first_of(self.damage, before.file, before.end_position)
+        end = None if after is None else _first_of(self.damage, after.file, after.position)
+        return self.damage[start:end]
 
     def _is_placed(self, piece: Piece) -> bool:
         at = bisect_right(self._placed, (piece.file, piece.position), key=_place)
@@ -418,11 +436,17 @@ def _zeroed_offset(batch: Batch, following: Batch | None = None) -> Damage:
     return Damage(DamageKind.ZEROED, message, batch.position, end_position, first, end, None, batch)
 
 
-def _names_some_of(damage: Damage, start: int, end: int) -> bool:
-    """Whether a damaged batch's header says that it held some of these offsets, and no others."""
-    return (
-        damage.batch is not None and damage.end_offset is not None and start <= damage.offset < damage.end_offset <= end
-    )
+def _first_of(found: Sequence[FileDamage], number: int, position: int) -> int:
+    """Where in a list in order of files and positions those from that place on begin."""
+    return bisect_left(found, (number, position), key=_place_of)
+
+
+def _place_of(one: FileDamage) -> tuple[int, int]:
+    return one.place
+
+
+def _named_offset(one: FileDamage) -> int:
+    return one.damage.offset
 
 
 def _place(piece: Piece) -> tuple[int, int]:

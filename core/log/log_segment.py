@@ -362,20 +362,24 @@ class LogSegment:
         """What is in the file up to `end`; safe from any thread."""
         return SegmentReading(self.records, self.base_offset, end)
 
-    def find_gap(self, position: int, end: OffsetPosition) -> DamagedRange:
-        """The damage that the position lies in, which is before `end`, the segment's when the damage was met; the batch
-        there if its bytes are sound and its records do not parse. Safe from any thread.
+    def find_gap(self, position: int, reading: SegmentReading) -> DamagedRange:
+        """The damage that the position lies in, which is before the end of `reading`, the segment's when the damage was
+        met; the damage before it if a wrong length led into the midst of a sound batch; the batch there if its bytes
+        are sound and its records do not parse. Safe from any thread.
         """
-        next_offset = self.base_offset
-        for item in self.reading(end).items():
+        before = ((gap.end_position, gap.end_offset) for gap in self.gaps if gap.end_position <= position)
+        start, next_offset = max(before, default=(0, self.base_offset))
+        damage: DamagedRange | None = None
+        for item in reading.items(start, next_offset):
             if isinstance(item, DamagedBytes):
-                found = item.range
+                found = damage = item.range
             else:
                 first, after = first_offset_of(item, next_offset), item.position + item.size_bytes
                 found = DamagedRange(first, item.last_offset + 1, self.base_offset, item.position, after)
             if position < found.end_position:
-                return found
+                return damage if damage is not None and found.position < position else found
             next_offset = found.end_offset
+        end = reading.end
         return DamagedRange(next_offset, end.offset, self.base_offset, position, end.position)  # it was cut since
 
     def truncate_position(self, position: int) -> int:

@@ -496,6 +496,11 @@ def note_damage(damage: DamagedRanges, segment: LogSegment, gap: DamagedRange, p
     """Writes the gap into the ledger, and tells the segment and the operator."""
     damage.add(gap)
     segment.gaps = damage.of_segment(segment.base_offset)
+    log_damage(segment, gap, partition)
+
+
+def log_damage(segment: LogSegment, gap: DamagedRange, partition: TopicPartition) -> None:
+    """Tells the operator of the gap."""
     lost = gap.end_offset > gap.start_offset
     _log.error(
         "%s: %s: bytes %d to %d of %s; they stay as they are, and readers are told",

@@ -20,7 +20,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 
@@ -168,16 +168,58 @@ def _may_stand(piece: Piece, base_offsets: Sequence[int]) -> bool:
 
 def _take_apart(pieces: Sequence[Piece], base_offsets: Sequence[int], find_batches: FindBatches) -> list[Piece]:
     """The same, with each piece cut where another one's offsets begin or end within it, or those of a file."""
-    result = list(pieces)
-    while True:
-        edges = sorted({edge for piece in result for edge in (piece.base_offset, piece.end_offset)} | set(base_offsets))
-        cut: list[Piece] = []
-        for piece in result:
-            inner = edges[bisect_right(edges, piece.base_offset) : bisect_left(edges, piece.end_offset)]
-            cut += _cut(find_batches(piece), inner) if inner and piece.batches > 1 else [piece]
-        if len(cut) == len(result):
-            return result
-        result = cut
+    cut = _cut_all(pieces, _edges_of(pieces) | set(base_offsets), find_batches)
+    if len(cut) == len(pieces):
+        return cut
+    # A batch that stands alone now has edges of its own, which may lie within batches of other pieces.
+    edges = _edges_of(cut) | set(base_offsets)
+    _spread(edges, [piece for piece in cut if piece.batches > 1], find_batches)
+    return _cut_all(cut, edges, find_batches)
+
+
+def _edges_of(pieces: Iterable[Piece]) -> set[int]:
+    return {edge for piece in pieces for edge in (piece.base_offset, piece.end_offset)}
+
+
+def _spread(edges: set[int], pieces: Iterable[Piece], find_batches: FindBatches) -> None:
+    """Adds the edges of the batches that stand alone because of an edge that is there, and of those beside them, until
+    no more do. A few of the pieces at most hold the same offset.
+    """
+    rest = sorted(pieces, key=_base_offset)
+    furthest = list(accumulate((piece.end_offset for piece in rest), max))  # end of this piece and those before it
+    opened: dict[int, list[tuple[int, int]]] = {}
+    todo = list(edges)
+    while todo:
+        edge = todo.pop()
+        number = bisect_left(rest, edge, key=_base_offset) - 1
+        while number >= 0 and furthest[number] > edge:
+            if rest[number].end_offset > edge:
+                if number not in opened:
+                    opened[number] = [(batch.base_offset, batch.end_offset) for batch in find_batches(rest[number])]
+                found = _edges_beside(edge, opened[number]) - edges
+                edges |= found
+                todo += found
+            number -= 1
+
+
+def _edges_beside(edge: int, batches: Sequence[tuple[int, int]]) -> set[int]:
+    """Where batches are cut from one another because of an edge between two of them, or within one."""
+    after = bisect_left(batches, (edge,))
+    found = {start for start, _ in batches[after : after + 1]}
+    for start, end in batches[max(after - 1, 0) : after]:
+        found.add(end)
+        if edge < end:
+            found |= {start, *(end_before for _, end_before in batches[max(after - 2, 0) : after - 1])}
+    return found
+
+
+def _cut_all(pieces: Iterable[Piece], edges: Iterable[int], find_batches: FindBatches) -> list[Piece]:
+    edges = sorted(edges)
+    result: list[Piece] = []
+    for piece in pieces:
+        inner = edges[bisect_right(edges, piece.base_offset) : bisect_left(edges, piece.end_offset)]
+        result += _cut(find_batches(piece), inner) if inner and piece.batches > 1 else [piece]
+    return result
 
 
 def _cut(batches: Iterable[Piece], edges: Sequence[int]) -> list[Piece]:

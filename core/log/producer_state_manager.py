@@ -114,7 +114,7 @@ class ProducerStateManager:
     def last_stable_offset(self, completed: CompletedTransaction) -> int:
         """The last stable offset that holds once that transaction is over: what the transaction index notes."""
         others = (o.offset for p, o in self._ongoing.items() if p != completed.producer_id)
-        return min(others, default=completed.last_offset + 1)
+        return next(others, completed.last_offset + 1)
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Lets go of ended transactions whose marker is below it."""

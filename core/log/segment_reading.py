@@ -8,6 +8,7 @@ batch counts only where it stands: the owner sends parts of the file as they lie
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -47,8 +48,9 @@ class SegmentReading:
     def __init__(self, records: FileRecords, base_offset: int, end: OffsetPosition) -> None:
         """`end.offset` is where the next segment begins, or the log's end, or LONG_MAX if nobody knows."""
         self._records = records
+        self.path = records.path
         self._base_offset = base_offset
-        self._end = end
+        self.end = end
         self._limit = min(end.offset, base_offset + MAX_RELATIVE_OFFSET + 1)
         self._rises_from = LONG_MAX
         """The position from which on the headers' offsets are known to rise."""
@@ -75,7 +77,7 @@ class SegmentReading:
 
     @property
     def _file(self) -> File:
-        return _FileStart(self._records.file, self._end.position)
+        return _FileStart(self._records.file, self.end.position)
 
     def _may_stand(self, batch: Batch, expected: int) -> bool:
         """Whether a batch may follow one that ended at the expected offset."""
@@ -92,7 +94,7 @@ class SegmentReading:
             return True
         next_offset = 0
         try:
-            for batch in self._records.iter_headers(position, self._end.position):
+            for batch in self._records.iter_headers(position, self.end.position):
                 if first_offset(batch) < next_offset or batch.last_offset >= self._limit:
                     return False
                 next_offset = batch.last_offset + 1
@@ -108,13 +110,17 @@ class SegmentReading:
         from core.log.log_map import LogFile, LogMap  # most segments need none
 
         files = [LogFile(self._base_offset, self._records.path, self._file)]
-        if self._end.offset < LONG_MAX:  # of the next segment nothing but its name counts
-            files.append(LogFile(self._end.offset, self._records.path, _FileStart(self._records.file, 0)))
+        if self.end.offset < LONG_MAX:  # of the next segment nothing but its name counts
+            files.append(LogFile(self.end.offset, self._records.path, _FileStart(self._records.file, 0)))
         return LogMap(files, LogEvidence(), ())
 
     def _items_by_map(self, position: int, next_offset: int) -> Iterator[Batch | DamagedBytes]:
-        for piece in self._map.standing:
-            for batch in self._map.read(piece) if piece.end_position > position else ():
+        was_mapped = "_map" in vars(self)
+        standing = self._map.standing
+        for piece in standing[bisect_right(standing, position, key=lambda piece: piece.end_position) :]:
+            read_to = piece.position
+            for batch in self._map.read(piece):
+                read_to = batch.position + batch.size_bytes
                 is_behind = batch.position >= position and batch.last_offset >= next_offset
                 if not is_behind or batch.last_offset >= self._limit:
                     continue
@@ -122,13 +128,18 @@ class SegmentReading:
                     yield self._damaged(position, next_offset, batch.position, first_offset_of(batch, next_offset))
                 yield batch
                 position, next_offset = batch.position + batch.size_bytes, batch.last_offset + 1
-        if position < self._end.position:
-            yield self._damaged(position, next_offset, self._end.position, self._end.offset)
+            if was_mapped and read_to < piece.end_position:  # these bytes have changed since
+                del self._map
+                yield from self._items_by_map(position, next_offset)
+                return
+        if position < self.end.position:
+            yield self._damaged(position, next_offset, self.end.position, self.end.offset)
 
     def _damaged(self, position: int, start_offset: int, end_position: int, end_offset: int) -> DamagedBytes:
         where = DamagedRange(start_offset, max(start_offset, end_offset), self._base_offset, position, end_position)
-        found = (one.damage for one in self._map.damage if position <= one.damage.position < end_position)
-        damage = next(found, None)
+        found = self._map.damage
+        at = bisect_left(found, (0, position), key=lambda one: one.place)
+        damage = found[at].damage if at < len(found) and found[at].place < (0, end_position) else None
         cause = "sound batches whose offsets other batches have"
         return DamagedBytes(where, cause if damage is None else f"{damage.kind}: {damage.message}", damage)
 

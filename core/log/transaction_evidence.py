@@ -5,8 +5,11 @@ its snapshots. Reads only.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,19 +60,27 @@ class TransactionEvidence(NamedTuple):
     def with_batches(self, batches: Iterable[RecordBatch]) -> TransactionEvidence:
         """With batches that were damaged, and of which it is known what they were."""
         contents = _LogContents(events=list(self.events))
-        missing = list(self.missing)
+        offsets = []
         for batch in batches:
             _take(contents, batch)
-            missing = [rest for gap in missing for rest in _without(gap, batch.base_offset, batch.last_offset + 1)]
+            offsets.append((batch.base_offset, batch.last_offset + 1))
+        offsets.sort()
+        ends = accumulate((end for _, end in offsets), max)
+        known = [(start, end) for (start, _), end in zip(offsets, ends, strict=True)]
+        missing = [rest for gap in self.missing for rest in _without(gap, known)] if known else self.missing
         events = sorted(contents.events, key=lambda e: e.offset if isinstance(e, Marker) else e.base_offset)
         return self._replace(events=events, missing=missing)
 
 
-def _without(gap: MissingRange, start: int, end: int) -> Iterator[MissingRange]:
-    """What of a missing range lies outside [start, end)."""
-    for rest in (gap._replace(end=min(gap.end, start)), gap._replace(start=max(gap.start, end))):
-        if rest.start < rest.end:
-            yield rest
+def _without(gap: MissingRange, known: Sequence[tuple[int, int]]) -> Iterator[MissingRange]:
+    """What of a missing range lies outside the ranges [start, end), which are in order, as are their ends."""
+    first = bisect_right(known, gap.start, key=itemgetter(1))
+    for start, end in known[first : bisect_left(known, (gap.end,))]:
+        if gap.start < start:
+            yield gap._replace(end=start)
+        gap = gap._replace(start=max(gap.start, end))
+    if gap.start < gap.end:
+        yield gap
 
 
 def read_evidence(

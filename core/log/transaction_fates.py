@@ -36,6 +36,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -154,9 +155,8 @@ def find_fates(
         producers = [_Producer(producer_id, those, gaps, index, known) for producer_id, those in by_producer.items()]
         found = [fate for producer in producers for fate in producer.fates()]
         certain = {offset: producer.producer_id for producer in producers for offset in producer.certain_ends}
-        if certain.keys() <= index.certain_ends.keys():
+        if not index.add_certain_ends(certain):  # else they leave others less room
             return sorted(found, key=lambda fate: fate.first_offset)
-        index.certain_ends.update(certain)  # they leave others less room
 
 
 def find_proven(
@@ -195,7 +195,8 @@ class _Gaps:
 
     def between(self, start: int, end: int) -> Iterator[MissingRange]:
         """What of [start, end) is missing."""
-        for gap in self._ranges[max(bisect_right(self._starts, start) - 1, 0) :]:
+        for number in range(max(bisect_right(self._starts, start) - 1, 0), len(self._ranges)):
+            gap = self._ranges[number]
             if gap.start >= end:
                 return
             if gap.end > start:
@@ -225,8 +226,7 @@ class _Indexes:
         self._offsets = {p: [_offset(e) for e in of_producer] for p, of_producer in events.items()}
         self.entries: dict[int, list[tuple[AbortedTransaction, str]]] = defaultdict(list)
         """By producer id: those that agree with the log, each with its file's name."""
-        self.certain_ends: dict[int, int] = {}
-        """Missing offsets that can only hold a marker of one producer: by offset, its id."""
+        self._certain: list[tuple[int, int]] = []
         self._complete: list[SegmentIndex] = []
         self._others: list[SegmentIndex] = []
         for index in sorted(indexes):
@@ -263,8 +263,9 @@ class _Indexes:
             return False
         if len({event.producer_epoch for event in within}) > 1:
             return False  # two transactions: the end of the first was passed over when the index was made again
-        begins = isinstance(within[0], TransactionalBatch) and within[0].base_offset if within else None
-        return begins == entry.first_offset or entry.first_offset < self._log_start or self._gaps.holds(
+        first = within[0] if within else None
+        begins = isinstance(first, TransactionalBatch) and first.base_offset == entry.first_offset
+        return begins or entry.first_offset < self._log_start or self._gaps.holds(
             entry.first_offset
         )  # fmt: skip
 
@@ -278,33 +279,48 @@ class _Indexes:
 
     def _lists_every_abort(self, index: SegmentIndex, listed: set[int]) -> bool:
         """Whether no abort is without its entry that surely ended a transaction with records."""
-        for events in self._events.values():
-            for before, event in pairwise(events):
-                if not isinstance(event, Marker) or not isinstance(before, TransactionalBatch) or event.is_commit:
-                    continue
-                if not index.base_offset <= event.offset < index.end_offset or event.offset in listed:
-                    continue
-                if not self._gaps.may_hold_marker(before.last_offset + 1, event.offset):
-                    return False
-        return True
+        aborts = self._certain_aborts
+        within = aborts[bisect_left(aborts, index.base_offset) : bisect_left(aborts, index.end_offset)]
+        return listed.issuperset(within)
+
+    @cached_property
+    def _certain_aborts(self) -> list[int]:
+        """The offsets of the abort markers that surely ended a transaction with records."""
+        return sorted(
+            event.offset
+            for events in self._events.values()
+            for before, event in pairwise(events)
+            if isinstance(event, Marker) and isinstance(before, TransactionalBatch) and not event.is_commit
+            if not self._gaps.may_hold_marker(before.last_offset + 1, event.offset)
+        )
 
     def has_no_entry(self, marker: Marker) -> bool:
         """Whether it is certain that the abort marker has none: it ended a transaction without records."""
         is_listed = any(entry.last_offset == marker.offset for entry, _ in self.entries.get(marker.producer_id, ()))
         return not is_listed and any(i.base_offset <= marker.offset < i.end_offset for i in self._complete)
 
+    def add_certain_ends(self, ends: Mapping[int, int]) -> bool:
+        """Takes missing offsets that can only hold a marker of one producer: by offset, its id. Whether any is new."""
+        known = dict(self._certain)
+        self._certain = sorted({**known, **ends}.items())
+        return not ends.keys() <= known.keys()
+
     def ends_of_others(self, producer_id: int, start: int, end: int) -> list[int]:
         """The offsets in [start, end) at which transactions of other producers ended."""
-        certain = {o for o, other in self.certain_ends.items() if other != producer_id and start <= o < end}
         return sorted(
-            certain
-            | {
-                entry.last_offset
-                for other, entries in self.entries.items()
-                for entry, _ in entries
-                if other != producer_id and start <= entry.last_offset < end and self._is_seen(entry)
+            {
+                offset
+                for ends in (self._listed_ends, self._certain)
+                for offset, other in ends[bisect_left(ends, (start,)) : bisect_left(ends, (end,))]
+                if other != producer_id
             }
         )
+
+    @cached_property
+    def _listed_ends(self) -> list[tuple[int, int]]:
+        """By the entries of transactions that can be seen, with the producer ids."""
+        entries = (entry for of_producer in self.entries.values() for entry, _ in of_producer)
+        return sorted((entry.last_offset, entry.producer_id) for entry in entries if self._is_seen(entry))
 
     def find_cover(self, producer_id: int, first: int, last: int) -> tuple[AbortedTransaction, str] | None:
         """The entry of the aborted transaction that these offsets are in."""
@@ -321,7 +337,7 @@ class _Indexes:
     def doubtful(self, start: int, end: int) -> list[str]:
         """Why an abort in [start, end) may be without an entry; nothing if none can be."""
         position, doubts = start, []
-        for index in sorted(self._complete):
+        for index in self._complete:
             if index.end_offset <= position or index.base_offset >= end:
                 continue
             if index.base_offset > position:

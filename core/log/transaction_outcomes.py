@@ -9,7 +9,7 @@ found and nothing is missing before it, it decides. If something is missing or d
 from __future__ import annotations
 
 import struct
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -92,7 +92,10 @@ class TransactionOutcomes:
         """
         self._ahead = markers
         self._find_fates = find_fates
-        self._markers: dict[int, list[Marker]] = {}
+        self._found = deque[Marker]()
+        """Those that lie ahead of the last batch, as far as was read: a transaction that stays open keeps them all."""
+        self._markers = defaultdict[int, deque[Marker]](deque)
+        """The same by producer id."""
         self._fates: dict[int, TransactionFate] | None = None
 
     def of(self, batch: Batch) -> Outcome:
@@ -108,13 +111,16 @@ class TransactionOutcomes:
     def find_marker(self, batch: Batch) -> Marker | None:
         """The marker that follows, if nothing is missing up to there."""
         producer_id, base_offset = batch.producer_id, batch.base_offset
-        markers = self._markers.get(producer_id, [])
-        while markers and markers[0].offset < base_offset:
-            del markers[0]
-        if markers:
-            return markers[0]
+        while self._found and self._found[0].offset < base_offset:
+            passed = self._found.popleft().producer_id
+            self._markers[passed].popleft()
+            if not self._markers[passed]:
+                del self._markers[passed]
+        if producer_id in self._markers:
+            return self._markers[producer_id][0]
         for marker in self._ahead:
-            self._markers.setdefault(marker.producer_id, []).append(marker)
+            self._found.append(marker)
+            self._markers[marker.producer_id].append(marker)
             if marker.producer_id == producer_id and marker.offset > base_offset:
                 return marker
         return None

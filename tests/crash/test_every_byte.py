@@ -69,7 +69,7 @@ class Found:
                 gap = next((g for g in log.gaps if g.start_offset <= offset < g.end_offset), None)
                 if gap is None:  # what a broker does when a reader meets it
                     segment = next(s for s in log.segments if str(s.records.path) == error.path)
-                    log.note_damage(segment.find_gap(error.position, log.end_of(segment)))
+                    log.note_damage(segment.find_gap(error.position, segment.reading(log.end_of(segment))))
                     continue
                 self.damaged |= set(range(gap.start_offset, gap.end_offset))
                 offset = gap.end_offset

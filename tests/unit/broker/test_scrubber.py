@@ -134,6 +134,18 @@ def test_a_gap_that_a_reader_meets_ends_where_the_log_did(tmp_path: Path) -> Non
     broker.close()
 
 
+def test_it_finds_what_lies_after_damage_that_is_known(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    broker = six_batches(tmp_path, clock)
+    for number, known in ((1, "0:1-1"), (2, "0:1-1,0:2-2"), (4, "0:1-1,0:2-2,0:4-4")):
+        damage(tmp_path, number)
+        clock.advance(DAY_MS)
+        for _ in range(8):
+            broker.housekeep()
+        assert damaged_offsets(broker) == known
+    broker.close()
+
+
 def test_a_disk_that_refuses_does_not_end_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

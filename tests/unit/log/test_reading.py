@@ -214,7 +214,7 @@ def test_reasons_are_the_same_along_and_at_once(directory: Path) -> None:
     patch(places(directory)[4], 70, b"\xff\xff\xff")
     reader = PartitionReader(directory)
     along = [hole.reason for hole in reader.reading.items(0) if isinstance(hole, Hole)]
-    assert along == [hole.reason for hole in reader.reading.map.holes()] == [HoleReason.DAMAGED]
+    assert along == [hole.reason for hole in reader.reading.map.holes] == [HoleReason.DAMAGED]
     assert reader.reading.map.file_of(0) == 0
     reader.close()
 

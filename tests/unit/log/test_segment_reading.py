@@ -63,6 +63,20 @@ def test_holes_alone_are_no_damage(segment: Segment) -> None:
     assert (offsets(items), damaged(items)) == ([0, 4, 8], [])
 
 
+def test_bytes_that_change_between_two_looks(segment: Segment) -> None:
+    size, batches = segment.size, [bytearray(batch) for batch in segment.batches]
+    batches[1][70] ^= 0x40
+    segment.path.write_bytes(b"".join(batches))
+    records = FileRecords(segment.path, FileSystem().open_read)
+    reading = SegmentReading(records, 0, OffsetPosition(LONG_MAX, records.size_bytes))
+    assert damaged(list(reading.items())) == [DamagedRange(2, 4, 0, size, 2 * size)]
+    batches[4][70] ^= 0x40
+    segment.path.write_bytes(b"".join(batches))
+    items = list(reading.items(2 * size, 4))
+    records.close()
+    assert (offsets(items), damaged(items)) == ([4, 6, 10], [DamagedRange(8, 10, 0, 4 * size, 5 * size)])
+
+
 def test_an_offset_with_a_flipped_bit(segment: Segment) -> None:
     batches = [*segment.batches]
     batches[2] = (4 + 1024).to_bytes(8, "big") + batches[2][8:]
