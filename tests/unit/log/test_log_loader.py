@@ -8,6 +8,7 @@ import pytest
 
 from core.common.clock import ManualClock
 from core.common.filesystem import FileSystem
+from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
 from core.log.leader_epoch_cache import EpochEntry
 from core.log.log_config import LogConfig
@@ -16,6 +17,7 @@ from core.log.partition_log import PartitionLog
 from core.records.batches import iter_whole_batches
 from core.records.record import encode_records
 from core.records.record_batch_builder import build_batch
+from tests.support.damage import places
 from tests.support.golden import case
 from tests.support.logs import NOW, PARTITION, append, append_marker, make_batch, open_log, read_all
 
@@ -140,6 +142,23 @@ def test_a_file_with_another_name_is_cut_under_this_one_only(directory: Path, tm
     assert [r.offset for r in read_all(log)] == list(range(19))
     assert append(log, make_batch(b"new"), leader_epoch=5).base_offset == 19
     assert backup.read_bytes() == damaged
+
+
+def test_a_wrong_length_that_leads_into_a_sound_batch_costs_its_own_batch_only(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", index_interval_bytes=1 << 20)
+    for number in range(10):
+        append(log, make_batch(b"%d" % number * 40, producer_id=3, producer_epoch=0, base_sequence=number))
+    log.close()
+    for path in (tmp_path / "t-0").glob("*.snapshot"):
+        path.unlink()
+    broken, other = places(tmp_path / "t-0")[3], places(tmp_path / "t-0")[5]
+    with broken.path.open("r+b") as file:
+        file.seek(broken.position + 8)
+        file.write((other.position + 30 - broken.position - 12).to_bytes(4, "big"))
+    segment = open_log(tmp_path / "t-0", recovery_point=10).segments.active
+    segment.gaps = []
+    gap = segment.find_gap(other.position + 30, segment.reading(OffsetPosition(10, segment.size_bytes)))
+    assert gap[:2] == (3, 4)
 
 
 def test_damage_in_an_early_segment_puts_the_later_ones_aside(directory: Path) -> None:
