@@ -38,6 +38,7 @@ pytestmark = [requires_kafka, pytest.mark.java]
 
 CASES = int(os.environ.get("PLOG_SPARK_DIFFERENTIAL", "200"))
 SEED = int(os.environ.get("PLOG_SPARK_SEED", "1"))
+PARTS = max(CASES // 50, 1)
 THREADS = 3
 """Readings at the same time: most of each is waiting."""
 
@@ -147,13 +148,14 @@ PATIENCE = {"kafkaConsumer.pollTimeoutMs": "300", "fetchOffset.numRetries": "1",
 """Of the connector with offsets that are not there; plog takes these, and has no use for them."""
 
 
-def test_random_readings(quick: SparkSession, server: Server, contents: Contents) -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_readings(quick: SparkSession, server: Server, contents: Contents, part: int) -> None:
     """Each by the connector, and by plog from the servers or from the files."""
-    random = Random(SEED)
+    random = Random(f"{SEED} {part}")
     servers, files = {"kafka.bootstrap.servers": server.address}, {"path": str(server.data_dir)}
     cases = [
         (random_options(random, contents), random_query(random, contents), random.choice([servers, files]))
-        for _ in range(CASES)
+        for _ in range(CASES // PARTS)
     ]
 
     def read_by_both(case: tuple[dict[str, str], Query, dict[str, str]]) -> tuple[Any, Any]:
@@ -172,7 +174,7 @@ def test_random_readings(quick: SparkSession, server: Server, contents: Contents
             if theirs != ours and not is_named(options, query, theirs, ours):
                 differing.append(f"{place | options}, {query.text}: {cut(theirs)}, and plog: {cut(ours)}")
     assert not differing, "\n".join(differing)
-    assert CASES < 200 or min(kinds[kind] for kind in ("refused", "rows", "nothing")) > CASES / 20, kinds
+    assert CASES < 200 or min(kinds[kind] for kind in ("refused", "rows", "nothing")) > CASES // PARTS // 20, kinds
 
 
 def is_named(options: dict[str, str], query: Query, theirs: Any, ours: Any) -> bool:
