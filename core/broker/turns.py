@@ -22,12 +22,17 @@ class Turns:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._line: deque[Callable[[], None]] = deque()
+        self._is_moving = False
 
     def wait(self, take_turn: Callable[[], None]) -> None:
         """Calls back once, when the turn comes."""
-        if not self._line:
-            self._loop.call_soon(self._go_round)
         self._line.append(take_turn)
+        self._move()
+
+    def _move(self) -> None:
+        if self._line and not self._is_moving:
+            self._is_moving = True
+            self._loop.call_soon(self._go_round)
 
     def _go_round(self) -> None:
         """Those who stand in line now, as long as the round lasts."""
@@ -36,5 +41,5 @@ class Turns:
             self._line.popleft()()
             if monotonic() >= end_s:
                 break
-        if self._line:
-            self._loop.call_soon(self._go_round)
+        self._is_moving = False
+        self._move()
