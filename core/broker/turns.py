@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
-TURN_SECONDS = 0.001
+TURN_SECONDS = 0.002
 ROUND_SECONDS = 0.005
 
 
