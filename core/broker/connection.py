@@ -6,7 +6,8 @@ rest has room behind it, else another, from a small pool or growing with what ar
 Answers go out as they are: bytes by send, file regions by sendfile.
 
 While an answer waits (a long poll) or the client reads slower than it asks, its further requests are set aside and,
-when there are some, reading stops: a client can't make the broker grow.
+when there are some, reading stops: a client can't make the broker grow. So are they when the connection's
+turn is over, until it has the next one (core.broker.turns).
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 
 from core.broker.handlers.produce import UnacknowledgedError
 from core.broker.pending_answer import PendingAnswer
 from core.broker.request_dispatcher import RequestDispatcher
+from core.broker.turns import TURN_SECONDS, Turns
 from core.common.errors import MalformedMessageError
 from core.log.file_records import FileRegion
 from core.protocol.frame import SIZE
@@ -82,6 +85,7 @@ class Connection:
         sock: socket.socket,
         dispatcher: RequestDispatcher,
         buffers: ReceiveBuffers,
+        turns: Turns,
         max_request_bytes: int,
         on_close: Callable[[Connection], None],
     ) -> None:
@@ -90,6 +94,7 @@ class Connection:
         self._fd = sock.fileno()
         self._dispatcher = dispatcher
         self._buffers = buffers
+        self._turns = turns
         self._max_request_bytes = max_request_bytes
         self._on_close = on_close
         self._local_host: str = sock.getsockname()[0]
@@ -97,12 +102,13 @@ class Connection:
         self._partial: memoryview | None = None  # its own buffer, with a frame of which more is to come
         self._start = 0  # of the frame there, its size first
         self._end = 0  # of what was received of it
-        self._aside = bytearray()  # what was received behind a request whose answer waits
+        self._aside = memoryview(b"")  # requests that were received, and are not handled yet
         self._out: deque[Piece] = deque()
         self._out_bytes = 0
         self._pending: PendingAnswer | None = None
         self._is_reading = False
         self._is_writing = False
+        self._is_in_line = False  # for its next turn
         self._is_closed = False
         self.was_active = True
         """Whether bytes came or went since somebody last set it to False."""
@@ -146,12 +152,17 @@ class Connection:
             return
         self._go_on()
 
-    def _feed(self, data: memoryview, start: int, end: int) -> None:
-        """Handles every whole frame of data[start:end]; what is left over is kept."""
+    def _feed(self, data: memoryview, start: int, end: int, *, was_aside: bool = False) -> None:
+        """Handles every whole frame of data[start:end], or as many as a turn is worth; what is left over is kept."""
+        turn_end_s = 0.0
         while start < end:
             if self._pending is not None or self._out_bytes > _MAX_QUEUED_BYTES:
-                self._aside = bytearray(data[start:end])
-                self._stop_reading()
+                self._set_aside(data, start, end, was_aside=was_aside)
+                return
+            if turn_end_s and monotonic() >= turn_end_s:
+                self._set_aside(data, start, end, was_aside=was_aside)
+                self._is_in_line = True
+                self._turns.wait(self._take_turn)
                 return
             body = start + SIZE.size
             frame_end = body + self._frame_size(data, start) if body <= end else end + 1
@@ -166,6 +177,18 @@ class Connection:
                 self._pending = answer
                 answer.on_ready = self._on_ready
             start = frame_end
+            if not turn_end_s and start < end:
+                turn_end_s = monotonic() + TURN_SECONDS
+
+    def _set_aside(self, data: memoryview, start: int, end: int, *, was_aside: bool) -> None:
+        """Copied, unless it was before."""
+        self._aside = data[start:end] if was_aside else memoryview(bytearray(data[start:end]))
+        self._stop_reading()
+
+    def _take_turn(self) -> None:
+        self._is_in_line = False
+        if not self._is_closed:
+            self._go_on()
 
     def _frame_size(self, data: memoryview, start: int) -> int:
         (size,) = SIZE.unpack_from(data, start)
@@ -216,16 +239,20 @@ class Connection:
         """Sends what can be sent, and handles what was set aside as long as there is room for answers."""
         if self._out:
             self._flush()
-        while self._aside and self._pending is None and self._out_bytes <= _MAX_QUEUED_BYTES:
-            aside, self._aside = self._aside, bytearray()
+        while self._may_handle_more():
+            aside, self._aside = self._aside, memoryview(b"")
             try:
-                self._feed(memoryview(aside), 0, len(aside))
+                self._feed(aside, 0, len(aside), was_aside=True)
             except Exception as error:  # noqa: BLE001 - the door of a connection's loop
                 self._close_because(error)
                 return
             self._flush()
         if not self._is_reading and not self._aside:
             self._read()
+
+    def _may_handle_more(self) -> bool:
+        is_free = self._pending is None and not self._is_in_line
+        return is_free and len(self._aside) > 0 and self._out_bytes <= _MAX_QUEUED_BYTES
 
     def _close_because(self, error: Exception) -> None:
         if isinstance(error, MalformedMessageError):
@@ -308,7 +335,7 @@ class Connection:
         if self._partial is not None:
             self._buffers.give_back(self._partial)
         self._out.clear()
-        self._aside.clear()
+        self._aside = memoryview(b"")
         self._socket.close()
         self._on_close(self)
 

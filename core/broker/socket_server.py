@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from core.broker.broker import Broker
 from core.broker.connection import Connection, ReceiveBuffers
 from core.broker.timing_wheel import TimingWheel
+from core.broker.turns import Turns
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError
 
@@ -51,6 +52,7 @@ class SocketServer:
         self._listener = self._bind()
         port = self._listener.getsockname()[1]
         self.endpoint = Endpoint(self._listen.host or "0.0.0.0", port)  # noqa: S104 - what --listen :PORT asks for
+        self._turns = Turns(loop)
         self._broker.schedule = TimingWheel(loop).schedule
         self._broker.run_in_background = lambda work, then=None: self._submit(self._background, work, then)
         self._broker.run_flush = lambda work, then=None: self._submit(self._flushing, work, then)
@@ -127,6 +129,7 @@ class SocketServer:
                     sock,
                     self._broker.dispatcher,
                     self._buffers,
+                    self._turns,
                     self._broker.config.integer("socket.request.max.bytes"),
                     self._on_closed,
                 )

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from core.broker import connection, turns
 from core.broker.broker import Broker
 from core.broker.connection import ReceiveBuffers
 from core.broker.socket_server import SocketServer
@@ -446,3 +447,48 @@ def test_buffers_are_used_again() -> None:
     again = [buffers.take(1_050_000) for _ in range(20)]
     shared = {id(b) for b in pooled} & {id(b) for b in again}
     assert 0 < len(shared) <= 8, "some are kept, not all"
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_many_requests_of_others_keep_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Each request takes longer than a turn; whoever asks in between is served before most of those that wait."""
+    broker = open_broker(tmp_path)
+    handled: list[str] = []
+    handle = broker.dispatcher.handle
+    now_s = 0.0
+
+    def slowly(data: memoryview, *hosts: str) -> Any:
+        nonlocal now_s
+        now_s += 2 * turns.TURN_SECONDS
+        handled.append(bytes(data[10:14]).decode())
+        return handle(data, *hosts)
+
+    monkeypatch.setattr(broker.dispatcher, "handle", slowly)
+    for module in (connection, turns):
+        monkeypatch.setattr(module, "monotonic", lambda: now_s)
+    requests = 1000
+
+    def frames(client_id: str, count: int) -> bytes:
+        request = ApiVersionsRequest("x", "1")
+        return b"".join(encode_request(API_VERSIONS, 3, n, client_id, request) for n in range(count))
+
+    async def talk(server: SocketServer) -> None:
+        greedy = [await connect(server) for _ in range(count)]
+        reader, writer = await connect(server)
+        for _, greedy_writer in greedy:
+            greedy_writer.write(frames("many", requests))
+        while len(handled) < 40:
+            await asyncio.sleep(0)
+        before = len(handled)
+        writer.write(frames("one!", 1))
+        await read_frame(reader)
+        assert handled.index("one!") - before < 40
+        for number, (greedy_reader, greedy_writer) in enumerate(greedy):
+            if number:
+                greedy_writer.close()
+            else:
+                assert await read_correlation_ids(greedy_reader, requests) == list(range(requests))
+
+    serving(broker, talk)
