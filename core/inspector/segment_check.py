@@ -14,8 +14,8 @@ from core.inspector.producer_check import ProducerCheck
 from core.log.damage import Damage, DamageKind
 from core.log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from core.log.log_map import LogMap
-from core.log.segment_walk import SegmentWalk, SoundRun, first_offset
-from core.records.batches import Batch, first_offset_of
+from core.log.segment_walk import SegmentWalk, SoundRun
+from core.records.batches import Batch, first_offset_of, stated_offset
 from core.records.checksum import crc32c_by_table
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record_batch import ATTRIBUTES_POSITION, DELETE_HORIZON_FLAG, HEADER, RecordBatch, is_thinned
@@ -289,7 +289,7 @@ class SegmentCheck:
             str(self.path),
             message,
             batch.position,
-            first_offset(batch),
+            stated_offset(batch),
             batch.position + batch.size_bytes,
             batch.last_offset,
             count,

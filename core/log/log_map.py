@@ -23,7 +23,7 @@ from core.log.hole import Hole, HoleReason, Tail, claimed_end, explain_hole, off
 from core.log.log_evidence import LogEvidence
 from core.log.placement import Displaced, Fate, Piece, PieceBuilder, place
 from core.log.segment_walk import SegmentWalk, SoundRun
-from core.records.batches import Batch, count_records, first_offset_of
+from core.records.batches import Batch, count_records, first_offset_of, stated_offset
 from core.records.record_batch import HEADER, LOG_OVERHEAD, RecordBatch, is_thinned
 
 _READ_BYTES = 1024 * 1024
@@ -111,7 +111,7 @@ class LogMap:
                 zeroed_end = run.end_position if is_zeroed else -1
                 continue
             batches = [run.batch(start) for start in run.starts[:2]] if isinstance(run, SoundRun) else [run]
-            if batches[0].position == zeroed_end and _stated_offset(batches[0]) == 0:
+            if batches[0].position == zeroed_end and stated_offset(batches[0]) == 0:
                 self.damage.append(FileDamage(number, _zeroed_offset(*batches)))
                 if not isinstance(run, SoundRun):
                     continue
@@ -419,17 +419,13 @@ def _fix_of(piece: Piece, right_base_offset: int) -> ByteFix:
     return ByteFix(piece.position + at, stored[at], right[at])
 
 
-def _stated_offset(batch: Batch) -> int:
-    return batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
-
-
 def _zeroed_offset(batch: Batch, following: Batch | None = None) -> Damage:
     """A batch right after zeros, which may have taken its base offset too: what it holds is sound, but its offsets are
     not known. The batch that follows tells, if there is one.
     """
     first, end = 0, None
     if isinstance(batch, RecordBatch) and following is not None:
-        end = _stated_offset(following)
+        end = stated_offset(following)
         first = end - batch.last_offset_delta - 1
     message = "the zeros before it reach into its base offset"
     end_position = batch.position + batch.size_bytes

@@ -21,8 +21,8 @@ from core.log.damage import Damage, DamagedRange
 from core.log.file_records import FileRecords
 from core.log.log_config import LONG_MAX
 from core.log.log_evidence import LogEvidence
-from core.log.segment_walk import SegmentWalk, first_offset
-from core.records.batches import Batch, first_offset_of
+from core.log.segment_walk import SegmentWalk
+from core.records.batches import Batch, first_offset_of, stated_offset
 from core.records.record_batch import RecordBatch
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class SegmentReading:
         """Whether a batch may follow one that ended at the expected offset."""
         if batch.last_offset >= self._limit:
             return False
-        first = first_offset(batch)
+        first = stated_offset(batch)
         if isinstance(batch, RecordBatch) and first == expected:
             return True
         return first >= expected and self._do_offsets_rise(batch.position)
@@ -95,7 +95,7 @@ class SegmentReading:
         next_offset = 0
         try:
             for batch in self._records.iter_headers(position, self.end.position):
-                if first_offset(batch) < next_offset or batch.last_offset >= self._limit:
+                if stated_offset(batch) < next_offset or batch.last_offset >= self._limit:
                     return False
                 next_offset = batch.last_offset + 1
         except CorruptRecordError:

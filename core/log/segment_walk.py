@@ -592,8 +592,3 @@ def _find_zeros(batch: Batch) -> int:
 def is_valid(batch: Batch) -> bool:
     """Whether the stored checksum is that of the bytes."""
     return bool(batch.computed_crc() == batch.crc)
-
-
-def first_offset(batch: Batch) -> int:
-    """Without opening a compressed batch of magic 0 or 1, whose header only has the last offset."""
-    return batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset

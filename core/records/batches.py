@@ -28,6 +28,11 @@ _SMALLEST_LENGTH = {
 }
 
 
+def stated_offset(batch: Batch) -> int:
+    """The first offset by the header alone, which of a compressed message of magic 0 or 1 has the last."""
+    return batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
+
+
 def first_offset_of(batch: Batch, next_offset: int) -> int:
     """A batch's first offset. A compressed message of magic 0 or 1 has it inside; `next_offset` stands for it if that
     can't be opened.
