@@ -118,7 +118,10 @@ class ReplicaManager:
                 self.flush_as_configured(partition.log)
             return result
         except OSError as error:
-            raise _said(access_error(error, partition.log.directory, "write to")) from error
+            reason = access_error(error, partition.log.directory, "write to")
+            if not partition.log.is_settled:
+                self.take_offline(partition, reason)
+            raise _said(reason) from error
         except CorruptRecordError as error:
             raise _said(error) from error
 

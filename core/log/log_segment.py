@@ -66,8 +66,11 @@ class LogSegment:
         created_ms: int,
         jitter_ms: int = 0,
         is_sealed: bool = False,
+        is_new: bool = False,
     ) -> None:
-        """`is_sealed`: it is on the disk, whole, and takes no appends."""
+        """`is_sealed`: it is on the disk, whole, and takes no appends. `is_new`: its files are made, empty. OSError as
+        the disk says; there is no `.log` then, which is what makes the others a segment.
+        """
         self.base_offset = base_offset
         self.directory = directory
         self.config = config
@@ -75,25 +78,36 @@ class LogSegment:
         self._created_ms = created_ms
         self._jitter_ms = jitter_ms
         self._open_files = open_files
-        self.records = FileRecords(self._path(LOG_SUFFIX), filesystem.open_append, is_opened_late=is_sealed)
         maximum = config.segment_index_bytes
         self.offset_index = OffsetIndex(self._path(INDEX_SUFFIX), base_offset, maximum, filesystem)
         self.time_index = TimeIndex(self._path(TIME_INDEX_SUFFIX), base_offset, maximum, filesystem)
         self.transaction_index = TransactionIndex(self._path(TRANSACTION_INDEX_SUFFIX), filesystem)
+        if is_new:
+            self._create_indexes()
+            filesystem.unlink(self._path(LOG_SUFFIX))  # one that could not be deleted when it was cut off
+        path, open_file = self._path(LOG_SUFFIX), filesystem.open_append
+        self.records = FileRecords(path, open_file, is_opened_late=is_sealed, is_new=is_new)
         self._bytes_since_index_entry = 0
         self._rolling_timestamp: int | None = None
-        self._max_timestamp: TimestampOffset | None = None
+        self._max_timestamp = TimestampOffset(NO_TIMESTAMP, base_offset) if is_new else None
         self.gaps: list[DamagedRange] = []
-        self._is_new = False
+        self._is_new = is_new
         self.is_sealed = False
         self._is_removed = False
-        self._changes = 0  # appends and the like, and how many of them are on the disk
+        self._changes = int(is_new)  # appends and the like, and how many of them are on the disk
         self._synced_changes = 0
         self._last_batch = (base_offset, 0)  # base offset and position of a batch near the end: where tails begin
 
         if is_sealed:
             self.is_sealed = True
             self._share_files()
+
+    def _create_indexes(self) -> None:
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.offset_index.flush()
+        self.time_index.flush()
+        self.transaction_index.reset()
 
     def _path(self, suffix: str) -> Path:
         return self.directory / offset_file_name(self.base_offset, suffix)
@@ -139,7 +153,11 @@ class LogSegment:
     # --- append
 
     def append(self, batch: RecordBatch) -> int:
-        """Writes the batch and returns its position. OSError as the disk says, nothing written then."""
+        """Writes the batch and returns its position. OSError as the disk says, and CorruptRecordError of what is read
+        before; nothing written then.
+        """
+        if self._max_timestamp is None:
+            self.find_newest_timestamp()
         start = batch.start
         position = self.records.append(batch.buffer[start : start + batch.size_bytes])
         self._index(batch, position)
@@ -408,20 +426,23 @@ class LogSegment:
 
     # --- lifecycle
 
-    def create_files(self) -> None:
-        """A new segment's files; the .log is there already."""
-        self.offset_index.flush()
-        self.time_index.flush()
-        self._is_new = True
-        self._changes += 1
-
     def on_become_inactive(self) -> None:
-        """No more appends: the last timestamp goes into the time index, the indexes into their files."""
+        """No more appends; OSError as of `write_indexes`, and it takes appends still."""
+        self.write_indexes()
+        self.seal()
+
+    def write_indexes(self) -> None:
+        """The last timestamp goes into the time index, the indexes into their files. May be done again, and appends may
+        follow; OSError as the disk says.
+        """
         self.records.trim()
         if self.size_bytes:
             self.time_index.maybe_append(*self.max_timestamp, at_roll=True)
         self.offset_index.seal()
         self.time_index.seal()
+
+    def seal(self) -> None:
+        """It takes no appends from now on; its indexes are written."""
         self.is_sealed = True
         self._changes += 1
 
