@@ -5,6 +5,8 @@ Rules of index entries and of rolling are Kafka's (org.apache.kafka.storage.inte
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
@@ -96,6 +98,7 @@ class LogSegment:
         self._is_removed = False
         self._changes = int(is_new)  # appends and the like, and how many of them are on the disk
         self._synced_changes = 0
+        self._has_failed_sync = False
         self._last_batch = (base_offset, 0)  # base offset and position of a batch near the end: where tails begin
 
         if is_sealed:
@@ -453,10 +456,27 @@ class LogSegment:
         self._open_files.forget(self)
 
     def sync(self) -> None:
-        """Returns when the batches, and the indexes of a sealed segment, are on the disk. Safe from any thread."""
+        """Returns when the batches, and the indexes of a sealed segment, are on the disk. Safe from any thread.
+
+        OSError where the disk refuses, and ever after: asked again, the system would say that all is well.
+        """
         changes, is_sealed = self._changes, self.is_sealed
         if changes == self._synced_changes or self._is_removed:
             return
+        if self._has_failed_sync:
+            raise OSError(errno.EIO, "a sync failed before; the log must be opened again", str(self.records.path))
+        try:
+            self._sync_files(is_sealed=is_sealed)
+        except OSError:
+            self._has_failed_sync = True
+            with contextlib.suppress(OSError):
+                self.records.file.forget_cached()
+            raise
+        self._synced_changes = changes
+        if is_sealed and not self._is_removed:
+            self._share_files()
+
+    def _sync_files(self, *, is_sealed: bool) -> None:
         self.records.file.sync()
         if is_sealed:
             self.offset_index.sync()
@@ -466,9 +486,6 @@ class LogSegment:
             self._filesystem.sync_directory(self.directory)
             self._filesystem.sync_directory(self.directory.parent)
             self._is_new = False
-        self._synced_changes = changes
-        if is_sealed and not self._is_removed:
-            self._share_files()
 
     def _share_files(self) -> None:
         """From now on its files may be closed while nobody needs them: all that is in them is safe."""

@@ -510,7 +510,10 @@ class PartitionLog:
         self.mark_flushed(offset)
 
     def close(self) -> None:
-        """A clean stop: everything synced, indexes trimmed, a snapshot at the log's end, files closed."""
+        """A clean stop: everything synced, indexes trimmed, a snapshot at the log's end, files closed. OSError as the
+        disk says, and unless `is_settled`: the stop is not a clean one then.
+        """
+        self._ensure_settled()
         self.producers.take_snapshot()
         for segment in self.segments:
             segment.close()
