@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -489,7 +490,17 @@ class LogSegment:
 
     def _share_files(self) -> None:
         """From now on its files may be closed while nobody needs them: all that is in them is safe."""
-        self.records.on_use = lambda: self._open_files.use(self)
+        itself, open_files = (
+            weakref.ref(self),
+            self._open_files,
+        )  # no cycle: a deleted file is closed with its last user
+
+        def on_use() -> None:
+            segment = itself()
+            if segment is not None:
+                open_files.use(segment)
+
+        self.records.on_use = on_use
         if self.records.is_open:
             self._open_files.use(self)
 

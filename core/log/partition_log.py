@@ -385,8 +385,8 @@ class PartitionLog:
     def _end_at(self, offset: int) -> None:
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
-        self.high_watermark = min(self.high_watermark, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
+        self.high_watermark = max(min(self.high_watermark, offset), self.log_start_offset)
         self.leader_epochs.truncate_from_end(offset)
         self._forget_damage()
         self.producers.remove_snapshots_from(offset + 1)
@@ -518,6 +518,15 @@ class PartitionLog:
         for segment in self.segments:
             segment.close()
         self.mark_flushed(self.log_end_offset)
+
+    def let_go(self) -> None:
+        """The log is served no more: its files close, but for those that an answer still points into, whoever holds the
+        log itself.
+        """
+        for segment in self.segments:
+            segment.on_removed()
+            segment.records.release()
+            segment.release_files()
 
     def check_invariants(self) -> None:
         assert self.log_start_offset <= self.last_stable_offset <= self.high_watermark <= self.log_end_offset, (

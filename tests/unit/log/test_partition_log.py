@@ -50,6 +50,13 @@ def test_nothing_is_appended_to_segments_that_are_gone(log: PartitionLog, monkey
         append(log, make_batch(b"b"))
 
 
+def test_a_log_may_start_again_above_its_end(log: PartitionLog) -> None:
+    append(log, make_batch(b"a"))
+    log.truncate_fully_and_start_at(10)
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (10, 10, 10)
+    assert append(log, make_batch(b"b")).base_offset == 10
+
+
 def test_a_roll_reads_nothing_after_it_wrote(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
     log.configure(LogConfig(segment_bytes=150))
     append(log, make_batch(b"a"))
