@@ -458,7 +458,7 @@ class Broker:
             try:
                 segment.sync()
             except OSError as error:
-                failures.append(error)
+                failures.append(error.with_traceback(None))  # which would hold the segment
 
         def then() -> None:
             if failures:

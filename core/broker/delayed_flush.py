@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from core.broker.broker import Broker
 
 
+PERHAPS_KEPT = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+"""What a producer is told of a batch that is in the log, and of which nobody knows whether the disk has it. Clients
+send it again as it was, so that it is recognized if it is there. After KAFKA_STORAGE_ERROR they may take it for not
+written."""
+
+
 class Unflushed(NamedTuple):
     """Records below `offset` that are not flushed yet; `refuse` puts into the answer why they never were."""
 
@@ -68,6 +74,11 @@ def find_error(broker: Broker, partition: Partition) -> ErrorCode | None:
     except KafkaError as error:
         return error.code
     return None
+
+
+def error_of_unflushed(code: ErrorCode) -> ErrorCode:
+    """What a producer is told of a batch that was appended and not flushed, for that reason."""
+    return PERHAPS_KEPT if code is ErrorCode.KAFKA_STORAGE_ERROR else code
 
 
 class DelayedFlush(DelayedOperation):

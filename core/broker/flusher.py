@@ -48,7 +48,7 @@ class _Sync:
         try:
             sync_segments(self._segments)
         except OSError as error:
-            self.error = error
+            self.error = error.with_traceback(None)  # which would hold this, the log and its files
 
 
 class Flusher:

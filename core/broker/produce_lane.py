@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from core.broker.delayed_flush import find_error
+from core.broker.delayed_flush import PERHAPS_KEPT, error_of_unflushed, find_error
 from core.broker.handlers.produce import FIRST_VERSION_WITH_IDS
 from core.broker.pending_answer import PendingAnswer
 from core.cluster.partition import Partition
@@ -55,6 +55,8 @@ _TAGS = b"\0\0\0"
 _NUMBERS = struct.Struct(">qqq")
 """Base offset, log append time, log start offset."""
 
+_NOTHING = AppendResult(-1, -1, -1, -1)
+
 _SOME_NUMBERS = 0x0123456789ABCDEF, 0x1032547698BADCFE, 0x2143658709BACDEF
 
 
@@ -74,6 +76,12 @@ class _Known(NamedTuple):
     def answer(self, correlation_id: bytes | memoryview, result: AppendResult) -> list[Piece]:
         numbers = _NUMBERS.pack(result.base_offset, result.log_append_time, result.log_start_offset)
         return [b"".join((self.size, correlation_id, self.head, numbers, self.tail))]
+
+    def refusal(
+        self, correlation_id: bytes | memoryview, error: ErrorCode, result: AppendResult = _NOTHING
+    ) -> list[Piece]:
+        head = self.head[:-2] + error.to_bytes(2, signed=True)
+        return self._replace(head=head).answer(correlation_id, result._replace(base_offset=-1))
 
 
 class UnflushedAnswer(PendingAnswer):
@@ -115,8 +123,7 @@ class UnflushedAnswer(PendingAnswer):
         known, result = self._known, self._result
         if known.partition.log.recovery_point <= result.last_offset:
             error = find_error(self._broker, known.partition) or ErrorCode.REQUEST_TIMED_OUT
-            known = known._replace(head=known.head[:-2] + error.to_bytes(2, signed=True))
-            result = result._replace(base_offset=-1)
+            return known.refusal(self._correlation_id, error_of_unflushed(error), result)
         return known.answer(self._correlation_id, result)
 
 
@@ -156,7 +163,9 @@ class ProduceLane:
             return None
         try:
             result = replicas.append(partition, batch, required_acks=known.acks)
-        except KafkaError:
+        except KafkaError as error:
+            if error.code is PERHAPS_KEPT:
+                return known.refusal(frame[_CORRELATION_ID], PERHAPS_KEPT)
             return None
         log = partition.log
         replicas.notify((log.partition,))

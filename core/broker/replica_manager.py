@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from core.broker.delayed_flush import PERHAPS_KEPT
 from core.broker.delayed_operation import DelayedOperation
 from core.broker.flusher import Flusher
 from core.cluster.metadata_image import TopicImage
@@ -110,7 +111,7 @@ class ReplicaManager:
         """Appends a batch, a client's or one of the broker's own; the caller calls `notify` when its request is done.
 
         KafkaError as of `Partition.append`, and KAFKA_STORAGE_ERROR where the disk refuses, or holds damage where the
-        batch is to go.
+        batch is to go: it is not kept then. PERHAPS_KEPT where it was written, and the partition is offline.
         """
         try:
             result = partition.append(batch, required_acks=required_acks, from_client=from_client)
@@ -118,7 +119,11 @@ class ReplicaManager:
                 self.flush_as_configured(partition.log)
             return result
         except OSError as error:
-            raise _said(access_error(error, partition.log.directory, "write to")) from error
+            reason = access_error(error, partition.log.directory, "write to")
+            if not partition.log.is_settled:
+                self.take_offline(partition, reason)
+                raise _said(reason, PERHAPS_KEPT) from error
+            raise _said(reason) from error
         except CorruptRecordError as error:
             raise _said(error) from error
 

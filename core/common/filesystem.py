@@ -57,6 +57,12 @@ class File:
         """Returns when the data, and the size that makes it readable, are on the disk. Safe from any thread."""
         os.fdatasync(self.fd)
 
+    def forget_cached(self) -> None:
+        """After a sync that failed: what is read next is what the disk has. The system takes pages that it could not
+        write for written, once it has said so, and would give them to readers, and sync them, as if they were safe.
+        """
+        os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
     def close(self) -> None:
         if self.fd >= 0:
             fd, self.fd = self.fd, -1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,15 +41,22 @@ class FileRegion:
 class FileRecords:
     """An append-only file of batches; owned by one task, but for `file.sync()`. `size_bytes` is where the next goes."""
 
-    def __init__(self, path: Path, open_file: Callable[[Path], File], *, is_opened_late: bool = False) -> None:
-        """The file is opened at once, or when it is first needed. OSError as the disk says."""
+    def __init__(
+        self, path: Path, open_file: Callable[[Path], File], *, is_opened_late: bool = False, is_new: bool = False
+    ) -> None:
+        """The file is opened at once, or when it is first needed. With `is_new` it is made, and nothing else is done
+        that may fail: there is no file after an error. OSError as the disk says.
+        """
         self.path = path
         self._open_file = open_file
         self._file: File | None = None
         self._is_torn = False
         self.on_use: Callable[[], None] | None = None
         """Told whenever the file is wanted."""
-        self.size_bytes = path.stat().st_size if is_opened_late else self.file.size()
+        if is_new:
+            self._file, self.size_bytes = open_file(path), 0
+        else:
+            self.size_bytes = path.stat().st_size if is_opened_late else self.file.size()
 
     @property
     def file(self) -> File:
@@ -73,13 +81,18 @@ class FileRecords:
             file.close()
 
     def append(self, data: Buffer) -> int:
-        """Writes at the end and returns the position where; a write that fails leaves the size as it was."""
+        """Writes at the end and returns the position where; a write that fails leaves the size as it was. Nothing is
+        written while the rest of such a write can't be taken away: a shorter batch would lie over its beginning only.
+        """
+        if self._is_torn:
+            self.trim()
         position = self.size_bytes
         try:
             (self._file or self.file).write_at(data, position)
         except OSError:
             self._is_torn = True
-            self.trim()
+            with contextlib.suppress(OSError):
+                self.trim()
             raise
         self.size_bytes = position + len(data)
         return position

@@ -327,16 +327,15 @@ class _Loader:
             segment.release_files()
 
     def _new_segment(self, base_offset: int) -> LogSegment:
-        segment = LogSegment(
+        return LogSegment(
             self._directory,
             base_offset,
             self._config,
             self._filesystem,
             self._settings.open_files,
             created_ms=self._settings.clock.now_ms(),
+            is_new=True,
         )
-        segment.create_files()
-        return segment
 
     def _rebuild_indexes(self, segment: LogSegment) -> None:
         _log.info("%s: rebuilding the indexes of segment %d", self._partition, segment.base_offset)

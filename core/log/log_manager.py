@@ -157,7 +157,9 @@ class LogManager:
 
     def set_offline(self, partition: TopicPartition, error: PlogError) -> None:
         """The partition's log can't be used until the next start."""
-        self.logs.pop(partition, None)
+        log = self.logs.pop(partition, None)
+        if log is not None:
+            log.let_go()
         self._filesystem.name_for_user(error)
         _log.error("%s is offline: %s", partition, error)
         self.offline[partition] = error
@@ -181,6 +183,8 @@ class LogManager:
         """Takes a log out and renames its folder, for `delete_directory` later; None where there is none."""
         log = self.logs.pop(partition, None)
         self.offline.pop(partition, None)
+        if log is not None:
+            log.let_go()
         path = log.directory if log else self.directory / partition_directory_name(partition)
         if not path.is_dir():
             return None

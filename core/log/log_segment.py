@@ -5,7 +5,10 @@ Rules of index entries and of rolling are Kafka's (org.apache.kafka.storage.inte
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
+import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -66,8 +69,11 @@ class LogSegment:
         created_ms: int,
         jitter_ms: int = 0,
         is_sealed: bool = False,
+        is_new: bool = False,
     ) -> None:
-        """`is_sealed`: it is on the disk, whole, and takes no appends."""
+        """`is_sealed`: it is on the disk, whole, and takes no appends. `is_new`: its files are made, empty. OSError as
+        the disk says; there is no `.log` then, which is what makes the others a segment.
+        """
         self.base_offset = base_offset
         self.directory = directory
         self.config = config
@@ -75,25 +81,37 @@ class LogSegment:
         self._created_ms = created_ms
         self._jitter_ms = jitter_ms
         self._open_files = open_files
-        self.records = FileRecords(self._path(LOG_SUFFIX), filesystem.open_append, is_opened_late=is_sealed)
         maximum = config.segment_index_bytes
         self.offset_index = OffsetIndex(self._path(INDEX_SUFFIX), base_offset, maximum, filesystem)
         self.time_index = TimeIndex(self._path(TIME_INDEX_SUFFIX), base_offset, maximum, filesystem)
         self.transaction_index = TransactionIndex(self._path(TRANSACTION_INDEX_SUFFIX), filesystem)
+        if is_new:
+            self._create_indexes()
+            filesystem.unlink(self._path(LOG_SUFFIX))  # one that could not be deleted when it was cut off
+        path, open_file = self._path(LOG_SUFFIX), filesystem.open_append
+        self.records = FileRecords(path, open_file, is_opened_late=is_sealed, is_new=is_new)
         self._bytes_since_index_entry = 0
         self._rolling_timestamp: int | None = None
-        self._max_timestamp: TimestampOffset | None = None
+        self._max_timestamp = TimestampOffset(NO_TIMESTAMP, base_offset) if is_new else None
         self.gaps: list[DamagedRange] = []
-        self._is_new = False
+        self._is_new = is_new
         self.is_sealed = False
         self._is_removed = False
-        self._changes = 0  # appends and the like, and how many of them are on the disk
+        self._changes = int(is_new)  # appends and the like, and how many of them are on the disk
         self._synced_changes = 0
+        self._has_failed_sync = False
         self._last_batch = (base_offset, 0)  # base offset and position of a batch near the end: where tails begin
 
         if is_sealed:
             self.is_sealed = True
             self._share_files()
+
+    def _create_indexes(self) -> None:
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.offset_index.flush()
+        self.time_index.flush()
+        self.transaction_index.reset()
 
     def _path(self, suffix: str) -> Path:
         return self.directory / offset_file_name(self.base_offset, suffix)
@@ -139,7 +157,11 @@ class LogSegment:
     # --- append
 
     def append(self, batch: RecordBatch) -> int:
-        """Writes the batch and returns its position. OSError as the disk says, nothing written then."""
+        """Writes the batch and returns its position. OSError as the disk says, and CorruptRecordError of what is read
+        before; nothing written then.
+        """
+        if self._max_timestamp is None:
+            self.find_newest_timestamp()
         start = batch.start
         position = self.records.append(batch.buffer[start : start + batch.size_bytes])
         self._index(batch, position)
@@ -412,20 +434,23 @@ class LogSegment:
 
     # --- lifecycle
 
-    def create_files(self) -> None:
-        """A new segment's files; the .log is there already."""
-        self.offset_index.flush()
-        self.time_index.flush()
-        self._is_new = True
-        self._changes += 1
-
     def on_become_inactive(self) -> None:
-        """No more appends: the last timestamp goes into the time index, the indexes into their files."""
+        """No more appends; OSError as of `write_indexes`, and it takes appends still."""
+        self.write_indexes()
+        self.seal()
+
+    def write_indexes(self) -> None:
+        """The last timestamp goes into the time index, the indexes into their files. May be done again, and appends may
+        follow; OSError as the disk says.
+        """
         self.records.trim()
         if self.size_bytes:
             self.time_index.maybe_append(*self.max_timestamp, at_roll=True)
         self.offset_index.seal()
         self.time_index.seal()
+
+    def seal(self) -> None:
+        """It takes no appends from now on; its indexes are written."""
         self.is_sealed = True
         self._changes += 1
 
@@ -436,10 +461,27 @@ class LogSegment:
         self._open_files.forget(self)
 
     def sync(self) -> None:
-        """Returns when the batches, and the indexes of a sealed segment, are on the disk. Safe from any thread."""
+        """Returns when the batches, and the indexes of a sealed segment, are on the disk. Safe from any thread.
+
+        OSError where the disk refuses, and ever after: asked again, the system would say that all is well.
+        """
         changes, is_sealed = self._changes, self.is_sealed
         if changes == self._synced_changes or self._is_removed:
             return
+        if self._has_failed_sync:
+            raise OSError(errno.EIO, "a sync failed before; the log must be opened again", str(self.records.path))
+        try:
+            self._sync_files(is_sealed=is_sealed)
+        except OSError:
+            self._has_failed_sync = True
+            with contextlib.suppress(OSError):
+                self.records.file.forget_cached()
+            raise
+        self._synced_changes = changes
+        if is_sealed and not self._is_removed:
+            self._share_files()
+
+    def _sync_files(self, *, is_sealed: bool) -> None:
         self.records.file.sync()
         if is_sealed:
             self.offset_index.sync()
@@ -449,13 +491,20 @@ class LogSegment:
             self._filesystem.sync_directory(self.directory)
             self._filesystem.sync_directory(self.directory.parent)
             self._is_new = False
-        self._synced_changes = changes
-        if is_sealed and not self._is_removed:
-            self._share_files()
 
     def _share_files(self) -> None:
         """From now on its files may be closed while nobody needs them: all that is in them is safe."""
-        self.records.on_use = lambda: self._open_files.use(self)
+        itself, open_files = (
+            weakref.ref(self),
+            self._open_files,
+        )  # no cycle: a deleted file is closed with its last user
+
+        def on_use() -> None:
+            segment = itself()
+            if segment is not None:
+                open_files.use(segment)
+
+        self.records.on_use = on_use
         if self.records.is_open:
             self._open_files.use(self)
 

@@ -11,9 +11,11 @@ checked again after a crash. Source: org.apache.kafka.storage.internals.log.Unif
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -111,6 +113,7 @@ class PartitionLog:
         self._open_files = open_files
         self.on_roll: Callable[[PartitionLog], None] | None = None
         """Told when a segment took its last append: what lies before the log's end is to be flushed."""
+        self._unsettled: str | None = None
         self.check_invariants()
 
     def configure(self, config: LogConfig) -> None:
@@ -140,8 +143,10 @@ class PartitionLog:
         """Appends a producer's batch, giving it the next offsets; its buffer is changed in place.
 
         KafkaError as of `validate_batch` and of the producer's sequences, nothing appended then; OSError as the disk
-        says, likewise.
+        says, and CorruptRecordError of what is read, likewise.
         """
+        if self._unsettled is not None:
+            self._ensure_settled()
         now_ms = self._clock.now_ms()
         config = self.config
         batch = validate_batch(batch, config, from_client=from_client, now_ms=now_ms)
@@ -175,6 +180,7 @@ class PartitionLog:
         state = self.producers.state_of(batch.producer_id)
         marker = read_end_transaction_marker(batch.records()[0]) if batch.is_control else None
         if marker is not None:
+            self.segments.active.transaction_index.entries()  # which may fail before anything is written, not after
             state.ensure_may_end(batch, marker)
         else:
             state.ensure_epoch(batch)
@@ -191,6 +197,7 @@ class PartitionLog:
         if batch.partition_leader_epoch != self.leader_epochs.latest_epoch:
             self.leader_epochs.assign(batch.partition_leader_epoch, batch.base_offset)
         position = segment.append(batch)
+        self._unsettled = "an append"
         completed = self.producers.update(batch, segment.base_offset, position)
         if completed is not None and completed.is_aborted:
             segment.transaction_index.append(
@@ -202,16 +209,39 @@ class PartitionLog:
                 )
             )
         self.log_end_offset = batch.base_offset + batch.last_offset_delta + 1
+        self._unsettled = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what is in memory is what is in the files. Not so after a change that failed in the middle: nothing
+        is accepted then until the log is opened again.
+        """
+        return self._unsettled is None
+
+    def _ensure_settled(self) -> None:
+        """OSError unless `is_settled`."""
+        if self._unsettled is not None:
+            message = f"{self._unsettled} failed in the middle; the log must be opened again"
+            raise OSError(errno.EIO, message, str(self.directory))
+
+    @contextlib.contextmanager
+    def _changing(self, what: str) -> Iterator[None]:
+        self._ensure_settled()
+        self._unsettled = what
+        yield
+        self._unsettled = None  # an error leaves it as it is
 
     def roll(self) -> LogSegment:
-        """Starts a new active segment at the log's end; an empty one is made anew."""
+        """Starts a new active segment at the log's end; an empty one stays. OSError as the disk says, and
+        CorruptRecordError of what is read; the log is as it was then.
+        """
         active = self.segments.active
         if active.base_offset == self.log_end_offset:
-            self._delete_segments([active])
-        else:
-            active.on_become_inactive()
-            self.producers.take_snapshot(sync=False)
+            return active
+        active.write_indexes()
+        self.producers.take_snapshot(sync=False)
         segment = self._new_segment(self.log_end_offset)
+        active.seal()
         self.segments.add(segment)
         if self.on_roll is not None:
             self.on_roll(self)
@@ -219,7 +249,7 @@ class PartitionLog:
 
     def _new_segment(self, base_offset: int) -> LogSegment:
         jitter = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
-        segment = LogSegment(
+        return LogSegment(
             self.directory,
             base_offset,
             self.config,
@@ -227,9 +257,8 @@ class PartitionLog:
             self._open_files,
             created_ms=self._clock.now_ms(),
             jitter_ms=random.randrange(jitter) if jitter else 0,  # noqa: S311 - spreads work, guards nothing
+            is_new=True,
         )
-        segment.create_files()
-        return segment
 
     def update_high_watermark(self, offset: int) -> None:
         """What consumers may read; never beyond the log's end, nor back."""
@@ -328,33 +357,36 @@ class PartitionLog:
     # --- cut and trim
 
     def truncate_to(self, offset: int) -> int:
-        """Drops every record from `offset` on; returns how many bytes went. A no-op at or above the log's end."""
+        """Drops every record from `offset` on; returns how many bytes went. A no-op at or above the log's end. OSError
+        as the disk says; the log must be opened again then.
+        """
         if offset >= self.log_end_offset:
             return 0
-        cut = 0
         if offset <= self.segments.first.base_offset:
             cut = self.size_bytes
             self.truncate_fully_and_start_at(offset)
             return cut
-        later = [s for s in self.segments if s.base_offset > offset]
-        cut += sum(s.size_bytes for s in later)
-        self._delete_segments(later)
-        cut += self.segments.active.truncate_to(offset)
-        self._end_at(self.segments.active.next_offset())
+        with self._changing("a truncation"):
+            later = [s for s in self.segments if s.base_offset > offset]
+            cut = sum(s.size_bytes for s in later)
+            self._delete_segments(reversed(later))  # what a failure leaves has no hole
+            cut += self.segments.active.truncate_to(offset)
+            self._end_at(self.segments.active.next_offset())
         return cut
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drops every record; the log goes on, empty, at `offset`."""
-        self._delete_segments(list(self.segments))
-        self.segments.add(self._new_segment(offset))
-        self.log_start_offset = offset
-        self._end_at(offset)
+        """Drops every record; the log goes on, empty, at `offset`. OSError as of `truncate_to`."""
+        with self._changing("a truncation"):
+            self._delete_segments(list(self.segments))
+            self.segments.add(self._new_segment(offset))
+            self.log_start_offset = offset
+            self._end_at(offset)
 
     def _end_at(self, offset: int) -> None:
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
-        self.high_watermark = min(self.high_watermark, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
+        self.high_watermark = max(min(self.high_watermark, offset), self.log_start_offset)
         self.leader_epochs.truncate_from_end(offset)
         self._forget_damage()
         self.producers.remove_snapshots_from(offset + 1)
@@ -417,24 +449,25 @@ class PartitionLog:
         old = [segment for segment in self.segments if segment.base_offset in replaced]
         assert len(old) == len(replaced), f"{self.partition}: {replaced}"
         assert self.segments.active not in old
-        for segment in old:
-            self._take_out(segment)
-        paths = [path for segment in old for path in segment.paths]
-        paths += self.producers.snapshot_paths(set(replaced) - {base_offset})
-        deleted = [self._rename_deleted(path) for path in paths if path.exists()]
-        for swap, path in swap_files(self.directory, base_offset):
-            self._filesystem.link(swap, path)
-        self.segments.add(
-            LogSegment(
-                self.directory,
-                base_offset,
-                self.config,
-                self._filesystem,
-                self._open_files,
-                created_ms=self._clock.now_ms(),
-                is_sealed=True,
+        with self._changing("a swap"):
+            for segment in old:
+                self._take_out(segment)
+            paths = [path for segment in old for path in segment.paths]
+            paths += self.producers.snapshot_paths(set(replaced) - {base_offset})
+            deleted = [self._rename_deleted(path) for path in paths if path.exists()]
+            for swap, path in swap_files(self.directory, base_offset):
+                self._filesystem.link(swap, path)
+            self.segments.add(
+                LogSegment(
+                    self.directory,
+                    base_offset,
+                    self.config,
+                    self._filesystem,
+                    self._open_files,
+                    created_ms=self._clock.now_ms(),
+                    is_sealed=True,
+                )
             )
-        )
         self.check_invariants()
         return deleted
 
@@ -477,11 +510,23 @@ class PartitionLog:
         self.mark_flushed(offset)
 
     def close(self) -> None:
-        """A clean stop: everything synced, indexes trimmed, a snapshot at the log's end, files closed."""
+        """A clean stop: everything synced, indexes trimmed, a snapshot at the log's end, files closed. OSError as the
+        disk says, and unless `is_settled`: the stop is not a clean one then.
+        """
+        self._ensure_settled()
         self.producers.take_snapshot()
         for segment in self.segments:
             segment.close()
         self.mark_flushed(self.log_end_offset)
+
+    def let_go(self) -> None:
+        """The log is served no more: its files close, but for those that an answer still points into, whoever holds the
+        log itself.
+        """
+        for segment in self.segments:
+            segment.on_removed()
+            segment.records.release()
+            segment.release_files()
 
     def check_invariants(self) -> None:
         assert self.log_start_offset <= self.last_stable_offset <= self.high_watermark <= self.log_end_offset, (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from core.broker.delayed_flush import DelayedFlush, Unflushed, after_flush
+from core.broker.delayed_flush import DelayedFlush, Unflushed, after_flush, error_of_unflushed
 from core.broker.request_context import RequestContext
 from core.broker.transaction_guard import COORDINATOR_IS_AWAY, Knows, refusals
 from core.cluster.partition import Partition
@@ -190,7 +190,7 @@ def _ensure_in_transaction(
 
 
 def _refuse(response: PartitionProduceResponse, code: ErrorCode) -> None:
-    response.error_code, response.base_offset = code, -1
+    response.error_code, response.base_offset = error_of_unflushed(code), -1
 
 
 def _find(broker: Broker, topic: str | None, number: int, acks: int, context: RequestContext) -> Partition:

@@ -33,7 +33,7 @@ from tests.support.broker import (
     send,
     values_of,
 )
-from tests.support.logs import NOW, make_batch
+from tests.support.logs import NOW, append, make_batch, open_log
 
 
 class Disk(Background):
@@ -411,6 +411,36 @@ def test_a_segment_that_retention_takes_away_meanwhile(broker: Broker, flusher: 
     assert broker.replicas.find("t", 0).log is log, "online"
 
 
+def test_a_log_that_could_not_be_flushed_is_never_taken_for_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system says of a sync that failed once that all is well the next time, and keeps the pages that it could not
+    write for readers.
+    """
+    disk = FailingSync()
+    forgotten: list[str] = []
+    monkeypatch.setattr(File, "forget_cached", lambda self: forgotten.append(self.path.name))
+    log = open_log(tmp_path / "t-0", filesystem=disk)
+    append(log, make_batch(b"a"))
+    disk.failing = "/t-0/"
+    with pytest.raises(OSError, match="Input/output error"):
+        log.flush()
+    assert forgotten == ["00000000000000000000.log"]
+    disk.failing = ""
+    for sync in (log.flush, log.close):
+        with pytest.raises(OSError, match="a sync failed before; the log must be opened again"):
+            sync()
+    assert log.recovery_point == 0
+
+
+def test_the_short_way_of_produce_says_perhaps_kept_too(broker: Broker, flusher: Disk, timers: Timers) -> None:
+    add_topic(broker, flush_messages="1")
+    waiting = [Waiting(broker, b"a"), Waiting(broker, b"b"), Waiting(broker, b"c")]
+    broker.replicas.on_flush_failed(log_of(broker), OSError(5, "Input/output error"))
+    assert [w.answer for w in waiting] == [(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1)] * 3
+    assert produce(broker, make_batch(b"d")).error_code == ErrorCode.KAFKA_STORAGE_ERROR, "not kept"
+
+
 def test_a_partition_that_cannot_be_flushed_goes_offline_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -421,7 +451,7 @@ def test_a_partition_that_cannot_be_flushed_goes_offline_alone(
     produce_values(broker, b"kept")
     disk.failing = "/t-0/"
     failed = produce(broker, make_batch(b"lost, perhaps"))
-    assert (failed.error_code, failed.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+    assert (failed.error_code, failed.base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1), "perhaps kept"
     assert "t-0 is offline: could not sync" in caplog.text
     assert fetch(broker, 0).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert produce(broker, make_batch(b"x"), "other").error_code == 0

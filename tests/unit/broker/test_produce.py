@@ -9,6 +9,7 @@ from core.broker.broker_config import BrokerConfig
 from core.broker.handlers.produce import UnacknowledgedError
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
+from core.log.producer_state_manager import ProducerStateManager
 from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from core.records.compression import CompressionType
@@ -234,3 +235,29 @@ def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path) -> None:
     assert produce(broker, make_batch(b"c")).base_offset == 1
     assert values_of(fetch(broker, 0)) == [b"a", b"c"]
     broker.close()
+
+
+def test_an_append_that_fails_in_the_middle_takes_the_partition_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its batch is in the file, and the log's end before it: nothing else may get its offset."""
+    broker = open_broker(tmp_path)
+    add_topic(broker)
+    assert [produce(broker, make_batch(b"a")).error_code for _ in range(3)] == [0, 0, 0], "the short way is known"
+
+    def refuse(*_args: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ProducerStateManager, "update", refuse)
+        assert produce(broker, make_batch(b"b")).error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, (
+            "perhaps kept"
+        )
+    assert produce(broker, make_batch(b"c")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert fetch(broker, 0).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    broker.close()
+    again = open_broker(tmp_path)
+    values = values_of(fetch(again, 0))
+    assert values == [b"a", b"a", b"a", b"b"]
+    assert produce(again, make_batch(b"d")).base_offset == 4
+    again.close()

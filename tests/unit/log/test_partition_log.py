@@ -10,6 +10,7 @@ from core.common.errors import KafkaError
 from core.common.filesystem import File, FileSystem
 from core.index.transaction_index import AbortedTransaction
 from core.log.leader_epoch_cache import EpochEntry
+from core.log.log_config import LogConfig
 from core.log.partition_log import PartitionLog
 from core.records.batches import iter_whole_batches
 from core.records.record import Record
@@ -44,8 +45,52 @@ def test_nothing_is_appended_to_segments_that_are_gone(log: PartitionLog, monkey
         patched.setattr(FileSystem, "open_append", refuse)
         with pytest.raises(OSError, match="No space left"):
             log.truncate_fully_and_start_at(10)
-    with pytest.raises(AttributeError, match="active"):
+    assert not log.is_settled
+    with pytest.raises(OSError, match="a truncation failed in the middle; the log must be opened again"):
         append(log, make_batch(b"b"))
+
+
+def test_a_log_may_start_again_above_its_end(log: PartitionLog) -> None:
+    append(log, make_batch(b"a"))
+    log.truncate_fully_and_start_at(10)
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (10, 10, 10)
+    assert append(log, make_batch(b"b")).base_offset == 10
+
+
+def test_a_roll_reads_nothing_after_it_wrote(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.configure(LogConfig(segment_bytes=150))
+    append(log, make_batch(b"a"))
+
+    def refuse(_self: File, _size: int, _position: int) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(File, "read_at", refuse)
+        append(log, make_batch(b"b" * 60))
+    assert len(log.segments) == 2
+    append(log, make_batch(b"c"))
+    assert [(r.offset, r.value) for r in read_all(log)] == [(0, b"a"), (1, b"b" * 60), (2, b"c")]
+
+
+def test_what_a_failed_write_left_is_taken_away_before_the_next(tmp_path: Path) -> None:
+    """A shorter batch would leave the rest of it after the log's end."""
+    disk = FullDisk()
+    log = open_log(tmp_path / "t-0", filesystem=disk)
+    append(log, make_batch(b"first"))
+
+    def refuse(_self: File, _size: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    disk.is_full = True
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(File, "truncate", refuse)
+        with pytest.raises(OSError, match="No space left"):
+            append(log, make_batch(b"x" * 500))
+        disk.is_full = False
+        with pytest.raises(OSError, match="Input/output error"):
+            append(log, make_batch(b"a"))
+    append(log, make_batch(b"a"))
+    assert log.segments.active.records.path.stat().st_size == log.size_bytes
 
 
 def test_a_read_begins_at_the_batch_that_holds_the_offset(log: PartitionLog) -> None:

@@ -1,0 +1,133 @@
+"""Flushes that fail under a real idempotent producer: nothing is there twice, nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from pathlib import Path
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from core.broker.broker import Broker
+from core.broker.broker_config import BrokerConfig
+from core.broker.socket_server import SocketServer
+from core.common.clock import SystemClock
+from core.common.endpoint import Endpoint
+from core.common.filesystem import File, FileSystem
+from tests.support.broker import add_topic
+from tests.support.logs import read_all
+
+ROUNDS = int(os.environ.get("PLOG_FLUSH_ROUNDS", "12"))
+ANSWER_SECONDS = 20
+
+
+class FailingSync(FileSystem):
+    """After `good` syncs of the topic's log all others fail; `has_failed` is set then."""
+
+    def __init__(self) -> None:
+        self.good = 1 << 60
+        self.has_failed = threading.Event()
+
+    def open_append(self, path: Path) -> File:
+        disk = self
+
+        class UnsyncedFile(File):
+            def sync(self) -> None:
+                if "/t-0/" in str(self.path):
+                    disk.good -= 1
+                    if disk.good < 0:
+                        disk.has_failed.set()
+                        raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.path))
+                super().sync()
+
+        opened = super().open_append(path)
+        fd, opened.fd = opened.fd, -1
+        return UnsyncedFile(path, fd)
+
+
+class ThreadedServer:
+    """A broker on a socket in a thread of this process; `kill` leaves its directory as kill -9 does."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._endpoint = Endpoint("127.0.0.1", 0)
+        self.start(FailingSync())
+
+    def start(self, disk: FailingSync) -> None:
+        self.disk = disk
+        self.broker = Broker(self._directory, BrokerConfig(), clock=SystemClock(), filesystem=disk)
+        if "t" not in self.broker.image.topics:
+            add_topic(self.broker, flush_messages="1")
+        is_ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(is_ready)))
+        self._thread.start()
+        assert is_ready.wait(ANSWER_SECONDS)
+
+    async def _serve(self, is_ready: threading.Event) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._server = SocketServer(self.broker, self._endpoint)
+        await self._server.start()
+        self._endpoint = self._server.endpoint
+        is_ready.set()
+        await self._server.run()
+
+    @property
+    def address(self) -> str:
+        return str(self._endpoint)
+
+    def kill(self) -> None:
+        self._loop.call_soon_threadsafe(self._server.stop)
+        self._thread.join()
+        self.broker._lock.release()
+
+
+def test_an_idempotent_producer_and_flushes_that_fail(tmp_path: Path) -> None:
+    server = ThreadedServer(tmp_path)
+    acknowledged: list[bytes] = []
+    failed: list[KafkaError] = []
+
+    def on_delivery(error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            acknowledged.append(message.value() or b"")
+        else:
+            failed.append(error)
+
+    producer = Producer(
+        {
+            "bootstrap.servers": server.address,
+            "enable.idempotence": True,
+            "linger.ms": 0,
+            "batch.num.messages": 2,
+            "reconnect.backoff.ms": 5,
+            "reconnect.backoff.max.ms": 20,
+            "retry.backoff.ms": 5,
+            "retry.backoff.max.ms": 20,
+            "log_level": 0,
+            "on_delivery": on_delivery,
+        }
+    )
+    sent = []
+    for round_number in range(ROUNDS):
+        server.disk.good = round_number % 4
+        while not server.disk.has_failed.wait(0.001):  # until the next flush that fails, whatever is shared by one
+            assert len(sent) < 100_000
+            sent.append(b"%d" % len(sent))
+            producer.produce("t", sent[-1])
+            producer.poll(0)
+        if round_number % 3:
+            for _ in range(3):
+                sent.append(b"%d" % len(sent))
+                producer.produce("t", sent[-1])
+            producer.poll(0.02)  # some are refused by the partition that is offline
+        server.kill()
+        server.start(FailingSync())
+        assert producer.flush(ANSWER_SECONDS) == 0
+    server.kill()
+    broker = Broker(tmp_path, BrokerConfig(), clock=SystemClock())
+    values = [record.value for record in read_all(broker.replicas.find("t", 0).log)]
+    broker.close()
+    assert not failed
+    assert acknowledged == sent
+    assert values == sent
