@@ -222,9 +222,9 @@ def _unfinished(path: Path) -> list[Path]:
 
 def _root_of(path: Path) -> Path:
     """The data directory of a path that is one, or a partition's folder in one."""
-    from core.log.file_names import LOG_SUFFIX, find_offset_files, locate_partition
+    from core.log.file_names import holds_segments, locate_partition
 
     try:
-        return locate_partition(path)[1] if find_offset_files(path, LOG_SUFFIX) else path
+        return locate_partition(path)[1] if holds_segments(path) else path
     except OSError:
         return path

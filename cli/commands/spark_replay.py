@@ -74,7 +74,10 @@ def spark_replay(
         str, typer.Option("--isolation", metavar="LEVEL", help="read_committed or read_uncommitted.")
     ] = "read_committed",
     allow_loss: Annotated[
-        bool, typer.Option("--allow-loss", help="Go on where offsets are damaged or missing; the manifest names them.")
+        bool,
+        typer.Option(
+            "--allow-loss", help="Go on where offsets are missing; the manifest names them. Damage is not passed over."
+        ),
     ] = False,
     bad_timestamps: Annotated[
         str, typer.Option("--bad-timestamps", metavar="error|null", help="What becomes of times that Spark can't hold.")

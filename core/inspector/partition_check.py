@@ -236,7 +236,8 @@ class _Pass:
             hole = explain_hole(start, end, self._evidence, self._lost, path, position, compacted_below=compacted_below)
             if hole.reason not in (HoleReason.COMPACTED, HoleReason.TRUNCATED):
                 raise OddLogError
-        if logs and not self._is_live and self._evidence.known_end > max(self._end_offset, logs[-1][0]):
+        last_base_offset = logs[-1][0] if logs else 0
+        if not self._is_live and self._evidence.known_end > max(self._end_offset, last_base_offset):
             raise OddLogError
 
     # --- leader epochs

@@ -39,10 +39,9 @@ from core.log.file_names import (
     SWAP_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     find_following,
-    find_offset_files,
     find_partition_folders,
     find_unreadable,
-    find_unreadable_files,
+    holds_segments,
     is_folder,
     locate_partition,
     parse_offset_file_name,
@@ -68,15 +67,15 @@ def verify(path: Path, on_bytes: OnBytes = _ignore, options: VerifyOptions = _DE
     ensure_there(path)
     if not path.is_dir():
         yield from _verify_file(path, on_bytes, options)
-    elif _has_logs(path):
+    elif _is_partition(path):
         yield from _verify_partition(path, DirectorySurroundings(locate_partition(path)[1]), on_bytes, options)
     else:
         yield from _verify_directory(path, on_bytes, options)
 
 
-def _has_logs(directory: Path) -> bool:
+def _is_partition(directory: Path) -> bool:
     try:
-        return bool(find_offset_files(directory, LOG_SUFFIX)) or bool(find_unreadable_files(directory))
+        return holds_segments(directory)
     except OSError as error:
         raise access_error(error, directory, "read") from error
 

@@ -13,10 +13,8 @@ from core.log.directory_lock import find_lock_holder
 from core.log.file_names import (
     CLUSTER_METADATA_TOPIC,
     HIGH_WATERMARK_CHECKPOINT,
-    LOG_SUFFIX,
-    find_offset_files,
     find_partition_folders,
-    find_unreadable_files,
+    holds_segments,
     locate_partition,
 )
 from core.log.log_evidence import DirectoryEvidence
@@ -31,8 +29,7 @@ class DirectoryReader:
         self.directory = directory
         try:
             folders = find_partition_folders(directory)
-            logs = find_offset_files(directory, LOG_SUFFIX) or find_unreadable_files(directory, opens_all=False)
-            is_partition = bool(logs)
+            is_partition = holds_segments(directory)
         except OSError as error:
             failure = access_error(error, directory, "read")
             failure.hint = "name a data directory with --data-dir, or a server with --bootstrap-server"

@@ -76,6 +76,16 @@ def find_offset_files(directory: Path, suffix: str) -> list[tuple[int, Path]]:
     return sorted(found)
 
 
+def holds_segments(directory: Path) -> bool:
+    """Whether a folder is a partition's: it has logs, readable or not, or is named as one and has other files of
+    segments, whose logs are gone. OSError if it can't be read.
+    """
+    names = [parsed for entry in os.scandir(directory) if (parsed := parse_offset_file_name(entry.name)) is not None]
+    if any(suffix == LOG_SUFFIX for _, suffix in names):
+        return bool(find_offset_files(directory, LOG_SUFFIX) or find_unreadable_files(directory, opens_all=False))
+    return bool(names) and locate_partition(directory)[0] is not None
+
+
 def find_following(path: Path) -> int | None:
     """The base offset of the segment that follows a log in its folder, by the names; None if there is none."""
     parsed = parse_offset_file_name(path.name)

@@ -55,6 +55,7 @@ class LogEvidence:
     newest_snapshot: int = 0
     lone_indexes: tuple[int, ...] = ()
     was_stopped_cleanly: bool = False
+    directory: Path = Path()
     unreadable: tuple[UnreadableFileError, ...] = ()
     """Of log files that can't be opened; `offset` is where such a segment begins."""
 
@@ -140,6 +141,7 @@ class DirectoryEvidence:
             newest_snapshot=newest_snapshot,
             lone_indexes=tuple(sorted(lone)),
             was_stopped_cleanly=self.was_stopped_cleanly,
+            directory=directory,
         )
 
 

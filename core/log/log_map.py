@@ -19,6 +19,7 @@ from core.common.filesystem import File
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.log.bit_flip import ByteFix
 from core.log.damage import Damage, DamageKind
+from core.log.file_names import LOG_SUFFIX, offset_file_name
 from core.log.hole import Hole, HoleReason, Tail, claimed_end, explain_hole, offsets_text, tail_kind
 from core.log.log_evidence import LogEvidence
 from core.log.placement import Displaced, Fate, Piece, PieceBuilder, place
@@ -373,7 +374,10 @@ class LogMap:
         return hole
 
     def _explain_undamaged(self, start: int, end: int, file: int, position: int, *, is_end: bool = False) -> Hole:
-        path = self.files[-1 if is_end else file].path if self.files else Path()
+        if self.files:
+            path = self.files[-1 if is_end else file].path
+        else:  # all of them are gone
+            path = self.evidence.directory / offset_file_name(start, LOG_SUFFIX)
         return explain_hole(
             start, end, self.evidence, self._given_up, path, position, compacted_below=self.compacted_below,
             is_end=is_end and end > self._last_base_offset,

@@ -74,6 +74,8 @@ class LogReading:
         self.sound_end = self.end_offset = self.start_offset
         if segments:
             self._find_end()
+        elif evidence.known_end > self.start_offset and not self.is_live:
+            self._take_end_of_map()  # all of its files are gone
         self.start_offset = min(self.start_offset, self.end_offset)
 
     @cached_property

@@ -340,6 +340,18 @@ def test_a_kept_example(memory: Path, name: str, kind: str, seed: int, *, is_in_
     judge(Wrecked(sound.directory, f"{name}: {what}", LogModel(sound.directory)), with_broker=True)
 
 
+WHOLE = [case for case in golden_cases() if not case.name.startswith("c_")]
+
+
+@pytest.mark.parametrize("golden", WHOLE, ids=lambda c: c.name)
+@pytest.mark.parametrize("is_in_data_directory", [True, False], ids=["in a data directory", "alone"])
+def test_all_doors_say_that_all_logs_are_gone(memory: Path, golden: GoldenCase, *, is_in_data_directory: bool) -> None:
+    sound = copy(memory, golden.directory, is_in_data_directory=is_in_data_directory)
+    for path in sound.directory.glob("*.log"):
+        path.unlink()
+    judge(Wrecked(sound.directory, f"{golden.name} without logs", LogModel(sound.directory)), with_broker=False)
+
+
 # --- the commands, and a server
 
 
