@@ -245,7 +245,7 @@ def live(life: Life) -> None:
 
 @pytest.mark.parametrize(
     ("code", "window", "is_short", "step"),
-    [(errno.EIO, 1, False, 1), (errno.EIO, 4, False, 6), (errno.ENOSPC, 2, False, 6), (errno.EIO, 1, True, 6)],
+    [(errno.EIO, 1, False, 1), (errno.EIO, 4, False, 9), (errno.ENOSPC, 2, False, 9), (errno.EIO, 1, True, 9)],
     ids=["EIO", "EIO four times", "ENOSPC twice", "short writes"],
 )
 def test_a_fault_at_every_call(

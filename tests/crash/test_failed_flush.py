@@ -1,4 +1,7 @@
-"""Flushes that fail under a real idempotent producer: nothing is there twice, nothing acknowledged is lost."""
+"""Flushes that fail under a real idempotent producer: nothing is there twice, nothing acknowledged is lost.
+
+PLOG_FLUSH_ROUNDS=50 does so at length.
+"""
 
 from __future__ import annotations
 
