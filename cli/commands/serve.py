@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from core.broker.broker import Broker
     from core.broker.broker_config import BrokerConfig
     from core.broker.socket_server import SocketServer
+    from core.cluster.metadata_image import MetadataImage
     from core.common.endpoint import Endpoint
 
 _SWITCH_INTERVAL_S = 0.0001
@@ -180,10 +181,23 @@ def _serve(
     *,
     is_read_only: bool = False,
 ) -> None:
+    from core.broker.asked_security import ensure_open_to_everybody
     from core.broker.broker import Broker
     from core.broker.event_loop import run
 
-    broker = Broker(directory, config, lock_timeout_s=lock_timeout, is_read_only=is_read_only)
+    def check(image: MetadataImage) -> None:
+        if not config.ignores_security:
+            ensure_open_to_everybody(image, listen)
+
+    broker = Broker(directory, config, lock_timeout_s=lock_timeout, is_read_only=is_read_only, check_metadata=check)
+    unheeded = broker.image.security.summary()
+    if unheeded:
+        say(f"warning: the metadata hold {unheeded}, and plog obeys none of them: who reaches it may do everything")
+    if not listen.is_loopback:
+        say(
+            f"warning: on {listen} without authentication: everybody who reaches this address may read, write and "
+            "delete everything"
+        )
     try:
         run(_run(broker, listen, metrics, ready_file))
     finally:

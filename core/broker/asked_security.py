@@ -1,6 +1,7 @@
-"""Whether a configuration asks for security. plog has none yet: who reaches a broker may do everything.
+"""Whether a configuration or a directory's metadata ask for security. plog has none yet: who reaches a broker may do
+everything.
 
-Served open, a file that asks for more would be a hole that nobody sees; so `plog serve` refuses it.
+Served open, what asks for more would be a hole that nobody sees; so `plog serve` refuses it.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 import re
 
 from core.broker.broker_config import BrokerConfig
+from core.cluster.metadata_image import MetadataImage
+from core.common.endpoint import Endpoint
+from core.common.errors import UsageError
 
 _LISTENER_KEYS = ("listeners", "advertised.listeners")
 _OF_ONE_LISTENER = re.compile(r"listener\.name\.[^.]+\.")
@@ -34,3 +38,13 @@ def find_asked_security(config: BrokerConfig) -> dict[str, str]:
         elif name == "sasl.enabled.mechanisms" and value.strip() and is_sasl:
             asked[key] = "clients log in"
     return asked
+
+
+def ensure_open_to_everybody(image: MetadataImage, listen: Endpoint) -> None:
+    """UsageError where the metadata hold ACLs, users or quotas, and more than this machine reaches the address."""
+    summary = image.security.summary()
+    if summary and not listen.is_loopback:
+        raise UsageError(
+            f"the metadata hold {summary}, and plog obeys none of them: not served on {listen}",
+            hint="listen on 127.0.0.1, or serve it without any security by --insecure-ignore-security",
+        )

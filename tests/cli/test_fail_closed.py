@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from core.cluster.metadata_log import MetadataLog
+from core.common.clock import SystemClock
+from core.common.filesystem import FileSystem
+from core.protocol.schema.metadata_records import AccessControlEntryRecord, UserScramCredentialRecord
 from tests.support.server import Server, call_plog, run_plog
 from tests.support.server_properties import STOCK
 
@@ -50,3 +56,45 @@ def test_kafkas_stock_file_goes_on_working(tmp_path: Path) -> None:
         done = call_plog("topic", "create", "t", "--bootstrap-server", server.address)
         assert done.returncode == 0, done.stderr
     assert "security" not in server.log.read_text()
+
+
+@pytest.fixture
+def secured_directory(tmp_path: Path) -> Path:
+    """A data directory whose metadata hold an ACL and a user."""
+    directory = tmp_path / "data"
+    assert call_plog("topic", "create", "t", "--data-dir", str(directory)).returncode == 0
+    log = MetadataLog(directory, 1, SystemClock(), FileSystem())
+    log.append([AccessControlEntryRecord(id=b"a" * 16, principal="User:alice"), UserScramCredentialRecord("alice", 1)])
+    log.close()
+    return directory
+
+
+@pytest.mark.parametrize("read_only", [(), ("--read-only",)])
+def test_metadata_with_acls_are_not_served_beyond_this_machine(
+    secured_directory: Path, read_only: tuple[str, ...]
+) -> None:
+    log = secured_directory / "__cluster_metadata-0" / "00000000000000000000.log"
+    before = log.read_bytes()
+    done = run_plog("serve", "--data-dir", str(secured_directory), "--listen", "0.0.0.0:0", *read_only)
+    assert done.returncode == 2
+    message = done.stderr.decode()
+    assert "the metadata hold 1 ACL and 1 SCRAM user, and plog obeys none of them: not served on 0.0.0.0:0" in message
+    assert "--insecure-ignore-security" in message
+    assert (done.stdout, log.read_bytes()) == (b"", before)
+
+
+def test_metadata_with_acls_are_served_to_this_machine_with_a_warning(secured_directory: Path) -> None:
+    with Server(secured_directory) as server:
+        assert call_plog("topic", "list", "--bootstrap-server", server.address).returncode == 0
+    log = server.log.read_text()
+    assert "warning: the metadata hold 1 ACL and 1 SCRAM user, and plog obeys none of them" in log
+    assert "without authentication" not in log
+
+
+def test_an_address_that_others_reach_is_warned_of(secured_directory: Path) -> None:
+    arguments = ["--listen", "0.0.0.0:0", "--advertise", "127.0.0.1:0", "--insecure-ignore-security"]
+    with Server(secured_directory, *arguments) as server:
+        pass
+    log = server.log.read_text()
+    assert "warning: the metadata hold 1 ACL and 1 SCRAM user" in log
+    assert "warning: on 0.0.0.0:0 without authentication: everybody who reaches this address may read" in log
