@@ -364,10 +364,10 @@ class BrokerConfig:
     """
 
     settings: Mapping[str, Value] = field(default_factory=dict)
-    unknown: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
     static: Mapping[str, Value] = field(default_factory=dict)
-    dynamic_defaults: Mapping[str, str] = field(default_factory=dict)
-    dynamic: Mapping[str, str] = field(default_factory=dict)
+    dynamic_defaults: Mapping[str, str] = field(default_factory=dict, repr=False)
+    dynamic: Mapping[str, str] = field(default_factory=dict, repr=False)
     ignores_security: bool = False
     """Whether somebody said that what asks for security is to be served without any."""
 
