@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from core.broker.broker import Broker
     from core.broker.broker_config import BrokerConfig
     from core.broker.socket_server import SocketServer
+    from core.cluster.metadata_image import MetadataImage
     from core.common.endpoint import Endpoint
 
 _SWITCH_INTERVAL_S = 0.0001
@@ -53,6 +55,12 @@ def serve(
         bool,
         typer.Option("--read-only", help="Change nothing in the data directory: its records can be read, no more."),
     ] = False,
+    insecure_ignore_security: Annotated[
+        bool,
+        typer.Option(
+            "--insecure-ignore-security", help="Serve a configuration or directory that asks for security without any."
+        ),
+    ] = False,
     metrics_listen: Annotated[
         str | None,
         typer.Option(
@@ -83,7 +91,9 @@ def serve(
     _raise_open_files_limit()
     _interrupt_nobody()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    broker_config = _broker_config(config, settings or [], advertise, is_ephemeral=ephemeral)
+    broker_config = _broker_config(
+        config, settings or [], advertise, is_ephemeral=ephemeral, ignores_security=insecure_ignore_security
+    )
     where = parse_endpoint(listen) if listen else broker_config.listener or Endpoint("127.0.0.1", DEFAULT_PORT)
     metrics = parse_endpoint(metrics_listen, 0) if metrics_listen else None
     if ephemeral and read_only:
@@ -118,7 +128,7 @@ def _interrupt_nobody() -> None:
 
 
 def _broker_config(
-    config: Path | None, settings: list[str], advertise: str | None, *, is_ephemeral: bool
+    config: Path | None, settings: list[str], advertise: str | None, *, is_ephemeral: bool, ignores_security: bool
 ) -> BrokerConfig:
     from core.broker.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
     from core.common.errors import AccessError
@@ -133,12 +143,32 @@ def _broker_config(
                 f"could not read {config}: {(error.strerror or '').lower()}", where=str(config)
             ) from error
     properties |= parse_settings(settings)
-    if advertise is not None:
-        properties["advertised.listeners"] = f"PLAINTEXT://{advertise}"
-    parsed = BrokerConfig.parse(properties)
-    for name in parsed.unknown:
-        say(f"warning: {name} is not known to plog and changes nothing")
-    return parsed
+    parsed = replace(BrokerConfig.parse(properties), ignores_security=ignores_security)
+    _ensure_open_to_everybody(parsed)
+    if advertise is None:
+        return parsed
+    served = parsed.served_listener
+    properties["advertised.listeners"] = f"{served.name if served is not None else 'PLAINTEXT'}://{advertise}"
+    return replace(BrokerConfig.parse(properties), ignores_security=ignores_security)
+
+
+def _ensure_open_to_everybody(config: BrokerConfig) -> None:
+    """UsageError for a configuration that asks for security, unless it is to be ignored. Says what changes nothing."""
+    from core.broker.asked_security import find_asked_security
+    from core.common.errors import UsageError
+
+    asked = find_asked_security(config)
+    if asked and not config.ignores_security:
+        keys = ", ".join(f"{name} ({why})" for name, why in asked.items())
+        raise UsageError(
+            f"the configuration asks for security, and plog has none yet: {keys}",
+            hint="--insecure-ignore-security serves it without any: who reaches the broker may do everything",
+        )
+    for name, why in asked.items():
+        say(f"warning: {name} ({why}) is ignored: who reaches this broker may do everything")
+    for name in config.unknown:
+        if name not in asked:
+            say(f"warning: {name} is not known to plog and changes nothing")
 
 
 def _serve(
@@ -151,10 +181,23 @@ def _serve(
     *,
     is_read_only: bool = False,
 ) -> None:
+    from core.broker.asked_security import ensure_open_to_everybody
     from core.broker.broker import Broker
     from core.broker.event_loop import run
 
-    broker = Broker(directory, config, lock_timeout_s=lock_timeout, is_read_only=is_read_only)
+    def check(image: MetadataImage) -> None:
+        if not config.ignores_security:
+            ensure_open_to_everybody(image, listen)
+
+    broker = Broker(directory, config, lock_timeout_s=lock_timeout, is_read_only=is_read_only, check_metadata=check)
+    unheeded = broker.image.security.summary()
+    if unheeded:
+        say(f"warning: the metadata hold {unheeded}, and plog obeys none of them: who reaches it may do everything")
+    if not listen.is_loopback:
+        say(
+            f"warning: on {listen} without authentication: everybody who reaches this address may read, write and "
+            "delete everything"
+        )
     try:
         run(_run(broker, listen, metrics, ready_file))
     finally:

@@ -74,8 +74,11 @@ class Broker:
         filesystem: FileSystem | None = None,
         lock_timeout_s: float = 0.0,
         is_read_only: bool = False,
+        check_metadata: Callable[[MetadataImage], None] | None = None,
     ) -> None:
+        """`check_metadata` sees the metadata before anything is changed or served; what it raises is raised here."""
         self.directory = directory
+        self._check_metadata = check_metadata
         self.is_read_only = is_read_only
         self._shadow = tempfile.TemporaryDirectory(prefix="plog-read-only-") if is_read_only else None
         self._log_directory = Path(self._shadow.name) if self._shadow else directory
@@ -149,6 +152,8 @@ class Broker:
         self.cluster_id = meta.cluster_id
         self.node_id = meta.node_id
         self._metadata_log = MetadataLog(self._log_directory, meta.node_id, self.clock, self._filesystem)
+        if self._check_metadata is not None:
+            self._check_metadata(self._metadata_log.image)
         self.controller = Controller(self._metadata_log, meta.node_id, meta.directory_id)
         self._take_dynamic_configs()
         settings = LogSettings(

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from core.broker.listener import DEFAULT_PROTOCOL_MAP, Listener, parse_client_listeners
 from core.common.config_def import (
     ConfigDef,
     ConfigKey,
@@ -73,6 +74,15 @@ BROKER_CONFIG = ConfigDef(
         ConfigKey("log.dir", _T.LIST, None, "The data directory, where log.dirs is not set."),
         ConfigKey("listeners", _T.LIST, None, "Where the broker listens: PLAINTEXT://HOST:PORT."),
         ConfigKey("advertised.listeners", _T.LIST, None, "What clients are told to connect to."),
+        ConfigKey(
+            "listener.security.protocol.map",
+            _T.STRING,
+            DEFAULT_PROTOCOL_MAP,
+            "What is spoken at each listener, by its name; only PLAINTEXT is served.",
+        ),
+        ConfigKey(
+            "controller.listener.names", _T.LIST, None, "Listeners that are not for clients; they are not opened."
+        ),
         ConfigKey(
             "auto.create.topics.enable",
             _T.BOOLEAN,
@@ -354,10 +364,12 @@ class BrokerConfig:
     """
 
     settings: Mapping[str, Value] = field(default_factory=dict)
-    unknown: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
     static: Mapping[str, Value] = field(default_factory=dict)
-    dynamic_defaults: Mapping[str, str] = field(default_factory=dict)
-    dynamic: Mapping[str, str] = field(default_factory=dict)
+    dynamic_defaults: Mapping[str, str] = field(default_factory=dict, repr=False)
+    dynamic: Mapping[str, str] = field(default_factory=dict, repr=False)
+    ignores_security: bool = False
+    """Whether somebody said that what asks for security is to be served without any."""
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> BrokerConfig:
@@ -412,28 +424,41 @@ class BrokerConfig:
         assert isinstance(value, list)
         return value
 
+    def client_listeners(self, key: str) -> list[Listener]:
+        """Those of `listeners` or `advertised.listeners` that are not for controllers."""
+        texts, controllers = self[key] or [], self["controller.listener.names"] or []
+        assert isinstance(texts, list)
+        assert isinstance(controllers, list)
+        return parse_client_listeners(texts, value_text(self["listener.security.protocol.map"]) or "", controllers)
+
+    @property
+    def served_listener(self) -> Listener | None:
+        """The first PLAINTEXT listener for clients; None where none is configured. UsageError where others are."""
+        listeners = self.client_listeners("listeners")
+        plaintext = [listener for listener in listeners if listener.is_plaintext]
+        if self.ignores_security and not plaintext:
+            plaintext = listeners
+        if listeners and not plaintext:
+            raise UsageError(
+                f"listeners = {','.join(map(str, listeners))} has no PLAINTEXT listener",
+                hint="for example PLAINTEXT://127.0.0.1:9092",
+            )
+        return plaintext[0] if plaintext else None
+
     @property
     def listener(self) -> Endpoint | None:
-        """The first PLAINTEXT listener; None where none is configured."""
-        return self._first_plaintext("listeners")
+        """Where the broker listens; None where that is not configured."""
+        served = self.served_listener
+        return parse_endpoint(served.address) if served is not None else None
 
     @property
     def advertised_listener(self) -> Endpoint | None:
-        return self._first_plaintext("advertised.listeners")
-
-    def _first_plaintext(self, key: str) -> Endpoint | None:
-        listeners = self[key] or []
-        assert isinstance(listeners, list)
-        for text in listeners:
-            protocol, _, address = text.partition("://")
-            if protocol == "PLAINTEXT":
-                return parse_endpoint(address)
-        if listeners:
-            raise UsageError(
-                f"{key} = {','.join(listeners)} has no PLAINTEXT listener",
-                hint="for example PLAINTEXT://127.0.0.1:9092",
-            )
-        return None
+        """What clients are told to connect to: of the listener that is served, else of the first PLAINTEXT one."""
+        served = self.served_listener
+        listeners = self.client_listeners("advertised.listeners")
+        own = [listener for listener in listeners if served is not None and listener.name == served.name]
+        found = next(iter([*own, *(listener for listener in listeners if listener.is_plaintext)]), None)
+        return parse_endpoint(found.address) if found is not None else None
 
     def topic_default(self, topic_key: str) -> Value:
         """The default of a topic's key, as the broker's keys give it."""

@@ -15,6 +15,7 @@ from core.broker.timing_wheel import TimingWheel
 from core.broker.turns import Turns
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError
+from core.common.filesystem import access_error
 
 _log = logging.getLogger("plog.server")
 
@@ -166,6 +167,9 @@ class SocketServer:
         def run() -> None:
             try:
                 work()
+            except OSError as error:  # a checkpoint's, say; it is written again when it is due
+                _log.error("%s", access_error(error, error.filename or self._broker.directory, "write to"))
+                return
             except Exception:  # noqa: BLE001 - the door of the background thread
                 _log.exception("background work failed")
                 return

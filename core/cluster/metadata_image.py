@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from core.cluster.metadata_record import MetadataRecord
+from core.cluster.security_image import SecurityImage
 from core.common.config_def import ConfigResourceType
 from core.protocol.schema.metadata_records import (
     BrokerEndpoint,
@@ -105,6 +106,7 @@ class MetadataImage:
         self.next_producer_id = 0
         self.has_known_topics = False
         """Whether there ever was a topic, as far as the records tell."""
+        self.security = SecurityImage()
         self._unused: list[MetadataRecord] = []
 
     def topic_configs(self, name: str) -> dict[str, str]:
@@ -167,7 +169,7 @@ class MetadataImage:
                 self.brokers.pop(record.broker_id, None)
             case NoOpRecord():
                 pass
-            case _:
+            case _ if not self.security.apply(record):
                 self._unused.append(record)
 
     def to_records(self) -> Iterator[MetadataRecord]:
@@ -201,4 +203,5 @@ class MetadataImage:
                 yield ConfigRecord(resource_type, resource_name, name, value)
         if self.next_producer_id:
             yield ProducerIdsRecord(broker_id=-1, next_producer_id=self.next_producer_id)
+        yield from self.security.to_records()
         yield from self._unused

@@ -19,6 +19,10 @@ Validator = Callable[[Value], str | None]
 """Gives what is wrong with a parsed value, None where nothing is."""
 
 
+HIDDEN = "[hidden]"
+"""What is shown in place of a secret; Kafka's word."""
+
+
 class ConfigType(IntEnum):
     """Numbers as DescribeConfigs reports them."""
 

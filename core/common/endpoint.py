@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 
 from core.common.errors import UsageError
@@ -20,6 +21,16 @@ class Endpoint:
     @property
     def is_wildcard(self) -> bool:
         return self.host in ("", "0.0.0.0", "::")  # noqa: S104 - it is recognised here, not bound
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it. Of names, only `localhost` is known to be so."""
+        try:
+            address = ipaddress.ip_address(self.host)
+        except ValueError:
+            return self.host.lower() == "localhost"
+        mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+        return (mapped or address).is_loopback
 
 
 def parse_endpoint(text: str, default_port: int = DEFAULT_PORT) -> Endpoint:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from core.common.config_def import HIDDEN
 from core.inspector.kafka_text import timestamp_type
 from core.records.columns import RecordColumns
 
@@ -28,7 +31,8 @@ ARROW_SCHEMA = pa.schema(
 )
 
 
-def arrow_batch(columns: RecordColumns) -> Any:  # pyarrow.RecordBatch
+def arrow_batch(columns: RecordColumns, is_hidden: Callable[[bytes | None], bool] | None) -> Any:  # pyarrow.RecordBatch
+    """`is_hidden`: whether `[hidden]` is to stand for a value; None where none is hidden."""
     numbers = pa.array(columns.batch_numbers)
     batches = columns.batches
     headers = [[{"name": name, "value": value} for name, value in columns.headers(row)] for row in range(len(columns))]
@@ -38,7 +42,7 @@ def arrow_batch(columns: RecordColumns) -> Any:  # pyarrow.RecordBatch
             pa.array(columns.timestamps),
             pa.array([timestamp_type(b) for b in batches]).take(numbers),
             columns.keys(),
-            columns.values(),
+            columns.values() if is_hidden is None else _shown(columns.values(), is_hidden),
             pa.array(headers, ARROW_SCHEMA.field("headers").type),
             pa.array([b.position for b in batches], pa.int64()).take(numbers),
             pa.array([b.partition_leader_epoch for b in batches], pa.int32()).take(numbers),
@@ -49,3 +53,8 @@ def arrow_batch(columns: RecordColumns) -> Any:  # pyarrow.RecordBatch
         ],
         schema=ARROW_SCHEMA,
     )
+
+
+def _shown(values: pa.Array, is_hidden: Callable[[bytes | None], bool]) -> pa.Array:
+    hidden = [is_hidden(value) for value in values.to_pylist()]
+    return pc.if_else(pa.array(hidden), pa.scalar(HIDDEN.encode(), values.type), values) if any(hidden) else values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
@@ -74,9 +74,17 @@ class FileDump:
         from core.inspector.hex_dump import hex_fields
 
         try:
-            yield from hex_fields(self.path, self.kind, self.findings)
+            yield from hex_fields(self.path, self.kind, self.findings, self._has_secrets())
         except UnreadableFileError as error:
             self.findings.append(unreadable_finding(error))
+
+    def _has_secrets(self) -> Callable[[bytes], bool] | None:
+        """None where all is shown."""
+        if not self.options.hides_secrets_of(self.path):
+            return None
+        from core.inspector.internal_records import has_secrets
+
+        return lambda value: has_secrets(value, self.options.is_secret_config)
 
     def rows(self) -> Iterator[Row]:
         if self.is_log:

@@ -6,12 +6,13 @@ A log's batches and records, and the entries of indexes and producer snapshots; 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.common.bad_sectors import open_salvaging, read_small_file
+from core.common.config_def import HIDDEN
 from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.common.filesystem import access_error
 from core.common.varint import read_varlong
@@ -30,6 +31,9 @@ _SHOWN = 4096
 """Bytes of a key or value of which the text is told; all of them are shown."""
 
 
+HasSecrets = Callable[[bytes], bool]
+
+
 class HexField(NamedTuple):
     """`data` lies at `position` of the file; -1 for what is compressed there. `depth`: 0 of a batch or entry, 1 of a
     record.
@@ -42,10 +46,16 @@ class HexField(NamedTuple):
     depth: int = 0
 
 
-def hex_fields(path: Path, kind: FileKind, findings: list[Finding]) -> Iterator[HexField]:
-    """Of the whole file, in order; damage goes to `findings`. AccessError where it can't be read."""
+def hex_fields(
+    path: Path, kind: FileKind, findings: list[Finding], has_secrets: HasSecrets | None = None
+) -> Iterator[HexField]:
+    """Of the whole file, in order; damage goes to `findings`. AccessError where it can't be read.
+
+    `has_secrets` says of the value of a record whether it is to be hidden; what can't be told apart is hidden with it.
+    """
     if kind in (FileKind.LOG, FileKind.METADATA_SNAPSHOT):
-        yield from _log_fields(path, findings)
+        fields = _log_fields(path, findings)
+        yield from fields if has_secrets is None else (_without_secrets(field, has_secrets) for field in fields)
     elif kind in _ENTRIES:
         yield from _entry_fields(path, kind)
     else:
@@ -53,6 +63,15 @@ def hex_fields(path: Path, kind: FileKind, findings: list[Finding]) -> Iterator[
         for line in read_small_file(path).splitlines(keepends=True):
             yield HexField(position, line, "line", line.decode("utf-8", "replace").rstrip("\r\n"))
             position += len(line)
+
+
+_MAY_HOLD_RECORDS = ("records", "damaged")
+
+
+def _without_secrets(field: HexField, has_secrets: HasSecrets) -> HexField:
+    if field.name in _MAY_HOLD_RECORDS or (field.name == "value" and has_secrets(field.data)):
+        return field._replace(data=b"", value=HIDDEN if field.name == "value" else f"{HIDDEN} ({field.value})")
+    return field
 
 
 # --- logs

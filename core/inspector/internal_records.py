@@ -13,7 +13,8 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from core.cluster.metadata_record import decode_versioned_metadata_record
+from core.cluster.metadata_record import MetadataRecord, decode_versioned_metadata_record
+from core.common.config_def import HIDDEN
 from core.common.errors import CorruptRecordError, MalformedMessageError
 from core.coordinator.group_records import RecordTypes, read_record, record_types
 from core.log.file_names import CLUSTER_METADATA_TOPIC
@@ -38,6 +39,11 @@ CorruptRecordError where they say nothing that is known.
 
 DELETED = "<DELETE>"
 
+IsSecretConfig = Callable[[int, str], bool]
+"""Whether the value of a setting may be a secret, by the type of the resource (`ConfigResourceType`) and its name."""
+
+_SCRAM_SECRETS = ("salt", "storedKey", "serverKey")
+
 _MODULES: Mapping[str, tuple[ModuleType, ...]] = {
     "__consumer_offsets": (group_records, share_group_records, streams_group_records),
     "__transaction_state": (transaction_records,),
@@ -54,12 +60,45 @@ def find_decoder(topic: str) -> Decoder | None:
     return lambda record: _decode_coordinator(record, topic)
 
 
-def decoded_text(record: Record, decoder: Decoder) -> str:
+def hidden_metadata(is_secret_config: IsSecretConfig) -> Decoder:
+    """The decoder of metadata that tells no secrets: `[hidden]` stands for the keys of SCRAM users, and for the values
+    of settings that may be secrets.
+    """
+
+    def decode(record: Record) -> tuple[None, Any]:
+        _, fields = _decode_metadata(record)
+        data = fields["data"]
+        for name in _secret_fields(fields["type"], data, is_secret_config):
+            data[name] = HIDDEN
+        return None, fields
+
+    return decode
+
+
+def has_secrets(value: bytes | None, is_secret_config: IsSecretConfig) -> bool:
+    """Whether the value of a metadata record holds a secret; one that does not decode may hold some."""
+    if value is None:
+        return False
+    try:
+        message, version = decode_versioned_metadata_record(value)
+    except MalformedMessageError:
+        return True
+    return bool(_secret_fields(_type_name(message), message_to_json(message, version), is_secret_config))
+
+
+def _secret_fields(type_: str, data: Mapping[str, Any], is_secret_config: IsSecretConfig) -> tuple[str, ...]:
+    if type_ == "USER_SCRAM_CREDENTIAL_RECORD":
+        return _SCRAM_SECRETS
+    is_config = type_ == "CONFIG_RECORD" and data["value"] is not None
+    return ("value",) if is_config and is_secret_config(data["resourceType"], data["name"]) else ()
+
+
+def decoded_text(record: Record, decoder: Decoder, *, is_metadata: bool) -> str:
     """Key and payload as JSON, behind a space; as they are where they can't be told."""
     try:
         key, value = decoder(record)
     except CorruptRecordError as error:
-        if decoder is _decode_metadata:
+        if is_metadata:
             return f" payload: Error at {record.offset}, skipping. {error.cause}"
         return f" key: {_text(record.key or b'')} payload: {_text(record.value or b'')}"
     payload = value if value is DELETED else _json(value)
@@ -71,8 +110,11 @@ def _decode_metadata(record: Record) -> tuple[None, Any]:
         message, version = decode_versioned_metadata_record(record.value)
     except MalformedMessageError as error:
         raise CorruptRecordError(error.message) from error
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(message).__name__).upper()
-    return None, {"type": name, "version": version, "data": message_to_json(message, version)}
+    return None, {"type": _type_name(message), "version": version, "data": message_to_json(message, version)}
+
+
+def _type_name(message: MetadataRecord) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(message).__name__).upper()
 
 
 @cache

@@ -7,12 +7,13 @@ a few megabytes without them. Tests hold the two against each other.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from core.common.config_def import HIDDEN
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem, access_error
 from core.inspector.file_kind import FileKind, kind_of
@@ -32,7 +33,7 @@ from core.inspector.kafka_text import (
 from core.inspector.output import Buffer, write_all
 from core.inspector.value_format import ValueFormat, as_utf8, format_text
 from core.log.damage import Damage, DamageKind
-from core.log.file_names import find_following, parse_offset_file_name
+from core.log.file_names import CLUSTER_METADATA_TOPIC, find_following, parse_offset_file_name
 from core.log.partition_reader import SegmentReader
 from core.log.segment_walk import SegmentWalk, is_valid
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, group_batches
@@ -47,6 +48,9 @@ from core.records.record_batch import (
     MAGIC_POSITION,
     RecordBatch,
 )
+
+if TYPE_CHECKING:
+    from core.inspector.internal_records import Decoder
 
 _READ_BYTES = 4 * 1024 * 1024
 """Of which most groups of batches lie in one buffer, to be decoded where they are."""
@@ -72,6 +76,7 @@ class DumpOptions:
     `max_records` counts records, or batches where no records are asked for; `max_bytes` is how much of the file is
     looked at, in whole batches. `key`: only records that have it. `decoded_as`: the internal topic that the records are
     of, where the folder's name does not say so. `skips_metadata`: of records only keys and values, in Kafka's text.
+    `shows_secrets`: those of metadata records, too; `is_secret_config` says which settings' values may be some.
     """
 
     with_records: bool = False
@@ -85,6 +90,31 @@ class DumpOptions:
     key: bytes | None = None
     key_format: ValueFormat = as_utf8
     value_format: ValueFormat = as_utf8
+    shows_secrets: bool = False
+    is_secret_config: Callable[[int, str], bool] = lambda _resource_type, _name: True
+
+    def hides_secrets_of(self, path: Path) -> bool:
+        """Whether it is a file of metadata, whose secrets are not to be shown."""
+        is_metadata = self.is_of_metadata(path) or kind_of(path) is FileKind.METADATA_SNAPSHOT
+        return is_metadata and not self.shows_secrets
+
+    def is_of_metadata(self, path: Path) -> bool:
+        """Whether it is a file of the metadata log, by its folder or as it was told."""
+        return self._topic_of(path) == CLUSTER_METADATA_TOPIC
+
+    def _topic_of(self, path: Path) -> str:
+        return self.decoded_as or path.resolve().parent.name.rpartition("-")[0]
+
+    def find_decoder(self, path: Path) -> Decoder | None:
+        """Of the internal topic that the file belongs to; None for other topics."""
+        topic = self._topic_of(path)
+        if not topic.startswith("__"):
+            return None
+        from core.inspector.internal_records import find_decoder, hidden_metadata
+
+        if topic == CLUSTER_METADATA_TOPIC and not self.shows_secrets:
+            return hidden_metadata(self.is_secret_config)
+        return find_decoder(topic)
 
 
 class SegmentDump:
@@ -107,6 +137,7 @@ class SegmentDump:
         """Where batches begin that are shown though they are damaged."""
         self._max_position = 1 << 63 if options.max_bytes is None else options.max_bytes
         is_whole = self._left is None and options.key is None and not options.skips_metadata
+        self._hides_secrets = options.hides_secrets_of(path)
         self._is_large = is_whole and self._walk.size_bytes > _SMALL_BYTES
         self._is_read_in_windows = self._is_large and options.start_timestamp is None and options.max_bytes is None
         self._text_of, self._decoder = self._make_text()
@@ -114,19 +145,28 @@ class SegmentDump:
     def _make_text(self) -> tuple[RecordText, Any]:
         """How keys and values become text, and the decoder of an internal topic's records where it is one."""
         options = self._options
-        topic = options.decoded_as or self.path.resolve().parent.name.rpartition("-")[0]
-        decoder = None
-        if topic.startswith("__") and options.with_data:
-            from core.inspector.internal_records import decoded_text, find_decoder
+        decoder = options.find_decoder(self.path) if options.with_data else None
+        if decoder is not None:
+            from core.inspector.internal_records import decoded_text
 
-            decoder = find_decoder(topic)
-            if decoder is not None:
-                return (lambda record: decoded_text(record, decoder)), decoder
+            is_metadata = options.is_of_metadata(self.path)
+            return (lambda record: decoded_text(record, decoder, is_metadata=is_metadata)), decoder
         if not options.with_data:
             return no_text, decoder
+        if self._hides_secrets:
+            return (lambda record: self._formatted_text(self._without_secrets(record))), decoder
         if options.key_format is as_utf8 and options.value_format is as_utf8:
             return plain_text, decoder
         return self._formatted_text, decoder
+
+    def _is_hidden(self, value: bytes | None) -> bool:
+        from core.inspector.internal_records import has_secrets
+
+        return self._hides_secrets and has_secrets(value, self._options.is_secret_config)
+
+    def _without_secrets(self, record: Record) -> Record:
+        """The record as it is shown: `[hidden]` is the value of one that holds secrets."""
+        return record._replace(value=HIDDEN.encode()) if self._is_hidden(record.value) else record
 
     def _formatted_text(self, record: Record) -> str:
         key, value = self._options.key_format(record.key), self._options.value_format(record.value)
@@ -431,8 +471,9 @@ class SegmentDump:
             try:
                 key, value = self._decoder(record)
             except CorruptRecordError:
-                return as_utf8(record.key), as_utf8(record.value)
+                return as_utf8(record.key), as_utf8(self._without_secrets(record).value)
             return key, None if record.value is None else value
+        record = self._without_secrets(record)
         return self._options.key_format(record.key), self._options.value_format(record.value)
 
     # --- as Arrow
@@ -451,7 +492,7 @@ class SegmentDump:
                     wanted = wanted.select(slice(0, self._left))
                     self._left -= len(wanted)
                 if len(wanted):
-                    yield arrow_batch(wanted)
+                    yield arrow_batch(wanted, self._is_hidden if self._hides_secrets else None)
 
     def _columns(self, group: list[Batch]) -> Iterator[Any]:  # RecordColumns
         """The group's records at once, or batch by batch where one is bad."""

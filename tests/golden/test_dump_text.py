@@ -20,7 +20,7 @@ UNREAD_BY_KAFKA = (FileKind.LEADER_EPOCHS, FileKind.PARTITION_METADATA)
 
 
 def dump(directory: str, *, with_records: bool) -> bytes:
-    options = DumpOptions(with_records=with_records, with_data=with_records)
+    options = DumpOptions(with_records=with_records, with_data=with_records, shows_secrets=True)
     dumps = find_dumps(Path(directory), options)
     return b"".join(b"".join(d.kafka_text()) for d in dumps if d.kind not in UNREAD_BY_KAFKA)
 

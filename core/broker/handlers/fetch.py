@@ -151,7 +151,9 @@ class DelayedFetch(DelayedOperation):
         log = partition.log
         if log.config.target_compression is CompressionType.ZSTD and self._version < _FIRST_VERSION_WITH_ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        log.ensure_in_range(wanted.fetch_offset)
+        diverging = _find_divergence(partition, wanted)
+        if diverging is None:
+            log.ensure_in_range(wanted.fetch_offset)
         isolation = self._request.isolation_level
         data = PartitionData(
             wanted.partition,
@@ -163,7 +165,6 @@ class DelayedFetch(DelayedOperation):
             preferred_read_replica=-1,
             records=b"",
         )
-        diverging = _find_divergence(partition, wanted)
         if diverging is not None:
             data.diverging_epoch = diverging
             return data
@@ -189,7 +190,11 @@ class DelayedFetch(DelayedOperation):
 
 
 def _find_divergence(partition: Partition, wanted: FetchPartition) -> EpochEndOffset | None:
-    """Where the fetcher's log and this one part ways; None where they agree or the fetcher does not say (KIP-595)."""
+    """Where the fetcher's log and this one part ways; None where they agree or the fetcher does not say (KIP-595).
+
+    Beyond the log's end as well: after a crash that cut the log, a consumer goes back to where its records end. Below
+    the log's start there is nothing to go back to (`Partition.readRecords`).
+    """
     if wanted.last_fetched_epoch < 0:
         return None
     epoch, end_offset = partition.log.leader_epochs.end_offset_of(
@@ -197,6 +202,8 @@ def _find_divergence(partition: Partition, wanted: FetchPartition) -> EpochEndOf
     )
     if epoch < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if wanted.fetch_offset < partition.log.log_start_offset:
+        return None  # which is out of range
     if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
         return EpochEndOffset(epoch, end_offset)
     return None

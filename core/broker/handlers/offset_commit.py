@@ -15,6 +15,7 @@ from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
 from core.coordinator.group_coordinator import OffsetCommit, Offsets
 from core.coordinator.group_records import CommittedOffset
+from core.log.log_config import LONG_MAX
 from core.protocol.schema.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -35,7 +36,7 @@ def handle(
     waiting: dict[TopicPartition, OffsetCommitResponsePartition] = {}
     topics = []
     now_ms = broker.clock.now_ms()
-    expires_ms = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
+    expires_ms = min(now_ms + request.retention_time_ms, LONG_MAX) if request.retention_time_ms >= 0 else -1
     by_id = context.api_version >= _FIRST_VERSION_WITH_IDS
     for asked in request.topics:
         topic = broker.image.topics_by_id.get(asked.topic_id) if by_id else broker.image.topics.get(asked.name)

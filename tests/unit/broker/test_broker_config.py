@@ -37,6 +37,18 @@ def test_wildcards() -> None:
     assert [e for e in ("", "0.0.0.0", "::", "127.0.0.1", "h") if Endpoint(e, 1).is_wildcard] == ["", "0.0.0.0", "::"]
 
 
+@pytest.mark.parametrize(
+    ("host", "is_loopback"),
+    [
+        ("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("::ffff:127.0.0.1", True), ("localhost", True),
+        ("", False), ("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("::ffff:10.0.0.1", False),
+        ("localhost.example", False),
+    ],
+)  # fmt: skip
+def test_loopback(host: str, is_loopback: bool) -> None:
+    assert Endpoint(host, 1).is_loopback == is_loopback
+
+
 def test_unknown_keys_are_kept_and_named() -> None:
     config = BrokerConfig.parse({"process.roles": "broker,controller", "num.partitions": "3"})
     assert config["num.partitions"] == 3

@@ -492,3 +492,37 @@ def test_many_requests_of_others_keep_nobody_waiting(
                 assert await read_correlation_ids(greedy_reader, requests) == list(range(requests))
 
     serving(broker, talk)
+
+
+def test_a_disk_that_refuses_in_the_background_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A checkpoint, say; it is written when it is due again."""
+    broker = open_broker(tmp_path)
+    add_topic(broker)
+    checkpoint = tmp_path / "replication-offset-checkpoint"
+    refused: list[Path] = []
+    write_atomic = broker._filesystem.write_atomic
+
+    def write(path: Path, content: bytes, *, sync: bool = True) -> None:
+        if path == checkpoint and not refused:
+            refused.append(path)
+            raise OSError(28, "No space left on device", str(path))
+        write_atomic(path, content, sync=sync)
+
+    monkeypatch.setattr(broker._filesystem, "write_atomic", write)
+
+    async def talk(_server: SocketServer) -> None:
+        produce_values(broker, b"a")
+        broker.log_manager.checkpoint_high_watermarks(broker.run_in_background)
+        done = asyncio.Event()
+        broker.run_in_background(lambda: None, done.set)
+        await done.wait()
+        [line] = [record for record in caplog.records if record.levelname == "ERROR"]
+        assert line.getMessage() == f"could not write to {checkpoint}: no space left on device"
+        assert line.exc_info is None
+        broker.log_manager.checkpoint_high_watermarks(broker.run_in_background)
+
+    serving(broker, talk)
+    broker.close()
+    assert "t 0 1" in checkpoint.read_text()

@@ -76,13 +76,32 @@ def test_where_logs_part_ways(broker: Broker) -> None:
     """A fetcher whose last epoch ended earlier here is told where (KIP-595)."""
     add_topic(broker)
     produce_values(broker, b"a")
+    request = fetch_request(1)
+    request.topics[0].partitions[0].last_fetched_epoch = 0
+    data = ask(broker, FETCH, request, PRODUCE_BY_NAME).responses[0].partitions[0]
+    assert (data.error_code, data.diverging_epoch.epoch) == (0, -1)
+
+
+def test_beyond_the_end_a_fetcher_that_tells_its_epoch_is_told_where_to_go(broker: Broker) -> None:
+    """As Kafka 4.3.1 answers: divergence goes before range, but for what is below the log's start."""
+    add_topic(broker)
+    produce_values(broker, *[b"a"] * 10)
+    for last_epoch, expected in (
+        (0, (0, 0, 10)),
+        (-1, (ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1)),
+        (1, (ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1)),
+    ):
+        request = fetch_request(15)
+        request.topics[0].partitions[0].last_fetched_epoch = last_epoch
+        data = ask(broker, FETCH, request, PRODUCE_BY_NAME).responses[0].partitions[0]
+        assert (data.error_code, data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == expected
+        assert not data.records
+    partition = broker.replicas.find("t", 0)
+    partition.log.increment_log_start_offset(10)
     request = fetch_request(5)
     request.topics[0].partitions[0].last_fetched_epoch = 0
     data = ask(broker, FETCH, request, PRODUCE_BY_NAME).responses[0].partitions[0]
     assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    request.topics[0].partitions[0].fetch_offset = 1
-    data = ask(broker, FETCH, request, PRODUCE_BY_NAME).responses[0].partitions[0]
-    assert data.error_code == 0
 
 
 # --- how much

@@ -428,6 +428,22 @@ def test_offsets_expire(broker: Broker) -> None:
     assert broker.groups.groups == {}
 
 
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_offsets_that_are_to_be_kept_for_ever(tmp_path: Path, broker: Broker, version: int) -> None:
+    request = commit_request(broker, version)
+    request.retention_time_ms = (1 << 63) - 1
+    assert ask(broker, OFFSET_COMMIT, request, version).topics[0].partitions[0].error_code == 0
+    clock = broker.clock
+    assert isinstance(clock, ManualClock)
+    clock.advance(10080 * 60_000)
+    broker.housekeep()
+    assert committed(broker) == (0, 5)
+    broker.close()
+    again = open_broker(tmp_path / "data", clock)
+    assert committed(again) == (0, 5)
+    again.close()
+
+
 def test_the_groups_log_is_compacted(tmp_path: Path) -> None:
     clock = ManualClock(NOW)
     settings = {"offsets_topic_num_partitions": "1", "log_cleaner_backoff_ms": "1000"}

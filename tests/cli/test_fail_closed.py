@@ -1,0 +1,100 @@
+"""What asks for security is not served as if it did not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.cluster.metadata_log import MetadataLog
+from core.common.clock import SystemClock
+from core.common.filesystem import FileSystem
+from core.protocol.schema.metadata_records import AccessControlEntryRecord, UserScramCredentialRecord
+from tests.support.server import Server, call_plog, run_plog
+from tests.support.server_properties import STOCK
+
+SECURED = """\
+listeners=SASL_PLAINTEXT://127.0.0.1:0
+sasl.enabled.mechanisms=PLAIN
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+listener.name.sasl_plaintext.plain.sasl.jaas.config=PlainLoginModule required user_alice="s3cret";
+"""
+
+
+def test_a_configuration_that_asks_for_security_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(SECURED)
+    done = run_plog("serve", "--config", str(file), "--data-dir", str(tmp_path / "data"))
+    assert done.returncode == 2
+    message = done.stderr.decode()
+    for key in ("listeners (SASL_PLAINTEXT is", "sasl.enabled.mechanisms", "authorizer.class.name"):
+        assert key in message
+    assert "--insecure-ignore-security" in message
+    assert "s3cret" not in message
+    assert not (tmp_path / "data").exists()
+
+
+def test_settings_of_the_command_line_count_as_well(tmp_path: Path) -> None:
+    done = run_plog("serve", "--set", "authorizer.class.name=A", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0")
+    assert (done.returncode, b"authorizer.class.name" in done.stderr) == (2, True)
+
+
+def test_it_is_served_open_where_somebody_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(SECURED)
+    with Server(tmp_path / "data", "--config", str(file), "--insecure-ignore-security") as server:
+        assert call_plog("topic", "list", "--bootstrap-server", server.address).returncode == 0
+    log = server.log.read_text()
+    assert "warning: authorizer.class.name (not everybody may do everything) is ignored" in log
+    assert "s3cret" not in log
+
+
+def test_kafkas_stock_file_goes_on_working(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(STOCK)
+    with Server(tmp_path / "data", "--config", str(file), "--advertise", "127.0.0.1:0") as server:
+        done = call_plog("topic", "create", "t", "--bootstrap-server", server.address)
+        assert done.returncode == 0, done.stderr
+    assert "security" not in server.log.read_text()
+
+
+@pytest.fixture
+def secured_directory(tmp_path: Path) -> Path:
+    """A data directory whose metadata hold an ACL and a user."""
+    directory = tmp_path / "data"
+    assert call_plog("topic", "create", "t", "--data-dir", str(directory)).returncode == 0
+    log = MetadataLog(directory, 1, SystemClock(), FileSystem())
+    log.append([AccessControlEntryRecord(id=b"a" * 16, principal="User:alice"), UserScramCredentialRecord("alice", 1)])
+    log.close()
+    return directory
+
+
+@pytest.mark.parametrize("read_only", [(), ("--read-only",)])
+def test_metadata_with_acls_are_not_served_beyond_this_machine(
+    secured_directory: Path, read_only: tuple[str, ...]
+) -> None:
+    log = secured_directory / "__cluster_metadata-0" / "00000000000000000000.log"
+    before = log.read_bytes()
+    done = run_plog("serve", "--data-dir", str(secured_directory), "--listen", "0.0.0.0:0", *read_only)
+    assert done.returncode == 2
+    message = done.stderr.decode()
+    assert "the metadata hold 1 ACL and 1 SCRAM user, and plog obeys none of them: not served on 0.0.0.0:0" in message
+    assert "--insecure-ignore-security" in message
+    assert (done.stdout, log.read_bytes()) == (b"", before)
+
+
+def test_metadata_with_acls_are_served_to_this_machine_with_a_warning(secured_directory: Path) -> None:
+    with Server(secured_directory) as server:
+        assert call_plog("topic", "list", "--bootstrap-server", server.address).returncode == 0
+    log = server.log.read_text()
+    assert "warning: the metadata hold 1 ACL and 1 SCRAM user, and plog obeys none of them" in log
+    assert "without authentication" not in log
+
+
+def test_an_address_that_others_reach_is_warned_of(secured_directory: Path) -> None:
+    arguments = ["--listen", "0.0.0.0:0", "--advertise", "127.0.0.1:0", "--insecure-ignore-security"]
+    with Server(secured_directory, *arguments) as server:
+        pass
+    log = server.log.read_text()
+    assert "warning: the metadata hold 1 ACL and 1 SCRAM user" in log
+    assert "warning: on 0.0.0.0:0 without authentication: everybody who reaches this address may read" in log

@@ -1,0 +1,75 @@
+"""Secrets of the metadata log are not printed, by any format; they are there for who asks."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from core.cluster.metadata_log import read_metadata_image
+from tests.cli.conftest import ok
+from tests.support.golden import GOLDEN
+
+LOG = GOLDEN / "_secured" / "__cluster_metadata-0" / "00000000000000000000.log"
+FORMATS = [("--format", name, "--print-data-log") for name in ("kafka", "table", "ndjson", "csv", "arrow")]
+FORMATS += [("--hex",)]
+
+
+@pytest.fixture(scope="module")
+def secrets() -> list[bytes]:
+    image = read_metadata_image(GOLDEN / "_secured")
+    assert image is not None
+    users = image.security.scram_credentials.values()
+    keys = [key for user in users for key in (user.salt, user.stored_key, user.server_key)]
+    assert len(keys) > 30
+    return [*keys, b"changeit", b"/etc/kafka/secrets"]
+
+
+def shown(output: bytes, secret: bytes) -> bool:
+    """In any of the ways in which a dump writes bytes."""
+    plain = re.sub(rb"\n[0-9a-f]* +", b" ", output)  # a hex dump breaks lines
+    return any(
+        form in plain for form in (secret, base64.b64encode(secret), secret.hex(" ").encode(), secret.hex().encode())
+    )
+
+
+@pytest.mark.parametrize("arguments", FORMATS)
+def test_no_format_shows_secrets(arguments: tuple[str, ...], secrets: list[bytes]) -> None:
+    hidden = ok("dump-segment", str(LOG), *arguments)
+    assert [secret for secret in secrets if shown(hidden, secret)] == []
+    assert b"[hidden]" in hidden
+    assert b"retention.ms" in hidden
+
+
+@pytest.mark.parametrize("arguments", FORMATS)
+def test_every_format_shows_them_to_who_asks(arguments: tuple[str, ...]) -> None:
+    told = ok("dump-segment", str(LOG), *arguments, "--show-secrets")
+    assert shown(told, b"changeit")
+    assert b"[hidden]" not in told
+
+
+def test_settings_that_are_no_secrets_are_shown() -> None:
+    told = ok("dump-segment", str(LOG), "--print-data-log", "--format", "kafka").decode()
+    assert '"name":"min.insync.replicas","value":"1"' in told
+    assert '"name":"listener.name.tls.ssl.keystore.password","value":"[hidden]"' in told
+    assert '"salt":"[hidden]","storedKey":"[hidden]","serverKey":"[hidden]"' in told
+
+
+@pytest.mark.parametrize("arguments", FORMATS)
+def test_a_snapshot_is_metadata_wherever_it_lies(
+    arguments: tuple[str, ...], tmp_path: Path, secrets: list[bytes]
+) -> None:
+    copy = tmp_path / "bootstrap.checkpoint"
+    shutil.copy(LOG, copy)
+    hidden = ok("dump-segment", str(copy), *arguments)
+    assert [secret for secret in secrets if shown(hidden, secret)] == []
+
+
+def test_other_formats_of_values_hide_them_too(tmp_path: Path, secrets: list[bytes]) -> None:
+    copy = tmp_path / "bootstrap.checkpoint"
+    shutil.copy(LOG, copy)
+    hidden = ok("dump-segment", str(copy), "--print-data-log", "--value-format", "hex")
+    assert [secret for secret in secrets if shown(hidden, secret)] == []

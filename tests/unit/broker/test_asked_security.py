@@ -1,0 +1,92 @@
+"""Configurations that ask for security, and those of Kafka's that do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.broker.asked_security import find_asked_security
+from core.broker.broker_config import BrokerConfig
+from core.common.endpoint import Endpoint
+from core.common.errors import UsageError
+from core.common.properties_file import parse_properties
+from tests.support.server_properties import STOCK
+
+
+def asked(text: str) -> list[str]:
+    return list(find_asked_security(BrokerConfig.parse(parse_properties(text))))
+
+
+def test_kafkas_stock_file_asks_for_none() -> None:
+    config = BrokerConfig.parse(parse_properties(STOCK))
+    assert find_asked_security(config) == {}
+    assert config.listener == Endpoint("", 9092)
+    assert config.advertised_listener == Endpoint("localhost", 9092)
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("", []),
+        ("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer", ["authorizer.class.name"]),
+        ("authorizer.class.name=", []),
+        ("listeners=SSL://:9093", ["listeners"]),
+        ("listeners=PLAINTEXT://:9092,SASL_SSL://:9093", ["listeners"]),
+        ("listeners=sasl_plaintext://:9093", ["listeners"]),
+        ("listeners=EXTERNAL://:9093\nlistener.security.protocol.map=EXTERNAL:SASL_PLAINTEXT", ["listeners"]),
+        ("listeners=EXTERNAL://:9093\nlistener.security.protocol.map=external : plaintext", []),
+        ("listeners=PLAINTEXT://:9093\nlistener.security.protocol.map=PLAINTEXT:SSL", ["listeners"]),
+        ("listeners=EXTERNAL://:9093", ["listeners"]),
+        ("advertised.listeners=SSL://kafka:9093", ["advertised.listeners"]),
+        ("listeners=PLAINTEXT://:1,C://:2\ncontroller.listener.names=C\nlistener.security.protocol.map=C:SSL,PLAINTEXT:PLAINTEXT",
+         []),
+        ("listeners=PLAINTEXT://:1\nsasl.enabled.mechanisms=SCRAM-SHA-512", []),
+        ("listeners=SASL_PLAINTEXT://:1\nsasl.enabled.mechanisms=PLAIN", ["listeners", "sasl.enabled.mechanisms"]),
+        ("listeners=SASL_PLAINTEXT://:1\nlistener.name.sasl_plaintext.sasl.enabled.mechanisms=PLAIN",
+         ["listeners", "listener.name.sasl_plaintext.sasl.enabled.mechanisms"]),
+        ("ssl.client.auth=required", ["ssl.client.auth"]),
+        ("ssl.client.auth=none", []),
+        ("listener.name.plaintext.ssl.client.auth=requested", ["listener.name.plaintext.ssl.client.auth"]),
+        ("super.users=User:admin\nssl.keystore.location=/etc/k.p12\nsecurity.inter.broker.protocol=PLAINTEXT", []),
+    ],
+)  # fmt: skip
+def test_what_asks_for_security(text: str, keys: list[str]) -> None:
+    assert asked(text) == keys
+
+
+def test_nothing_secret_is_told() -> None:
+    text = (
+        "authorizer.class.name=s3cret\nlisteners=SASL_SSL://s3cret:1\nsasl.enabled.mechanisms=s3cret\n"
+        "ssl.client.auth=s3cret\nlistener.name.sasl_ssl.plain.sasl.jaas.config=s3cret"
+    )
+    found = find_asked_security(BrokerConfig.parse(parse_properties(text)))
+    assert len(found) == 4
+    assert "s3cret" not in str(found)
+
+
+def test_a_map_of_protocols_that_is_none() -> None:
+    with pytest.raises(UsageError, match="'PLAINTEXT' is no NAME:PROTOCOL"):
+        asked("listener.security.protocol.map=PLAINTEXT\nlisteners=PLAINTEXT://:1")
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        ("listeners=SASL_SSL://h:1,PLAINTEXT://h:2", Endpoint("h", 2)),
+        ("listeners=SASL_SSL://h:1,SSL://h:2", Endpoint("h", 1)),
+    ],
+)
+def test_security_that_is_ignored_is_served_in_the_open(text: str, endpoint: Endpoint) -> None:
+    config = BrokerConfig.parse(parse_properties(text))
+    config = BrokerConfig(config.settings, config.unknown, config.static, ignores_security=True)
+    assert config.listener == endpoint
+
+
+def test_the_address_that_clients_are_told_is_of_the_listener_that_is_served() -> None:
+    config = BrokerConfig.parse(
+        {
+            "listeners": "INSIDE://:1,OUTSIDE://:2",
+            "advertised.listeners": "OUTSIDE://outside:2,INSIDE://inside:1",
+            "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+        }
+    )
+    assert config.advertised_listener == Endpoint("inside", 1)
