@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from core.cluster.found_topics import FoundTopic
 from core.cluster.metadata_image import NO_LEADER, MetadataImage, TopicImage
@@ -134,19 +134,14 @@ class Controller:
         """
         topic = self.image.topics[partition.topic]
         known = topic.partitions[partition.partition]
-        record = PartitionRecord(
-            partition_id=partition.partition,
-            topic_id=topic.topic_id,
-            replicas=list(known.replicas),
-            isr=[self._node_id],
+        led_here = replace(
+            known,
+            isr=(self._node_id,),
             leader=self._node_id,
             leader_epoch=min(above + 1, _LARGEST_EPOCH),
             partition_epoch=known.partition_epoch + 1,
-            directories=list(known.directories),
-            adding_replicas=list(known.adding_replicas),
-            removing_replicas=list(known.removing_replicas),
         )
-        self._log.append([record])
+        self._log.append([led_here.to_record(topic.topic_id, partition.partition)])
 
     def _elect(self, partitions: Iterable[TopicPartition]) -> None:
         records: list[MetadataRecord] = [

@@ -1,7 +1,7 @@
 """What the metadata log adds up to: topics, partitions, configurations, brokers, features, producer ids.
 
-Records are applied one after the other, as Kafka's MetadataDelta does. Kinds that plog makes no use of yet (quotas,
-ACLs, SCRAM credentials, delegation tokens, controllers) are kept as they came, so that a snapshot loses nothing.
+Records are applied one after the other, as Kafka's MetadataDelta does. What plog makes no use of is kept all the same,
+so that a snapshot loses nothing.
 """
 
 from __future__ import annotations
@@ -14,16 +14,21 @@ from core.cluster.security_image import SecurityImage
 from core.common.config_def import ConfigResourceType
 from core.protocol.schema.metadata_records import (
     BrokerEndpoint,
+    BrokerFeature,
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ConfigRecord,
     FeatureLevelRecord,
+    FenceBrokerRecord,
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveTopicRecord,
     TopicRecord,
+    UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
 
@@ -43,6 +48,9 @@ class PartitionRegistration:
     directories: tuple[bytes, ...] = ()
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
+    leader_recovery_state: int = 0
+    eligible_leader_replicas: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, record: PartitionRecord) -> PartitionRegistration:
@@ -55,6 +63,27 @@ class PartitionRegistration:
             tuple(record.directories),
             tuple(record.adding_replicas),
             tuple(record.removing_replicas),
+            record.leader_recovery_state,
+            tuple(record.eligible_leader_replicas or ()),
+            tuple(record.last_known_elr or ()),
+        )
+
+    def to_record(self, topic_id: bytes, number: int) -> PartitionRecord:
+        """The whole of it."""
+        return PartitionRecord(
+            partition_id=number,
+            topic_id=topic_id,
+            replicas=list(self.replicas),
+            isr=list(self.isr),
+            removing_replicas=list(self.removing_replicas),
+            adding_replicas=list(self.adding_replicas),
+            leader=self.leader,
+            leader_recovery_state=self.leader_recovery_state,
+            leader_epoch=self.leader_epoch,
+            partition_epoch=self.partition_epoch,
+            directories=list(self.directories),
+            eligible_leader_replicas=list(self.eligible_leader_replicas) or None,
+            last_known_elr=list(self.last_known_elr) or None,
         )
 
     def changed_by(self, record: PartitionChangeRecord) -> PartitionRegistration:
@@ -72,6 +101,15 @@ class PartitionRegistration:
             removing_replicas=(
                 self.removing_replicas if record.removing_replicas is None else tuple(record.removing_replicas)
             ),
+            leader_recovery_state=(
+                self.leader_recovery_state if record.leader_recovery_state < 0 else record.leader_recovery_state
+            ),
+            eligible_leader_replicas=(
+                self.eligible_leader_replicas
+                if record.eligible_leader_replicas is None
+                else tuple(record.eligible_leader_replicas)
+            ),
+            last_known_elr=self.last_known_elr if record.last_known_elr is None else tuple(record.last_known_elr),
         )
 
 
@@ -92,6 +130,54 @@ class BrokerRegistration:
     endpoints: tuple[BrokerEndpoint, ...]
     rack: str | None
     is_fenced: bool
+    features: tuple[BrokerFeature, ...] = ()
+    log_dirs: tuple[bytes, ...] = ()
+    cordoned_log_dirs: tuple[bytes, ...] | None = None
+    is_in_controlled_shutdown: bool = False
+    is_migrating_zk_broker: bool = False
+
+    @classmethod
+    def of(cls, record: RegisterBrokerRecord) -> BrokerRegistration:
+        return cls(
+            record.broker_id,
+            record.incarnation_id,
+            record.broker_epoch,
+            tuple(record.end_points),
+            record.rack,
+            record.fenced,
+            tuple(record.features),
+            tuple(record.log_dirs),
+            None if record.cordoned_log_dirs is None else tuple(record.cordoned_log_dirs),
+            record.in_controlled_shutdown,
+            record.is_migrating_zk_broker,
+        )
+
+    def to_record(self) -> RegisterBrokerRecord:
+        return RegisterBrokerRecord(
+            broker_id=self.broker_id,
+            is_migrating_zk_broker=self.is_migrating_zk_broker,
+            incarnation_id=self.incarnation_id,
+            broker_epoch=self.broker_epoch,
+            end_points=list(self.endpoints),
+            features=list(self.features),
+            rack=self.rack,
+            fenced=self.is_fenced,
+            in_controlled_shutdown=self.is_in_controlled_shutdown,
+            log_dirs=list(self.log_dirs),
+            cordoned_log_dirs=None if self.cordoned_log_dirs is None else list(self.cordoned_log_dirs),
+        )
+
+    def changed_by(self, record: BrokerRegistrationChangeRecord) -> BrokerRegistration:
+        """What the record leaves out stays."""
+        return replace(
+            self,
+            is_fenced=record.fenced > 0 if record.fenced else self.is_fenced,
+            is_in_controlled_shutdown=self.is_in_controlled_shutdown or record.in_controlled_shutdown > 0,
+            log_dirs=tuple(record.log_dirs) or self.log_dirs,
+            cordoned_log_dirs=(
+                self.cordoned_log_dirs if record.cordoned_log_dirs is None else tuple(record.cordoned_log_dirs)
+            ),
+        )
 
 
 class MetadataImage:
@@ -103,6 +189,7 @@ class MetadataImage:
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.features: dict[str, int] = {}
         self.brokers: dict[int, BrokerRegistration] = {}
+        self.controllers: dict[int, RegisterControllerRecord] = {}
         self.next_producer_id = 0
         self.has_known_topics = False
         """Whether there ever was a topic, as far as the records tell."""
@@ -125,6 +212,8 @@ class MetadataImage:
             case PartitionChangeRecord():
                 partitions = self.topics_by_id[record.topic_id].partitions
                 partitions[record.partition_id] = partitions[record.partition_id].changed_by(record)
+            case ClearElrRecord():
+                self._clear_elr(record.topic_name)
             case RemoveTopicRecord():
                 topic = self.topics_by_id.pop(record.topic_id)
                 del self.topics[topic.name]
@@ -140,6 +229,12 @@ class MetadataImage:
             case _:
                 self._apply_to_brokers(record)
 
+    def _clear_elr(self, topic_name: str) -> None:
+        """Of the topic; of all where none is named."""
+        for topic in self.topics.values() if not topic_name else filter(None, [self.topics.get(topic_name)]):
+            for number, partition in topic.partitions.items():
+                topic.partitions[number] = replace(partition, eligible_leader_replicas=(), last_known_elr=())
+
     def _apply_config(self, record: ConfigRecord) -> None:
         resource = (record.resource_type, record.resource_name)
         if record.value is not None:
@@ -153,18 +248,17 @@ class MetadataImage:
     def _apply_to_brokers(self, record: MetadataRecord) -> None:
         match record:
             case RegisterBrokerRecord():
-                self.brokers[record.broker_id] = BrokerRegistration(
-                    record.broker_id,
-                    record.incarnation_id,
-                    record.broker_epoch,
-                    tuple(record.end_points),
-                    record.rack,
-                    record.fenced,
-                )
+                self.brokers[record.broker_id] = BrokerRegistration.of(record)
             case BrokerRegistrationChangeRecord():
                 broker = self.brokers.get(record.broker_id)
-                if broker is not None and record.fenced:
-                    self.brokers[record.broker_id] = replace(broker, is_fenced=record.fenced > 0)
+                if broker is not None:
+                    self.brokers[record.broker_id] = broker.changed_by(record)
+            case FenceBrokerRecord() | UnfenceBrokerRecord():
+                if record.id in self.brokers:
+                    is_fenced = isinstance(record, FenceBrokerRecord)
+                    self.brokers[record.id] = replace(self.brokers[record.id], is_fenced=is_fenced)
+            case RegisterControllerRecord():
+                self.controllers[record.controller_id] = record
             case UnregisterBrokerRecord():
                 self.brokers.pop(record.broker_id, None)
             case NoOpRecord():
@@ -177,27 +271,12 @@ class MetadataImage:
         for name, level in self.features.items():
             yield FeatureLevelRecord(name, level)
         for broker in self.brokers.values():
-            yield RegisterBrokerRecord(
-                broker_id=broker.broker_id,
-                incarnation_id=broker.incarnation_id,
-                broker_epoch=broker.broker_epoch,
-                end_points=list(broker.endpoints),
-                rack=broker.rack,
-                fenced=broker.is_fenced,
-            )
+            yield broker.to_record()
+        yield from self.controllers.values()
         for topic in self.topics.values():
             yield TopicRecord(topic.name, topic.topic_id)
             for number, partition in topic.partitions.items():
-                yield PartitionRecord(
-                    partition_id=number,
-                    topic_id=topic.topic_id,
-                    replicas=list(partition.replicas),
-                    isr=list(partition.isr),
-                    leader=partition.leader,
-                    leader_epoch=partition.leader_epoch,
-                    partition_epoch=partition.partition_epoch,
-                    directories=list(partition.directories),
-                )
+                yield partition.to_record(topic.topic_id, number)
         for (resource_type, resource_name), overrides in self.configs.items():
             for name, value in overrides.items():
                 yield ConfigRecord(resource_type, resource_name, name, value)

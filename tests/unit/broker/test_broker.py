@@ -265,3 +265,19 @@ def test_damage_in_a_log_is_an_answer_not_the_end_of_the_connection(
     assert fetch(broker, 4).error_code == 0
     answer = ask(broker, LIST_OFFSETS, request)
     assert answer.topics[0].partitions[0].offset == 3, "the way past the damage is known now"
+
+
+@pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000])
+def test_housekeeping_goes_on_when_the_clock_is_set(tmp_path: Path, step_ms: int) -> None:
+    clock = ManualClock(NOW)
+    broker = open_broker(tmp_path, clock)
+    add_topic(broker)
+    produce_values(broker, b"a")
+    checkpoint = tmp_path / "replication-offset-checkpoint"
+    clock.set_wall_by(step_ms)
+    broker.housekeep()
+    assert not checkpoint.exists(), "no time went by"
+    clock.advance(5000)
+    broker.housekeep()
+    assert "t 0 1" in checkpoint.read_text()
+    broker.close()

@@ -1,0 +1,166 @@
+"""A snapshot loses nothing: image -> records -> image, over random records of every kind that states something."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.cluster.metadata_image import MetadataImage
+from core.cluster.metadata_record import MetadataRecord, decode_metadata_record, encode_metadata_record
+from core.protocol.message import Field, schema_of
+from core.protocol.schema.metadata_records import (
+    AccessControlEntryRecord,
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    ClientQuotaRecord,
+    ConfigRecord,
+    DelegationTokenRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+    UserScramCredentialRecord,
+)
+
+STATING = (
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    ClientQuotaRecord,
+    AccessControlEntryRecord,
+    UserScramCredentialRecord,
+    DelegationTokenRecord,
+)
+CHANGING = (BrokerRegistrationChangeRecord, FenceBrokerRecord, UnfenceBrokerRecord, UnregisterBrokerRecord)
+
+SCALARS: dict[str, st.SearchStrategy[Any]] = {
+    "bool": st.booleans(),
+    "int8": st.integers(0, 3),
+    "int16": st.integers(1, 9),
+    "uint16": st.integers(0, 65535),
+    "int32": st.integers(0, 3),
+    "int64": st.integers(0, 1 << 62),
+    "float64": st.floats(allow_nan=False),
+    "string": st.text(max_size=3),
+    "uuid": st.binary(min_size=16, max_size=16),
+    "bytes": st.binary(max_size=4),
+}
+
+
+def any_of(cls: type, **fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Messages with every field of the schema at random, but for those that are given."""
+    return st.builds(cls, **{field.name: any_value(field) for field in schema_of(cls).fields} | fixed)
+
+
+def any_value(field: Field) -> st.SearchStrategy[Any]:
+    if field.kind in ("array", "struct"):
+        assert field.element is not None
+        one = any_of(field.element) if isinstance(field.element, type) else SCALARS[field.element]
+        value = st.lists(one, max_size=2) if field.kind == "array" else one
+    else:
+        value = SCALARS[field.kind]
+    return value | st.none() if field.nullable.last >= 0 else value
+
+
+def identity(record: Any) -> Any:
+    """What a later record of the same kind takes the place of."""
+    match record:
+        case RegisterBrokerRecord():
+            return record.broker_id
+        case RegisterControllerRecord():
+            return record.controller_id
+        case ConfigRecord():
+            return record.resource_type, record.resource_name, record.name
+        case FeatureLevelRecord():
+            return record.name
+        case ClientQuotaRecord():
+            return frozenset((part.entity_type, part.entity_name) for part in record.entity), record.key
+        case AccessControlEntryRecord():
+            return record.id
+        case UserScramCredentialRecord():
+            return record.name, record.mechanism
+    return record.token_id
+
+
+def stated(cls: type) -> st.SearchStrategy[Any]:
+    match cls.__name__:
+        case "ConfigRecord":
+            return any_of(cls, value=SCALARS["string"])
+        case "ClientQuotaRecord":
+            return any_of(cls, remove=st.just(value=False))
+    return any_of(cls)
+
+
+@st.composite
+def topics(draw: st.DrawFn) -> list[MetadataRecord]:
+    records: list[MetadataRecord] = []
+    for number in range(draw(st.integers(0, 3))):
+        topic_id = bytes([number]) * 16
+        records.append(TopicRecord(f"t{number}", topic_id))
+        for partition in range(draw(st.integers(0, 2))):
+            fixed = {"topic_id": st.just(topic_id), "partition_id": st.just(partition)}
+            record = draw(any_of(PartitionRecord, **fixed))
+            record.eligible_leader_replicas = record.eligible_leader_replicas or None  # none of them, in two ways
+            record.last_known_elr = record.last_known_elr or None
+            records.append(record)
+    return records
+
+
+ANY_STATED = st.lists(st.one_of([stated(cls) for cls in STATING]), max_size=12)
+
+
+def image_of(records: list[MetadataRecord]) -> MetadataImage:
+    image = MetadataImage()
+    for record in records:
+        image.apply(record)
+    return image
+
+
+def again(image: MetadataImage) -> MetadataImage:
+    """As a start makes it from the snapshot."""
+    return image_of([decode_metadata_record(encode_metadata_record(record)) for record in image.to_records()])
+
+
+def counted(records: Any) -> Counter[bytes]:
+    return Counter(encode_metadata_record(record) for record in records)
+
+
+def state(image: MetadataImage) -> Any:
+    return {name: value for name, value in vars(image).items() if name not in ("security", "topics_by_id")} | {
+        "security": vars(image.security)
+    }
+
+
+@settings(max_examples=300, deadline=None)
+@given(topics(), ANY_STATED)
+def test_a_snapshot_holds_what_was_stated_to_the_byte(of_topics: list[MetadataRecord], others: list[Any]) -> None:
+    last = {(type(record), identity(record)): record for record in others}
+    image = image_of([*of_topics, *others])
+    assert counted(image.to_records()) == counted([*of_topics, *last.values()])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), topics(), ANY_STATED)
+def test_an_image_that_changed_comes_back_whole(
+    data: st.DataObject, of_topics: list[MetadataRecord], others: list[Any]
+) -> None:
+    image = image_of([*of_topics, *others])
+    partitions = [record for record in of_topics if isinstance(record, PartitionRecord)]
+    changes: list[st.SearchStrategy[Any]] = [any_of(cls) for cls in CHANGING]
+    changes.append(any_of(ClearElrRecord, topic_name=st.sampled_from(["", "t0", "t1"])))
+    changes += [
+        any_of(PartitionChangeRecord, topic_id=st.just(one.topic_id), partition_id=st.just(one.partition_id))
+        for one in partitions
+    ]
+    for change in data.draw(st.lists(st.one_of(changes), max_size=8)):
+        image.apply(change)
+    assert state(again(image)) == state(image)
