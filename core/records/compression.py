@@ -105,6 +105,10 @@ def _compress_gzip(data: Buffer, level: int | None) -> bytes:
     return gzip.compress(data, level, mtime=0)
 
 
+_GZIP_CHUNK_BYTES = 16 * 1024 * 1024
+"""Of what comes out at once: the library doubles its buffer up to there."""
+
+
 def _decompress_gzip(data: Buffer, limit: int) -> bytes:
     from isal import isal_zlib
 
@@ -115,7 +119,7 @@ def _decompress_gzip(data: Buffer, limit: int) -> bytes:
         member = isal_zlib.decompressobj(31)
         while True:
             try:
-                chunk = member.decompress(rest, limit - total + 1)
+                chunk = member.decompress(rest, min(limit - total + 1, _GZIP_CHUNK_BYTES))
             except isal_zlib.error as error:  # type: ignore[misc]  # its stubs call it a class of no kind
                 raise ValueError(error) from error
             total += len(chunk)

@@ -13,14 +13,14 @@ from core.cluster.metadata_log import read_metadata_image
 from tests.cli.conftest import ok
 from tests.support.golden import GOLDEN
 
-LOG = GOLDEN / "_secured" / "__cluster_metadata-0" / "00000000000000000000.log"
+LOG = GOLDEN.parent / "secured" / "__cluster_metadata-0" / "00000000000000000000.log"
 FORMATS = [("--format", name, "--print-data-log") for name in ("kafka", "table", "ndjson", "csv", "arrow")]
 FORMATS += [("--hex",)]
 
 
 @pytest.fixture(scope="module")
 def secrets() -> list[bytes]:
-    image = read_metadata_image(GOLDEN / "_secured")
+    image = read_metadata_image(GOLDEN.parent / "secured")
     assert image is not None
     users = image.security.scram_credentials.values()
     keys = [key for user in users for key in (user.salt, user.stored_key, user.server_key)]

@@ -126,6 +126,6 @@ def test_plog_goes_on_where_kafka_stopped(tmp_path: Path, image: MetadataImage) 
 
 def test_what_there_is_of_security() -> None:
     """The numbers were counted in what Kafka's tool printed of the log: what was removed is not among them."""
-    found = read_metadata_image(GOLDEN / "_secured")
+    found = read_metadata_image(GOLDEN.parent / "secured")
     assert found is not None
     assert found.security.summary() == "58 ACLs, 19 SCRAM users, 98 delegation tokens and 4 quotas"
