@@ -105,7 +105,7 @@ def _compress_gzip(data: Buffer, level: int | None) -> bytes:
     return gzip.compress(data, level, mtime=0)
 
 
-_GZIP_CHUNK_BYTES = 16 * 1024 * 1024
+_GZIP_CHUNK_BYTES = 4 * 1024 * 1024
 """Of what comes out at once: the library doubles its buffer up to there."""
 
 
