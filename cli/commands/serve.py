@@ -193,11 +193,6 @@ def _serve(
     unheeded = broker.image.security.summary()
     if unheeded:
         say(f"warning: the metadata hold {unheeded}, and plog obeys none of them: who reaches it may do everything")
-    if not listen.is_loopback:
-        say(
-            f"warning: on {listen} without authentication: everybody who reaches this address may read, write and "
-            "delete everything"
-        )
     try:
         run(_run(broker, listen, metrics, ready_file))
     finally:
@@ -211,6 +206,11 @@ async def _run(broker: Broker, listen: Endpoint, metrics: Endpoint | None, ready
 
     server = SocketServer(broker, listen)
     await server.start()
+    if not listen.is_loopback:
+        say(
+            f"warning: on {listen} without authentication: everybody who reaches this address may read, write and "
+            "delete everything"
+        )
     with contextlib.ExitStack() as stack:
         how = " read-only" if broker.is_read_only else ""
         if metrics is not None:
