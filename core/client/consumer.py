@@ -90,7 +90,6 @@ class _SaidByBroker:
     damaged: _Ranges
     unexplained: _Ranges
     undecided: _Ranges
-    wrong_tail: _Ranges
     met: UnexplainedHoles = field(default_factory=UnexplainedHoles)
     """Of the unexplained ones, those that were read past and not told of yet."""
 
@@ -335,11 +334,17 @@ class Consumer:
         return self._ask_for(partition, DAMAGED_OFFSETS)[DAMAGED_OFFSETS]
 
     def _ask_for(self, partition: TopicPartition, *names: str) -> dict[str, _Ranges]:
-        """What the leader says of the partition, by key; nothing of Kafka, which has no such keys."""
+        """What the leader says of the partition, by key."""
+        return {name: found.get(partition.partition, []) for name, found in self._ask(partition, *names).items()}
+
+    def _ask(self, partition: TopicPartition, *names: str) -> dict[str, dict[int, _Ranges]]:
+        """What the leader says of all its partitions of the topic, by key and by partition; nothing of Kafka, which has
+        no such keys.
+        """
         request = DescribeConfigsRequest(
             [DescribeConfigsResource(ConfigResourceType.TOPIC, partition.topic, list(names))]
         )
-        found: dict[str, _Ranges] = {name: [] for name in names}
+        found: dict[str, dict[int, _Ranges]] = {name: {} for name in names}
         try:
             leader = self._client.connection_to(self._client.leader_of(partition))
             results = leader.call(DESCRIBE_CONFIGS, request).results
@@ -347,18 +352,17 @@ class Consumer:
             return found
         for config in (config for result in results for config in result.configs):
             if config.name in found and config.value:
-                found[config.name] += parse_damaged_offsets(config.value).get(partition.partition, [])
+                found[config.name] |= parse_damaged_offsets(config.value)
         return found
 
     def _said_of(self, partition: TopicPartition) -> _SaidByBroker:
         """Asked once."""
         if partition not in self._said:
-            found = self._ask_for(partition, DAMAGED_OFFSETS, UNEXPLAINED_OFFSETS, UNDECIDED_OFFSETS, WRONG_TAIL)
+            found = self._ask_for(partition, DAMAGED_OFFSETS, UNEXPLAINED_OFFSETS, UNDECIDED_OFFSETS)
             self._said[partition] = _SaidByBroker(
                 damaged=found[DAMAGED_OFFSETS],
                 unexplained=found[UNEXPLAINED_OFFSETS],
                 undecided=sorted(found[UNDECIDED_OFFSETS]),
-                wrong_tail=found[WRONG_TAIL],
             )
         return self._said[partition]
 
@@ -417,9 +421,16 @@ class Consumer:
                 said.hidden = UnexplainedHoles()
 
     def _tell_wrong_tails(self, end_offsets: Mapping[TopicPartition, int]) -> None:
-        """Of partitions that were read to their ends."""
+        """Of partitions that were read to their ends. A topic's leader is asked once for all that it has of it."""
+        said: dict[tuple[int, str], dict[int, _Ranges]] = {}
         for partition, end in end_offsets.items():
-            if any(first <= end for first, _ in self._said_of(partition).wrong_tail):
+            try:
+                place = self._client.leader_of(partition), partition.topic
+            except PlogError:
+                continue
+            if place not in said:
+                said[place] = self._ask(partition, WRONG_TAIL)[WRONG_TAIL]
+            if any(first <= end for first, _ in said[place].get(partition.partition, [])):
                 text = "bytes that are not the log's lie after its end, says the broker, whose own log names them"
                 self._patience.tell_left_out(f"{partition}: {text}")
 

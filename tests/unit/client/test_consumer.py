@@ -172,3 +172,24 @@ def test_a_topic_that_was_made_anew_in_between(broker: Broker) -> None:
     broker.delete_topic("t")
     with pytest.raises(KafkaError, match="no topic 't'"):
         next(found for found in reader if found is not None)
+
+
+def test_what_lies_after_the_ends_is_asked_once_for_a_topic(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once for each of its partitions, of which there may be thousands; and what is said reaches each of them."""
+    produce_values(broker, b"a")
+    produce_values(broker, b"x", partition=1)
+    broker.log_manager.with_wrong_tail.add(B)
+    asked: list[TopicPartition] = []
+    ask = Consumer._ask
+
+    def count(self: Consumer, partition: TopicPartition, *names: str) -> object:
+        asked.append(partition)
+        return ask(self, partition, *names)
+
+    monkeypatch.setattr(Consumer, "_ask", count)
+    told: list[str] = []
+    client = KafkaClient([("embedded", 0)], lambda host, port: EmbeddedTransport(broker.dispatcher))
+    found = Consumer(client, patience=Patience(tell_left_out=told.append)).read({A: 0, B: 0}, {A: 1, B: 1})
+    assert sum(len(batches) for _, batches in found) == 2
+    assert asked == [A]
+    assert [text.partition(":")[0] for text in told] == ["t-1"]
