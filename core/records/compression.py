@@ -109,9 +109,14 @@ _GZIP_CHUNK_BYTES = 4 * 1024 * 1024
 """Of what comes out at once: the library doubles its buffer up to there."""
 
 
+_GZIP_SIZE_BYTES = 4
+"""A member ends with the number of bytes it expands to, modulo 2^32 (RFC 1952)."""
+
+
 def _decompress_gzip(data: Buffer, limit: int) -> bytes:
     from isal import isal_zlib
 
+    _ensure_within(int.from_bytes(data[-_GZIP_SIZE_BYTES:], "little"), limit)  # before memory is taken
     chunks: list[bytes] = []
     total = 0
     rest: Buffer = data

@@ -125,3 +125,13 @@ def test_names() -> None:
     assert CompressionType.LZ4.text == "lz4"
     with pytest.raises(KafkaError, match="unknown compression type 'brotli', expected one of none, gzip"):
         CompressionType.parse("brotli")
+
+
+@pytest.mark.parametrize("claimed", [None, 0, 10_000_000])
+def test_gzip_beyond_the_limit_whatever_it_claims(claimed: int | None) -> None:
+    """By the size at its end, or by what comes out."""
+    data = gzip.compress(bytes(20_000_000))
+    if claimed is not None:
+        data = data[:-4] + claimed.to_bytes(4, "little")
+    with pytest.raises(CorruptRecordError, match="expands to more than 10000000 bytes"):
+        decompress(CompressionType.GZIP, data, limit=10_000_000)
