@@ -67,6 +67,8 @@ def verify(
     unread = {error.where for error in failures}
     what = ", ".join(str(path) for path in paths if str(path) not in unread)
     checked = f"{size_text(progress.bytes)} of log checked"
+    if progress.bytes and not deep:
+        checked += "; records were not decoded, --deep does that"
     if findings:
         say(f"{what}: {len(findings)} finding{'' if len(findings) == 1 else 's'}, {checked}")
     elif what:

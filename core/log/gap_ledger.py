@@ -1,15 +1,18 @@
 """Accounts for every offset of a range that a reader gets no record of, with the reason and what proves it.
 
 Offsets of a log are given one by one; a reader who sees none for some must know why before it may say that nothing was
-lost. What is read is checked: a batch counts as readable when its checksum is right.
+lost. What is read is checked: a batch counts as readable if its checksum is right and its records decode. Those of
+batches that nobody is given (aborted ones, markers) are not decoded, here as in a consumer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
+
+import numpy as np
 
 from core.common.errors import CorruptRecordError
 from core.log.batch_place import find_file
@@ -17,10 +20,14 @@ from core.log.hole import Hole, HoleReason, offsets_text
 from core.log.partition_reader import PartitionReader
 from core.log.transaction_marker import Fate
 from core.log.transaction_outcomes import Outcome
-from core.records.batches import Batch, first_offset_of
+from core.records.batches import GROUP_BYTES, Batch, decoding_weight, first_offset_of
+from core.records.columns import decode_whole_batches
 from core.records.compression import CompressionType
 from core.records.control_record import control_type
 from core.records.record_batch import RecordBatch
+
+_GAP_WEIGHT = 100
+"""What a gap that waits for the batches before it counts of `GROUP_BYTES`."""
 
 
 class GapReason(StrEnum):
@@ -47,6 +54,14 @@ class Gap(NamedTuple):
     end: int
     reason: GapReason
     evidence: str
+
+
+class _Given(NamedTuple):
+    """A batch of which a reader is given the records with offsets [start, end)."""
+
+    batch: Batch
+    start: int
+    end: int
 
 
 class GapLedger:
@@ -85,7 +100,21 @@ class GapLedger:
         self.records += self.end - offset
 
     def _raw_gaps(self) -> Iterator[Gap]:
-        """Every offset that is none of a record's, as far as the range goes; also outside it."""
+        """Every offset that is none of a record's, as far as the range goes; also outside it. Batches are decoded some
+        at a time.
+        """
+        waiting: list[Gap | _Given] = []
+        weight = 0
+        for item in self._gaps_and_given():
+            waiting.append(item)
+            weight += decoding_weight(item.batch) if isinstance(item, _Given) else _GAP_WEIGHT
+            if weight >= GROUP_BYTES:
+                yield from self._decode(waiting)
+                waiting, weight = [], 0
+        yield from self._decode(waiting)
+
+    def _gaps_and_given(self) -> Iterator[Gap | _Given]:
+        """The gaps that need no look at records, and the batches between them."""
         reader = self._reader
         log_start, stable = reader.start_offset, reader.last_stable_offset
         if log_start > self.start:
@@ -103,31 +132,51 @@ class GapLedger:
                 return
             is_of_transaction = item.is_transactional and not item.is_control and item.last_offset < stable
             outcome = outcomes.of(item) if self._read_committed and is_of_transaction else None
-            yield from self._of_batch(item, next_offset, stable, outcome)
+            yield from self._of_batch(item, first_offset_of(item, next_offset), stable, outcome)
             next_offset = item.last_offset + 1
         if next_offset < self.end:
             yield Gap(next_offset, self.end, GapReason.UNKNOWN, "after the log's last batch")
 
-    def _of_batch(self, batch: Batch, next_offset: int, stable: int, outcome: Outcome | None) -> Iterator[Gap]:
-        first = first_offset_of(batch, next_offset)
+    def _of_batch(self, batch: Batch, first: int, stable: int, outcome: Outcome | None) -> Iterator[Gap | _Given]:
         end = batch.last_offset + 1
-        try:
-            offsets = None if _is_full(batch) else [record.offset for record in batch.records()]
-        except CorruptRecordError as error:
-            yield Gap(first, end, GapReason.DAMAGED, f"{self._where(batch)}: its records can't be read: {error.cause}")
-            return
         if batch.is_control:
             yield Gap(first, end, GapReason.CONTROL, f"{self._where(batch)}: {_control_text(batch)}")
         elif outcome is not None and outcome.fate is not Fate.COMMITTED:
             yield Gap(first, end, _REASONS[outcome.fate], _fate_text(batch, outcome))
-        elif self._read_committed and batch.last_offset >= stable:
-            evidence = f"a transaction is open from offset {stable}"
-            yield Gap(max(first, stable), end, GapReason.OPEN, evidence)
-        elif offsets is not None:
-            for before, after in pairwise((first - 1, *offsets, end)):
+        elif not self._read_committed or end <= stable:
+            yield _Given(batch, first, end)
+        else:
+            if first < stable:
+                yield _Given(batch, first, stable)
+            yield Gap(max(first, stable), end, GapReason.OPEN, f"a transaction is open from offset {stable}")
+
+    def _decode(self, waiting: Sequence[Gap | _Given]) -> Iterator[Gap]:
+        """The gaps among them, and those that batches have inside."""
+        offsets: dict[int, list[int]] = {}  # of batches that lack some
+        errors: dict[int, CorruptRecordError] = {}
+
+        def note(batch: Batch, error: CorruptRecordError) -> None:
+            errors[id(batch)] = error
+
+        for columns in decode_whole_batches([one.batch for one in waiting if isinstance(one, _Given)], note):
+            ends = np.searchsorted(columns.batch_numbers, np.arange(1, len(columns.batches) + 1)).tolist()
+            for batch, start, end in zip(columns.batches, [0, *ends], ends, strict=False):
+                if not _is_full(batch):
+                    offsets[id(batch)] = columns.offsets[start:end].tolist()
+        for one in waiting:
+            if isinstance(one, Gap):
+                yield one
+                continue
+            batch, first, end = one
+            error = errors.get(id(batch))
+            if error is not None:
+                why = f"{self._where(batch)}: bad-batch: its records can't be read: {error.cause}"
+                yield Gap(first, end, GapReason.DAMAGED, why)
+                continue
+            for before, after in pairwise((first - 1, *offsets[id(batch)], end)) if id(batch) in offsets else ():
                 if after > before + 1:
                     evidence = f"{self._where(batch)}: the batch was made for {offsets_text(first, end)}"
-                    yield Gap(before + 1, after, GapReason.COMPACTED, evidence)
+                    yield Gap(before + 1, min(after, end), GapReason.COMPACTED, evidence)
 
     def _where(self, batch: Batch) -> str:
         segment = self._reader.segment_of(batch.last_offset)

@@ -130,13 +130,18 @@ GROUP_BYTES = 1024 * 1024
 _COMPRESSED_WEIGHT = 4
 
 
+def decoding_weight(batch: Batch) -> int:
+    """What a batch counts of `GROUP_BYTES`."""
+    return batch.size_bytes * (_COMPRESSED_WEIGHT if batch.attributes & 0x07 else 1)
+
+
 def group_batches(batches: Iterable[Batch], group_bytes: int = GROUP_BYTES) -> Iterator[list[Batch]]:
     """Cuts a stream of batches into groups worth decoding together."""
     group: list[Batch] = []
     size = 0
     for batch in batches:
         group.append(batch)
-        size += batch.size_bytes * (_COMPRESSED_WEIGHT if batch.attributes & 0x07 else 1)
+        size += decoding_weight(batch)
         if size >= group_bytes:
             yield group
             group, size = [], 0

@@ -147,7 +147,7 @@ def test_the_night_of_3am_ends_well(prepared: Path, tmp_path: Path) -> None:
         if not ENDLESS.search(command):
             done = run(command, tmp_path)
             told[command] = done.stdout.decode() + done.stderr.decode()
-    assert told["cp -r sample-data/damaged disk && plog verify disk"].count(" at stake)") == 3
+    assert told["cp -r sample-data/damaged disk && plog verify --deep disk"].count(" at stake)") == 3
     assert "112 records, 8 offsets without one, 8 of them lost" in told["plog gaps disk --certificate before.json"]
     assert "9 steps, 8 records lost" in told["plog recover disk"]
     assert "9 steps, 2 records lost" in told["plog recover disk --fix-bits"]

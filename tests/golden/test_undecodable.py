@@ -167,7 +167,11 @@ def test_no_format_takes_a_header_without_a_key(format_: str) -> None:
         (["stats", str(UNDECODABLE / "t-0")], "position 5250 offset 200 to 203: bad-batch"),
         (["diff", str(UNDECODABLE / "t-0"), str(LARGE / "t-0")], "position 5250 offset 200 to 203: bad-batch"),
         (["dump-segment", "--print-data-log", str(UNDECODABLE / LOG)], "position 5250 offset 200 to 203: bad-batch"),
-        (["trace", "t@201", "--data-dir", str(UNDECODABLE)], f"{UNDECODABLE / LOG} at position 5250 (offset 200)"),
+        (["trace", "t@201", "--data-dir", str(UNDECODABLE)], f"{UNDECODABLE / LOG} at position 5250"),
+        (["trace", "t@201", "--data-dir", str(UNDECODABLE)], NAMES_IT),
+        (["gaps", str(UNDECODABLE)], "position 5250: bad-batch: its records can't be read"),
+        (["gaps", str(UNDECODABLE)], "400 records, 4 offsets without one, 4 of them lost or unexplained"),
+        (["gaps", str(UNDECODABLE), "--from", "202"], "200 records, 2 offsets without one, 2 of them lost"),
         (["trace", "t", "--key", "k1", "--data-dir", str(UNDECODABLE)], "offsets 200 to 203 do not decode"),
         (
             ["compact", str(UNDECODABLE), "--set", "cleanup.policy=compact", "--roll"],
@@ -184,6 +188,33 @@ def test_every_reader_names_it(command: list[str], says: str) -> None:
     done = call_plog(*command)
     assert done.returncode == 1
     assert says in (done.stdout + done.stderr).decode()
+
+
+@pytest.mark.parametrize("command", ["verify", "recover"])
+def test_who_does_not_decode_says_so(command: str) -> None:
+    done = call_plog(command, str(UNDECODABLE))
+    assert b"bad-batch" not in done.stdout
+    assert b"records were not decoded" in done.stderr.splitlines()[0]
+    assert b"not decoded" not in call_plog("verify", "--deep", str(UNDECODABLE)).stderr
+
+
+def test_gaps_decodes_what_a_reader_would_be_given_and_no_more(tmp_path: Path) -> None:
+    """Of a batch that was aborted nobody decodes anything, and of a batch in a group it costs itself alone."""
+    sound, broken = bytearray(batch(record(0), record(1))), bytearray(batch(record(0, headers=varint(-1)), record(1)))
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    with (directory / LOG.name).open("wb") as log:
+        for number in range(100):
+            data = bytes(broken if number in (30, 31, 99) else sound)
+            log.write(struct.pack(">q", 2 * number) + data[8:])
+    done = call_plog("gaps", str(directory), "--output", "json")
+    rows = json.loads(done.stdout)
+    assert [(row["start_offset"], row["end_offset"], row["reason"]) for row in rows] == [
+        (60, 62, "damaged"), (62, 64, "damaged"), (198, 200, "damaged")
+    ]  # fmt: skip
+    deep = json.loads(call_plog("verify", "--deep", str(directory), "--output", "json").stdout)
+    bad = [(row["offset"], row["last_offset"] + 1) for row in deep if row["code"] == "bad-batch"]
+    assert bad == [(60, 62), (62, 64), (198, 200)]
 
 
 def test_a_spark_task_names_it() -> None:

@@ -1,5 +1,7 @@
 """Whatever is wrong with a log, every door says the same of it, and the judge too.
 
+Of the doors that open batches: `verify` is asked with --deep, and dump-segment for its records.
+
 S is what tests/support/log_model.py says that a read_uncommitted reader has to get. These are asked of the same damaged
 folder, by way of tests/support/doors.py: consume, a broker that only reads, dump-segment, gaps, verify and recover.
 
@@ -338,6 +340,24 @@ def test_a_kept_example(memory: Path, name: str, kind: str, seed: int, *, is_in_
     what = wreck_by(sound.directory, kind, seed, LOGS)
     assert what, "the seed damages something"
     judge(Wrecked(sound.directory, f"{name}: {what}", LogModel(sound.directory)), with_broker=True)
+
+
+UNDECODABLE = [
+    *("codec_none_rdkafka", "codec_gzip_java", "codec_snappy_java", "codec_lz4_java", "codec_zstd_java"),
+    *("txn_interleaved", "compacted_txn", "multisegment", "idempotent", "deleterecords"),
+]
+
+
+@pytest.mark.parametrize("name", UNDECODABLE)
+@pytest.mark.parametrize("seed", range(3))
+def test_all_doors_that_decode_name_a_batch_that_does_not(memory: Path, name: str, seed: int) -> None:
+    """Under a right checksum, alone and beside other damage; gaps and verify --deep know it as consume does."""
+    sound = copy(memory, GOLDEN / name, is_in_data_directory=seed == 1)
+    what = [wreck_by(sound.directory, "write_undecodable", seed, LOGS)]
+    what += [wreck_by(sound.directory, "flip_bit", seed, LOGS)] if seed == 2 else []
+    wrecked = Wrecked(sound.directory, f"{name}: {'; '.join(what)}", LogModel(sound.directory))
+    assert wrecked.model.undecodable or seed == 2
+    judge(wrecked, with_broker=True)
 
 
 WHOLE = [case for case in golden_cases() if not case.name.startswith("c_")]

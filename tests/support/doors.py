@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from core.index.offset_index import OffsetPosition
 from core.inspector.findings import Finding, Severity
 from core.inspector.recovery import Recovery
 from core.inspector.recovery_plan import FolderPlan, RecoveryOptions, plan_recovery
+from core.inspector.segment_check import VerifyOptions
 from core.inspector.segment_dump import DumpOptions, SegmentDump
 from core.inspector.verify import verify
 from core.log.damage import DamageKind
@@ -31,7 +33,7 @@ from core.log.file_records import FileRecords
 from core.log.gap_ledger import LOSSES, Gap, GapLedger, GapReason
 from core.log.recovery_journal import JOURNAL
 from core.log.segment_reading import DamagedBytes, SegmentReading
-from core.records.columns import decode_columns
+from core.records.columns import decode_whole_batches
 from tests.support.log_model import LogModel
 from tests.support.record_decoder import Record
 
@@ -112,10 +114,10 @@ def _read(source: RecordSource, partition: TopicPartition) -> Records:
     """Records are decoded by columns, as the command does it; asserts that they come in order and once."""
     starts, ends = source.starts([partition]), source.ends([partition])
     found: list[tuple[int, Record]] = []
-    for _, batches in source.read(starts, ends):
-        columns = decode_columns(batches)
-        rows = zip(columns.offsets.tolist(), columns.keys().to_pylist(), columns.values().to_pylist(), strict=True)
-        found += ((offset, (key, value)) for offset, key, value in rows)
+    for partition, batches in source.read(starts, ends):
+        for columns in decode_whole_batches(batches, partial(source.leave_out, partition)):
+            rows = zip(columns.offsets.tolist(), columns.keys().to_pylist(), columns.values().to_pylist(), strict=True)
+            found += ((offset, (key, value)) for offset, key, value in rows)
     offsets = [offset for offset, _ in found]
     assert offsets == sorted(set(offsets)), "records come out of order, or twice"
     return {offset: record for offset, record in found if starts[partition] <= offset < ends[partition]}
@@ -181,8 +183,10 @@ def losses(account: Account) -> list[range]:
 
 
 def found(directory: Path) -> list[Finding]:
-    """As `plog verify`: of the partition and, where it is in a data directory, of that."""
-    return list(verify(_whole(directory)))
+    """As `plog verify --deep`, which decodes as readers and `gaps` do: of the partition and, where it is in a data
+    directory, of that.
+    """
+    return list(verify(_whole(directory), options=VerifyOptions(is_deep=True)))
 
 
 def lost_by(findings: Iterable[Finding]) -> list[range]:

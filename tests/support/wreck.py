@@ -13,7 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from tests.support.log_frames import crc32c
+
 _SECTOR = 512
+_RECORDS_POSITION = 61
+_CONTROL = 0x20
 _UNTOUCHED = {".lock", "meta.properties"}
 """Files of the data directory that hold nothing of a log."""
 
@@ -71,6 +75,7 @@ class _Wrecker:
             (2, self.copy_segment),
         ]
         self.kinds = {function.__name__: function for _, function in weighted}
+        self.kinds["write_undecodable"] = self.write_undecodable  # by its name alone: those above are drawn by seeds
         self._weighted = [function for weight, function in weighted for _ in range(weight)]
 
     def damage(self) -> str:
@@ -261,6 +266,19 @@ class _Wrecker:
         if end > len(whole) and self._random.random() < 0.8:
             data = data[: max(len(whole) - at, 0)]
         path.write_bytes(whole[:at] + data + whole[end:])
+
+    def write_undecodable(self) -> str:
+        """The first byte of a batch's records changed, under a right checksum."""
+        places = [place for place in self._places if place.data[16] == 2 and len(place.data) > _RECORDS_POSITION]
+        places = [place for place in places if not place.data[22] & _CONTROL]
+        if not places:
+            return ""
+        place = self._random.choice(places)
+        data = bytearray(place.data)
+        data[_RECORDS_POSITION] = 0x01  # a length of -1, or no beginning of any codec
+        struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
+        self._write_over(place.path, place.position, bytes(data))
+        return f"{place} written so that it does not decode"
 
     # --- files
 
