@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from core.common.errors import AccessError, UsageError
+from core.common.errors import AccessError, PlogError, UsageError
 
 DATA_DIR = "PLOG_DATA_DIR"
 Thing = TypeVar("Thing")
@@ -137,7 +137,7 @@ def each_of(
             failures.append(error)
 
 
-def say_failures(failures: Sequence[AccessError]) -> int:
+def say_failures(failures: Sequence[PlogError]) -> int:
     """Tells of each; the exit code: 0 where there are none."""
     for error in failures:
         say(f"error: {error.message}")

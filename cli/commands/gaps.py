@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.findings_out import print_findings
-from cli.options import each_of, say, say_failures
+from cli.options import say
 from cli.output import OutputFormat, OutputOption, Row, write_rows
-from core.common.errors import AccessError
 
 if TYPE_CHECKING:
     from core.common.topic_partition import TopicPartition
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
+_HINT = "name a partition's folder, or a data directory (an entry of log.dirs)"
 _SHORT_COLUMNS = ["partition", "offsets", "count", "reason", "evidence"]
 _COLUMNS = ["topic", "partition", "start_offset", "end_offset", "count", "reason", "evidence"]
 
@@ -28,9 +27,11 @@ _COLUMNS = ["topic", "partition", "start_offset", "end_offset", "count", "reason
 @app.command()
 def gaps(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A partition's folder, or a data directory.")],
-    from_: Annotated[int, typer.Option("--from", metavar="OFFSET", help="The first offset to account for.")] = 0,
+    from_: Annotated[
+        int, typer.Option("--from", metavar="OFFSET", help="The first offset to account for; -N is N before the end.")
+    ] = 0,
     until: Annotated[
-        int | None, typer.Option("--until", metavar="OFFSET", help="Up to this one; else the log's end.")
+        int | None, typer.Option("--until", metavar="OFFSET", help="Up to this one; else the log's end.", min=0)
     ] = None,
     isolation: Annotated[
         str, typer.Option("--isolation", help="read_committed or read_uncommitted: what counts as a record.")
@@ -49,31 +50,29 @@ def gaps(
     Example:
       plog gaps sample-data/partition/txn_multisegment-0
     """
-    from core.common.errors import UsageError
+    from core.common.errors import UnreadableFileError, UsageError
     from core.common.filesystem import write_report
+    from core.inspector.file_kind import ensure_there
+    from core.inspector.findings import unreadable_finding
     from core.inspector.verify import nothing_there
     from core.log.directory_reader import DirectoryReader
     from core.log.gap_ledger import LOSSES
 
     if isolation not in ("read_committed", "read_uncommitted"):
         raise UsageError(f"--isolation {isolation}: expected read_committed or read_uncommitted")
-    reader = DirectoryReader(path)
+    ensure_there(path)
+    reader = DirectoryReader(path, hint=_HINT)
     if not reader.partitions:
         raise nothing_there(path)
     beside: list[Finding] = []
-    failures: list[AccessError] = []
-
-    def account(partition: TopicPartition) -> Iterator[dict[str, Any]]:
-        yield _account(
-            reader,
-            partition,
-            from_,
-            until,
-            beside,
-            read_committed=isolation == "read_committed",
-        )
-
-    accounts = list(each_of(sorted(reader.partitions), account, failures))
+    accounts = []
+    for partition in sorted(reader.partitions):
+        try:
+            accounts.append(
+                _account(reader, partition, from_, until, beside, read_committed=isolation == "read_committed")
+            )
+        except UnreadableFileError as error:
+            beside.append(unreadable_finding(error))
     rows = [row for account in accounts for row in account["gaps"]]
     if output is OutputFormat.table:
         write_rows([_short(row) for row in rows], _SHORT_COLUMNS, output)
@@ -86,7 +85,7 @@ def gaps(
     records = sum(account["records"] for account in accounts)
     missing = sum(row["count"] for row in rows)
     say(f"{path}: {records} records, {missing} offsets without one, {lost} of them lost or unexplained")
-    raise typer.Exit(max(say_failures(failures), print_findings(beside), 1 if lost else 0))
+    raise typer.Exit(max(print_findings(beside), 1 if lost else 0))
 
 
 def _short(row: Row) -> Row:
@@ -113,11 +112,12 @@ def _account(
 
     log = reader.open(partition)
     beside += map(unreadable_finding, log.unreadable)
+    last = log.end_offset if end is None else end
     try:
         ledger = GapLedger(
             log,
-            start,
-            log.end_offset if end is None else end,
+            start if start >= 0 else max(log.start_offset, log.end_offset + start),
+            last,
             read_committed=read_committed,
         )
         rows: list[Row] = [

@@ -44,7 +44,6 @@ def stats(
       plog stats sample-data/partition
     """
     from cli.progress import Progress
-    from core.inspector.findings import unreadable_finding
     from core.inspector.log_stats import collect_stats
 
     now_ms = time.time_ns() // 1_000_000
@@ -54,7 +53,7 @@ def stats(
     failures: list[AccessError] = []
     for name, stored in each_of(paths, _logs, failures):
         found[name] = collect_stats(stored, now_ms, lambda size: progress.add(size, size))
-        findings += [*found[name].findings, *map(unreadable_finding, stored.unreadable)]
+        findings += found[name].findings
     progress.done()
     if html is not None:
         from cli.stats_html import stats_html
@@ -75,6 +74,7 @@ def stats(
 
 def _logs(path: Path) -> Iterator[tuple[str, StoredLog]]:
     """Each partition's, with its name. AccessError where there is none."""
+    from core.inspector.file_kind import ensure_there
     from core.inspector.log_stats import find_log
     from core.inspector.verify import nothing_there
     from core.log.directory_reader import DirectoryReader
@@ -82,7 +82,8 @@ def _logs(path: Path) -> Iterator[tuple[str, StoredLog]]:
     if path.is_file():
         yield str(path), find_log(path)
         return
-    partitions = DirectoryReader(path).partitions
+    ensure_there(path)
+    partitions = DirectoryReader(path, hint="name partition folders, data directories, or .logs").partitions
     if not partitions:
         raise nothing_there(path)
     for partition, folder in sorted(partitions.items()):

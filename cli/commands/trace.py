@@ -12,7 +12,7 @@ import typer
 
 from cli.options import DataDirOption, default_data_dir, each_of, say, say_failures
 from cli.output import OutputFormat, OutputOption, Row, write_rows
-from core.common.errors import AccessError, UsageError
+from core.common.errors import AccessError, CorruptRecordError, UsageError
 
 if TYPE_CHECKING:
     from core.common.topic_partition import TopicPartition
@@ -50,12 +50,16 @@ def trace(
     reader = DirectoryReader(data_dir or default_data_dir())
     tracer = Tracer(reader, time.time_ns() // 1_000_000)
     failures: list[AccessError] = []
+    damaged: list[CorruptRecordError] = []
 
     def look_at(partition: TopicPartition) -> Iterator[Trace]:
-        if key is None:
-            yield tracer.trace(partition, int(match["offset"]))
-        elif (newest := max(tracer.find_key(partition, key.encode()), default=None)) is not None:
-            yield tracer.trace(partition, newest)
+        try:
+            if key is None:
+                yield tracer.trace(partition, int(match["offset"]))
+            elif (newest := max(tracer.find_key(partition, key.encode()), default=None)) is not None:
+                yield tracer.trace(partition, newest)
+        except CorruptRecordError as error:
+            damaged.append(error)
 
     traces = list(each_of(_partitions(reader, match["topic"], match["partition"]), look_at, failures))
     if output is OutputFormat.json:
@@ -64,9 +68,9 @@ def trace(
         for found in traces:
             write_rows(_rows(found), ["what", "value"], output)
     is_found = any(trace.record is not None for trace in traces)
-    if key is not None and not is_found:
+    if key is not None and not is_found and not damaged and not failures:
         say(f"no record with key {key!r} in {match['topic']}")
-    raise typer.Exit(say_failures(failures) or (0 if is_found else 1))
+    raise typer.Exit(say_failures([*failures, *damaged]) or (0 if is_found else 1))
 
 
 def _partitions(reader: DirectoryReader, topic: str, number: str | None) -> list[Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from core.common.bad_sectors import unreadable_error
 from core.common.clock import Clock, SystemClock
-from core.common.errors import AccessError, CorruptRecordError, KafkaError, PlogError, UsageError
+from core.common.errors import CorruptRecordError, KafkaError, PlogError, UsageError
 from core.common.filesystem import FileSystem, access_error
 from core.common.shadow_filesystem import ShadowFileSystem, link_tree
 from core.common.topic_partition import TopicPartition
@@ -104,11 +104,7 @@ class Compaction:
             parse_topic_configs(options.overrides)
         except KafkaError as error:
             raise UsageError(str(error)) from error
-        try:
-            self._reader = DirectoryReader(path)
-        except AccessError as error:
-            error.hint = "name partition folders, or a data directory"
-            raise
+        self._reader = DirectoryReader(path, hint="name partition folders, or a data directory")
         self._root = self._reader.root
         self._is_alone = path.resolve() != self._root.resolve()
         self._surroundings = DirectorySurroundings(self._root)

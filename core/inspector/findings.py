@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -90,6 +91,12 @@ def unreadable_finding(error: UnreadableFileError, records: int | None = None) -
     )
 
 
+def whole_unreadable_findings(errors: Iterable[UnreadableFileError], known: Iterable[Finding]) -> list[Finding]:
+    """Of files that can't be opened, but for those that other findings name, with what they cost."""
+    paths = {finding.path for finding in known}
+    return [unreadable_finding(error) for error in errors if error.path not in paths]
+
+
 def hole_finding(hole: Hole) -> Finding:
     """Records that are lost, or may be."""
     if hole.damage is not None:
@@ -105,7 +112,7 @@ def hole_finding(hole: Hole) -> Finding:
         Severity.ERROR,
         code,
         str(hole.path),
-        hole.evidence if damage is None else damage.message,
+        hole.evidence.removeprefix(f"{code}: ") if damage is None else damage.message,
         hole.position if damage is not None else -1,
         hole.start,
         hole.end_position if damage is not None else -1,

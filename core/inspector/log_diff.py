@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.common.errors import AccessError, CorruptRecordError
-from core.inspector.findings import Finding, damage_finding, hole_finding, undecodable_finding, unreadable_finding
+from core.inspector.findings import (
+    Finding,
+    damage_finding,
+    hole_finding,
+    undecodable_finding,
+    whole_unreadable_findings,
+)
 from core.inspector.log_stats import StoredLog, find_log
 from core.log.hole import Hole, HoleReason
 from core.log.partition_reader import open_reading
@@ -128,7 +134,6 @@ class _Copy:
 
     def _walk(self, path: Path) -> Iterator[Batch]:
         log = _log(path)
-        self.findings += map(unreadable_finding, log.unreadable)
         bases = [base_offset for base_offset, _ in log.files]
         with open_reading(log.files, log.evidence, log.given_up) as reading:
             for item in reading.items(reading.start_offset):
@@ -138,6 +143,7 @@ class _Copy:
                     yield item
                 elif item.reason in (HoleReason.DAMAGED, HoleReason.MISSING):
                     self.findings.append(hole_finding(item))
+            self.findings += whole_unreadable_findings(log.unreadable, self.findings)
             if reading.tail is not None and reading.end_offset == reading.sound_end:
                 self.findings.append(damage_finding(reading.tail.damage, reading.tail.path, reading.sound_end))
 
@@ -213,8 +219,11 @@ def _same_batches(a: _Copy, b: _Copy) -> tuple[int, list[Difference]] | None:
 
 
 def _log(path: Path) -> StoredLog:
-    """As of `find_log`; AccessError where there is none."""
+    """As of `find_log`; AccessError where there is none, or the folder can't be read."""
     log = find_log(path)
+    for error in log.unreadable:
+        if error.path == str(path):
+            raise AccessError(error.message, where=error.path)
     if not log.files and not log.unreadable:
         raise AccessError(
             f"no segments in {path}", where=str(path), hint="name two copies of one partition's folder, or two .log"

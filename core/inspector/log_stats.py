@@ -14,7 +14,13 @@ from typing import NamedTuple
 
 from core.common.bad_sectors import unreadable_error
 from core.common.errors import CorruptRecordError, UnreadableFileError
-from core.inspector.findings import Finding, damage_finding, hole_finding, undecodable_finding
+from core.inspector.findings import (
+    Finding,
+    damage_finding,
+    hole_finding,
+    undecodable_finding,
+    whole_unreadable_findings,
+)
 from core.log.file_names import (
     LOG_SUFFIX,
     find_offset_files,
@@ -196,7 +202,7 @@ def find_log(path: Path) -> StoredLog:
         files = [file for file in find_offset_files(path, LOG_SUFFIX) if file[1] not in unreadable]
     except OSError as error:
         return StoredLog([], [unreadable_error(error, path)])
-    evidence = replace(evidence, log_start_offset=0)
+    evidence = replace(evidence, log_start_offset=0, unreadable=tuple(unreadable.values()))
     return StoredLog(files, list(unreadable.values()), evidence, read_lost_offsets(path))
 
 
@@ -205,6 +211,7 @@ def collect_stats(log: StoredLog, now_ms: int, on_bytes: Callable[[int], None] =
     with open_reading(log.files, log.evidence, log.given_up) as reading:
         collector = _Collector(log.files, now_ms)
         collector.read(reading, on_bytes)
+    collector.stats.findings += whole_unreadable_findings(log.unreadable, collector.stats.findings)
     return collector.stats
 
 

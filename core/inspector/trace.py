@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from core.common.errors import CorruptRecordError
+from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.common.topic_partition import TopicPartition
 from core.inspector.surroundings import DirectorySurroundings
 from core.log.batch_place import find_file, undecodable
@@ -83,7 +83,7 @@ class Tracer:
         log = self._reader.open(partition)
         trace = Trace(partition, offset)
         try:
-            found = _find(log, offset)
+            found = _find(partition, log, offset)
             if found is not None:
                 segment, batch, record = found
                 trace.batch, trace.record, trace.file = batch, record, find_file(log, batch)
@@ -217,7 +217,11 @@ def _commits(
     from core.protocol.schema.group_records import OffsetCommitKey, OffsetCommitValue
 
     stored = TopicPartition(_OFFSETS_TOPIC, number)
-    log = reader.open(stored)
+    try:
+        log = reader.open(stored)
+    except UnreadableFileError as error:
+        doubts.append(error.message)
+        return
 
     def note(hole: Hole) -> None:
         doubts.append(f"{stored}: {hole.error()}")
@@ -247,14 +251,14 @@ def _commits(
         log.close()
 
 
-def _find(log: PartitionReader, offset: int) -> tuple[SegmentReader, Batch, Record] | None:
+def _find(partition: TopicPartition, log: PartitionReader, offset: int) -> tuple[SegmentReader, Batch, Record] | None:
     """Where the record of that offset lies; None where there is none. CorruptRecordError where it is lost to damage."""
     if not log.start_offset <= offset < log.end_offset:
         return None
     item = next(log.reading.items(offset), None)
     if isinstance(item, Hole):
         if item.start <= offset < item.end and item.reason in (HoleReason.DAMAGED, HoleReason.MISSING):
-            raise item.error()
+            raise next(hole for hole in log.reading.map.holes if hole.start <= offset < hole.end).error()
         return None
     segment = log.segment_of(offset)
     if item is None or segment is None:
@@ -262,7 +266,7 @@ def _find(log: PartitionReader, offset: int) -> tuple[SegmentReader, Batch, Reco
     try:
         record = next((r for r in item.records() if r.offset == offset), None)
     except CorruptRecordError as error:
-        raise error.in_file(find_file(log, item) or segment.path) from None
+        raise undecodable(partition, item, error, find_file(log, item) or segment.path) from None
     return None if record is None else (segment, item, record)
 
 

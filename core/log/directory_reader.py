@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from core.common.bad_sectors import unreadable_error
 from core.common.errors import AccessError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
@@ -20,19 +21,21 @@ from core.log.file_names import (
 from core.log.log_evidence import DirectoryEvidence
 from core.log.partition_reader import PartitionReader
 
+_HINT = "name a data directory with --data-dir, or a server with --bootstrap-server"
+
 
 class DirectoryReader:
     """Owned by one task; takes no lock and writes nothing."""
 
-    def __init__(self, directory: Path) -> None:
-        """AccessError where the folder is not there or can't be read."""
+    def __init__(self, directory: Path, *, hint: str = _HINT) -> None:
+        """AccessError, with that hint, where the folder is not there or can't be read."""
         self.directory = directory
         try:
             folders = find_partition_folders(directory)
             is_partition = holds_segments(directory)
         except OSError as error:
             failure = access_error(error, directory, "read")
-            failure.hint = "name a data directory with --data-dir, or a server with --bootstrap-server"
+            failure.hint = hint
             raise failure from error
         if is_partition:
             partition, self.root = locate_partition(directory)
@@ -58,17 +61,22 @@ class DirectoryReader:
         self, partition: TopicPartition, on_no_folder: Callable[[AccessError], None] | None = None
     ) -> PartitionReader:
         """The partition as it is now; `on_no_folder` as of `PartitionReader`. AccessError where there is no such
-        partition.
+        partition; UnreadableFileError where its folder, one among others, can't be read.
         """
         path = self.partitions.get(partition)
         if path is None:
             raise AccessError(f"no partition {partition} in {self.directory}", where=str(self.directory))
-        return PartitionReader(
-            path,
-            evidence=self._evidence,
-            find_high_watermark=lambda: self._find_high_watermark(partition),
-            on_no_folder=on_no_folder,
-        )
+        try:
+            return PartitionReader(
+                path,
+                evidence=self._evidence,
+                find_high_watermark=lambda: self._find_high_watermark(partition),
+                on_no_folder=on_no_folder,
+            )
+        except AccessError as error:
+            if path == self.directory or not isinstance(error.__cause__, OSError):
+                raise
+            raise unreadable_error(error.__cause__, path) from error.__cause__
 
     def _find_high_watermark(self, partition: TopicPartition) -> int | None:
         """Of a log that a broker of Kafka's writes to just now, as of its last checkpoint; None elsewhere: what plog

@@ -135,6 +135,18 @@ def test_gaps_and_their_certificate(tmp_path: Path) -> None:
     assert call_plog("stats", str(SOUND), "--html", nowhere).returncode == 3
 
 
+@pytest.mark.parametrize(("start", "first"), [("-3", 223), ("-1", 225), ("226", 226), ("-99999", 0)])
+def test_gaps_from_n_before_the_end(start: str, first: int, tmp_path: Path) -> None:
+    """The log has offsets 0 to 225, and -N is the same place to `consume`. The last two are markers."""
+    certificate = tmp_path / "account.json"
+    rows = read_json(0, "gaps", str(SOUND), "--from", start, "--certificate", str(certificate))
+    (account,) = json.loads(certificate.read_text())["partitions"]
+    assert (account["start_offset"], account["end_offset"]) == (first, 226)
+    assert {224, 225} & set(range(first, 226)) == {row["start_offset"] for row in rows if row["start_offset"] > 223}
+    assert account["records"] + sum(row["count"] for row in rows) == 226 - first
+    assert call_plog("gaps", str(SOUND), "--until", "-3").returncode == 2
+
+
 def test_trace(damaged: Path) -> None:
     (found,) = read_json(0, "trace", "txn_multisegment@3", "--data-dir", str(SOUND))
     assert found["transaction"]["state"] == "aborted"
