@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
+_NOT_DECODED = "records were not decoded, plog verify --deep does that"
 _COLUMNS = [
     "action", "path", "position", "end_position", "offset", "last_offset", "records_lost", "records_given_up", "why",
 ]  # fmt: skip
@@ -72,7 +73,10 @@ def recover(
             print(_text(step))
     else:
         write_rows(list(map(_row, steps)), _COLUMNS, output)
-    _say_summary(steps)
+    failed = {error.where for error in failures}
+    readable = [path for path in paths if str(path) not in failed]
+    if steps or readable:
+        _say_summary(steps)
     _say_links(paths, [plan for _, plan in plans])
     unfinished = [folder for path in paths if path.is_dir() for folder in _unfinished(path)]
     for folder in unfinished if not apply else []:
@@ -83,8 +87,7 @@ def recover(
         elif any(plan.is_needed for _, plan in plans):
             say("nothing was changed; --apply does it")
         raise typer.Exit(say_failures(failures) or (1 if steps or unfinished else 0))
-    unread = {error.where for error in failures}
-    codes = list(each_of([p for p in paths if str(p) not in unread], lambda path: [_apply(path, options)], failures))
+    codes = list(each_of(readable, lambda path: [_apply(path, options)], failures))
     raise typer.Exit(max([say_failures(failures), *codes]))
 
 
@@ -132,12 +135,12 @@ def _row(step: Step) -> Row:
 def _say_summary(steps: Sequence[Step]) -> None:
     """By partition, if there are several, and in sum."""
     if not steps:
-        say("nothing to recover")
+        say(f"nothing to recover; {_NOT_DECODED}")
         return
     folders = list(dict.fromkeys(step.path.parent for step in steps))
     for folder in folders if len(folders) > 1 else []:
         say(f"{folder}: {_losses([step for step in steps if step.path.parent == folder])}")
-    say(f"{len(steps)} step{'s' * (len(steps) > 1)}, {_losses(steps)}")
+    say(f"{len(steps)} step{'s' * (len(steps) > 1)}, {_losses(steps)}; {_NOT_DECODED}")
 
 
 def _losses(steps: Sequence[Step]) -> str:

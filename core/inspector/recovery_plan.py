@@ -8,7 +8,7 @@ stands beside the logs is made again from them.
 from __future__ import annotations
 
 import contextlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -18,7 +18,7 @@ from core.common.bad_sectors import open_salvaging
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.topic_partition import TopicPartition, uuid_text
 from core.index.transaction_index import AbortedTransaction
-from core.inspector.file_kind import FileKind, kind_of
+from core.inspector.file_kind import FileKind, ensure_there, kind_of
 from core.inspector.findings import Code, Finding
 from core.inspector.segment_check import VerifyOptions
 from core.inspector.surroundings import DirectorySurroundings
@@ -212,6 +212,7 @@ def plan_recovery(path: Path, options: RecoveryOptions, *, is_locked: bool = Fal
 
     `is_locked`: whoever asks holds the directory's lock. AccessError where the path can't be read, or is a file.
     """
+    ensure_there(path)
     if not path.is_dir():
         raise AccessError(
             f"{path} is no directory: a file is recovered with what stands beside it",
@@ -250,8 +251,7 @@ class _Planner:
             self._salvage(damage)
             if any(f.code in (Code.BATCH_OUT_OF_ORDER, Code.SEGMENT_MISNAMED) for f in others):
                 self._plan.layout = self._lay_out()
-        for finding in others:
-            self._plan.steps.append(self._step_beside(finding))
+        self._plan.steps += _rebuilt_once([self._step_beside(finding) for finding in others])
         self._leave_traces()
         changed = {Path(f.path) for f in findings if f.code in _DAMAGE | _DISPLACED and f.end_position >= 0}
         changed -= {step.path for step in self._plan.steps if step.action is Action.SET_ASIDE}
@@ -432,6 +432,18 @@ class _Planner:
             why += "; --accept-missing gives them up; until then the segment's other files stay"
             return Step(Action.MISSING, path, why, -1, -1, *offsets)
         return Step(Action.NONE, path, f"{why}; ask a replica, or --accept-missing gives them up", -1, -1, *offsets)
+
+
+def _rebuilt_once(steps: Sequence[Step]) -> Iterator[Step]:
+    """The steps, with one for each file that is made again, however much is wrong with it."""
+    count = Counter(step.path for step in steps if step.action is Action.REBUILD and not step.is_to_end)
+    for step in steps:
+        more = count[step.path] - 1
+        if step.action is not Action.REBUILD or step.is_to_end or not more:
+            yield step
+        elif more > 0:
+            yield replace(step, why=f"{step.why}; and {more} finding{'s' * (more > 1)} more")
+            count[step.path] = 0
 
 
 def _keeps_epochs(findings: Sequence[Finding]) -> bool:

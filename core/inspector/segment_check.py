@@ -13,6 +13,7 @@ from core.inspector.index_check import OffsetIndexCheck, TimeIndexCheck
 from core.inspector.producer_check import ProducerCheck
 from core.log.damage import Damage, DamageKind
 from core.log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from core.log.hole import LOSSES
 from core.log.log_map import LogMap
 from core.log.segment_walk import SegmentWalk, SoundRun
 from core.records.batches import Batch, first_offset_of, stated_offset
@@ -213,11 +214,17 @@ class SegmentCheck:
         if not self.is_active:
             offset_index.check_reach(last_position)
         has_batches = last_position >= 0
+        is_explained = self.has_damage or (not has_batches and self._is_lost())
         for index in (offset_index, time_index):
             for finding in index.findings(has_batches=has_batches, may_lag=self.is_active):
-                # where the log is damaged, entries that do not fit are a part of that
-                if not self.has_damage or finding.code not in (Code.INDEX_MISMATCH, Code.TIME_INDEX_MISMATCH):
+                # where the log is damaged, or empty, entries that do not fit are a part of that
+                if not is_explained or finding.code not in (Code.INDEX_MISMATCH, Code.TIME_INDEX_MISMATCH):
                     yield finding
+
+    def _is_lost(self) -> bool:
+        """Whether the segment's first offset is among those that are lost."""
+        holes = () if self.log_map is None else self.log_map.holes
+        return any(hole.reason in LOSSES and hole.start <= self.base_offset < hole.end for hole in holes)
 
     # --- batches
 

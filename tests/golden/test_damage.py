@@ -109,7 +109,7 @@ CASES = {
     "10-stray-batch": Case("multisegment", ALL_330, exit_code=0, codes=["batch-repeated"], at=656),
     "11-undecodable-batch": Case(
         "t", offsets((0, 199), (204, 403)), 200, says="the records of offsets 200 to 203 do not decode",
-        codes=["bad-batch", *NO_INDEXES], at=5250,
+        gaps=[(200, 203, "damaged")], codes=["bad-batch", *NO_INDEXES], at=5250,
     ),
     "13-legacy-offset-flip": Case(
         "t", offsets((0, 10), (12, 49)), 11, says="expected offset 11: bit 6 of the byte at position 798 is flipped",
@@ -135,8 +135,8 @@ CASES = {
         codes=["unreadable"], mended=False,
     ),
     "22-null-header-key": Case(
-        "t", offsets((0, 3), (6, 9)), 4, says="the records of offsets 4 to 5 do not decode: record 1 of the batch: "
-        "header without a key", codes=["bad-batch", *NO_INDEXES], at=105,
+        "t", offsets((0, 3), (6, 9)), 4, says="the records of offsets 4 to 5 do not decode",
+        gaps=[(4, 5, "damaged")], codes=["bad-batch", *NO_INDEXES], at=105,
     ),
     "23-40MB-batch-is-sound": Case("t", offsets((0, 11)), exit_code=0, codes=NO_INDEXES),
     "24-length-flip-no-snapshot": Case(
@@ -149,7 +149,7 @@ CASES = {
     ),
 }  # fmt: skip
 UNDECODABLE = {"11-undecodable-batch", "22-null-header-key"}
-"""Their batches' bytes are right: `verify` finds these with --deep, and `gaps` and `recover` take them as they are."""
+"""Their batches' bytes are right: `verify` finds these with --deep, and `recover` takes them as they are."""
 
 SPECIAL: dict[str, Callable[[Path], None]] = {
     "20-directory-named-log": lambda path: path.mkdir(exist_ok=True),
@@ -275,12 +275,15 @@ def test_gaps_names_each_lost_offset_once_and_its_reason(name: str, directory: P
 
 def test_trace_says_the_same_of_an_offset(name: str, directory: Path) -> None:
     case = CASES[name]
-    asked = {*case.records[:1], *case.records[-1:], *(gap[0] for gap in case.gaps)}
+    asked = {*case.records[:1], *case.records[-1:], *(offset for gap in case.gaps for offset in gap[:2])}
     for offset in sorted(asked):
         done = call_plog("trace", f"{case.topic}@{offset}", "--data-dir", str(directory), "--output", "json")
         reasons = [reason for first, last, reason in case.gaps if first <= offset <= last]
         if reasons and reasons != ["unknown"]:
             assert (done.returncode, case.says.split(": ", 1)[-1] in done.stderr.decode()) == (1, True)
+            ((first, last, _),) = case.gaps
+            whole = f"offset {first}: " if first == last else f"offsets {first} to {last}"
+            assert whole in done.stderr.decode()  # as the others name it
             continue
         (traced,) = json.loads(done.stdout)
         assert (traced["missing"] or {}).get("reason") == (reasons[0] if reasons else None)
@@ -298,7 +301,7 @@ def test_verify_finds_the_damage_and_nothing_else(name: str, directory: Path) ->
         assert case.at in {finding["position"] for finding in found}
     if case.first is not None:
         assert "error" in {finding["severity"] for finding in found}
-    at_stake = [(f["offset"], f["last_offset"]) for f in found if f["records"] and f["code"] != "bad-batch"]
+    at_stake = [(f["offset"], f["last_offset"]) for f in found if f["records"]]
     is_marker = name == "05-abort-marker-cut"  # an offset that holds no record
     assert at_stake == [(first, last) for first, last, _ in case.gaps if not is_marker]
 
@@ -376,6 +379,32 @@ def test_aborted_records_stay_invisible_whatever_becomes_of_their_marker(tmp_pat
     assert not {53, 55} & set(visible)
     uncommitted = consume(directory, "txn_interleaved", "--isolation", "read_uncommitted")[0]
     assert {53, 55} <= set(uncommitted)
+
+
+def test_an_emptied_log_is_one_finding(tmp_path: Path) -> None:
+    """What its indexes say is a part of that, and they are made again when its offsets are given up."""
+    directory = copy_of("01-consume-exit4", tmp_path)
+    folder = directory / "multisegment-0"
+    for index in folder.glob("00000000000000000000.*index"):
+        index.unlink()  # one of them is damaged there
+    call_plog("recover", str(directory), "--apply")
+    (folder / "00000000000000000115.log").write_bytes(b"")
+    (found,) = findings(directory)
+    assert (found["code"], found["offset"], found["last_offset"]) == ("offsets-missing", 115, 228)
+    done = call_plog("recover", str(directory), "--apply", "--accept-missing")
+    assert (done.returncode, findings(directory)) == (0, []), done.stderr
+    assert gaps(directory) == ([(115, 228, "truncated")], 1)
+
+
+def test_a_file_that_is_made_again_is_one_step(tmp_path: Path) -> None:
+    directory = copy_of("01-consume-exit4", tmp_path)
+    index = directory / "multisegment-0" / "00000000000000000229.index"
+    index.write_bytes(index.read_bytes()[8:])  # without its first entry, and the rest shifted
+    index.write_bytes(bytes(byte ^ 1 if number % 8 == 7 else byte for number, byte in enumerate(index.read_bytes())))
+    steps = json.loads(call_plog("recover", str(directory), "--output", "json").stdout)
+    (step,) = (step for step in steps if step["path"] == str(index))
+    assert step["action"] == "rebuild"
+    assert re.search(r"entry 0 \(.*; and \d findings more$", step["why"])
 
 
 # --- what a crash leaves is no damage
