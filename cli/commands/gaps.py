@@ -36,6 +36,7 @@ def gaps(
     isolation: Annotated[
         str, typer.Option("--isolation", help="read_committed or read_uncommitted: what counts as a record.")
     ] = "read_committed",
+    lost: Annotated[bool, typer.Option("--lost", help="List only what is lost or unexplained.")] = False,
     certificate: Annotated[
         Path | None, typer.Option("--certificate", metavar="FILE", help="Write the whole account as JSON.")
     ] = None,
@@ -74,18 +75,20 @@ def gaps(
         except UnreadableFileError as error:
             beside.append(unreadable_finding(error))
     rows = [row for account in accounts for row in account["gaps"]]
+    of_losses = [row for row in rows if row["reason"] in LOSSES]
+    listed = of_losses if lost else rows
     if output is OutputFormat.table:
-        write_rows([_short(row) for row in rows], _SHORT_COLUMNS, output)
+        write_rows([_short(row) for row in listed], _SHORT_COLUMNS, output)
     else:
-        write_rows(rows, _COLUMNS, output)
+        write_rows(listed, _COLUMNS, output)
     if certificate is not None:
         text = json.dumps({"version": 1, "isolation": isolation, "partitions": accounts}, indent=2)
         write_report(certificate, text + "\n")
-    lost = sum(row["count"] for row in rows if row["reason"] in LOSSES)
+    loss = sum(row["count"] for row in of_losses)
     records = sum(account["records"] for account in accounts)
     missing = sum(row["count"] for row in rows)
-    say(f"{path}: {records} records, {missing} offsets without one, {lost} of them lost or unexplained")
-    raise typer.Exit(max(print_findings(beside), 1 if lost else 0))
+    say(f"{path}: {records} records, {missing} offsets without one, {loss} of them lost or unexplained")
+    raise typer.Exit(max(print_findings(beside), 1 if loss else 0))
 
 
 def _short(row: Row) -> Row:

@@ -133,18 +133,20 @@ def _row(step: Step) -> Row:
 
 
 def _say_summary(steps: Sequence[Step]) -> None:
-    """By partition, if there are several, and in sum."""
+    """By partition, of those that lose something if there are several, and in sum."""
     if not steps:
         say(f"nothing to recover; {_NOT_DECODED}")
         return
     folders = list(dict.fromkeys(step.path.parent for step in steps))
     for folder in folders if len(folders) > 1 else []:
-        say(f"{folder}: {_losses([step for step in steps if step.path.parent == folder])}")
+        losses = _losses([step for step in steps if step.path.parent == folder])
+        if losses != _losses([]):
+            say(f"{folder}: {losses}")
     say(f"{len(steps)} step{'s' * (len(steps) > 1)}, {_losses(steps)}; {_NOT_DECODED}")
 
 
 def _losses(steps: Sequence[Step]) -> str:
-    """What is lost for good, what is given up though it is sound, and of what nobody can tell."""
+    """What is lost for good, what is given up though it is sound, of what nobody can tell, what was not here before."""
     lost = sum(step.records or 0 for step in steps)
     parts = [f"{_records(lost)} lost"]
     if any(step.records is None for step in steps):
@@ -154,6 +156,9 @@ def _losses(steps: Sequence[Step]) -> str:
         parts.append(f"{given_up} sound record{'s' * (given_up != 1)} given up")
     if doubtful:
         parts.append(f"{_records(doubtful)} of unknown fate")
+    missing = sum(step.missing for step in steps)
+    if missing:
+        parts.append(f"{missing} offset{'s stay' if missing > 1 else ' stays'} missing")
     return ", ".join(parts)
 
 

@@ -86,7 +86,8 @@ class Step:
     an offset that was lost.
 
     Each record that is not kept is counted in one place of one step: in `records` if it can't be read as it is, in
-    `given_up` if it is sound. Of `doubtful` ones it can't be told whether they were aborted.
+    `given_up` if it is sound. Of `doubtful` ones it can't be told whether they were aborted. `missing` offsets were
+    not here before, and stay so.
     """
 
     action: Action
@@ -101,6 +102,7 @@ class Step:
     marker: Marker | None = None
     given_up: int = 0
     doubtful: int = 0
+    missing: int = 0
     is_to_end: bool = False
 
 
@@ -428,10 +430,12 @@ class _Planner:
             return Step(Action.NONE, path, why, *at, *offsets)
         if self._options.accepts_missing:
             return Step(Action.GIVE_UP, path, why, -1, -1, *offsets, finding.records)
+        missing = finding.last_offset + 1 - finding.offset
         if finding.code is Code.SEGMENT_MISSING:
             why += "; --accept-missing gives them up; until then the segment's other files stay"
-            return Step(Action.MISSING, path, why, -1, -1, *offsets)
-        return Step(Action.NONE, path, f"{why}; ask a replica, or --accept-missing gives them up", -1, -1, *offsets)
+            return Step(Action.MISSING, path, why, -1, -1, *offsets, missing=missing)
+        why += "; ask a replica, or --accept-missing gives them up"
+        return Step(Action.NONE, path, why, -1, -1, *offsets, missing=missing)
 
 
 def _rebuilt_once(steps: Sequence[Step]) -> Iterator[Step]:

@@ -22,12 +22,13 @@ PAGES = [*page_names(), "README"]
 NEEDS_SPARK = "spark-replay"  # tests/interop/test_spark.py runs these
 FINDS_SOMETHING = {
     "plog recover sample-data/damaged",
-    "cp -r sample-data/damaged disk && plog verify disk",
-    "plog gaps disk --certificate before.json",
+    "cp -r sample-data/damaged disk && plog verify --deep disk",
+    "plog gaps disk --lost --certificate before.json",
     "plog consume c_bitflip_middle --no-exit-on-error --format envelope --data-dir disk --out saved.ndjson",
     "plog recover disk",
     "plog recover disk --fix-bits",
     "plog gaps sample-data/damaged",
+    "plog gaps sample-data/damaged --lost",
     "plog verify kafka --deep --output ndjson",
     "plog diff replica-1/flights-0 replica-2/flights-0",
     "plog transaction abort --topic orders --partition 3 --start-offset 81721",
@@ -148,11 +149,13 @@ def test_the_night_of_3am_ends_well(prepared: Path, tmp_path: Path) -> None:
             done = run(command, tmp_path)
             told[command] = done.stdout.decode() + done.stderr.decode()
     assert told["cp -r sample-data/damaged disk && plog verify --deep disk"].count(" at stake)") == 3
-    assert "112 records, 8 offsets without one, 8 of them lost" in told["plog gaps disk --certificate before.json"]
+    assert (
+        "112 records, 8 offsets without one, 8 of them lost" in told["plog gaps disk --lost --certificate before.json"]
+    )
     assert "9 steps, 8 records lost" in told["plog recover disk"]
     assert "9 steps, 2 records lost" in told["plog recover disk --fix-bits"]
     assert "clean; 2 records lost" in told["plog recover disk --fix-bits --apply"]
-    assert "118 records, 0 offsets without one" in told["plog gaps disk"]
+    assert "118 records, 0 offsets without one" in told["plog gaps disk --lost"]
     assert "11 files put back" in told["plog recover disk --undo"]
     saved = [json.loads(line)["offset"] for line in (tmp_path / "saved.ndjson").read_text().splitlines()]
     assert saved == [*range(21), *range(23, 40)]

@@ -147,6 +147,16 @@ def test_gaps_from_n_before_the_end(start: str, first: int, tmp_path: Path) -> N
     assert call_plog("gaps", str(SOUND), "--until", "-3").returncode == 2
 
 
+def test_gaps_lists_losses_alone(tmp_path: Path) -> None:
+    certificate = tmp_path / "account.json"
+    whole = read_json(1, "gaps", str(DAMAGED / "c_bitflip_middle-0"))
+    assert [row for row in whole if row["reason"] == "damaged"] == whole
+    assert read_json(1, "gaps", str(DAMAGED / "c_bitflip_middle-0"), "--lost") == whole
+    assert read_json(0, "gaps", str(SOUND), "--lost", "--certificate", str(certificate)) == []
+    (account,) = json.loads(certificate.read_text())["partitions"]
+    assert {row["reason"] for row in account["gaps"]} == {"aborted", "control record"}
+
+
 def test_trace(damaged: Path) -> None:
     (found,) = read_json(0, "trace", "txn_multisegment@3", "--data-dir", str(SOUND))
     assert found["transaction"]["state"] == "aborted"

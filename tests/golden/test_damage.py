@@ -315,6 +315,8 @@ def test_the_plan_counts_what_is_lost_once(name: str, directory: Path) -> None:
     assert sum(step["records_given_up"] for step in steps) == 0
     assert all(number is None or number >= 0 for s in steps for number in (s["position"], s["offset"]))
     assert f"{case.lost} record{'s' * (case.lost != 1)} lost" in done.stderr.decode()
+    stay = sum(last + 1 - first for first, last, _ in case.gaps) if not case.mended else 0
+    assert (f", {stay} offsets stay missing; " in done.stderr.decode()) == bool(stay)
     assert done.returncode == 1
     assert doors.contents(directory / f"{case.topic}-0") == before
 
