@@ -41,7 +41,7 @@ from core.compaction.log_cleaner import LogCleaner
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.transaction_coordinator import TransactionCoordinator
 from core.log.directory_lock import DirectoryLock, find_lock_holder
-from core.log.file_names import LOCK, parse_offset_file_name
+from core.log.file_names import LOCK, LOG_SUFFIX, locate_partition, parse_offset_file_name
 from core.log.log_config import LogConfig, stored_topic_values
 from core.log.log_evidence import DirectoryEvidence
 from core.log.log_loader import LogSettings
@@ -92,6 +92,7 @@ class Broker:
         self._users_paths = UsersPaths(self._log_directory, directory)
         self._filesystem = filesystem or (ShadowFileSystem(self._users_paths) if is_read_only else FileSystem())
         self._lock = DirectoryLock(self._log_directory)
+        self._unreadable: list[Path] = []
         self._producer_ids = iter(range(0))
         self._last_run_us: dict[str, int] = {}
         self._opened_us = self.clock.monotonic_us()
@@ -109,7 +110,7 @@ class Broker:
                     self.directory,
                     self._log_directory,
                     is_left_out=lambda name: name == LOCK,
-                    on_unreadable=_warn_of_unreadable,
+                    on_unreadable=self._pass_over,
                 )
             else:
                 self._filesystem.make_directory(self.directory)
@@ -226,10 +227,25 @@ class Broker:
                 self.controller.raise_leader_epoch(partition, above=log.leader_epochs.latest_epoch)
         if self.is_read_only:
             self._warn_of_holes()
+            self._note_unreadable_ends()
         for topic in self.image.topics.values():
             self._add_topic(topic)
         for path in self.log_manager.find_deleted_directories():
             self.log_manager.delete([path])
+
+    def _pass_over(self, error: OSError, path: Path) -> None:
+        """What the shadow can't have."""
+        if not path.is_dir() or parse_offset_file_name(path.name) is not None:
+            _log.warning("%s; it is passed over", unreadable_error(error, path))
+            self._unreadable.append(path)
+
+    def _note_unreadable_ends(self) -> None:
+        """Of segments that can't be opened, those after a log's end: nothing else tells of them."""
+        for path in self._unreadable:
+            parsed, partition = parse_offset_file_name(path.name), locate_partition(path.parent)[0]
+            log = None if partition is None else self.log_manager.logs.get(partition)
+            if log is not None and parsed is not None and parsed[1] == LOG_SUFFIX and parsed[0] >= log.log_end_offset:
+                self.log_manager.with_wrong_tail.add(log.partition)
 
     def _warn_of_holes(self) -> None:
         """Of offsets that may be lost: clients pass over them without a word. And of transactions whose end is among
@@ -568,11 +584,6 @@ class Broker:
         if self._shadow is not None:
             self._users_paths.stop()
             self._shadow.cleanup()
-
-
-def _warn_of_unreadable(error: OSError, path: Path) -> None:
-    if not path.is_dir() or parse_offset_file_name(path.name) is not None:
-        _log.warning("%s; it is passed over", unreadable_error(error, path))
 
 
 class _NoTimer:

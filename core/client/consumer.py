@@ -319,8 +319,10 @@ class Consumer:
             following = self._after_damage(partition, position)
             self._damaged.setdefault(partition, position)
             return following
-        hint = DAMAGE_HINT if code is ErrorCode.CORRUPT_MESSAGE else None
-        raise KafkaError(code, f"could not read {partition} from offset {position} on: {code.text}", hint=hint)
+        if code is ErrorCode.CORRUPT_MESSAGE:
+            why = f"offset {position} is damaged or missing, says the broker"
+            raise KafkaError(code, f"could not read {partition}: {why}", hint=DAMAGE_HINT)
+        raise KafkaError(code, f"could not read {partition} from offset {position} on: {code.text}")
 
     def _after_damage(self, partition: TopicPartition, position: int) -> int:
         """The offset behind the damage there, as a plog broker has it in its ledger; else the next."""
@@ -431,7 +433,10 @@ class Consumer:
             if place not in said:
                 said[place] = self._ask(partition, WRONG_TAIL)[WRONG_TAIL]
             if any(first <= end for first, _ in said[place].get(partition.partition, [])):
-                text = "bytes that are not the log's lie after its end, says the broker, whose own log names them"
+                text = (
+                    "bytes that are not the log's, or can't be read, lie after its end, says the broker, whose own log "
+                )
+                text += "names them"
                 self._patience.tell_left_out(f"{partition}: {text}")
 
     def _tell_damaged(self, partition: TopicPartition, end: int) -> None:
@@ -439,7 +444,7 @@ class Consumer:
         start = self._damaged.pop(partition, None)
         if start is not None:
             self._patience.tell_left_out(
-                f"{partition}: passed over: {offsets_text(start, end)}: damaged, says the broker"
+                f"{partition}: passed over: {offsets_text(start, end)}: damaged or missing, says the broker"
             )
 
     def _end_offset(self, data: PartitionData) -> int:

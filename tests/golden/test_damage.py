@@ -241,6 +241,37 @@ def test_a_read_only_broker_gives_the_same(name: str, directory: Path) -> None:
     assert sorted(set(found) - set(chain.from_iterable(explained))) == case.records
 
 
+@pytest.mark.parametrize(
+    ("name", "offsets_left_out", "first"),
+    [
+        ("08-missing-middle-log", "offsets 115 to 228", 115),
+        ("00-one-bit-of-length-silent-loss", "offsets 14 to 34", 14),
+    ],
+)
+def test_a_server_calls_nothing_damaged_that_may_be_missing(
+    name: str, offsets_left_out: str, first: int, tmp_path: Path
+) -> None:
+    case, directory = CASES[name], copy_of(name, tmp_path)
+    with Server(directory, "--read-only") as server:
+        where = ["consume", case.topic, "--format", r"%o\n", "--bootstrap-server", server.address]
+        done, passing = call_plog(*where), call_plog(*where, "--no-exit-on-error")
+    assert (
+        f"could not read {case.topic}-0: offset {first} is damaged or missing, says the broker" in done.stderr.decode()
+    )
+    told = f"{case.topic}-0: passed over: {offsets_left_out}: damaged or missing, says the broker"
+    assert told in passing.stderr.decode()
+
+
+@pytest.mark.parametrize("name", ["20-directory-named-log", "21-dangling-symlink-log", "21-fifo-log"])
+def test_a_segment_after_the_end_that_cant_be_read_is_no_silence_of_a_server(name: str, tmp_path: Path) -> None:
+    """As from the files: all records come, and then a warning."""
+    directory = copy_of(name, tmp_path)
+    with Server(directory, "--read-only") as server:
+        done = call_plog("consume", "multisegment", "--format", r"%o\n", "--bootstrap-server", server.address)
+    assert [int(line) for line in done.stdout.split()] == ALL_330
+    assert (done.returncode, "or can't be read, lie after its end" in done.stderr.decode()) == (1, True)
+
+
 @pytest.mark.parametrize("options", [[], ["--until", "25"], ["--group", "g", "--max-messages", "24"]], ids=" ".join)
 def test_a_server_s_damage_is_one_warning(options: list[str], tmp_path: Path) -> None:
     """Though it refuses each of the offsets 14 to 34."""
@@ -252,7 +283,7 @@ def test_a_server_s_damage_is_one_warning(options: list[str], tmp_path: Path) ->
     assert [int(line) for line in done.stdout.split()] == offsets((0, 13)) + ([] if is_cut else offsets((35, 44)))
     told = done.stderr.decode()
     assert told.count("warning: ") == 1
-    assert f"t-0: passed over: offsets 14 to {24 if is_cut else 34}: damaged" in told
+    assert f"t-0: passed over: offsets 14 to {24 if is_cut else 34}: damaged or missing" in told
     assert done.returncode == 1
 
 

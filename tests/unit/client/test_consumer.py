@@ -147,7 +147,7 @@ def test_damage_that_the_broker_knows_is_passed_over_at_once(broker: Broker, mon
     ]
     assert found == [0, 1001]
     assert asked == [0, 1, 501, 1001]
-    assert told == ["t-0: passed over: offsets 1 to 1000: damaged, says the broker"]
+    assert told == ["t-0: passed over: offsets 1 to 1000: damaged or missing, says the broker"]
 
 
 @pytest.mark.parametrize("reads_ahead", [False, True])
