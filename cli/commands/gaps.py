@@ -57,7 +57,7 @@ def gaps(
     from core.inspector.findings import unreadable_finding
     from core.inspector.verify import nothing_there
     from core.log.directory_reader import DirectoryReader
-    from core.log.gap_ledger import LOSSES
+    from core.log.gap_ledger import LOSING_REASONS
 
     if isolation not in ("read_committed", "read_uncommitted"):
         raise UsageError(f"--isolation {isolation}: expected read_committed or read_uncommitted")
@@ -75,7 +75,7 @@ def gaps(
         except UnreadableFileError as error:
             beside.append(unreadable_finding(error))
     rows = [row for account in accounts for row in account["gaps"]]
-    of_losses = [row for row in rows if row["reason"] in LOSSES]
+    of_losses = [row for row in rows if row["reason"] in LOSING_REASONS]
     listed = of_losses if lost else rows
     if output is OutputFormat.table:
         write_rows([_short(row) for row in listed], _SHORT_COLUMNS, output)

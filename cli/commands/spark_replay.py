@@ -202,7 +202,7 @@ def _commit(
 
 def _show_plan(plan: ReplayPlan, master: str, output: OutputFormat) -> None:
     from cli.progress import Progress, size_text
-    from core.log.gap_ledger import LOSSES
+    from core.log.gap_ledger import LOSING_REASONS
     from core.spark.replay import account
 
     progress = Progress("looked through", "ranges", sum(range_.size_bytes for range_ in plan.ranges))
@@ -218,7 +218,7 @@ def _show_plan(plan: ReplayPlan, master: str, output: OutputFormat) -> None:
         row["end_offset"] = range_.end_offset
         row["records"] = None if records < 0 or row["records"] is None else row["records"] + records
         row["gaps"] += sum(end - start for start, end, _, _ in gaps)
-        row["lost"] += sum(end - start for start, end, reason, _ in gaps if reason in LOSSES)
+        row["lost"] += sum(end - start for start, end, reason, _ in gaps if reason in LOSING_REASONS)
         row["size_bytes"] += range_.size_bytes
         row["ranges"] += 1
     progress.done()

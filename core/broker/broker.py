@@ -51,7 +51,7 @@ from core.log.meta_properties import MetaProperties, read_meta_properties, write
 from core.log.partition_log import PartitionLog
 from core.log.partition_reader import PartitionReader
 from core.log.retention import delete_old_segments
-from core.log.transaction_marker import Fate
+from core.log.transaction_marker import FateKind
 from core.protocol.schema.metadata_records import BrokerEndpoint
 
 _log = logging.getLogger("plog.broker")
@@ -269,8 +269,8 @@ class Broker:
             reader = PartitionReader(directory, evidence=evidence, is_locked=not is_beside_writer)
             with contextlib.closing(reader):
                 fates = reader.transaction_fates
-            undecided = [fate for fate in fates if fate.fate is Fate.UNKNOWN]
-            aborted = [fate for fate in fates if fate.fate is Fate.ABORTED and fate.marker is None]
+            undecided = [fate for fate in fates if fate.fate is FateKind.UNKNOWN]
+            aborted = [fate for fate in fates if fate.fate is FateKind.ABORTED and fate.marker is None]
             for fate in undecided:
                 why = "aborted or not can't be told; Kafka's clients get them, plog's do not"
                 _log.warning("%s: %s: %s: %s", partition, fate.records_text, why, fate.evidence)

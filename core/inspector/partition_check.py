@@ -43,10 +43,9 @@ from core.log.log_map import LogFile, LogMap
 from core.log.placement import Displaced, Fate, one_bit_apart
 from core.log.producer_snapshot import iter_producer_snapshot
 from core.log.recovery_journal import read_lost_offsets
-from core.records.record_batch import RecordBatch
+from core.records.record_batch import LEADER_EPOCH_POSITION, RecordBatch
 
 _MOST_OFFSETS = 1 << 62
-_EPOCH_POSITION = 12
 """Of the leader epoch in a batch."""
 
 
@@ -275,7 +274,7 @@ class _Pass:
         fix, why = None, ""
         if one_bit_apart(run.epoch, expected) and len(differing) == 1:
             at = differing[0]
-            fix = ByteFix(run.position + _EPOCH_POSITION + at, stored[at], right[at])
+            fix = ByteFix(run.position + LEADER_EPOCH_POSITION + at, stored[at], right[at])
             why = f": {fix} (in the leader epoch)"
         return Finding(
             Severity.ERROR,

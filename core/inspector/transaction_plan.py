@@ -20,13 +20,12 @@ from typing import NamedTuple
 from core.index.transaction_index import AbortedTransaction
 from core.log.file_names import LOG_SUFFIX, find_offset_files
 from core.log.partition_reader import PartitionReader
+from core.log.reading import AFTER_ALL_OFFSETS
 from core.log.recovery_journal import OffsetRange
 from core.log.transaction_evidence import TransactionEvidence
 from core.log.transaction_fates import TransactionFate
-from core.log.transaction_marker import Fate, Marker
+from core.log.transaction_marker import FateKind, Marker
 from core.records.record_batch import RecordBatch
-
-_UNLIMITED = 1 << 62
 
 
 class TransactionAction(Enum):
@@ -83,7 +82,7 @@ def plan_transactions(
     planner = _TransactionPlanner(directory, lost, known, set_aside)
     if is_like_kafka:
         return TransactionPlan(list(planner.left_open(fates)), planner.still_proven(known))
-    ordered = sorted(fates, key=lambda fate: (fate.fate is Fate.UNKNOWN, fate.first_offset))
+    ordered = sorted(fates, key=lambda fate: (fate.fate is FateKind.UNKNOWN, fate.first_offset))
     steps = [step for fate in ordered for step in planner.steps_of(fate)]
     return TransactionPlan(steps, planner.still_proven(known))
 
@@ -96,7 +95,7 @@ class _TransactionPlanner:
         evidence: TransactionEvidence,
         set_aside: Sequence[Path],
     ) -> None:
-        self._lost = _joined((start, _UNLIMITED if end is None else end) for start, end in lost)
+        self._lost = _joined((start, AFTER_ALL_OFFSETS if end is None else end) for start, end in lost)
         self._markers: dict[int, list[Marker]] = {}
         """By producer id, in order of offsets."""
         for event in evidence.events:
@@ -108,19 +107,19 @@ class _TransactionPlanner:
         """By where missing offsets begin: up to where none of them is free."""
 
     def steps_of(self, fate: TransactionFate) -> Iterator[TransactionStep]:
-        if not self._is_kept(fate) or fate.fate is Fate.OPEN:
+        if not self._is_kept(fate) or fate.fate is FateKind.OPEN:
             return
-        is_unknown = fate.fate is Fate.UNKNOWN
+        is_unknown = fate.fate is FateKind.UNKNOWN
         if is_unknown and not fate.is_ended:
             why = "whether its transaction ended can't be told; it stays open: plog transaction find-hanging"
             yield self._step(TransactionAction.LEAVE_OPEN, fate, f"{fate.records_text}: {why}: {fate.evidence}")
             return
-        is_commit = fate.fate is not Fate.ABORTED
+        is_commit = fate.fate is not FateKind.ABORTED
         ends_so = self._next_kept_marker(fate)
         marker = None
         if ends_so is None or ends_so.is_commit != is_commit:
             offset = self._find_place(fate)
-            if offset is None and fate.fate is Fate.ABORTED and fate.marker_offset is not None:
+            if offset is None and fate.fate is FateKind.ABORTED and fate.marker_offset is not None:
                 return  # what is missing may come back, and until then the index tells
             if offset is None and not is_unknown:
                 why = "no offset is free for the marker of its transaction"
@@ -139,7 +138,7 @@ class _TransactionPlanner:
 
     def left_open(self, fates: Sequence[TransactionFate]) -> Iterator[TransactionStep]:
         for fate in fates:
-            if self._is_kept(fate) and fate.fate is not Fate.OPEN and self._next_kept_marker(fate) is None:
+            if self._is_kept(fate) and fate.fate is not FateKind.OPEN and self._next_kept_marker(fate) is None:
                 why = f"the transaction of producer {fate.producer_id} stays open, as Kafka would have it"
                 yield self._step(
                     TransactionAction.LEAVE_OPEN, fate, f"{fate.records_text}: {why}; plog transaction find-hanging"

@@ -18,7 +18,7 @@ from core.common.errors import CorruptRecordError
 from core.log.batch_place import find_file
 from core.log.hole import Hole, HoleReason, offsets_text
 from core.log.partition_reader import PartitionReader
-from core.log.transaction_marker import Fate
+from core.log.transaction_marker import FateKind
 from core.log.transaction_outcomes import Outcome
 from core.records.batches import GROUP_BYTES, Batch, decoding_weight, first_offset_of
 from core.records.columns import decode_whole_batches
@@ -43,7 +43,9 @@ class GapReason(StrEnum):
     UNKNOWN = "unknown"
 
 
-LOSSES = frozenset((GapReason.TRUNCATED, GapReason.MISSING, GapReason.DAMAGED, GapReason.UNKNOWN, GapReason.UNDECIDED))
+LOSING_REASONS = frozenset(
+    (GapReason.TRUNCATED, GapReason.MISSING, GapReason.DAMAGED, GapReason.UNKNOWN, GapReason.UNDECIDED)
+)
 """Reasons that a reader should not pass over in silence."""
 
 
@@ -141,7 +143,7 @@ class GapLedger:
         end = batch.last_offset + 1
         if batch.is_control:
             yield Gap(first, end, GapReason.CONTROL, f"{self._where(batch)}: {_control_text(batch)}")
-        elif outcome is not None and outcome.fate is not Fate.COMMITTED:
+        elif outcome is not None and outcome.fate is not FateKind.COMMITTED:
             yield Gap(first, end, _REASONS[outcome.fate], _fate_text(batch, outcome))
         elif not self._read_committed or end <= stable:
             yield _Given(batch, first, end)
@@ -186,16 +188,16 @@ class GapLedger:
         return f"{path.name if path is not None else ''} position {batch.position}"
 
 
-_REASONS = {Fate.ABORTED: GapReason.ABORTED, Fate.OPEN: GapReason.OPEN, Fate.UNKNOWN: GapReason.UNDECIDED}
+_REASONS = {FateKind.ABORTED: GapReason.ABORTED, FateKind.OPEN: GapReason.OPEN, FateKind.UNKNOWN: GapReason.UNDECIDED}
 
 
 def _fate_text(batch: Batch, outcome: Outcome) -> str:
-    if outcome.fate is Fate.ABORTED:
+    if outcome.fate is FateKind.ABORTED:
         known = "" if outcome.whole is None or outcome.whole.marker is not None else f" ({outcome.whole.evidence})"
         at = f"aborted by the marker at offset {outcome.marker_offset}"
         return f"transaction of producer {batch.producer_id}, {at}{known}"
     evidence = "" if outcome.whole is None else f": {outcome.whole.evidence}"
-    if outcome.fate is Fate.OPEN:
+    if outcome.fate is FateKind.OPEN:
         return f"transaction of producer {batch.producer_id} is open{evidence}"
     return f"transaction of producer {batch.producer_id}, aborted or not can't be told{evidence}"
 

@@ -44,9 +44,9 @@ from core.log.file_records import FileRecords
 from core.log.hole import Hole, HoleReason, TailKind, unreadable_hole
 from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from core.log.producer_snapshot import read_producer_snapshot
-from core.log.reading import LogReading
+from core.log.reading import AFTER_ALL_OFFSETS, LogReading
 from core.log.recovery_journal import joined_ranges, read_lost_offsets
-from core.log.transaction_marker import Fate, Marker
+from core.log.transaction_marker import FateKind, Marker
 from core.log.transaction_outcomes import ReadAhead, TransactionOutcomes, checked_headers, markers_in
 from core.log.unexplained import MOST_BATCHES, UnexplainedHoles, find_unexplained
 from core.records.batches import Batch, first_offset_of
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from core.log.transaction_evidence import TransactionEvidence
     from core.log.transaction_fates import TransactionFate
 
-_UNLIMITED = 1 << 62  # offsets
 _MOST_INDEX_BYTES = 1 << 40
 _Index = TypeVar("_Index", OffsetIndex, TimeIndex)
 
@@ -228,7 +227,7 @@ class PartitionReader:
         end_offset = self.reading.end_offset
         self.end_offset = end_offset if high_watermark is None else min(end_offset, high_watermark)
         self.start_offset = min(self.start_offset, self.end_offset)
-        self._limit = _UNLIMITED if high_watermark is None else high_watermark
+        self._limit = AFTER_ALL_OFFSETS if high_watermark is None else high_watermark
         for name in ("last_stable_offset", "transaction_evidence", "transaction_fates"):
             self.__dict__.pop(name, None)
 
@@ -493,7 +492,7 @@ class PartitionReader:
                 return marker.is_commit
             outcome = outcomes.of(batch)
             whole = outcome.whole
-            if outcome.fate is Fate.UNKNOWN and whole is not None and whole.first_offset not in told:
+            if outcome.fate is FateKind.UNKNOWN and whole is not None and whole.first_offset not in told:
                 told.add(whole.first_offset)
                 segment = self.segment_of(batch.last_offset)
                 path = self.directory if segment is None else segment.path
@@ -511,7 +510,7 @@ class PartitionReader:
                 if on_hole is None:
                     raise hole.error()
                 on_hole(hole)
-            return outcome.fate is Fate.COMMITTED
+            return outcome.fate is FateKind.COMMITTED
 
         return is_committed
 
@@ -558,7 +557,7 @@ def _log_files(directory: Path, names: Iterable[str]) -> list[tuple[int, Path]]:
         parsed = parse_offset_file_name(name if f".{last}" == LOG_SUFFIX else stem)
         if parsed is not None:
             found.append((parsed[0], f".{last}", directory / name))
-    first_cleaned = min((offset for offset, last, _ in found if last == CLEANED_SUFFIX), default=_UNLIMITED)
+    first_cleaned = min((offset for offset, last, _ in found if last == CLEANED_SUFFIX), default=AFTER_ALL_OFFSETS)
     return sorted(
         (offset, path)
         for offset, last, path in found
@@ -582,6 +581,6 @@ def _end_offset(segment: SegmentReader) -> int:
     """By its sound batches."""
     end_offset = segment.base_offset + 1
     with contextlib.suppress(CorruptRecordError):
-        for batch in segment.records.iter_headers(segment.position_before(_UNLIMITED)):
+        for batch in segment.records.iter_headers(segment.position_before(AFTER_ALL_OFFSETS)):
             end_offset = batch.next_offset
     return end_offset

@@ -29,7 +29,7 @@ from core.records.record_batch import RecordBatch
 if TYPE_CHECKING:
     from core.log.log_map import LogMap
 
-_UNLIMITED = 1 << 62
+AFTER_ALL_OFFSETS = 1 << 62
 _CHECKED_BATCHES = 8
 _EXPECTED = (HoleReason.COMPACTED, HoleReason.TRUNCATED)
 """Reasons for holes in a log that nothing is wrong with."""
@@ -102,7 +102,7 @@ class LogReading:
         that is not a sound end.
         """
         last = self._segments[-1]
-        next_offset, position = last.base_offset, last.position_before(_UNLIMITED)
+        next_offset, position = last.base_offset, last.position_before(AFTER_ALL_OFFSETS)
         is_known = position == 0
         ends: deque[tuple[int, int]] = deque([(next_offset, position)], _CHECKED_BATCHES)  # where batches begin
         try:

@@ -18,7 +18,7 @@ from core.index.transaction_index import AbortedTransaction, read_transaction_in
 from core.log.file_names import CLEAN_SHUTDOWN, SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, find_offset_files
 from core.log.hole import Hole, HoleReason
 from core.log.producer_snapshot import read_producer_snapshot
-from core.log.reading import LogReading
+from core.log.reading import AFTER_ALL_OFFSETS, LogReading
 from core.log.transaction_fates import (
     MissingRange,
     ProducerSnapshotAt,
@@ -32,8 +32,6 @@ from core.log.transaction_marker import Marker, read_marker
 from core.records.batches import Batch
 from core.records.control_record import LARGEST_MARKER
 from core.records.record_batch import RecordBatch
-
-_UNLIMITED = 1 << 62
 
 
 @dataclass(slots=True)
@@ -84,7 +82,7 @@ def _without(gap: MissingRange, known: Sequence[tuple[int, int]]) -> Iterator[Mi
 
 
 def read_evidence(
-    directory: Path, reading: LogReading, index_paths: Mapping[int, Path], *, limit: int = _UNLIMITED
+    directory: Path, reading: LogReading, index_paths: Mapping[int, Path], *, limit: int = AFTER_ALL_OFFSETS
 ) -> TransactionEvidence:
     """Of a partition. Every batch is read and checked. `index_paths` are those of the transaction indexes of the log's
     segments, by base offset; they need not be there. What begins at `limit` or above is not looked at.
@@ -157,7 +155,7 @@ def _read_indexes(directory: Path, index_paths: Mapping[int, Path], *, is_clean:
     paths |= {base: path for base, path in find_offset_files(directory, TRANSACTION_INDEX_SUFFIX) if base not in paths}
     bases = sorted(paths)
     last_log = max(index_paths)
-    for base, end in zip(bases, [*bases[1:], _UNLIMITED], strict=True):
+    for base, end in zip(bases, [*bases[1:], AFTER_ALL_OFFSETS], strict=True):
         entries = None
         with contextlib.suppress(CorruptRecordError, OSError):
             entries = tuple(read_transaction_index(paths[base]))

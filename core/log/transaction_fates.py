@@ -42,7 +42,7 @@ from typing import NamedTuple
 
 from core.index.transaction_index import AbortedTransaction
 from core.log.hole import offsets_text
-from core.log.transaction_marker import Fate, Marker
+from core.log.transaction_marker import FateKind, Marker
 from core.records.record import MAX_SEQUENCE
 
 _END = 1 << 62
@@ -104,7 +104,7 @@ class TransactionFate:
     producer_id: int
     producer_epoch: int
     batches: tuple[tuple[int, int], ...]
-    fate: Fate
+    fate: FateKind
     evidence: str
     is_ended: bool
     marker: Marker | None = None
@@ -394,7 +394,7 @@ class _Producer:
     def fates(self) -> list[TransactionFate]:
         """From the last one back: a part may go on in the next one, and then has its fate."""
         later: TransactionFate | None = None
-        later_outcomes: frozenset[Fate] = frozenset()
+        later_outcomes: frozenset[FateKind] = frozenset()
         found = []
         for part in reversed(self._parts()):
             fate, outcomes = self._fate_of(part, later, later_outcomes)
@@ -429,8 +429,8 @@ class _Producer:
         return lost_records != sum(gap.end - gap.start for gap in missing)  # else they are all this producer's records
 
     def _fate_of(
-        self, part: _Part, later: TransactionFate | None, later_outcomes: frozenset[Fate]
-    ) -> tuple[TransactionFate, frozenset[Fate]]:
+        self, part: _Part, later: TransactionFate | None, later_outcomes: frozenset[FateKind]
+    ) -> tuple[TransactionFate, frozenset[FateKind]]:
         """With every outcome that is possible."""
         first, last = part.batches[0].base_offset, part.batches[-1].last_offset
         following = part.following
@@ -445,49 +445,51 @@ class _Producer:
         marker = following if isinstance(following, Marker) and following.offset == entry.last_offset else None
         fate = self._describe(
             part,
-            Fate.ABORTED,
+            FateKind.ABORTED,
             f"{name} has it as aborted at offset {entry.last_offset}",
             [gap for gap in missing if gap.start <= entry.last_offset < gap.end],
         )
-        return replace(fate, marker=marker, marker_offset=entry.last_offset), frozenset({Fate.ABORTED})
+        return replace(fate, marker=marker, marker_offset=entry.last_offset), frozenset({FateKind.ABORTED})
 
     def _weigh(
         self,
         part: _Part,
         missing: Sequence[MissingRange],
         later: TransactionFate | None,
-        later_outcomes: frozenset[Fate],
-    ) -> tuple[TransactionFate, frozenset[Fate]]:
+        later_outcomes: frozenset[FateKind],
+    ) -> tuple[TransactionFate, frozenset[FateKind]]:
         """Of a part whose marker may be missing, and that no index has as aborted."""
         following = part.following
         end, proof = self._find_end(part)
         within = [gap._replace(end=min(gap.end, end or _END)) for gap in missing if gap.start < (end or _END)]
         doubts = list(dict.fromkeys(why for gap in within for why in self._indexes.doubtful(gap.start, gap.end)))
-        outcomes: set[Fate] = {Fate.COMMITTED} if within else set()
+        outcomes: set[FateKind] = {FateKind.COMMITTED} if within else set()
         if end is not None and not within:
-            outcomes = {Fate.COMMITTED, Fate.ABORTED}
+            outcomes = {FateKind.COMMITTED, FateKind.ABORTED}
             doubts = ["its marker is in none of the files"]
         elif doubts:
-            outcomes.add(Fate.ABORTED)
+            outcomes.add(FateKind.ABORTED)
         if end is None and isinstance(following, Marker):
             outcomes.add(_outcome(following))
         elif end is None:
-            outcomes |= {Fate.OPEN} if following is None else later_outcomes
+            outcomes |= {FateKind.OPEN} if following is None else later_outcomes
         elif sum(gap.end - gap.start for gap in within) == 1:
             self.certain_ends.append(within[0].start)
         possible = frozenset(outcomes)
-        if possible == {Fate.OPEN}:
-            return self._describe(part, Fate.OPEN, "no marker up to the log's end"), possible
+        if possible == {FateKind.OPEN}:
+            return self._describe(part, FateKind.OPEN, "no marker up to the log's end"), possible
         text = "; ".join(_texts(proof, within, doubts, self._names(within)))
-        fate = Fate.UNKNOWN if len(possible) > 1 else next(iter(possible))
+        fate = FateKind.UNKNOWN if len(possible) > 1 else next(iter(possible))
         found = self._describe(part, fate, text or (later.evidence if later else ""), within)
-        return replace(found, is_ended=Fate.OPEN not in possible), possible
+        return replace(found, is_ended=FateKind.OPEN not in possible), possible
 
-    def _ended_by(self, part: _Part, marker: Marker) -> tuple[TransactionFate, frozenset[Fate]]:
+    def _ended_by(self, part: _Part, marker: Marker) -> tuple[TransactionFate, frozenset[FateKind]]:
         fate = self._describe(part, _outcome(marker), f"marker at offset {marker.offset}")
         return replace(fate, marker=marker, marker_offset=marker.offset), frozenset({fate.fate})
 
-    def _describe(self, part: _Part, fate: Fate, evidence: str, within: Sequence[MissingRange] = ()) -> TransactionFate:
+    def _describe(
+        self, part: _Part, fate: FateKind, evidence: str, within: Sequence[MissingRange] = ()
+    ) -> TransactionFate:
         """`within`: where its marker is missing."""
         return TransactionFate(
             self.producer_id,
@@ -495,7 +497,7 @@ class _Producer:
             tuple((batch.base_offset, batch.last_offset) for batch in part.batches),
             fate,
             evidence,
-            is_ended=fate is not Fate.OPEN,
+            is_ended=fate is not FateKind.OPEN,
             missing=tuple((gap.start, gap.end) for gap in within),
             next_epoch=self._next_epoch(part.batches[-1].last_offset, part.following),
         )
@@ -571,5 +573,5 @@ def _offset(event: TransactionalBatch | Marker) -> int:
     return event.offset if isinstance(event, Marker) else event.base_offset
 
 
-def _outcome(marker: Marker) -> Fate:
-    return Fate.COMMITTED if marker.is_commit else Fate.ABORTED
+def _outcome(marker: Marker) -> FateKind:
+    return FateKind.COMMITTED if marker.is_commit else FateKind.ABORTED

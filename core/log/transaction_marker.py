@@ -11,7 +11,7 @@ from core.records.control_record import LARGEST_MARKER, find_plain_marker, read_
 from core.records.record_batch import CODEC_MASK, HEADER_SIZE, RecordBatch
 
 
-class Fate(StrEnum):
+class FateKind(StrEnum):
     COMMITTED = "committed"
     ABORTED = "aborted"
     OPEN = "open"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from core.common.errors import CorruptRecordError
 from core.log.file_records import FileRecords
 from core.log.hole import Hole, HoleReason
-from core.log.transaction_marker import Fate, Marker, read_marker
+from core.log.transaction_marker import FateKind, Marker, read_marker
 from core.records.batches import CURRENT_MAGIC, Batch
 from core.records.control_record import LARGEST_MARKER
 from core.records.record_batch import CONTROL_FLAG, RecordBatch
@@ -31,7 +31,7 @@ _HEADER = struct.Struct(">qi4xB4xHi30xi")  # base offset, length, magic, attribu
 class Outcome(NamedTuple):
     """`whole` is what was found out where the log alone does not tell; `marker_offset` None if that is not known."""
 
-    fate: Fate
+    fate: FateKind
     marker_offset: int | None
     whole: TransactionFate | None = None
 
@@ -102,11 +102,11 @@ class TransactionOutcomes:
         """Of a batch of records of a transaction."""
         marker = self.find_marker(batch)
         if marker is not None:
-            return Outcome(Fate.COMMITTED if marker.is_commit else Fate.ABORTED, marker.offset)
+            return Outcome(FateKind.COMMITTED if marker.is_commit else FateKind.ABORTED, marker.offset)
         if self._fates is None:
             self._fates = {base: fate for fate in self._find_fates() for base, _ in fate.batches}
         fate = self._fates.get(batch.base_offset)
-        return Outcome(Fate.OPEN, None) if fate is None else Outcome(fate.fate, fate.marker_offset, fate)
+        return Outcome(FateKind.OPEN, None) if fate is None else Outcome(fate.fate, fate.marker_offset, fate)
 
     def find_marker(self, batch: Batch) -> Marker | None:
         """The marker that follows, if nothing is missing up to there."""

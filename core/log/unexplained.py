@@ -15,7 +15,7 @@ from core.log.damage import shows_compaction
 from core.log.file_names import CLEANER_CHECKPOINT
 from core.log.hole import HoleReason, explain_hole, offsets_are
 from core.log.log_evidence import LogEvidence
-from core.log.reading import ReadableSegment
+from core.log.reading import AFTER_ALL_OFFSETS, ReadableSegment
 from core.records.compression import CompressionType
 from core.records.record_batch import RecordBatch
 
@@ -24,8 +24,6 @@ MOST_BATCHES = 1000
 
 MOST_RANGES = 1000
 """That are kept of a partition; the last one goes on to the end of what follows it."""
-
-_UNLIMITED = 1 << 62
 
 
 @dataclass(slots=True)
@@ -126,12 +124,12 @@ def _look(
     next_offset = segment.base_offset if position == 0 else None
     try:
         for number, batch in enumerate(segment.records.iter_headers(position)):
-            if number == most_batches and (near_end := segment.position_before(_UNLIMITED)) > batch.position:
+            if number == most_batches and (near_end := segment.position_before(AFTER_ALL_OFFSETS)) > batch.position:
                 last_holes, next_offset = _look(segment, near_end, limit, None)
                 return holes + last_holes, next_offset
             is_current = isinstance(batch, RecordBatch)
             first = batch.base_offset if is_current else batch.last_offset
-            if first < (next_offset or 0) or batch.next_offset > (limit or _UNLIMITED):
+            if first < (next_offset or 0) or batch.next_offset > (limit or AFTER_ALL_OFFSETS):
                 return [], None
             is_first_known = is_current or batch.compression is CompressionType.NONE
             if next_offset is not None and next_offset < first and is_first_known:

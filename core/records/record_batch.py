@@ -38,6 +38,7 @@ HEADER_SIZE = HEADER.size  # 61
 LOG_OVERHEAD = 12
 """Base offset and length: what the length field does not count."""
 
+LEADER_EPOCH_POSITION = 12
 MAGIC_POSITION = 16
 CRC_POSITION = 17
 ATTRIBUTES_POSITION = 21

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from core.common.errors import AccessError, PlogError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
-from core.log.gap_ledger import LOSSES, GapLedger
+from core.log.gap_ledger import LOSING_REASONS, GapLedger
 from core.log.hole import offsets_are
 from core.log.partition_reader import PartitionReader
 from core.spark.claim import STATE, Claim, LockOwner
@@ -389,7 +389,7 @@ def account(range_: OffsetRange, *, fails: bool = True) -> tuple[int, Gaps]:
     finally:
         reader.close()
     for gap in gaps:
-        if fails and range_.fails_if_gone and gap.reason in LOSSES:
+        if fails and range_.fails_if_gone and gap.reason in LOSING_REASONS:
             raise PlogError(
                 f"{range_.topic_partition}: {offsets_are(gap.start, gap.end)} lost ({gap.reason}): {gap.evidence}",
                 hint="--allow-loss replays what there is, and notes the gap in the manifest",

@@ -31,7 +31,7 @@ import pytest
 
 from core.inspector.recovery_plan import Action
 from core.log.file_names import OFFSET_CHECKPOINTS
-from core.log.gap_ledger import LOSSES, GapReason
+from core.log.gap_ledger import LOSING_REASONS, GapReason
 from core.log.log_config import LONG_MAX
 from tests.support import doors
 from tests.support.damage import write_log
@@ -388,7 +388,9 @@ def test_the_commands_say_the_same_and_never_in_silence(memory: Path, seed: int)
     verdict = _Verdict(wrecked)
     consumed = call_plog("consume", topic, "--data-dir", str(data_dir), *CONSUME)
     account = gaps_command(directory)
-    lost = doors.merged(range(g["start_offset"], g["end_offset"]) for g in account if GapReason(g["reason"]) in LOSSES)
+    lost = doors.merged(
+        range(g["start_offset"], g["end_offset"]) for g in account if GapReason(g["reason"]) in LOSING_REASONS
+    )
     verdict.ask_of("plog consume", [int(line) for line in consumed.stdout.split()])
     verdict.ask("plog consume", lambda: tells(consumed, is_lossy=bool(lost)))
     unread = [range(g["start_offset"], g["end_offset"]) for g in account]

@@ -18,7 +18,7 @@ from core.log.transaction_fates import (
     TransactionFate,
     find_fates,
 )
-from core.log.transaction_marker import Fate, Marker
+from core.log.transaction_marker import FateKind, Marker
 
 SEEDS = range(1500)
 
@@ -198,10 +198,10 @@ def _flip(entries: tuple[AbortedTransaction, ...], random: Random) -> tuple[Abor
     )
 
 
-def truth_of(history: History, offset: int) -> Fate:
+def truth_of(history: History, offset: int) -> FateKind:
     item = next(item for item in history.items if item.base <= offset < item.end)
     is_commit, _ = history.ends[item.transaction]
-    return Fate.OPEN if is_commit is None else Fate.COMMITTED if is_commit else Fate.ABORTED
+    return FateKind.OPEN if is_commit is None else FateKind.COMMITTED if is_commit else FateKind.ABORTED
 
 
 def check(history: History, evidence: Evidence) -> None:
@@ -212,11 +212,11 @@ def check(history: History, evidence: Evidence) -> None:
     for fate in fates:
         for base, _ in fate.batches:
             truth = truth_of(history, base)
-            assert fate.fate in (truth, Fate.UNKNOWN), (fate, truth)
-            assert not fate.is_ended or truth is not Fate.OPEN, fate
+            assert fate.fate in (truth, FateKind.UNKNOWN), (fate, truth)
+            assert not fate.is_ended or truth is not FateKind.OPEN, fate
         if fate.marker is not None:
-            assert (fate.fate is Fate.COMMITTED) == fate.marker.is_commit
-        if fate.fate is Fate.UNKNOWN:
+            assert (fate.fate is FateKind.COMMITTED) == fate.marker.is_commit
+        if fate.fate is FateKind.UNKNOWN:
             check_doubt(history, evidence, fate)
 
 
@@ -250,7 +250,7 @@ def test_a_wrong_entry_of_the_index_misleads_nobody() -> None:
         evidence = damage(history, random, ranges=1, flips=True)
         for fate in evidence.fates():
             for base, _ in fate.batches:
-                assert fate.fate in (truth_of(history, base), Fate.UNKNOWN), (seed, fate)
+                assert fate.fate in (truth_of(history, base), FateKind.UNKNOWN), (seed, fate)
 
 
 def test_without_damage_everything_is_known() -> None:
@@ -258,7 +258,7 @@ def test_without_damage_everything_is_known() -> None:
         random = Random(seed)
         history = write_history(random)
         evidence = damage(history, random, ranges=0)
-        assert all(fate.fate is not Fate.UNKNOWN for fate in evidence.fates())
+        assert all(fate.fate is not FateKind.UNKNOWN for fate in evidence.fates())
 
 
 def test_most_is_decided_where_every_file_is_there() -> None:
@@ -285,8 +285,8 @@ def test_most_is_decided_where_every_file_is_there() -> None:
         check(history, evidence)
         for fate in evidence.fates():
             truth = truth_of(history, fate.first_offset)
-            if truth is Fate.OPEN:  # the marker may have been its commit, for all that the index says
-                assert fate.fate in (Fate.OPEN, Fate.UNKNOWN), (seed, fate)
+            if truth is FateKind.OPEN:  # the marker may have been its commit, for all that the index says
+                assert fate.fate in (FateKind.OPEN, FateKind.UNKNOWN), (seed, fate)
             else:
                 assert fate.fate is truth, (seed, fate)
             decided += 1

@@ -30,7 +30,7 @@ from core.inspector.verify import verify
 from core.log.damage import DamageKind
 from core.log.directory_reader import DirectoryReader
 from core.log.file_records import FileRecords
-from core.log.gap_ledger import LOSSES, Gap, GapLedger, GapReason
+from core.log.gap_ledger import LOSING_REASONS, Gap, GapLedger, GapReason
 from core.log.recovery_journal import JOURNAL
 from core.log.segment_reading import DamagedBytes, SegmentReading
 from core.records.columns import decode_whole_batches
@@ -179,7 +179,7 @@ def hidden(account: Account) -> list[range]:
 
 
 def losses(account: Account) -> list[range]:
-    return merged(account.ranges(only=LOSSES))
+    return merged(account.ranges(only=LOSING_REASONS))
 
 
 def found(directory: Path) -> list[Finding]:
