@@ -54,7 +54,8 @@ def recover(
     Example:
       plog recover sample-data/damaged
     """
-    from core.inspector.recovery_plan import RecoveryOptions, plan_recovery
+    from core.inspector.recovery_plan import RecoveryOptions
+    from core.inspector.recovery_planner import plan_recovery
 
     if undo and (apply or like_kafka or fix_bits or accept_visible or accept_missing):
         raise UsageError("--undo takes no other option")
@@ -169,7 +170,7 @@ def _records(count: int) -> str:
 def _apply(path: Path, options: RecoveryOptions) -> int:
     """The exit code. Planned again: now nobody else may write."""
     from core.inspector.recovery import Recovery
-    from core.inspector.recovery_plan import plan_recovery
+    from core.inspector.recovery_planner import plan_recovery
     from core.inspector.segment_check import VerifyOptions
     from core.inspector.verify import verify
 

@@ -34,7 +34,7 @@ from core.inspector.output import Buffer, write_all
 from core.inspector.value_format import ValueFormat, as_utf8, format_text
 from core.log.damage import Damage, DamageKind
 from core.log.file_names import CLUSTER_METADATA_TOPIC, find_following, parse_offset_file_name
-from core.log.partition_reader import SegmentReader
+from core.log.segment_reader import SegmentReader
 from core.log.segment_walk import SegmentWalk, is_valid
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, group_batches
 from core.records.compression import CompressionType

@@ -16,7 +16,8 @@ from core.log.directory_reader import DirectoryReader
 from core.log.gap_ledger import Gap, GapLedger, GapReason
 from core.log.hole import Hole, HoleReason
 from core.log.log_config import LogConfig, stored_topic_values
-from core.log.partition_reader import PartitionReader, SegmentReader
+from core.log.partition_reader import PartitionReader
+from core.log.segment_reader import SegmentReader
 from core.records.batches import Batch
 from core.records.record import Record
 from core.records.record_batch import RecordBatch

@@ -19,33 +19,28 @@ from dataclasses import replace
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from core.common.bad_sectors import is_of_the_file, open_salvaging, unreadable_error
+from core.common.bad_sectors import is_of_the_file, unreadable_error
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
 from core.common.filesystem import FileSystem, access_error
-from core.index.offset_index import OffsetIndex
-from core.index.time_index import TimeIndex
 from core.log.directory_lock import find_lock_holder
 from core.log.file_names import (
     CLEANED_SUFFIX,
-    INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
-    TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     find_offset_files,
     locate_partition,
-    offset_file_name,
     parse_offset_file_name,
 )
-from core.log.file_records import FileRecords
 from core.log.hole import Hole, HoleReason, TailKind, unreadable_hole
 from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from core.log.producer_snapshot import read_producer_snapshot
 from core.log.reading import AFTER_ALL_OFFSETS, LogReading
 from core.log.recovery_journal import joined_ranges, read_lost_offsets
+from core.log.segment_reader import SegmentReader
 from core.log.transaction_marker import FateKind, Marker
 from core.log.transaction_outcomes import ReadAhead, TransactionOutcomes, checked_headers, markers_in
 from core.log.unexplained import MOST_BATCHES, UnexplainedHoles, find_unexplained
@@ -55,98 +50,6 @@ from core.records.record_batch import NO_TIMESTAMP, RecordBatch
 if TYPE_CHECKING:
     from core.log.transaction_evidence import TransactionEvidence
     from core.log.transaction_fates import TransactionFate
-
-_MOST_INDEX_BYTES = 1 << 40
-_Index = TypeVar("_Index", OffsetIndex, TimeIndex)
-
-
-class SegmentReader:
-    """One segment's files as they were when it was opened; owned by one task."""
-
-    def __init__(self, path: Path, base_offset: int, filesystem: FileSystem) -> None:
-        self.path = path
-        self.base_offset = base_offset
-        self.records = FileRecords(path, lambda path: open_salvaging(path, filesystem))
-        self._filesystem = filesystem
-
-    def file(self, suffix: str) -> Path:
-        """Another file of the segment, as `.index`."""
-        swap = SWAP_SUFFIX if self.is_swap else ""
-        return self.path.with_name(offset_file_name(self.base_offset, suffix) + swap)
-
-    @property
-    def is_swap(self) -> bool:
-        """Whether it waits to take the places of others."""
-        return self.path.name.endswith(SWAP_SUFFIX)
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the file that was opened still has its name, and those beside it are its own."""
-        try:
-            return self.path.stat().st_ino == os.fstat(self.records.file.fd).st_ino
-        except FileNotFoundError:
-            return False
-
-    @cached_property
-    def _offset_index(self) -> OffsetIndex:
-        return self._load(OffsetIndex, INDEX_SUFFIX)
-
-    @cached_property
-    def _time_index(self) -> TimeIndex:
-        return self._load(TimeIndex, TIME_INDEX_SUFFIX)
-
-    def _load(self, kind: type[_Index], suffix: str) -> _Index:
-        """As it is now; empty where it is not this segment's any more."""
-        index = kind(self.file(suffix), self.base_offset, _MOST_INDEX_BYTES, self._filesystem, may_map=False)
-        try:
-            len(index)  # which reads it
-        except OSError as error:
-            if not is_of_the_file(error):
-                raise
-            index.reset()  # the log is searched without it
-        if not self.is_current:
-            index.reset()
-        return index
-
-    def position_before(self, offset: int) -> int:
-        """A position that starts a batch at or before the one that holds `offset`: from the index, if that is right."""
-        entry = self._offset_index.lookup(offset)
-        if not 0 < entry.position < self.records.size_bytes:
-            return 0
-        try:
-            header = self.records.read_header(entry.position)
-        except CorruptRecordError:
-            return 0
-        return entry.position if header.last_offset <= entry.offset else 0
-
-    def index_entries(self) -> Iterator[tuple[int, int]]:
-        """(last offset of what begins there, position) of every entry of the offset index."""
-        for number in range(len(self._offset_index)):
-            relative, position = self._offset_index.entry(number)
-            yield self.base_offset + relative, position
-
-    def position_of(self, offset: int) -> int:
-        """Position of the batch that holds `offset`, or of the first behind it; the file's end where there is none."""
-        for batch in self.records.iter_headers(self.position_before(offset)):
-            if batch.last_offset >= offset:
-                return batch.position
-        return self.records.size_bytes
-
-    def position_by_timestamp(self, timestamp: int) -> int:
-        """A position before which no record is as new as `timestamp`."""
-        return self.position_before(self._time_index.lookup(timestamp).offset)
-
-    def offset_by_timestamp(self, timestamp: int) -> int:
-        """An offset below which no record is as new as `timestamp`."""
-        return max(self._time_index.lookup(timestamp).offset, self.base_offset)
-
-    @cached_property
-    def max_timestamp(self) -> int:
-        """The largest that the time index knows; -1 where it knows none. A live segment may hold larger ones."""
-        return self._time_index.last_entry().timestamp
-
-    def close(self) -> None:
-        self.records.close()
 
 
 @contextlib.contextmanager

@@ -22,7 +22,8 @@ from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
 from core.inspector.file_kind import kind_of
 from core.inspector.findings import Code, Finding
-from core.inspector.recovery_plan import Action, RecoveryOptions, plan_recovery
+from core.inspector.recovery_plan import Action, RecoveryOptions
+from core.inspector.recovery_planner import plan_recovery
 from core.inspector.verify import verify
 from core.log.file_names import LOG_START_OFFSET_CHECKPOINT, parse_offset_file_name
 from tests.support.bad_disk import break_disk, refuse

@@ -17,7 +17,8 @@ import pytest
 from core.common.errors import AccessError, DirectoryLockedError
 from core.common.filesystem import FileSystem
 from core.inspector.recovery import Recovery, unfinished_folders
-from core.inspector.recovery_plan import RecoveryOptions, plan_recovery
+from core.inspector.recovery_plan import RecoveryOptions
+from core.inspector.recovery_planner import plan_recovery
 from core.log.recovery_journal import JOURNAL
 from tests.support.asking_disk import AskingFileSystem
 from tests.support.damage import places

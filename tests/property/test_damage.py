@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from core.inspector.findings import Code
 from core.inspector.recovery import Recovery
-from core.inspector.recovery_plan import Action, RecoveryOptions, plan_recovery
+from core.inspector.recovery_plan import Action, RecoveryOptions
+from core.inspector.recovery_planner import plan_recovery
 from core.inspector.segment_check import VerifyOptions
 from core.inspector.verify import verify
 from core.log.partition_reader import PartitionReader

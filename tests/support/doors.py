@@ -23,7 +23,8 @@ from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
 from core.inspector.findings import Finding, Severity
 from core.inspector.recovery import Recovery
-from core.inspector.recovery_plan import FolderPlan, RecoveryOptions, plan_recovery
+from core.inspector.recovery_plan import FolderPlan, RecoveryOptions
+from core.inspector.recovery_planner import plan_recovery
 from core.inspector.segment_check import VerifyOptions
 from core.inspector.segment_dump import DumpOptions, SegmentDump
 from core.inspector.verify import verify

@@ -12,7 +12,8 @@ from core.inspector.findings import Code
 from core.inspector.log_diff import LogDiff
 from core.inspector.log_stats import collect_stats, find_log
 from core.inspector.recovery import Recovery
-from core.inspector.recovery_plan import Action, RecoveryOptions, plan_recovery
+from core.inspector.recovery_plan import Action, RecoveryOptions
+from core.inspector.recovery_planner import plan_recovery
 from core.inspector.trace import Tracer
 from core.inspector.verify import verify
 from core.log.directory_reader import DirectoryReader

@@ -10,7 +10,8 @@ import pytest
 from core.common.errors import AccessError, DirectoryLockedError
 from core.common.filesystem import FileSystem
 from core.inspector.recovery import Recovery
-from core.inspector.recovery_plan import Action, FolderPlan, RecoveryOptions, plan_recovery
+from core.inspector.recovery_plan import Action, FolderPlan, RecoveryOptions
+from core.inspector.recovery_planner import plan_recovery
 from core.inspector.verify import verify
 from core.log.directory_lock import DirectoryLock
 from core.log.file_names import META_PROPERTIES

@@ -12,7 +12,8 @@ from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.index.transaction_index import parse_transaction_index
 from core.inspector.recovery import Recovery
-from core.inspector.recovery_plan import Action, FolderPlan, RecoveryOptions, plan_recovery
+from core.inspector.recovery_plan import Action, FolderPlan, RecoveryOptions
+from core.inspector.recovery_planner import plan_recovery
 from core.inspector.trace import Tracer
 from core.inspector.verify import verify
 from core.log.directory_reader import DirectoryReader

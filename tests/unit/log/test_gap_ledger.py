@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from core.inspector.recovery import Recovery
-from core.inspector.recovery_plan import RecoveryOptions, plan_recovery
+from core.inspector.recovery_plan import RecoveryOptions
+from core.inspector.recovery_planner import plan_recovery
 from core.log.gap_ledger import Gap, GapLedger, GapReason
 from core.log.partition_reader import PartitionReader
 from tests.support.damage import places

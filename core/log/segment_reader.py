@@ -1,0 +1,113 @@
+"""One segment's files, read from outside: its log, which may have bad sectors, and the indexes that lead into it.
+
+An index is used as far as it is right: an entry that does not point at a batch counts for nothing, and so does an index
+that can't be read, or is of another file by now.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from core.common.bad_sectors import is_of_the_file, open_salvaging
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem
+from core.index.offset_index import OffsetIndex
+from core.index.time_index import TimeIndex
+from core.log.file_names import INDEX_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, offset_file_name
+from core.log.file_records import FileRecords
+
+_MOST_INDEX_BYTES = 1 << 40
+_Index = TypeVar("_Index", OffsetIndex, TimeIndex)
+
+
+class SegmentReader:
+    """One segment's files as they were when it was opened; owned by one task."""
+
+    def __init__(self, path: Path, base_offset: int, filesystem: FileSystem) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.records = FileRecords(path, lambda path: open_salvaging(path, filesystem))
+        self._filesystem = filesystem
+
+    def file(self, suffix: str) -> Path:
+        """Another file of the segment, as `.index`."""
+        swap = SWAP_SUFFIX if self.is_swap else ""
+        return self.path.with_name(offset_file_name(self.base_offset, suffix) + swap)
+
+    @property
+    def is_swap(self) -> bool:
+        """Whether it waits to take the places of others."""
+        return self.path.name.endswith(SWAP_SUFFIX)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the file that was opened still has its name, and those beside it are its own."""
+        try:
+            return self.path.stat().st_ino == os.fstat(self.records.file.fd).st_ino
+        except FileNotFoundError:
+            return False
+
+    @cached_property
+    def _offset_index(self) -> OffsetIndex:
+        return self._load(OffsetIndex, INDEX_SUFFIX)
+
+    @cached_property
+    def _time_index(self) -> TimeIndex:
+        return self._load(TimeIndex, TIME_INDEX_SUFFIX)
+
+    def _load(self, kind: type[_Index], suffix: str) -> _Index:
+        """As it is now; empty where it is not this segment's any more."""
+        index = kind(self.file(suffix), self.base_offset, _MOST_INDEX_BYTES, self._filesystem, may_map=False)
+        try:
+            len(index)  # which reads it
+        except OSError as error:
+            if not is_of_the_file(error):
+                raise
+            index.reset()  # the log is searched without it
+        if not self.is_current:
+            index.reset()
+        return index
+
+    def position_before(self, offset: int) -> int:
+        """A position that starts a batch at or before the one that holds `offset`: from the index, if that is right."""
+        entry = self._offset_index.lookup(offset)
+        if not 0 < entry.position < self.records.size_bytes:
+            return 0
+        try:
+            header = self.records.read_header(entry.position)
+        except CorruptRecordError:
+            return 0
+        return entry.position if header.last_offset <= entry.offset else 0
+
+    def index_entries(self) -> Iterator[tuple[int, int]]:
+        """(last offset of what begins there, position) of every entry of the offset index."""
+        for number in range(len(self._offset_index)):
+            relative, position = self._offset_index.entry(number)
+            yield self.base_offset + relative, position
+
+    def position_of(self, offset: int) -> int:
+        """Position of the batch that holds `offset`, or of the first behind it; the file's end where there is none."""
+        for batch in self.records.iter_headers(self.position_before(offset)):
+            if batch.last_offset >= offset:
+                return batch.position
+        return self.records.size_bytes
+
+    def position_by_timestamp(self, timestamp: int) -> int:
+        """A position before which no record is as new as `timestamp`."""
+        return self.position_before(self._time_index.lookup(timestamp).offset)
+
+    def offset_by_timestamp(self, timestamp: int) -> int:
+        """An offset below which no record is as new as `timestamp`."""
+        return max(self._time_index.lookup(timestamp).offset, self.base_offset)
+
+    @cached_property
+    def max_timestamp(self) -> int:
+        """The largest that the time index knows; -1 where it knows none. A live segment may hold larger ones."""
+        return self._time_index.last_entry().timestamp
+
+    def close(self) -> None:
+        self.records.close()
