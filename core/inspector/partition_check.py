@@ -153,6 +153,8 @@ class _Pass:
         logs = yield from self._readable_logs()
         self._start_offset = logs[0][0] if logs else 0
         numbers = {file.path: number for number, file in enumerate(self._map.files if self._map is not None else ())}
+        if logs and (start_offset := self._evidence.start_of(logs[0][0])) < logs[0][0]:
+            self._holes.append((start_offset, *logs[0], 0))
         last: SegmentCheck | None = None
         last_epoch = -1
         for number, (base_offset, path) in enumerate(logs):

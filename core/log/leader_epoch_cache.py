@@ -34,7 +34,8 @@ def parse_leader_epochs(text: str, path: str) -> list[EpochEntry]:
 
 class LeaderEpochCache:
     """Owned by one task (the partition log's). Every change is written through, unsynced: every batch carries its
-    epoch, so that a file that a power cut took, or broke, is made again from the log.
+    epoch, so that a file that a power cut took, or broke, is made again from the log. Only where the log begins is in
+    no batch, and synced.
 
     I1 epochs and start offsets rise from entry to entry
     """
@@ -99,24 +100,26 @@ class LeaderEpochCache:
         self._replace([e for e in self._entries if e.start_offset < end_offset])
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Moves the epoch that holds the new log start to begin there, and drops those before it."""
+        """Moves the epoch that holds the new log start to begin there, and drops those before it. Synced, so that it
+        comes before the segments go: an epoch that begins below the first segment says that segments were lost.
+        """
         before = [e for e in self._entries if e.start_offset <= start_offset]
         after = [e for e in self._entries if e.start_offset > start_offset]
         first = [EpochEntry(before[-1].epoch, start_offset)] if before else []
-        self._replace(first + after)
+        self._replace(first + after, sync=True)
 
     def clear(self) -> None:
         self._replace([])
 
-    def _replace(self, entries: list[EpochEntry]) -> None:
+    def _replace(self, entries: list[EpochEntry], *, sync: bool = False) -> None:
         """What a disk that refuses leaves too much in the file is dropped at the next start."""
         if entries != self._entries:
             try:
-                self._write(entries)
+                self._write(entries, sync=sync)
             except OSError as error:
                 _log.warning("could not write %s: %s", self._path, error.strerror)
                 self._hold(entries)
 
-    def _write(self, entries: list[EpochEntry]) -> None:
-        self._filesystem.write_atomic(self._path, format_checkpoint(entries), sync=False)
+    def _write(self, entries: list[EpochEntry], *, sync: bool = False) -> None:
+        self._filesystem.write_atomic(self._path, format_checkpoint(entries), sync=sync)
         self._hold(entries)

@@ -28,11 +28,8 @@ from core.index.transaction_index import AbortedTransaction
 from core.log.damage import DamagedRange, shows_compaction
 from core.log.damaged_ranges import DamagedRanges
 from core.log.file_names import (
-    INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
     find_offset_files,
     find_unreadable_files,
 )
@@ -44,10 +41,12 @@ from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from core.log.log_layout import copy_bytes
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
+from core.log.lone_index import INDEX_SUFFIXES, indexed_end
 from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog, log_damage, note_damage, rebuild_producer_state
 from core.log.producer_state_manager import ProducerStateManager
 from core.log.recovery_journal import read_lost_offsets
+from core.log.segment_deletion import finish_deletions
 from core.log.segment_reading import DamagedBytes, SegmentReading
 from core.log.segment_swap import finish_swaps
 from core.records.batches import CURRENT_MAGIC, Batch
@@ -134,6 +133,7 @@ class _Loader:
     def load(
         self, log_start_offset: int, known_point: int | None, high_watermark: int, *, had_clean_shutdown: bool
     ) -> LoadedLog:
+        finish_deletions(self._directory, self._leader_epochs, self._filesystem)
         finish_swaps(self._directory, self._filesystem)
         recovery_point = known_point or 0
         if had_clean_shutdown:
@@ -223,7 +223,7 @@ class _Loader:
         evidence = self._known(had_clean_shutdown=had_clean_shutdown)
         if self._settings.is_beside_writer:
             self._forget_deleted()
-            evidence = replace(evidence, known_end=0, lone_indexes=())
+            evidence = replace(evidence, known_end=0, known_start=None, lone_indexes=())
         checked_from = None if had_clean_shutdown else recovery_point
         self._arrangement = arrange(self._directory, evidence, self._filesystem, checked_from)
 
@@ -296,10 +296,16 @@ class _Loader:
         for unreadable in find_unreadable_files(self._directory, opens_all=False):
             raise unreadable.error  # its offsets may be there: nothing must be appended in their place
         logs = {offset for offset, _ in find_offset_files(self._directory, LOG_SUFFIX)}
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
-            for offset, path in find_offset_files(self._directory, suffix):
-                if offset not in logs:
-                    self._filesystem.unlink(path)
+        lone = [
+            (offset, path)
+            for suffix in INDEX_SUFFIXES
+            for offset, path in find_offset_files(self._directory, suffix)
+            if offset not in logs
+        ]
+        for offset in sorted({offset for offset, _ in lone}):
+            self._warn_of_lone_index(offset, max(logs, default=-1))
+        for _, path in lone:
+            self._filesystem.unlink(path)
         for offset in sorted(logs):
             segment = LogSegment(
                 self._directory,
@@ -325,6 +331,12 @@ class _Loader:
                 else:
                     self._rebuild_indexes(segment)
             segment.release_files()
+
+    def _warn_of_lone_index(self, base_offset: int, last_base_offset: int) -> None:
+        """Of a segment that is gone, but for a new one that a crash kept from being made: its log comes last."""
+        is_new = base_offset > last_base_offset and indexed_end(self._directory, base_offset) == base_offset
+        if not is_new and not self._settings.is_read_only and self._settings.keeps_cut_bytes:
+            _log.error("%s: segment %d is missing, an index of it is here", self._partition, base_offset)
 
     def _new_segment(self, base_offset: int) -> LogSegment:
         return LogSegment(

@@ -70,7 +70,7 @@ class LogReading:
         self._rising: dict[int, int] = {}  # by segment, from which position on
         self.tail: Tail | None = None
         """What follows the last batch, as far as that is known by now; None if nothing does."""
-        self.start_offset = max(segments[0].base_offset if segments else 0, evidence.log_start_offset)
+        self.start_offset = evidence.start_of(segments[0].base_offset if segments else None)
         self.sound_end = self.end_offset = self.start_offset
         if segments:
             self._find_end()
@@ -187,6 +187,12 @@ class LogReading:
         """Gives the offset from which the map must tell; None if all was read."""
         first = max(bisect_right([one.base_offset for one in self._segments], next_offset) - 1, 0)
         tail: list[Damage] = []
+        if self._segments and next_offset < (first_base_offset := self._segments[0].base_offset):
+            hole = self._explain(next_offset, first_base_offset, 0, 0)
+            if hole.reason not in _EXPECTED:
+                return next_offset
+            yield hole
+            next_offset = first_base_offset
         for number in range(first, len(self._segments)):
             segment, limit = self._segments[number], self._limit(number)
             position = segment.position_before(next_offset) if number == first else 0
