@@ -185,14 +185,19 @@ class LogReading:
 
     def _read_along(self, next_offset: int) -> Generator[Batch | Hole, None, int | None]:
         """Gives the offset from which the map must tell; None if all was read."""
-        first = max(bisect_right([one.base_offset for one in self._segments], next_offset) - 1, 0)
-        tail: list[Damage] = []
-        if self._segments and next_offset < (first_base_offset := self._segments[0].base_offset):
+        first_base_offset = self._segments[0].base_offset if self._segments else next_offset
+        if next_offset < first_base_offset:
             hole = self._explain(next_offset, first_base_offset, 0, 0)
             if hole.reason not in _EXPECTED:
                 return next_offset
             yield hole
             next_offset = first_base_offset
+        return (yield from self._read_segments(next_offset))
+
+    def _read_segments(self, next_offset: int) -> Generator[Batch | Hole, None, int | None]:
+        """From an offset that is not before the first of them."""
+        first = max(bisect_right([one.base_offset for one in self._segments], next_offset) - 1, 0)
+        tail: list[Damage] = []
         for number in range(first, len(self._segments)):
             segment, limit = self._segments[number], self._limit(number)
             position = segment.position_before(next_offset) if number == first else 0
