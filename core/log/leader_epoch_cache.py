@@ -7,6 +7,8 @@ pair (epoch, offset) names one record for ever (KIP-101, org.apache.kafka.storag
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +22,7 @@ _log = logging.getLogger("plog.log")
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
+_MOST_OFFSETS = 1 << 62
 
 
 class EpochEntry(NamedTuple):
@@ -30,6 +33,32 @@ class EpochEntry(NamedTuple):
 def parse_leader_epochs(text: str, path: str) -> list[EpochEntry]:
     """CorruptRecordError where the text is no checkpoint of epochs."""
     return [EpochEntry(int(epoch), int(offset)) for epoch, offset in parse_checkpoint(text, 2, path)]
+
+
+def rising_epochs(runs: Sequence[EpochEntry], end_offset: int, known: Container[int] = ()) -> list[int]:
+    """The numbers of those runs of one epoch whose epochs do not fall, most offsets together. A run of a known
+    epoch counts before any other. The log ends at `end_offset`.
+    """
+    best: list[tuple[int, int, int]] = []  # (epoch, offsets, last run), the first two rising
+    before: list[int | None] = []  # each run, in the best chain that it ends
+    for number, run in enumerate(runs):
+        following = runs[number + 1].start_offset if number + 1 < len(runs) else end_offset
+        at = bisect_right(best, run.epoch, key=lambda entry: entry[0])
+        offsets = best[at - 1][1] if at else 0
+        before.append(best[at - 1][2] if at else None)
+        offsets += max(following - run.start_offset, 1) * (_MOST_OFFSETS if run.epoch in known else 1)
+        while at < len(best) and best[at][1] <= offsets:
+            del best[at]
+        if at and best[at - 1][0] == run.epoch:
+            at -= 1
+            del best[at]
+        best.insert(at, (run.epoch, offsets, number))
+    chain: list[int] = []
+    last = best[-1][2] if best else None
+    while last is not None:
+        chain.append(last)
+        last = before[last]
+    return chain[::-1]
 
 
 class LeaderEpochCache:

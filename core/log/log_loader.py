@@ -34,7 +34,7 @@ from core.log.file_names import (
     find_unreadable_files,
 )
 from core.log.hole import HoleReason, Tail, TailKind, explain_hole, offsets_text, tail_kind
-from core.log.leader_epoch_cache import LeaderEpochCache
+from core.log.leader_epoch_cache import EpochEntry, LeaderEpochCache, rising_epochs
 from core.log.log_arrangement import Arrangement, arrange
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_evidence import DirectoryEvidence, LogEvidence
@@ -366,9 +366,14 @@ class _Loader:
     def _rebuild_leader_epochs(self) -> None:
         _log.info("%s: rebuilding the leader epochs from the log", self._partition)
         self._leader_epochs.clear()
+        runs: list[EpochEntry] = []
         for segment in self._segments:
             for batch in segment.batches(0):
-                self._note_leader_epoch(batch)
+                epoch = batch.partition_leader_epoch
+                if epoch >= 0 and (not runs or runs[-1].epoch != epoch):
+                    runs.append(EpochEntry(epoch, batch.base_offset))
+        for number in rising_epochs(runs, self._log_end_offset):  # without those that a flipped bit raised
+            self._leader_epochs.assign(*runs[number])
 
     def _note_leader_epoch(self, batch: Batch) -> None:
         if batch.partition_leader_epoch > self._leader_epochs.latest_epoch:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.log_frames import Damage, FileWalk, Frame, crc32c
-from tests.support.record_decoder import Record, UndecodableError, decode
+from tests.support.record_decoder import LEAST_LENGTH, Record, UndecodableError, decode
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,10 @@ class LogModel:
             is_current = data[position + 16 : position + 17] == b"\2" or crc32c(mended[21:]) == int.from_bytes(
                 mended[17:21], "big"
             )
+            if data[position + 16 : position + 17] in (b"\0", b"\1") and not is_current:  # of an old format
+                offset, length = struct.unpack_from(">qi", data, position)
+                least = LEAST_LENGTH[data[position + 16]]
+                end += offset == end and length >= least and position + 12 + length == stop
             if stop - position < 61 or not is_current:
                 continue
             base, length = struct.unpack_from(">qi", data, position)
@@ -247,6 +251,16 @@ class _Placement:
         number = of_file.index(frame)
         return self._is_flip(frame, of_file[number - 1].end_offset if number else frame.file_base)
 
+    def _is_flip_upwards(self, frame: Frame) -> bool:
+        """Whether it goes beyond the frame that follows it in the file, up to which it would lead but for one bit."""
+        of_file = self._by_file[frame.path]
+        number = of_file.index(frame)
+        due = of_file[number - 1].end_offset if number else frame.file_base
+        if number + 1 == len(of_file) or due == frame.base:
+            return False
+        following = of_file[number + 1].base
+        return frame.end_offset > following and _is_one_bit(frame.base, following - frame.span)
+
     def _begins_heaviest_chain(self, number: int, next_offset: int) -> bool:
         if self._weights is None:
             self._weights = self._chain_weights()
@@ -260,7 +274,7 @@ class _Placement:
         weights: dict[int, int] = {}
         for number in reversed(range(len(self._order))):
             frame = self._order[number]
-            if frame.may_be_accepted and not self._is_flip_alone(frame):
+            if frame.may_be_accepted and not self._is_flip_alone(frame) and not self._is_flip_upwards(frame):
                 after = [weight for i, weight in weights.items() if self._order[i].base >= frame.end_offset]
                 weights[number] = frame.span + max(after, default=0)
         return weights
