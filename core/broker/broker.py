@@ -42,6 +42,7 @@ from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.transaction_coordinator import TransactionCoordinator
 from core.log.directory_lock import DirectoryLock, find_lock_holder
 from core.log.file_names import LOCK, LOG_SUFFIX, locate_partition, parse_offset_file_name
+from core.log.hole import Hole, HoleReason, find_lost_start
 from core.log.log_config import LogConfig, stored_topic_values
 from core.log.log_evidence import DirectoryEvidence
 from core.log.log_loader import LogSettings
@@ -50,8 +51,10 @@ from core.log.log_segment import LogSegment
 from core.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from core.log.partition_log import PartitionLog
 from core.log.partition_reader import PartitionReader
+from core.log.recovery_journal import read_lost_offsets
 from core.log.retention import delete_old_segments
 from core.log.transaction_marker import FateKind
+from core.log.unexplained import UnexplainedHoles
 from core.protocol.schema.metadata_records import BrokerEndpoint
 
 _log = logging.getLogger("plog.broker")
@@ -254,13 +257,27 @@ class Broker:
         evidence = DirectoryEvidence(self._log_directory)
         for partition, log in self.log_manager.logs.items():
             gaps = [(gap.start_offset, gap.end_offset) for segment in log.segments for gap in segment.gaps]
+            holes = UnexplainedHoles()
+            lost = self._find_lost_start(partition, log)
+            if lost is not None and lost.reason is HoleReason.UNKNOWN:
+                holes.add(lost.start, lost.end)
+            start_offset = log.log_start_offset if lost is None else lost.end
             with contextlib.closing(PartitionReader(log.directory, evidence=evidence, is_locked=True)) as reader:
-                holes = reader.unexplained(log.log_start_offset, log.log_end_offset, gaps, most_batches=None)
+                found = reader.unexplained(start_offset, log.log_end_offset, gaps, most_batches=None)
+            holes.add_all(found)
             if holes.count:
                 self.replicas.unexplained[partition] = holes.ranges
                 _log.warning("%s: %s", partition, holes.text(self._log_directory))
             if holes.count or gaps:
                 self._warn_of_undecided(partition, self.directory / log.directory.name)
+
+    def _find_lost_start(self, partition: TopicPartition, log: PartitionLog) -> Hole | None:
+        """As the disk has it: in the shadow, an empty segment stands for what is missing."""
+        if log.segments.first.size_bytes:
+            return None
+        directory = self.directory / log.directory.name
+        known = DirectoryEvidence(self.directory).of(directory, partition)
+        return find_lost_start(known, read_lost_offsets(directory), directory)
 
     def _warn_of_undecided(self, partition: TopicPartition, directory: Path) -> None:
         """Of a partition as the disk has it: in the shadow, its indexes may have been made again."""

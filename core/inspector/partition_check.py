@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -37,16 +37,13 @@ from core.log.file_names import (
     find_unreadable_files,
 )
 from core.log.hole import LOSSES, HoleReason, explain_hole
-from core.log.leader_epoch_cache import EpochEntry, parse_leader_epochs
+from core.log.leader_epoch_cache import EpochEntry, parse_leader_epochs, rising_epochs
 from core.log.log_evidence import LogEvidence
 from core.log.log_map import LogFile, LogMap
 from core.log.placement import Displaced, Fate, one_bit_apart
 from core.log.producer_snapshot import iter_producer_snapshot
 from core.log.recovery_journal import read_lost_offsets
 from core.records.record_batch import LEADER_EPOCH_POSITION, RecordBatch
-
-_MOST_OFFSETS = 1 << 62
-"""Of the leader epoch in a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +149,8 @@ class _Pass:
         logs = yield from self._readable_logs()
         self._start_offset = logs[0][0] if logs else 0
         numbers = {file.path: number for number, file in enumerate(self._map.files if self._map is not None else ())}
+        if logs and (start_offset := self._evidence.start_of(logs[0][0])) < logs[0][0]:
+            self._holes.append((start_offset, *logs[0], 0))
         last: SegmentCheck | None = None
         last_epoch = -1
         for number, (base_offset, path) in enumerate(logs):
@@ -258,7 +257,8 @@ class _Pass:
         if self._map is not None and any(one.fate is Fate.PLACED for one in self._map.displaced):
             runs = list(_runs_in_order(self._map))
         known = {entry.epoch for entry in self._epochs or ()}
-        chain = _rising(runs, self._end_offset, known)
+        entries = [EpochEntry(run.epoch, run.first_offset) for run in runs]
+        chain = rising_epochs(entries, self._end_offset, known)
         for number, run in enumerate(runs):
             at = bisect_left(chain, number)
             if at < len(chain) and chain[at] == number:
@@ -346,32 +346,6 @@ def _runs_in_order(log_map: LogMap) -> Iterator[EpochRun]:
                 path = log_map.files[piece.file].path
                 yield EpochRun(last_epoch, batch.base_offset, next_offset - 1, path, batch.position)
             next_offset = batch.last_offset + 1
-
-
-def _rising(runs: Sequence[EpochRun], end_offset: int, known: Container[int]) -> list[int]:
-    """The numbers of those runs whose epochs do not fall, most offsets together. A run of an epoch that the checkpoint
-    knows counts before any other.
-    """
-    best: list[tuple[int, int, int]] = []  # (epoch, offsets, last run), the first two rising
-    before: list[int | None] = []  # each run, in the best chain that it ends
-    for number, run in enumerate(runs):
-        following = runs[number + 1].first_offset if number + 1 < len(runs) else end_offset
-        at = bisect_right(best, run.epoch, key=lambda entry: entry[0])
-        offsets = best[at - 1][1] if at else 0
-        before.append(best[at - 1][2] if at else None)
-        offsets += max(following - run.first_offset, 1) * (_MOST_OFFSETS if run.epoch in known else 1)
-        while at < len(best) and best[at][1] <= offsets:
-            del best[at]
-        if at and best[at - 1][0] == run.epoch:
-            at -= 1
-            del best[at]
-        best.insert(at, (run.epoch, offsets, number))
-    chain: list[int] = []
-    last = best[-1][2] if best else None
-    while last is not None:
-        chain.append(last)
-        last = before[last]
-    return chain[::-1]
 
 
 def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]:

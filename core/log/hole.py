@@ -9,7 +9,7 @@ from pathlib import Path
 
 from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.log.damage import Damage, DamageKind
-from core.log.file_names import LOG_SUFFIX, offset_file_name
+from core.log.file_names import LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX, offset_file_name
 from core.log.log_evidence import LogEvidence
 from core.records.record_batch import RecordBatch
 
@@ -125,17 +125,32 @@ def explain_hole(
     for error in evidence.unreadable:
         if start <= error.offset < end:
             return unreadable_hole(error, start, end)
-    missing = [base for base in evidence.lone_indexes if start <= base < end]
+    is_start = evidence.known_start is not None and end <= evidence.first_base_offset
+    missing = [base for base in evidence.lone_indexes if (is_start or start <= base) and base < end]
     if missing:
-        is_end, path = False, path.with_name(offset_file_name(missing[0], LOG_SUFFIX))
-        return hole(
-            HoleReason.MISSING, f"segment {missing[0]} is missing: {offsets_text(start, end)}, {end - start} records"
-        )
+        base, count = missing[-1 if is_start else 0], f"{'at least ' * is_end}{end - start} records"
+        is_end, path = False, path.with_name(offset_file_name(base, LOG_SUFFIX))
+        return hole(HoleReason.MISSING, f"segment {base} is missing: {offsets_text(start, end)}, {count}")
+    if is_start:
+        began = f"{LEADER_EPOCH_CHECKPOINT} says that the log began at offset {evidence.known_start}"
+        return hole(HoleReason.UNKNOWN, f"{began}, and nothing shows that what lies below {end} was deleted")
     if is_end:
         return hole(HoleReason.MISSING, f"the log ends at offset {start}, {evidence.source} knows of offset {end - 1}")
     if end <= compacted_below:
         return hole(HoleReason.COMPACTED, "the cleaner was at this log")
     return hole(HoleReason.UNKNOWN, "no batch holds them, and nothing proves that the cleaner took them")
+
+
+def find_lost_start(evidence: LogEvidence, given_up: Iterable[tuple[int, int]], path: Path) -> Hole | None:
+    """The offsets before the first segment, whose file is `path`, if there were segments before it, and neither a
+    deletion nor a recovery took them.
+    """
+    end = evidence.first_base_offset
+    start = evidence.start_of(end)
+    if start >= end:
+        return None
+    hole = explain_hole(start, end, evidence, given_up, path, 0, compacted_below=0)
+    return None if hole.reason is HoleReason.TRUNCATED else hole
 
 
 def unreadable_hole(error: UnreadableFileError, start: int, end: int) -> Hole:

@@ -7,6 +7,8 @@ pair (epoch, offset) names one record for ever (KIP-101, org.apache.kafka.storag
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +22,7 @@ _log = logging.getLogger("plog.log")
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
+_MOST_OFFSETS = 1 << 62
 
 
 class EpochEntry(NamedTuple):
@@ -32,9 +35,36 @@ def parse_leader_epochs(text: str, path: str) -> list[EpochEntry]:
     return [EpochEntry(int(epoch), int(offset)) for epoch, offset in parse_checkpoint(text, 2, path)]
 
 
+def rising_epochs(runs: Sequence[EpochEntry], end_offset: int, known: Container[int] = ()) -> list[int]:
+    """The numbers of those runs of one epoch whose epochs do not fall, most offsets together. A run of a known
+    epoch counts before any other. The log ends at `end_offset`.
+    """
+    best: list[tuple[int, int, int]] = []  # (epoch, offsets, last run), the first two rising
+    before: list[int | None] = []  # each run, in the best chain that it ends
+    for number, run in enumerate(runs):
+        following = runs[number + 1].start_offset if number + 1 < len(runs) else end_offset
+        at = bisect_right(best, run.epoch, key=lambda entry: entry[0])
+        offsets = best[at - 1][1] if at else 0
+        before.append(best[at - 1][2] if at else None)
+        offsets += max(following - run.start_offset, 1) * (_MOST_OFFSETS if run.epoch in known else 1)
+        while at < len(best) and best[at][1] <= offsets:
+            del best[at]
+        if at and best[at - 1][0] == run.epoch:
+            at -= 1
+            del best[at]
+        best.insert(at, (run.epoch, offsets, number))
+    chain: list[int] = []
+    last = best[-1][2] if best else None
+    while last is not None:
+        chain.append(last)
+        last = before[last]
+    return chain[::-1]
+
+
 class LeaderEpochCache:
     """Owned by one task (the partition log's). Every change is written through, unsynced: every batch carries its
-    epoch, so that a file that a power cut took, or broke, is made again from the log.
+    epoch, so that a file that a power cut took, or broke, is made again from the log. Only where the log begins is in
+    no batch, and synced.
 
     I1 epochs and start offsets rise from entry to entry
     """
@@ -99,24 +129,26 @@ class LeaderEpochCache:
         self._replace([e for e in self._entries if e.start_offset < end_offset])
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Moves the epoch that holds the new log start to begin there, and drops those before it."""
+        """Moves the epoch that holds the new log start to begin there, and drops those before it. Synced, so that it
+        comes before the segments go: an epoch that begins below the first segment says that segments were lost.
+        """
         before = [e for e in self._entries if e.start_offset <= start_offset]
         after = [e for e in self._entries if e.start_offset > start_offset]
         first = [EpochEntry(before[-1].epoch, start_offset)] if before else []
-        self._replace(first + after)
+        self._replace(first + after, sync=True)
 
     def clear(self) -> None:
         self._replace([])
 
-    def _replace(self, entries: list[EpochEntry]) -> None:
+    def _replace(self, entries: list[EpochEntry], *, sync: bool = False) -> None:
         """What a disk that refuses leaves too much in the file is dropped at the next start."""
         if entries != self._entries:
             try:
-                self._write(entries)
+                self._write(entries, sync=sync)
             except OSError as error:
                 _log.warning("could not write %s: %s", self._path, error.strerror)
                 self._hold(entries)
 
-    def _write(self, entries: list[EpochEntry]) -> None:
-        self._filesystem.write_atomic(self._path, format_checkpoint(entries), sync=False)
+    def _write(self, entries: list[EpochEntry], *, sync: bool = False) -> None:
+        self._filesystem.write_atomic(self._path, format_checkpoint(entries), sync=sync)
         self._hold(entries)

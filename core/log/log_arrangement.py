@@ -29,9 +29,10 @@ from core.log.file_names import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     find_offset_files,
+    offset_file_name,
 )
 from core.log.file_records import FileRecords
-from core.log.hole import Hole, HoleReason, Tail, explain_hole
+from core.log.hole import Hole, HoleReason, Tail, explain_hole, find_lost_start
 from core.log.log_evidence import LogEvidence
 from core.log.log_layout import Stretch, copy_bytes, lay_out
 from core.log.log_map import LogFile, LogMap
@@ -86,7 +87,8 @@ def arrange(
             records = FileRecords(path, open_salvaging)
             opened.callback(records.close)
             logs.append((base_offset, records))
-        if _is_straight(logs, evidence, given_up, checked_from):
+        has_start = find_lost_start(evidence, given_up, files[0][1]) is None
+        if has_start and _is_straight(logs, evidence, given_up, checked_from):
             return None
         log_map = LogMap([LogFile(base, one.path, one.file) for base, one in logs], evidence, given_up)
         return _Arranger(log_map, filesystem).arrange()
@@ -201,7 +203,18 @@ class _Arranger:
         for number in range(len(files)):
             if number not in places:
                 self._drop(files[number])
+        self._add_lost_start()
         return self._plan
+
+    def _add_lost_start(self) -> None:
+        """An empty segment for those that are missing before the first one, as the log began with them."""
+        start, first = self._map.start_offset, self._map.files[0]
+        if start >= first.base_offset:
+            return
+        end = _Place(0, 0, first.base_offset, first.base_offset)
+        gap = _gap_between(start, 0, start, end, [hole for hole in self._map.holes if hole.reason in _LOSSES])
+        self._plan.gaps[start] = [] if gap is None else [gap]
+        self._filesystem.open_append(first.path.with_name(offset_file_name(start, LOG_SUFFIX))).close()
 
     def _places(self, layout: dict[Path, list[Stretch]]) -> dict[int, list[_Place]]:
         """By the numbers of the files that stay: where the log's batches will stand in them, in order."""

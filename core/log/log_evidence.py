@@ -1,9 +1,14 @@
 """What other files than the logs know of a partition's log: where it begins, how far it went, whether it was cleaned.
 
 What was written, and synced, only after the records proves that they were there: the name of the next segment, a
-producer snapshot, a leader epoch, the recovery point, the high watermark. An index of the last segment proves nothing:
-a crash may keep it and lose the records. Reads only; a file that does not parse says nothing here, `plog verify` names
-it.
+producer snapshot, a leader epoch, the recovery point, the high watermark. An index of the last segment proves nothing
+beside its log: a crash may keep it and lose the records. It does where the `.log` itself is gone, which no crash takes
+away. Reads only; a file that does not parse says nothing here, `plog verify` names it.
+
+Where a log began is told by what a deletion changes. Whoever deletes the first segments renames their files to
+`.deleted`, the `.log` first, and raises the first entry of `leader-epoch-checkpoint` (Kafka's
+UnifiedLog.deleteSegments). An entry, or an index, that lies below the first segment says that the segments there were
+not deleted so. Snapshots say nothing of that: those of clean stops outlive the segments that they lie in.
 """
 
 from __future__ import annotations
@@ -21,23 +26,23 @@ from core.log.file_names import (
     CLEAN_SHUTDOWN,
     CLEANED_SUFFIX,
     CLEANER_CHECKPOINT,
+    CLUSTER_METADATA_TOPIC,
     DELETED_SUFFIX,
     HIGH_WATERMARK_CHECKPOINT,
-    INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     RECOVERY_POINT_CHECKPOINT,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
     locate_partition,
     parse_offset_file_name,
 )
 from core.log.leader_epoch_cache import parse_leader_epochs
+from core.log.lone_index import INDEX_SUFFIXES, indexed_end
 
-_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+_TIERED = b"remote.storage.enable"
+_PIECE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,9 @@ class LogEvidence:
     """Of one partition; offsets.
 
     Records below `known_end` were in the log; `source` says who knows. The cleaner worked on what lies below
-    `cleaned_below`. `lone_indexes` are the base offsets of segments of which an index is left and no log.
+    `cleaned_below`. `lone_indexes` are the base offsets of segments of which an index is left and no log. `known_start`
+    is where the log began before its first segments were lost; None if nothing says that any were. `first_base_offset`
+    is that of the first log that is there, by its name.
     """
 
     log_start_offset: int = 0
@@ -54,10 +61,17 @@ class LogEvidence:
     cleaned_below: int = 0
     newest_snapshot: int = 0
     lone_indexes: tuple[int, ...] = ()
+    known_start: int | None = None
+    first_base_offset: int = 0
     was_stopped_cleanly: bool = False
     directory: Path = Path()
     unreadable: tuple[UnreadableFileError, ...] = ()
     """Of log files that can't be opened; `offset` is where such a segment begins."""
+
+    def start_of(self, first_base_offset: int | None) -> int:
+        """Where a log begins whose first segment that can be read begins at that offset; None if there is none."""
+        known = [first_base_offset, self.known_start, *(error.offset for error in self.unreadable)]
+        return max(min((offset for offset in known if offset is not None), default=0), self.log_start_offset)
 
 
 class DirectoryEvidence:
@@ -114,17 +128,18 @@ class DirectoryEvidence:
             if parsed is not None:
                 offsets.setdefault(parsed[1], set()).add(parsed[0])
         logs = offsets.get(LOG_SUFFIX, set())
-        is_cleaned_just_now = any(name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX, DELETED_SUFFIX)) for name in names)
-        lone = (
-            set()
-            if is_cleaned_just_now
-            else {offset for suffix in _INDEX_SUFFIXES for offset in offsets.get(suffix, set()) - logs}
-        )
+        is_deleted_just_now = any(name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX, DELETED_SUFFIX)) for name in names)
+        lone = {offset for suffix in INDEX_SUFFIXES for offset in offsets.get(suffix, set()) - logs}
+        if is_deleted_just_now:
+            lone = set()
+        last_base_offset = max(logs, default=-1)
+        indexed = [indexed_end(directory, base) for base in lone if base > last_base_offset]
+        epochs = _epoch_starts(directory)
         newest_snapshot = max(offsets.get(SNAPSHOT_SUFFIX, ()), default=0)
         known = [
             (newest_snapshot, "a producer snapshot"),
-            (max(lone, default=0), "an index without its log"),
-            (_newest_epoch_start(directory), LEADER_EPOCH_CHECKPOINT),
+            (max([*lone, *indexed], default=0), "an index without its log"),
+            (max(epochs, default=0), LEADER_EPOCH_CHECKPOINT),
         ]
         if partition is not None:
             known += [
@@ -140,14 +155,46 @@ class DirectoryEvidence:
             cleaned_below=self.cleaned.get(partition, 0) if partition else 0,
             newest_snapshot=newest_snapshot,
             lone_indexes=tuple(sorted(lone)),
+            known_start=None if is_deleted_just_now else self._known_start(partition, logs, lone, epochs),
+            first_base_offset=min(logs, default=0),
             was_stopped_cleanly=self.was_stopped_cleanly,
             directory=directory,
         )
 
+    def _known_start(
+        self, partition: TopicPartition | None, logs: set[int], lone: set[int], epochs: list[int]
+    ) -> int | None:
+        """A log whose first segments were moved to another store keeps their epochs, and its start is listed."""
+        first = min(logs, default=None)
+        log_start = self.log_starts.get(partition) if partition is not None else None
+        is_moved = log_start is not None and first is not None and log_start < first and self._may_be_tiered
+        starts = lone if is_moved else lone.union(epochs)
+        return min((start for start in starts if first is None or start < first), default=None)
 
-def _newest_epoch_start(directory: Path) -> int:
+    @cached_property
+    def _may_be_tiered(self) -> bool:
+        """Whether topics may have segments on another store: the metadata log names the setting, or is not here."""
+        directory = self.root / f"{CLUSTER_METADATA_TOPIC}-0"
+        try:
+            paths = [path for path in directory.iterdir() if path.is_file()]
+            return not paths or any(_contains(path, _TIERED) for path in paths)
+        except OSError:
+            return True
+
+
+def _contains(path: Path, text: bytes) -> bool:
+    """Read in pieces; OSError as the system says."""
+    with path.open("rb") as file:
+        before = b""
+        while data := file.read(_PIECE_BYTES):
+            if text in before + data:
+                return True
+            before = data[-len(text) :]
+    return False
+
+
+def _epoch_starts(directory: Path) -> list[int]:
     with contextlib.suppress(OSError, CorruptRecordError, ValueError):
         path = directory / LEADER_EPOCH_CHECKPOINT
-        text = read_small_text(path)
-        return max((entry.start_offset for entry in parse_leader_epochs(text, str(path))), default=0)
-    return 0
+        return [entry.start_offset for entry in parse_leader_epochs(read_small_text(path), str(path))]
+    return []

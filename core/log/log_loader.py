@@ -28,26 +28,25 @@ from core.index.transaction_index import AbortedTransaction
 from core.log.damage import DamagedRange, shows_compaction
 from core.log.damaged_ranges import DamagedRanges
 from core.log.file_names import (
-    INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
     find_offset_files,
     find_unreadable_files,
 )
 from core.log.hole import HoleReason, Tail, TailKind, explain_hole, offsets_text, tail_kind
-from core.log.leader_epoch_cache import LeaderEpochCache
+from core.log.leader_epoch_cache import EpochEntry, LeaderEpochCache, rising_epochs
 from core.log.log_arrangement import Arrangement, arrange
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from core.log.log_layout import copy_bytes
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
+from core.log.lone_index import INDEX_SUFFIXES, indexed_end
 from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog, log_damage, note_damage, rebuild_producer_state
 from core.log.producer_state_manager import ProducerStateManager
 from core.log.recovery_journal import read_lost_offsets
+from core.log.segment_deletion import finish_deletions
 from core.log.segment_reading import DamagedBytes, SegmentReading
 from core.log.segment_swap import finish_swaps
 from core.records.batches import CURRENT_MAGIC, Batch
@@ -134,6 +133,7 @@ class _Loader:
     def load(
         self, log_start_offset: int, known_point: int | None, high_watermark: int, *, had_clean_shutdown: bool
     ) -> LoadedLog:
+        finish_deletions(self._directory, self._leader_epochs, self._filesystem)
         finish_swaps(self._directory, self._filesystem)
         recovery_point = known_point or 0
         if had_clean_shutdown:
@@ -223,7 +223,7 @@ class _Loader:
         evidence = self._known(had_clean_shutdown=had_clean_shutdown)
         if self._settings.is_beside_writer:
             self._forget_deleted()
-            evidence = replace(evidence, known_end=0, lone_indexes=())
+            evidence = replace(evidence, known_end=0, known_start=None, lone_indexes=())
         checked_from = None if had_clean_shutdown else recovery_point
         self._arrangement = arrange(self._directory, evidence, self._filesystem, checked_from)
 
@@ -296,10 +296,16 @@ class _Loader:
         for unreadable in find_unreadable_files(self._directory, opens_all=False):
             raise unreadable.error  # its offsets may be there: nothing must be appended in their place
         logs = {offset for offset, _ in find_offset_files(self._directory, LOG_SUFFIX)}
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
-            for offset, path in find_offset_files(self._directory, suffix):
-                if offset not in logs:
-                    self._filesystem.unlink(path)
+        lone = [
+            (offset, path)
+            for suffix in INDEX_SUFFIXES
+            for offset, path in find_offset_files(self._directory, suffix)
+            if offset not in logs
+        ]
+        for offset in sorted({offset for offset, _ in lone}):
+            self._warn_of_lone_index(offset, max(logs, default=-1))
+        for _, path in lone:
+            self._filesystem.unlink(path)
         for offset in sorted(logs):
             segment = LogSegment(
                 self._directory,
@@ -325,6 +331,12 @@ class _Loader:
                 else:
                     self._rebuild_indexes(segment)
             segment.release_files()
+
+    def _warn_of_lone_index(self, base_offset: int, last_base_offset: int) -> None:
+        """Of a segment that is gone, but for a new one that a crash kept from being made: its log comes last."""
+        is_new = base_offset > last_base_offset and indexed_end(self._directory, base_offset) == base_offset
+        if not is_new and not self._settings.is_read_only and self._settings.keeps_cut_bytes:
+            _log.error("%s: segment %d is missing, an index of it is here", self._partition, base_offset)
 
     def _new_segment(self, base_offset: int) -> LogSegment:
         return LogSegment(
@@ -354,9 +366,14 @@ class _Loader:
     def _rebuild_leader_epochs(self) -> None:
         _log.info("%s: rebuilding the leader epochs from the log", self._partition)
         self._leader_epochs.clear()
+        runs: list[EpochEntry] = []
         for segment in self._segments:
             for batch in segment.batches(0):
-                self._note_leader_epoch(batch)
+                epoch = batch.partition_leader_epoch
+                if epoch >= 0 and (not runs or runs[-1].epoch != epoch):
+                    runs.append(EpochEntry(epoch, batch.base_offset))
+        for number in rising_epochs(runs, self._log_end_offset):  # without those that a flipped bit raised
+            self._leader_epochs.assign(*runs[number])
 
     def _note_leader_epoch(self, batch: Batch) -> None:
         if batch.partition_leader_epoch > self._leader_epochs.latest_epoch:

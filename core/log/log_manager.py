@@ -39,11 +39,13 @@ from core.log.file_names import (
     partition_directory_name,
     stray_directory_name,
 )
+from core.log.hole import find_lost_start
 from core.log.log_config import LogConfig
 from core.log.log_evidence import DirectoryEvidence
 from core.log.log_loader import LoadedLog, LogSettings, load_log
 from core.log.partition_log import PartitionLog
 from core.log.partition_metadata_file import read_partition_metadata, write_partition_metadata
+from core.log.recovery_journal import read_lost_offsets
 
 _log = logging.getLogger("plog.log")
 
@@ -151,9 +153,20 @@ class LogManager:
             self.set_offline(partition, error)
             return None
         self.logs[partition] = loaded.log
+        self._warn_of_lost_start(loaded.log, evidence)
         if loaded.has_wrong_tail:
             self.with_wrong_tail.add(partition)
         return loaded
+
+    def _warn_of_lost_start(self, log: PartitionLog, evidence: DirectoryEvidence) -> None:
+        """Of first segments that nobody deleted: consumers never ask an owner for their offsets."""
+        epochs = log.leader_epochs.entries
+        if self._settings.is_read_only or not epochs or epochs[0].start_offset >= log.log_start_offset:
+            return
+        known, given_up = evidence.of(log.directory, log.partition), read_lost_offsets(log.directory)
+        hole = find_lost_start(known, given_up, log.directory)
+        if hole is not None:
+            _log.error("%s: %s", log.partition, hole.absence_text)
 
     def set_offline(self, partition: TopicPartition, error: PlogError) -> None:
         """The partition's log can't be used until the next start."""

@@ -174,13 +174,13 @@ class LogMap:
 
     @property
     def start_offset(self) -> int:
-        first = self.files[0].base_offset if self.files else 0
-        return max(first, self.evidence.log_start_offset)
+        return self.evidence.start_of(self.files[0].base_offset if self.files else None)
 
     @cached_property
     def sound_end(self) -> int:
         """After the last batch of the log; where an empty last file begins."""
-        end_offset = self.log[-1].end_offset if self.log else 0
+        first_base_offset = self.files[0].base_offset if self.files else 0
+        end_offset = self.log[-1].end_offset if self.log else first_base_offset
         if self.files and self.files[-1].file.size() == 0:
             end_offset = max(end_offset, self.files[-1].base_offset)
         return max(end_offset, self.start_offset)

@@ -248,7 +248,9 @@ class _Placer:
         self._known_end = known_end
         self._find_batches = find_batches
         self._may_be_accepted = [
-            _may_stand(piece, base_offsets) and not self._is_flipped(number, self._end_before(number))
+            _may_stand(piece, base_offsets)
+            and not self._is_flipped(number, self._end_before(number))
+            and not self._is_flipped_upwards(number)
             for number, piece in enumerate(pieces)
         ]
         self._weights, self._successors = self._weigh()
@@ -325,6 +327,17 @@ class _Placer:
             is_last = piece.file + 1 == len(self._base_offsets)
             following = self.known_end if is_last else self._base_offsets[piece.file + 1]
         return following == due + piece.span
+
+    def _is_flipped_upwards(self, number: int) -> bool:
+        """Whether a batch goes beyond the next one of its file, and one bit of its base offset explains it: the batch
+        before it may stand elsewhere, and does not tell.
+        """
+        piece = self._pieces[number]
+        after = self._pieces[number + 1] if number + 1 < len(self._pieces) else None
+        if piece.batches > 1 or after is None or after.file != piece.file or piece.end_offset <= after.base_offset:
+            return False
+        right = after.base_offset - piece.span
+        return self._end_before(number) != piece.base_offset and one_bit_apart(piece.base_offset, right)
 
     # --- the heaviest chain
 

@@ -70,7 +70,7 @@ class LogReading:
         self._rising: dict[int, int] = {}  # by segment, from which position on
         self.tail: Tail | None = None
         """What follows the last batch, as far as that is known by now; None if nothing does."""
-        self.start_offset = max(segments[0].base_offset if segments else 0, evidence.log_start_offset)
+        self.start_offset = evidence.start_of(segments[0].base_offset if segments else None)
         self.sound_end = self.end_offset = self.start_offset
         if segments:
             self._find_end()
@@ -185,6 +185,17 @@ class LogReading:
 
     def _read_along(self, next_offset: int) -> Generator[Batch | Hole, None, int | None]:
         """Gives the offset from which the map must tell; None if all was read."""
+        first_base_offset = self._segments[0].base_offset if self._segments else next_offset
+        if next_offset < first_base_offset:
+            hole = self._explain(next_offset, first_base_offset, 0, 0)
+            if hole.reason not in _EXPECTED:
+                return next_offset
+            yield hole
+            next_offset = first_base_offset
+        return (yield from self._read_segments(next_offset))
+
+    def _read_segments(self, next_offset: int) -> Generator[Batch | Hole, None, int | None]:
+        """From an offset that is not before the first of them."""
         first = max(bisect_right([one.base_offset for one in self._segments], next_offset) - 1, 0)
         tail: list[Damage] = []
         for number in range(first, len(self._segments)):

@@ -50,6 +50,14 @@ class UnexplainedHoles:
         self.end = end
         self.offsets += end - start
 
+    def add_all(self, others: UnexplainedHoles) -> None:
+        """Those that come after."""
+        self.start = others.start if self.count == 0 else self.start
+        self.end = max(self.end, others.end)
+        self.count += others.count
+        self.offsets += others.offsets
+        self.ranges = [*self.ranges, *others.ranges]
+
     def text(self, root: Path | None = None, *, more: bool = False) -> str:
         """What is missing, and what would tell why; `root` is where the checkpoints are, if that is here. `more`: some
         were told of before.
@@ -76,7 +84,7 @@ def find_unexplained(
     and of its last ones. Of segments that are damaged nothing is told: whoever reads them will say it.
     """
     found = UnexplainedHoles()
-    if not segments or end <= evidence.cleaned_below:
+    if not segments or (end <= evidence.cleaned_below and evidence.known_start is None):
         return found
     path = segments[0].records.path
 
@@ -88,7 +96,9 @@ def find_unexplained(
             is HoleReason.UNKNOWN
         ]
 
-    holes = unknown(list(_holes(segments, start, end, most_batches)), evidence.cleaned_below)
+    first_base_offset = segments[0].base_offset
+    lost_start = [(evidence.start_of(first_base_offset), first_base_offset)]
+    holes = unknown([*lost_start, *_holes(segments, start, end, most_batches)], evidence.cleaned_below)
     if holes and shows_compaction(segment.records for segment in segments):
         holes = unknown(holes, max(evidence.cleaned_below, segments[-1].base_offset))
     for first, last in holes:

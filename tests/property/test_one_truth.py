@@ -323,7 +323,7 @@ KEPT_SEEDS = (
     *(20460, 20463, 20558, 21435, 30953, 32353, 40020, 40240, 41373, 41755, 42611, 43083, 43220, 43893, 44750),
     *(61338, 61659, 61787, 71827, 73162, 76787, 76855, 78552),
     *(100412, 100526, 101343, 103129, 103815, 103906, 104150),
-    *(102500, 201810, 202400),
+    *(102500, 201810, 202400, 101258, 200283, 200526, 202313, 203809),
 )
 """Damage drawn by chance that taught something: each failed once."""
 
@@ -370,6 +370,34 @@ def test_all_doors_say_that_all_logs_are_gone(memory: Path, golden: GoldenCase, 
     for path in sound.directory.glob("*.log"):
         path.unlink()
     judge(Wrecked(sound.directory, f"{golden.name} without logs", LogModel(sound.directory)), with_broker=False)
+
+
+SEGMENTED = [
+    case
+    for case in WHOLE
+    if case.name in {"multisegment", "txn_multisegment", "compacted_lz4", "v1_multisegment", "deleterecords"}
+]
+
+
+@pytest.mark.parametrize("golden", SEGMENTED, ids=lambda c: c.name)
+@pytest.mark.parametrize("which", ["first log", "first segment", "last log", "last log and snapshots"])
+def test_all_doors_say_that_the_first_or_last_segment_is_gone(memory: Path, golden: GoldenCase, which: str) -> None:
+    is_in_data_directory = Random(f"{golden.name} {which}").random() < 0.6
+    sound = copy(memory, golden.directory, is_in_data_directory=is_in_data_directory)
+    directory = sound.directory
+    logs = sorted(directory.glob("*.log"))
+    lost = logs[0] if which.startswith("first") else logs[-1]
+    gone = [*directory.glob(f"{lost.stem}.*")] if which == "first segment" else [lost]
+    for path in [*gone, *(directory.glob("*.snapshot") if which.endswith("snapshots") else ())]:
+        path.unlink()
+    has_epochs = (directory / "leader-epoch-checkpoint").exists()  # old formats have none
+    has_start = int(logs[0].stem) == 0  # of what retention took, no epoch is left
+    wrecked = Wrecked(directory, f"{golden.name} without its {which}", LogModel(directory))
+    judge(wrecked, with_broker=True)
+    if which != "first segment" or (has_epochs and has_start):
+        assert doors.ask_files(directory, read_committed=False).told
+        assert doors.losses(doors.gaps(directory))
+        assert not is_in_data_directory or doors.ask_server(directory, read_committed=False).told
 
 
 # --- the commands, and a server

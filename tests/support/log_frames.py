@@ -151,7 +151,8 @@ class FileWalk:
         return Frame(self._path, self._base, position, position + size, offset, end_offset, crc, magic, data)
 
     def _end_of_damage(self, position: int) -> int:
-        for find in (self._end_by_header, self._end_by_flipped_length, self._next_fitting):
+        """Rule b comes first: where one bit of the length makes the batch sound, none within it does."""
+        for find in (self._end_by_flipped_length, self._end_by_header, self._next_fitting):
             end = find(position)
             if end is not None:
                 return end

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.log_frames import Damage, FileWalk, Frame, crc32c
-from tests.support.record_decoder import Record, UndecodableError, decode
+from tests.support.record_decoder import LEAST_LENGTH, Record, UndecodableError, decode
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,8 @@ class LogModel:
 
         first_base = self.files[0][0] if self.files else 0
         last_base = max((base for base, path in self.files if not self._is_a_copy(path)), default=0)
-        # The rules don't say what the log start is. This is how a broker has it: never below the first segment that is
-        # there. A first segment of which only an index is left does not count.
-        self.log_start = max(first_base, _checkpointed(directory, "log-start-offset-checkpoint"))
-        last_end = self.log[-1].end_offset if self.log else 0
+        self.log_start = _log_start(directory, first_base if self.files else None)
+        last_end = self.log[-1].end_offset if self.log else first_base
         self.log_end = max(self._claimed_end(max(last_end, self.log_start)), last_base, _proven_end(directory))
 
         self.records: dict[int, Record] = {}
@@ -119,6 +117,10 @@ class LogModel:
             is_current = data[position + 16 : position + 17] == b"\2" or crc32c(mended[21:]) == int.from_bytes(
                 mended[17:21], "big"
             )
+            if data[position + 16 : position + 17] in (b"\0", b"\1") and not is_current:  # of an old format
+                offset, length = struct.unpack_from(">qi", data, position)
+                least = LEAST_LENGTH[data[position + 16]]
+                end += offset == end and length >= least and position + 12 + length == stop
             if stop - position < 61 or not is_current:
                 continue
             base, length = struct.unpack_from(">qi", data, position)
@@ -249,6 +251,16 @@ class _Placement:
         number = of_file.index(frame)
         return self._is_flip(frame, of_file[number - 1].end_offset if number else frame.file_base)
 
+    def _is_flip_upwards(self, frame: Frame) -> bool:
+        """Whether it goes beyond the frame that follows it in the file, up to which it would lead but for one bit."""
+        of_file = self._by_file[frame.path]
+        number = of_file.index(frame)
+        due = of_file[number - 1].end_offset if number else frame.file_base
+        if number + 1 == len(of_file) or due == frame.base:
+            return False
+        following = of_file[number + 1].base
+        return frame.end_offset > following and _is_one_bit(frame.base, following - frame.span)
+
     def _begins_heaviest_chain(self, number: int, next_offset: int) -> bool:
         if self._weights is None:
             self._weights = self._chain_weights()
@@ -262,7 +274,7 @@ class _Placement:
         weights: dict[int, int] = {}
         for number in reversed(range(len(self._order))):
             frame = self._order[number]
-            if frame.may_be_accepted and not self._is_flip_alone(frame):
+            if frame.may_be_accepted and not self._is_flip_alone(frame) and not self._is_flip_upwards(frame):
                 after = [weight for i, weight in weights.items() if self._order[i].base >= frame.end_offset]
                 weights[number] = frame.span + max(after, default=0)
         return weights
@@ -418,23 +430,80 @@ def _proven_end(directory: Path) -> int:
     proven = [0]
     proven += [offset for offset, _ in _offset_files(directory, ".snapshot")]
     logs = {offset for offset, _ in _offset_files(directory, ".log")}
-    for suffix in (".index", ".timeindex", ".txnindex"):  # where the .log is there too, it says more
-        proven += [offset for offset, _ in _offset_files(directory, suffix) if offset not in logs]
+    for offset, path in _lone_indexes(directory):  # where the .log is there too, it says more
+        proven.append(offset)
+        if all(offset > base for base in logs):
+            proven += [named + 1 for named in _indexed_offsets(offset, path)]
     proven += [start for _, start in _read_checkpoint(directory / "leader-epoch-checkpoint", 2)]
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"):
         proven.append(_checkpointed(directory, name))
     return max(offset for offset in proven if offset != UNKNOWN)
 
 
+def _lone_indexes(directory: Path) -> list[tuple[int, Path]]:
+    """Index files whose .log is not there, with their base offsets."""
+    logs = {offset for offset, _ in _offset_files(directory, ".log")}
+    found = [one for suffix in (".index", ".timeindex", ".txnindex") for one in _offset_files(directory, suffix)]
+    return [(offset, path) for offset, path in found if offset not in logs]
+
+
+def _indexed_offsets(base: int, path: Path) -> list[int]:
+    """Offsets that the entries of an index name, before the zeros at its end; none if anything in it is out of order.
+
+    .index      int32 relative offset, int32 position         both rise
+    .timeindex  int64 timestamp, int32 relative offset        both rise
+    .txnindex   int16 0, int64 producer, first, last, stable offset
+    """
+    size, form = {".index": (8, ">ii"), ".timeindex": (12, ">qi"), ".txnindex": (34, ">hqqqq")}[path.suffix]
+    data = path.read_bytes()
+    if len(data) % size:
+        return []
+    if path.suffix == ".txnindex":
+        entries = list(struct.iter_unpack(form, data))
+        lasts = [last for _, _, _, last, _ in entries]
+        is_whole = all(version == 0 and first <= last >= 0 for version, _, first, last, _ in entries)
+        return lasts if is_whole and lasts == sorted(set(lasts)) else []
+    while data and not any(data[-size:]):
+        data = data[:-size]
+    entries = list(struct.iter_unpack(form, data))
+    columns = [[entry[0] for entry in entries], [entry[1] for entry in entries]]
+    rises = all(column == sorted(set(column)) and column[:1] >= [0] for column in columns) if entries else True
+    return [base + entry[0 if path.suffix == ".index" else 1] for entry in entries] if rises else []
+
+
+def _log_start(directory: Path, first_base: int | None) -> int:
+    """Where the log begins: at its first segment, unless something shows that there were segments before it that nobody
+    deleted: an index of one, or leader-epoch-checkpoint, whose first entry rises with the log's start.
+    """
+    began = [offset for offset, _ in _lone_indexes(directory)]
+    listed = _listed(directory, "log-start-offset-checkpoint")
+    if not (listed is not None and first_base is not None and listed < first_base and _may_be_tiered(directory)):
+        began += [start for _, start in _read_checkpoint(directory / "leader-epoch-checkpoint", 2)]
+    if first_base is not None:
+        began = [first_base, *(offset for offset in began if offset < first_base)]
+    return max(min(began, default=0), listed or 0)
+
+
+def _may_be_tiered(directory: Path) -> bool:
+    """Whether segments may be on another store: if the metadata log has a topic's setting for it, or is not there."""
+    files = list((directory.resolve().parent / "__cluster_metadata-0").glob("*"))
+    return not files or any(b"remote.storage.enable" in path.read_bytes() for path in files if path.is_file())
+
+
 def _checkpointed(directory: Path, name: str) -> int:
     """The partition's offset in a checkpoint of the data directory; 0 where there is none."""
+    return _listed(directory, name) or 0
+
+
+def _listed(directory: Path, name: str) -> int | None:
+    """The same; None where there is none."""
     directory = directory.resolve()
     parsed = re.fullmatch(r"(.+)-(\d+)", directory.name)
     if parsed is None:
-        return 0
+        return None
     entries = _read_checkpoint(directory.parent / name, 3)
     return max(
-        (offset for topic, number, offset in entries if (topic, number) == (parsed[1], int(parsed[2]))), default=0
+        (offset for topic, number, offset in entries if (topic, number) == (parsed[1], int(parsed[2]))), default=None
     )
 
 

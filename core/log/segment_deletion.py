@@ -1,0 +1,41 @@
+"""What a crash left of segments that were being deleted.
+
+A deletion renames the files of a segment to `.deleted`, its `.log` first, and they go a minute later. So a
+`.log.deleted` without its `.log` is a deletion that nobody takes back: what else of the segment has its name goes too.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from core.common.filesystem import FileSystem
+from core.log.file_names import (
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    offset_file_name,
+    parse_offset_file_name,
+)
+from core.log.leader_epoch_cache import LeaderEpochCache
+from core.log.lone_index import INDEX_SUFFIXES
+
+
+def finish_deletions(directory: Path, leader_epochs: LeaderEpochCache, filesystem: FileSystem) -> None:
+    """Leaves the `.deleted` files alone, which prove that the segments were deleted: everything else comes before they
+    go. The leader epochs of the log's first segments go with them. OSError as the disk says.
+    """
+    logs: dict[str, set[int]] = {"": set(), SWAP_SUFFIX: set(), DELETED_SUFFIX: set()}
+    for entry in os.scandir(directory):
+        stem, _, suffix = entry.name.partition(LOG_SUFFIX)
+        parsed = parse_offset_file_name(stem + LOG_SUFFIX)
+        if parsed is not None and suffix in logs:
+            logs[suffix].add(parsed[0])
+    left = logs[""] | logs[SWAP_SUFFIX]
+    deleted = logs[DELETED_SUFFIX] - left
+    if left and deleted and min(deleted) < min(left):
+        leader_epochs.truncate_from_start(min(left))
+    for base_offset in deleted:
+        for suffix in (*INDEX_SUFFIXES, SNAPSHOT_SUFFIX):
+            filesystem.unlink(directory / offset_file_name(base_offset, suffix))

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from core.common.filesystem import FileSystem
+from core.common.topic_partition import TopicPartition
+from core.log.checkpoint_file import write_offset_checkpoint
+from core.log.log_evidence import DirectoryEvidence, LogEvidence
+from tests.support.golden import directories
+
+PARTITION = TopicPartition("t", 0)
+
+
+def folder(root: Path, *names: str, epochs: str = "") -> Path:
+    """The folder of t-0 with empty files of these names, and a `leader-epoch-checkpoint` if there are epochs."""
+    directory = root / "t-0"
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (directory / f"{int(name.partition('.')[0]):020d}.{name.partition('.')[2]}").touch()
+    if epochs:
+        lines = epochs.split(", ")
+        (directory / "leader-epoch-checkpoint").write_text("\n".join(["0", str(len(lines)), *lines, ""]))
+    return directory
+
+
+def evidence_of(directory: Path) -> LogEvidence:
+    return DirectoryEvidence(directory.parent).of(directory)
+
+
+# --- where the log began
+
+
+@pytest.mark.parametrize("directory", directories(), ids=lambda path: path.name)
+def test_no_folder_of_kafkas_has_lost_its_first_segments(directory: Path) -> None:
+    assert evidence_of(directory).known_start is None
+
+
+@pytest.mark.parametrize(
+    ("names", "epochs", "known_start"),
+    [
+        (["0.log", "9.log"], "0 0", None),
+        (["9.log"], "0 9", None),  # as retention leaves it
+        (["9.log"], "0 12", None),  # as DeleteRecords does
+        (["0.log"], "0 48", None),  # batches of old formats have no epoch
+        (["9.log"], "", None),
+        (["9.log"], "0 0", 0),
+        (["9.log"], "3 4, 5 12", 4),
+        (["9.log", "4.index"], "", 4),
+        (["9.log", "4.timeindex"], "0 0", 0),
+        (["9.log", "4.snapshot"], "0 9", None),  # of a clean stop within a segment that was deleted since
+        (["9.log", "4.log.deleted", "4.index"], "0 0", None),  # a deletion that a crash cut short
+        ([], "0 5", 5),
+        (["9.index"], "", 9),
+    ],
+)
+def test_what_tells_where_a_log_began(tmp_path: Path, names: list[str], epochs: str, known_start: int | None) -> None:
+    assert evidence_of(folder(tmp_path, *names, epochs=epochs)).known_start == known_start
+
+
+def test_a_log_begins_at_its_first_segment_or_where_the_checkpoint_says_or_where_it_is_known_to_have_begun() -> None:
+    assert LogEvidence().start_of(9) == 9
+    assert LogEvidence(known_start=4).start_of(9) == 4
+    assert LogEvidence(known_start=4, log_start_offset=6).start_of(9) == 6
+    assert LogEvidence(known_start=4, log_start_offset=12).start_of(9) == 12
+    assert LogEvidence().start_of(None) == 0
+    assert LogEvidence(known_start=4).start_of(None) == 4
+
+
+@pytest.mark.parametrize(
+    ("metadata", "known_start"),
+    [(None, None), (b"...remote.storage.enable...true...", None), (b"...retention.ms...", 0)],
+    ids=["no metadata log", "tiered", "not tiered"],
+)
+def test_segments_on_another_store_are_not_lost(
+    tmp_path: Path, metadata: bytes | None, known_start: int | None
+) -> None:
+    """Kafka keeps the epochs of tiered segments, and lists where their log starts."""
+    directory = folder(tmp_path, "9.log", epochs="0 0")
+    write_offset_checkpoint(tmp_path / "log-start-offset-checkpoint", {PARTITION: 0}, FileSystem())
+    if metadata is not None:
+        (tmp_path / "__cluster_metadata-0").mkdir()
+        (tmp_path / "__cluster_metadata-0" / f"{0:020d}.log").write_bytes(metadata)
+    assert evidence_of(directory).known_start == known_start
+
+
+# --- how far it went, by indexes alone
+
+
+def offset_index(*entries: tuple[int, int]) -> bytes:
+    return b"".join(struct.pack(">ii", *entry) for entry in entries)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "data", "known_end"),
+    [
+        ("index", b"", 100),
+        ("index", offset_index((4, 300), (8, 700)), 109),
+        ("index", offset_index((4, 300), (8, 700)) + bytes(4096), 109),  # as Kafka keeps it while it runs
+        ("index", bytes(4096), 100),
+        ("index", offset_index((4, 300), (3, 700)), 100),
+        ("index", offset_index((4, 300), (8, 200)), 100),
+        ("index", offset_index((4, 300), (8, 700))[:-1], 100),
+        ("index", offset_index((4, 300)) + bytes(8) + offset_index((8, 700)), 100),
+        ("timeindex", struct.pack(">qiqi", 1000, 4, 2000, 11), 112),
+        ("timeindex", struct.pack(">qiqi", 2000, 4, 1000, 11), 100),
+        ("txnindex", struct.pack(">hqqqq", 0, 7, 101, 120, 101), 121),
+        ("txnindex", struct.pack(">hqqqq", 1, 7, 101, 120, 101), 100),
+    ],
+)
+def test_the_last_entry_of_an_index_without_its_log_was_in_the_log(
+    tmp_path: Path, suffix: str, data: bytes, known_end: int
+) -> None:
+    directory = folder(tmp_path, "0.log")
+    (directory / f"{100:020d}.{suffix}").write_bytes(data)
+    assert evidence_of(directory).known_end == known_end
+
+
+def test_an_index_without_its_log_proves_no_more_than_the_segments_after_it(tmp_path: Path) -> None:
+    directory = folder(tmp_path, "0.log", "200.log")
+    (directory / f"{100:020d}.index").write_bytes(offset_index((900, 300)))
+    assert evidence_of(directory).known_end == 100
