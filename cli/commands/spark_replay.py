@@ -16,6 +16,7 @@ import typer
 from cli.options import BootstrapServerOption, DataDirOption, default_data_dir, say
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from core.common.errors import AccessError, PlogError, UsageError
+from core.common.filesystem import access_error
 
 if TYPE_CHECKING:
     from cli.replay_request import ReplayRequest
@@ -116,7 +117,8 @@ def spark_replay(
     from core.spark.replay import Replay
 
     if verify is not None:
-        raise typer.Exit(_verify(Replay(verify), output))
+        with _disk_may_refuse(verify):
+            raise typer.Exit(_verify(Replay(verify), output))
     if not topics:
         raise UsageError("which topics?", hint="plog spark-replay TOPIC... --to parquet:DIR")
     from cli.replay_request import ReplayRequest, find_target, make_plan
@@ -149,11 +151,21 @@ def spark_replay(
         is_whole = _replay_to_topic(to_topic, plan, master, commit_group, directory, bootstrap_server)
     else:
         make = partial(make_plan, request, directory, bootstrap_server, range_size)
-        is_whole = _replay_to_folder(
-            request, make, master, commit_group, directory, bootstrap_server, take_over=take_over
-        )
+        with _disk_may_refuse(Path(request.where)):
+            is_whole = _replay_to_folder(
+                request, make, master, commit_group, directory, bootstrap_server, take_over=take_over
+            )
     if not is_whole:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _disk_may_refuse(directory: Path) -> Iterator[None]:
+    """What the system refuses in the block, of a file in the folder that nobody closer names, is told in words."""
+    try:
+        yield
+    except OSError as error:
+        raise access_error(error, error.filename or directory, "use") from error
 
 
 def _replay_to_folder(
