@@ -16,8 +16,10 @@ import typer
 from cli.options import BootstrapServerOption, DataDirOption, default_data_dir, say
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from core.common.errors import AccessError, PlogError, UsageError
+from core.common.filesystem import access_error
 
 if TYPE_CHECKING:
+    from cli.replay_request import ReplayRequest
     from core.common.topic_partition import TopicPartition
     from core.spark.group_commit import Notes
     from core.spark.offset_range import OffsetRange
@@ -30,6 +32,9 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 _START_SECONDS = 10.0
 _BYTES_PER_SECOND = 40_000_000
 """Of one core: what benchmarks/RESULTS.md has of Parquet, rounded down."""
+
+_OF_MANIFEST = ("files", "records", "gaps", "left_out")
+"""What a manifest has beside the plan."""
 
 _NOTHING_TO_COMMIT = "group {} stays where it is: there is nothing new to commit"
 _MOST_NAMES = 5
@@ -76,7 +81,7 @@ def spark_replay(
     allow_loss: Annotated[
         bool,
         typer.Option(
-            "--allow-loss", help="Go on where offsets are missing; the manifest names them. Damage is not passed over."
+            "--allow-loss", help="Go on after offsets that are damaged or missing, name them, and end with exit code 1."
         ),
     ] = False,
     bad_timestamps: Annotated[
@@ -112,7 +117,8 @@ def spark_replay(
     from core.spark.replay import Replay
 
     if verify is not None:
-        raise typer.Exit(_verify(Replay(verify), output))
+        with _disk_may_refuse(verify):
+            raise typer.Exit(_verify(Replay(verify), output))
     if not topics:
         raise UsageError("which topics?", hint="plog spark-replay TOPIC... --to parquet:DIR")
     from cli.replay_request import ReplayRequest, find_target, make_plan
@@ -142,31 +148,76 @@ def spark_replay(
             )
         plan = make_plan(request, directory, bootstrap_server, range_size)
         to_topic = TopicReplay(find_target(request, directory, bootstrap_server), request.where.partition("@")[0])
-        _replay_to_topic(to_topic, plan, master, commit_group, directory, bootstrap_server)
-        return
-    if request.kind == "delta":
+        is_whole = _replay_to_topic(to_topic, plan, master, commit_group, directory, bootstrap_server)
+    else:
+        make = partial(make_plan, request, directory, bootstrap_server, range_size)
+        with _disk_may_refuse(Path(request.where)):
+            is_whole = _replay_to_folder(
+                request, make, master, commit_group, directory, bootstrap_server, take_over=take_over
+            )
+    if not is_whole:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _disk_may_refuse(directory: Path) -> Iterator[None]:
+    """What the system refuses in the block, of a file in the folder that nobody closer names, is told in words."""
+    try:
+        yield
+    except OSError as error:
+        raise access_error(error, error.filename or directory, "use") from error
+
+
+def _replay_to_folder(
+    request: ReplayRequest,
+    make_plan: Callable[[], ReplayPlan],
+    master: str,
+    group: str,
+    data_dir: Path,
+    bootstrap_server: str | None,
+    *,
+    take_over: bool,
+) -> bool:
+    """Whether nothing had to be left out."""
+    from core.spark.replay import Replay
+
+    is_delta = request.kind == "delta"
+    if is_delta:
         from core.spark.delta_table import ensure_delta
 
         ensure_delta()
     replay = Replay(Path(request.where))
     asked = request.to_json()
-    plan = replay.find_plan(asked) or make_plan(request, directory, bootstrap_server, range_size)
-    if replay.is_done and _is_committed(replay, plan, commit_group):
+    plan = replay.find_plan(asked) or make_plan()
+    if _has_nothing_to_do(replay, plan, is_delta=is_delta) and _is_committed(replay, plan, group):
         _say_done(replay, plan)
-        if commit_group:
-            say(_NOTHING_TO_COMMIT.format(commit_group))
-        return
+        if group:
+            say(_NOTHING_TO_COMMIT.format(group))
+        return _tell_left_out(replay.left_out(plan))
     with replay.locked(take_over=take_over) as former:
         if former is not None:
             say(f"taken over from {former}: its replay goes on here, and it can't write there any more")
         planned = plan
         plan = replay.freeze(asked, lambda: planned)
-        _run(replay, plan, master, is_delta=request.kind == "delta")
-        if commit_group:
+        _run(replay, plan, master, is_delta=is_delta)
+        if group:
             replay.claim.ensure_held()
-            notes = replay.commit_notes(commit_group)
-            save = partial(replay.note_commits, commit_group)
-            _commit(commit_group, directory, bootstrap_server, plan.end_offsets, notes, save)
+            notes = replay.commit_notes(group)
+            save = partial(replay.note_commits, group)
+            _commit(group, data_dir, bootstrap_server, plan.end_offsets, notes, save)
+    return _tell_left_out(replay.left_out(plan))
+
+
+def _has_nothing_to_do(replay: Replay, plan: ReplayPlan, *, is_delta: bool) -> bool:
+    """Of a Delta table that is done, its own log says which files there are: Delta may have removed those of before."""
+    return replay.is_done and (is_delta or not (replay.missing(plan) or replay.find_lost_files(plan)))
+
+
+def _tell_left_out(texts: Sequence[str]) -> bool:
+    """Whether there is nothing to tell."""
+    for text in texts:
+        say(f"warning: left out: {text}")
+    return not texts
 
 
 def _is_committed(replay: Replay, plan: ReplayPlan, group: str) -> bool:
@@ -203,12 +254,12 @@ def _commit(
 def _show_plan(plan: ReplayPlan, master: str, output: OutputFormat) -> None:
     from cli.progress import Progress, size_text
     from core.log.gap_ledger import LOSING_REASONS
-    from core.spark.replay import account
+    from core.spark.replay import find_gaps
 
     progress = Progress("looked through", "ranges", sum(range_.size_bytes for range_ in plan.ranges))
     rows: dict[str, dict[str, Any]] = {}
     for range_ in plan.ranges:
-        records, gaps = account(range_, fails=False)
+        records, gaps = find_gaps(range_, fails=False)
         progress.add(1, range_.size_bytes)
         row = rows.setdefault(
             str(range_.topic_partition),
@@ -249,9 +300,10 @@ def _run(replay: Replay, plan: ReplayPlan, master: str, *, is_delta: bool) -> No
     from core.spark.replay_plan import ensure_source_is_the_same
 
     started_s = time.monotonic()
-    if replay.is_done:
+    if _has_nothing_to_do(replay, plan, is_delta=is_delta):
         _say_done(replay, plan)
         return
+    _reopen(replay, plan)
     todo = replay.missing(plan)
     total = sum(range_.size_bytes for range_ in todo)
     if todo:
@@ -274,6 +326,19 @@ def _run(replay: Replay, plan: ReplayPlan, master: str, *, is_delta: bool) -> No
     rows = sum(file.rows for file in files)
     say(f"{rows:,} records in {len(files)} files in {replay.directory}, {time.monotonic() - started_s:.1f} s")
     _tell_unknown_files(replay, plan)
+
+
+def _reopen(replay: Replay, plan: ReplayPlan) -> None:
+    """Has the files written again that were there and are not any more, if the log still has their records."""
+    from core.spark.replay_plan import ensure_source_is_the_same
+
+    lost = replay.find_lost_files(plan)
+    ensure_source_is_the_same(plan, replay.ranges_of(plan, lost))
+    for unit, names in lost.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        say(f"warning: {names[0]}{more}: written before, and gone from {replay.directory}: {unit} is replayed again")
+    if lost or replay.is_done:
+        replay.reopen(lost)
 
 
 def _say_done(replay: Replay, plan: ReplayPlan) -> None:
@@ -338,17 +403,26 @@ def _run_with_spark(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange
 
 def _replay_to_topic(
     replay: TopicReplay, plan: ReplayPlan, master: str, group: str, data_dir: Path, bootstrap_server: str | None
-) -> None:
-    lanes = replay.freeze(plan)
-    _run_to_topic(replay, lanes, plan, master)
+) -> bool:
+    """Whether nothing had to be left out."""
+    lanes, left_out = _run_to_topic(replay, replay.freeze(plan), plan, master)
     if group:
         ends = {lane.partition: lane.end_offset for lane in lanes}
         notes = {lane.partition: lane.groups[group] for lane in lanes if group in lane.groups}
         save = partial(replay.note_commits, lanes, group)
         _commit(group, data_dir, bootstrap_server, ends, notes, save)
+    of_before = [
+        f"{lane.partition}: records that its log had lost; plog gaps tells which it lacks now"
+        for lane in lanes
+        if lane.is_lacking and not left_out
+    ]
+    return _tell_left_out([*left_out, *of_before])
 
 
-def _run_to_topic(replay: TopicReplay, lanes: Sequence[Lane], plan: ReplayPlan, master: str) -> None:
+def _run_to_topic(
+    replay: TopicReplay, lanes: Sequence[Lane], plan: ReplayPlan, master: str
+) -> tuple[Sequence[Lane], list[str]]:
+    """The lanes, which are done, and what this run left out of them."""
     from core.spark.replay_plan import ensure_source_is_the_same
     from core.spark.session import spark_session
 
@@ -357,19 +431,20 @@ def _run_to_topic(replay: TopicReplay, lanes: Sequence[Lane], plan: ReplayPlan, 
     todo = [range_ for lane in lanes for range_ in lane.missing]
     if not todo:
         say(f"{topic} has all of it already; the groups plog-replay-... of its cluster say so")
-        return
+        return lanes, []
     ensure_source_is_the_same(plan, todo)
     say(f"replaying {len(todo)} ranges of {len(lanes)} partitions to {topic} at {replay.servers}")
     scratch = Path(tempfile.mkdtemp(prefix="plog-spark-"))
     with _says_how_to_go_on(lambda: f"some of {len(todo)} ranges"), spark_session(master, scratch) as session:
         try:
-            replay.run(session, lanes)
+            left_out = replay.run(session, lanes)
         except KeyboardInterrupt:
             left = sum(len(lane.missing) for lane in replay.look(lanes))
             say(f"stopped; the same command again goes on from there ({left} ranges are left)")
             raise
     shutil.rmtree(scratch, ignore_errors=True)  # where it failed, its spark.log is of use
     say(f"offsets of {len(lanes)} partitions are in {topic}, {time.monotonic() - started_s:.1f} s")
+    return replay.look(lanes), left_out
 
 
 # --- the proof
@@ -381,29 +456,29 @@ def _verify(replay: Replay, output: OutputFormat) -> int:
 
     manifest = replay.manifest()
     files, problems = replay.verify()
-    plan = ReplayPlan.from_json({key: manifest[key] for key in manifest if key not in ("files", "records", "gaps")})
+    plan = ReplayPlan.from_json({key: manifest[key] for key in manifest if key not in _OF_MANIFEST})
     notes: list[str] = []
     if not problems:
         problems, notes = _compare(replay, plan)
     if output is not OutputFormat.table:
         rows: list[Row] = [{"file": f.name, "rows": f.rows, "sha256": f.digest} for f in files]
         write_rows(rows, ["file", "rows", "sha256"], output)
-    for problem in problems:
+    for problem in [*problems, *notes]:
         say(f"error: {replay.directory}: {problem}")
-    for note in notes:
-        say(f"warning: {note}")
     rows_text = f"{sum(f.rows for f in files):,} records in {len(files)} files"
     if problems:
         verdict = "not as the manifest and the log say"
     elif notes:
-        verdict = "as the manifest says"
+        verdict = f"as the manifest says; {len(notes)} of {len(plan.ranges)} ranges were not compared with the log"
     elif not plan.is_direct:
         say(f"note: {what_is_not_checked(plan)}")
         verdict = "as the manifest says, and the log of offsets and counts"
     else:
         verdict = "exact: as the manifest and the log say"
     say(f"{replay.directory}: {rows_text}, {verdict}")
-    return 1 if problems else 0
+    left_out = [text for of_unit in manifest.get("left_out", {}).values() for text in of_unit]
+    is_whole = _tell_left_out(list(dict.fromkeys(left_out)))
+    return 1 if problems or notes or not is_whole else 0
 
 
 def _compare(replay: Replay, plan: ReplayPlan) -> tuple[list[str], list[str]]:

@@ -143,6 +143,7 @@ class Consumer:
         self._damaged: dict[TopicPartition, int] = {}  # first offset of what is being passed over
         self._known_damage: dict[TopicPartition, _Ranges] = {}
         self._said: dict[TopicPartition, _SaidByBroker] = {}
+        self._end_offsets: Mapping[TopicPartition, int] = {}  # what comes after them is none of the reader's
 
     def read(
         self, start_offsets: Mapping[TopicPartition, int], end_offsets: Mapping[TopicPartition, int]
@@ -154,6 +155,7 @@ class Consumer:
         CorruptRecordError for a batch whose checksum is wrong; ConnectionFailedError where patience is at an end.
         """
         positions = {tp: offset for tp, offset in start_offsets.items() if offset < end_offsets[tp]}
+        self._end_offsets = end_offsets
         sent: _Sent | ConnectionFailedError | None = None
         try:
             while positions:
@@ -372,6 +374,7 @@ class Consumer:
         """Takes note of offsets [start, end) that did not come: compaction may have taken them, but the broker may also
         know that some are damaged. KafkaError for those, unless damage is passed over.
         """
+        end = min(end, self._end_offsets.get(partition, end))
         if start >= end:
             return
         said = self._said_of(partition)

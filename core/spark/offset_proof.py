@@ -80,7 +80,7 @@ def _compare_range(directory: Path, receipt: Receipt, offsets: Any, plan: Replay
 
 
 def _offsets_of_log(range_: OffsetRange) -> Any:  # numpy.ndarray
-    found = [records.offsets for records in read_columns(range_)]
+    found = [records.offsets for records in read_columns(range_, lambda _: None)]
     return np.concatenate(found) if found else np.empty(0, np.int64)
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from core.client.admin import EARLIEST, Admin
-from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
+from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer, Patience
 from core.client.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
 from core.common.error_code import ErrorCode
@@ -18,15 +19,21 @@ from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.expansion_limit import each_limited_to
 from core.common.topic_partition import TopicPartition
 from core.compaction.latest_per_key import LatestPerKey
-from core.log.batch_place import find_file, undecodable
-from core.log.hole import Hole, HoleReason, offsets_are
+from core.log.batch_place import find_file
+from core.log.hole import Hole, offsets_are
 from core.log.partition_reader import PartitionReader
+from core.log.unexplained import UnexplainedHoles
 from core.records.batches import Batch, group_batches
 from core.records.columns import RecordColumns, decode_whole_batches
 from core.spark.json_values import ensure_one_value_each
 from core.spark.record_schema import to_arrow
 
+_log = logging.getLogger("plog.spark")
+
 _MOST_OF_A_NAME = 128
+
+TellLeftOut = Callable[[str], None]
+"""Called with what a reading leaves out, in words."""
 
 GROUP_BYTES = 4 * 1024 * 1024
 """Of batches that are decoded at once, and handed on as one Arrow batch."""
@@ -35,10 +42,11 @@ GROUP_BYTES = 4 * 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
     """Offsets [start_offset, end_offset) of a partition whose files are in `directory`, or that `servers` have; about
-    `size_bytes` of log. `fails_if_gone`: where what was there when the reading was planned is not any more.
-    `latest_per_key`: of each key only the last record of the range, and none where that is a tombstone.
-    `nulls_bad_timestamps`: as of `to_arrow`. `max_expansion`: bytes that one batch may decompress to, 0 for the limit
-    that is set for everyone. `is_json`: values are to be one JSON value each.
+    `size_bytes` of log. `fails_if_gone`: reading fails at offsets that are damaged, missing, or deleted since it was
+    planned; else it goes on after them, and tells which they are. `latest_per_key`: of each key only the last record of
+    the range, and none where that is a tombstone. `nulls_bad_timestamps`: as of `to_arrow`. `max_expansion`: bytes that
+    one batch may decompress to, 0 for the limit that is set for everyone. `is_json`: values are to be one JSON value
+    each.
     """
 
     topic: str
@@ -73,81 +81,95 @@ class OffsetRange:
         return asdict(self)
 
 
-def read_range(range_: OffsetRange, columns: Sequence[str]) -> Iterator[Any]:  # of pyarrow.RecordBatch
-    """The range's records, checked, by the columns that are asked for; errors as of `read_columns`, and PlogError for
-    values that are not what they are to be.
+def read_range(
+    range_: OffsetRange, columns: Sequence[str], tell_left_out: TellLeftOut = _log.warning
+) -> Iterator[Any]:  # of pyarrow.RecordBatch
+    """The range's records, checked, by the columns that are asked for. Raises what `read_columns` raises, and PlogError
+    for values that are not what they are to be.
     """
-    for records in read_columns(range_):
+    for records in read_columns(range_, tell_left_out):
         if range_.is_json:
             ensure_one_value_each(range_.topic_partition, records)
         yield to_arrow(range_.topic_partition, records, columns, nulls_bad_timestamps=range_.nulls_bad_timestamps)
 
 
-def read_columns(range_: OffsetRange) -> Iterator[RecordColumns]:
-    """The range's records, checked; CorruptRecordError where the log is damaged, PlogError where its beginning is gone,
-    KafkaError and ConnectionFailedError as the servers say.
+def read_columns(range_: OffsetRange, tell_left_out: TellLeftOut = _log.warning) -> Iterator[RecordColumns]:
+    """The range's records, checked. `tell_left_out` is called with what the log has lost of the range and reading goes
+    on after, perhaps twice with the same.
+
+    If the range `fails_if_gone`: CorruptRecordError for damage, PlogError if the range's beginning was deleted, and
+    `tell_left_out` is called only for offsets that are missing for no known reason. KafkaError and
+    ConnectionFailedError as the servers say.
     """
-    found = LatestPerKey().read(lambda: _read_all(range_)) if range_.latest_per_key else _read_all(range_)
+    patience = Patience(skips_damage=not range_.fails_if_gone, tell_left_out=tell_left_out)
+    if range_.latest_per_key:
+        found = LatestPerKey().read(lambda: _read_all(range_, patience))
+    else:
+        found = _read_all(range_, patience)
     yield from each_limited_to(range_.max_expansion, found)
 
 
-def _read_all(range_: OffsetRange) -> Iterator[RecordColumns]:
+def _read_all(range_: OffsetRange, patience: Patience) -> Iterator[RecordColumns]:
     if not range_.directory:
-        yield from _decoded(_from_servers(range_), range_, lambda _: None)
+        yield from _decoded(_from_servers(range_, patience), range_, patience, lambda _: None)
         return
     reader = PartitionReader(Path(range_.directory))
     try:
-        yield from _decoded(_from_files(range_, reader), range_, partial(find_file, reader))
+        yield from _decoded(_from_files(range_, reader, patience), range_, patience, partial(find_file, reader))
     finally:
         reader.close()
 
 
 def _decoded(
-    batches: Iterator[Batch], range_: OffsetRange, find_path: Callable[[Batch], Path | None]
+    batches: Iterator[Batch], range_: OffsetRange, patience: Patience, find_path: Callable[[Batch], Path | None]
 ) -> Iterator[RecordColumns]:
     """The batches' records that lie in the range."""
 
-    def refuse(batch: Batch, error: CorruptRecordError) -> None:
-        raise undecodable(range_.topic_partition, batch, error, find_path(batch)) from None
+    def leave_out(batch: Batch, error: CorruptRecordError) -> None:
+        patience.leave_out(range_.topic_partition, batch, error, find_path(batch))
 
     for group in group_batches(batches, GROUP_BYTES):
-        for columns in decode_whole_batches(group, refuse):
+        for columns in decode_whole_batches(group, leave_out):
             records = _inside(columns, range_)
             if len(records):
                 yield records
 
 
-def _from_files(range_: OffsetRange, reader: PartitionReader) -> Iterator[Batch]:
-    if range_.fails_if_gone and reader.start_offset > range_.start_offset:
-        raise PlogError(
-            f"{range_.topic_partition}: {offsets_are(range_.start_offset, reader.start_offset)} gone, deleted "
-            f"since the reading was planned",
-            hint="failOnDataLoss=false reads what there is, planned anew",
-        )
+def _from_files(range_: OffsetRange, reader: PartitionReader, patience: Patience) -> Iterator[Batch]:
+    partition, unexplained = range_.topic_partition, UnexplainedHoles()
+    if reader.start_offset > range_.start_offset:
+        _meet_deleted(range_, range_.start_offset, reader.start_offset, patience)
+
+    def pass_over(hole: Hole) -> None:
+        patience.tell_left_out(f"{partition}: passed over: {hole.error()}")
+
     yield from reader.read(
         range_.start_offset,
         range_.end_offset,
         read_committed=range_.read_committed,
-        on_hole=_fail_if_damaged if range_.fails_if_gone else _fail_if_there,
+        on_hole=pass_over if patience.skips_damage else None,
+        on_doubt=lambda hole: unexplained.add(hole.start, hole.end),
     )
+    if unexplained.count:
+        patience.tell_left_out(f"{partition}: {unexplained.text(reader.root)}")
 
 
-def _fail_if_damaged(hole: Hole) -> None:
-    raise hole.error()
+def _meet_deleted(range_: OffsetRange, start: int, end: int, patience: Patience) -> None:
+    """Offsets [start, end) of the range are deleted; PlogError unless that is passed over."""
+    end = min(end, range_.end_offset)
+    text = f"{range_.topic_partition}: {offsets_are(start, end)} gone, deleted since the reading was planned"
+    if not patience.skips_damage:
+        raise PlogError(text, hint="failOnDataLoss=false reads what there is, planned anew")
+    patience.tell_left_out(text)
 
 
-def _fail_if_there(hole: Hole) -> None:
-    """Passes over what is gone without a trace of its bytes."""
-    if hole.reason is not HoleReason.MISSING:
-        raise hole.error()
-
-
-def _from_servers(range_: OffsetRange) -> Iterator[Batch]:
-    """Without `fails_if_gone` it goes on where the log begins by now, if that is deleted which it was to read."""
+def _from_servers(range_: OffsetRange, patience: Patience) -> Iterator[Batch]:
+    """If damage is passed over, it goes on where the log begins by now."""
     partition, position = range_.topic_partition, range_.start_offset
     client = KafkaClient(parse_bootstrap(range_.servers))
+    isolation_level = READ_COMMITTED if range_.read_committed else READ_UNCOMMITTED
     try:
-        consumer = Consumer(client, isolation_level=READ_COMMITTED if range_.read_committed else READ_UNCOMMITTED)
+        consumer = Consumer(client, isolation_level=isolation_level, patience=patience)
         while position < range_.end_offset:
             try:
                 for _, batches in consumer.read({partition: position}, {partition: range_.end_offset}):
@@ -158,11 +180,19 @@ def _from_servers(range_: OffsetRange) -> Iterator[Batch]:
             except KafkaError as error:
                 start = Admin(client).list_offsets({partition: EARLIEST})[partition]
                 is_gone = error.code == ErrorCode.OFFSET_OUT_OF_RANGE and start > position
-                if range_.fails_if_gone or not is_gone:
+                if not patience.skips_damage or not is_gone:
                     raise
+                _meet_deleted(range_, position, start, patience)
                 position = start
     finally:
         client.close()
+
+
+def ensure_allowed(range_: OffsetRange, left_out: Iterable[str]) -> None:
+    """PlogError if something was left out of the range, and it `fails_if_gone`: what a replay does."""
+    if range_.fails_if_gone:
+        for text in left_out:
+            raise PlogError(text, hint="--allow-loss replays what there is, and names what there is not")
 
 
 def _inside(records: RecordColumns, range_: OffsetRange) -> RecordColumns:

@@ -1,7 +1,8 @@
 """What a task of a replay leaves: the files of its unit, whole or not at all, and a receipt for them.
 
     DIR/<unit>.parquet                      or DIR/day=2013-01-15/<unit>.parquet, where it is partitioned
-    DIR/_plog/receipts/<unit>.json          {"files": [{"name", "rows", "sha256"}], "records": 9, "gaps": [..]}
+    DIR/_plog/receipts/<unit>.json          {"files": [{"name", "rows", "bytes", "sha256"}], "records": 9, "gaps": [..],
+                                            "left_out": [..]}
 
 Files are written in the folder of the lock's owner (claim.py), brought to the disk and renamed; then the receipt is,
 and with it the unit is done. Of a job that is one unit, each task leaves a part of the receipt there (`<task>.part`).
@@ -17,7 +18,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -64,28 +65,34 @@ class OutputFormat:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """`name`: its path in the output folder. `digest`: SHA-256, in hex."""
+    """`name`: its path in the output folder. `digest`: SHA-256, in hex. `size_bytes`: -1 if the receipt does not say,
+    as those of before did not.
+    """
 
     name: str
     rows: int
     digest: str
+    size_bytes: int = field(default=-1, compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "rows": self.rows, "sha256": self.digest}
+        return {"name": self.name, "rows": self.rows, "bytes": self.size_bytes, "sha256": self.digest}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> WrittenFile:
-        return cls(fields["name"], fields["rows"], fields["sha256"])
+        return cls(fields["name"], fields["rows"], fields["sha256"], fields.get("bytes", -1))
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """`records`: how many were read of the log. `gaps`: (start, end, reason, evidence) of offsets without a record."""
+    """`records`: how many were read of the log. `gaps`: (start, end, reason, evidence) of offsets without a record.
+    `left_out`: what the log has lost of the range, in words.
+    """
 
     unit: str
     files: tuple[WrittenFile, ...]
     records: int
     gaps: tuple[tuple[int, int, str, str], ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"files": [file.to_json() for file in self.files], "gaps": [list(g) for g in self.gaps]}
@@ -94,7 +101,7 @@ class Receipt:
     def from_json(cls, fields: dict[str, Any]) -> Receipt:
         files = tuple(map(WrittenFile.from_json, fields["files"]))
         gaps = tuple((g[0], g[1], g[2], g[3]) for g in fields["gaps"])
-        return cls(fields["unit"], files, fields["records"], gaps)
+        return cls(fields["unit"], files, fields["records"], gaps, tuple(fields.get("left_out", ())))
 
 
 def make_state(directory: Path) -> None:
@@ -253,8 +260,9 @@ class _Output:
         target = self._claim.directory / folder / (self._unit + self._format.ending)
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
+            size_bytes = file.tell()
         self._claim.place(path, target)
-        return WrittenFile(str(target.relative_to(self._claim.directory)), self._rows[folder], digest)
+        return WrittenFile(str(target.relative_to(self._claim.directory)), self._rows[folder], digest, size_bytes)
 
     def discard(self) -> None:
         """Takes away what is not finished."""
@@ -293,15 +301,15 @@ def written_schema(format_: OutputFormat, schema: Any) -> Any:
     """
     _ensure_distinct([*schema.names, *({format_.partition_by} - {*schema.names, ""})])
     fields = []
-    for field in schema:
-        if field.name == format_.partition_by:
+    for column in schema:
+        if column.name == format_.partition_by:
             continue  # its value is in the folder's name
-        kind = field.type
-        if pa.types.is_binary(kind) and _bytes_format(format_, field.name) != "binary":
+        kind = column.type
+        if pa.types.is_binary(kind) and _bytes_format(format_, column.name) != "binary":
             kind = pa.string()
         if format_.kind == "csv" and pa.types.is_nested(kind):
             kind = pa.string()
-        fields.append(pa.field(field.name, kind, field.nullable))
+        fields.append(pa.field(column.name, kind, column.nullable))
     return pa.schema(fields)
 
 
@@ -324,13 +332,13 @@ def _bytes_format(format_: OutputFormat, name: str) -> str:
 def to_written(format_: OutputFormat, batch: Any, schema: Any) -> Any:
     """PlogError for bytes that should be text and are not."""
     columns = []
-    for field in schema:
-        column = batch.column(field.name)
-        if pa.types.is_binary(column.type) and pa.types.is_string(field.type):
-            column = _to_text(column, _bytes_format(format_, field.name), field.name, batch)
-        elif pa.types.is_nested(column.type) and pa.types.is_string(field.type):
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        column = batch.column(name)
+        if pa.types.is_binary(column.type) and pa.types.is_string(kind):
+            column = _to_text(column, _bytes_format(format_, name), name, batch)
+        elif pa.types.is_nested(column.type) and pa.types.is_string(kind):
             column = pa.array([None if v is None else json.dumps(v, default=_plain) for v in column.to_pylist()])
-        columns.append(column.cast(field.type))
+        columns.append(column.cast(kind))
     return pa.record_batch(columns, schema=schema)
 
 

@@ -18,7 +18,7 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from core.log.hole import offsets_are
 from core.log.partition_reader import PartitionReader
 from core.spark.claim import STATE, Claim, LockOwner
 from core.spark.group_commit import CommitNote, Notes
-from core.spark.offset_range import OffsetRange, read_columns
+from core.spark.offset_range import OffsetRange, ensure_allowed, read_columns
 from core.spark.range_output import (
     OutputFormat,
     Receipt,
@@ -54,6 +54,7 @@ WHOLE = "all"
 _EMPTY = "part-00000"
 """The file of a replay of nothing."""
 
+_MANIFEST = "manifest.json"
 _PART = re.compile(r"part-\d{5}")
 _DELTA = "_delta_log"
 
@@ -153,13 +154,49 @@ class Replay:
 
     @property
     def is_done(self) -> bool:
-        return (self._state / "manifest.json").exists()
+        return (self._state / _MANIFEST).exists()
 
     def missing(self, plan: ReplayPlan) -> list[OffsetRange]:
         """The ranges that have no receipt yet."""
         if receipt_path(self.directory, WHOLE).exists():
             return []
         return [range_ for range_ in plan.ranges if not receipt_path(self.directory, range_.name).exists()]
+
+    def find_lost_files(self, plan: ReplayPlan) -> dict[str, list[str]]:
+        """Files that the receipts name and that are not in the folder any more, by unit. PlogError for one that has
+        another size: what somebody changed is not for a replay to remove.
+        """
+        lost: dict[str, list[str]] = {}
+        for receipt in self.receipts(plan):
+            for file in receipt.files:
+                try:
+                    size_bytes = (self.directory / file.name).stat().st_size
+                except FileNotFoundError:
+                    lost.setdefault(receipt.unit, []).append(file.name)
+                    continue
+                except OSError as error:
+                    raise access_error(error, self.directory / file.name, "read") from error
+                if size_bytes != file.size_bytes >= 0:
+                    raise PlogError(
+                        f"{self.directory / file.name} has {size_bytes} bytes and was written with {file.size_bytes}: "
+                        "somebody changed it since",
+                        hint="move it out of the folder, and the same command writes it again",
+                    )
+        return lost
+
+    def ranges_of(self, plan: ReplayPlan, units: Iterable[str]) -> list[OffsetRange]:
+        wanted = set(units)
+        return [range_ for range_ in plan.ranges if range_.name in wanted or WHOLE in wanted]
+
+    def reopen(self, units: Iterable[str]) -> None:
+        """These units are not done any more, and so the replay is not. Errors as of `Claim.take_away`."""
+        self.claim.take_away(self._state / _MANIFEST)
+        for unit in units:
+            self.claim.take_away(receipt_path(self.directory, unit))
+
+    def left_out(self, plan: ReplayPlan) -> list[str]:
+        """What the log has lost of the units that are done, in words."""
+        return list(dict.fromkeys(text for receipt in self.receipts(plan) for text in receipt.left_out))
 
     def write_nothing(self, plan: ReplayPlan) -> None:
         """Writes one file without rows, of a plan without ranges: readers find the columns in it, as they do where
@@ -214,18 +251,19 @@ class Replay:
         files, receipts = self.files(plan), self.receipts(plan)
         counts = [receipt.records for receipt in receipts]  # -1 where that was not counted: of servers' logs
         self._write(
-            "manifest.json",
+            _MANIFEST,
             plan.to_json()
             | {
                 "files": [file.to_json() for file in files],
                 "records": None if any(count < 0 for count in counts) else sum(counts),
                 "gaps": {receipt.unit: receipt.gaps for receipt in receipts if receipt.gaps},
+                "left_out": {receipt.unit: receipt.left_out for receipt in receipts if receipt.left_out},
             },
         )
 
     def manifest(self) -> dict[str, Any]:
         """AccessError where the replay is not done."""
-        manifest = self._read("manifest.json")
+        manifest = self._read(_MANIFEST)
         if manifest is None:
             raise AccessError(
                 f"{self.directory} holds no finished replay",
@@ -354,15 +392,16 @@ def _difference(directory: Path, receipt: Receipt, beside: Path, again: Receipt)
 
 
 def write_range(claim: Claim, range_: OffsetRange, plan: ReplayPlan) -> Receipt:
-    """Writes one range's files into the folder, whole or not at all, and its receipt; errors as of `read_range` and
-    `Claim.place`, and PlogError where offsets are lost without a reason that a log may have.
+    """Writes one range's files into the folder, whole or not at all, and its receipt. Raises what `read_columns` and
+    `Claim.place` raise, and PlogError where offsets are lost without a reason that a log may have.
     """
     records = 0
     gaps: Gaps = ()
+    left_out: dict[str, None] = {}
 
     def batches() -> Iterator[Any]:
         nonlocal records
-        for found in read_columns(range_):
+        for found in read_columns(range_, left_out.setdefault):
             records += len(found)
             yield to_arrow(
                 range_.topic_partition, found, plan.columns, nulls_bad_timestamps=range_.nulls_bad_timestamps
@@ -370,13 +409,25 @@ def write_range(claim: Claim, range_: OffsetRange, plan: ReplayPlan) -> Receipt:
 
     files = write_files(claim, range_.name, plan.output, batches(), schema_of(plan.columns))
     if records < range_.end_offset - range_.start_offset:
-        _, gaps = account(range_)
-    receipt = Receipt(range_.name, files, records, gaps)
+        _, gaps = find_gaps(range_)
+    ensure_allowed(range_, left_out)
+    receipt = Receipt(range_.name, files, records, gaps, tuple(left_out))
     write_receipt(claim, receipt)
     return receipt
 
 
-def account(range_: OffsetRange, *, fails: bool = True) -> tuple[int, Gaps]:
+def account(range_: OffsetRange) -> tuple[int, Gaps, tuple[str, ...]]:
+    """The records, gaps and left out offsets of a receipt, for a range that another task reads: the log is read once
+    more where its headers alone don't tell. PlogError as of `find_gaps`.
+    """
+    records, gaps = find_gaps(range_)
+    left_out: dict[str, None] = {}
+    if range_.latest_per_key or not range_.fails_if_gone:
+        records = sum(map(len, read_columns(range_, left_out.setdefault)))
+    return records, gaps, tuple(left_out)
+
+
+def find_gaps(range_: OffsetRange, *, fails: bool = True) -> tuple[int, Gaps]:
     """How many records the range has, and why other offsets have none; (-1, nothing) of servers, who do not say.
     PlogError where some are lost, the range `fails_if_gone`, and with `fails`.
     """
@@ -390,8 +441,6 @@ def account(range_: OffsetRange, *, fails: bool = True) -> tuple[int, Gaps]:
         reader.close()
     for gap in gaps:
         if fails and range_.fails_if_gone and gap.reason in LOSING_REASONS:
-            raise PlogError(
-                f"{range_.topic_partition}: {offsets_are(gap.start, gap.end)} lost ({gap.reason}): {gap.evidence}",
-                hint="--allow-loss replays what there is, and notes the gap in the manifest",
-            )
+            lost = f"{offsets_are(gap.start, gap.end)} lost ({gap.reason}): {gap.evidence}"
+            ensure_allowed(range_, [f"{range_.topic_partition}: {lost}"])
     return ledger.records, tuple((gap.start, gap.end, str(gap.reason), gap.evidence) for gap in gaps)

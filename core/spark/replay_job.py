@@ -113,9 +113,11 @@ def _write_tasks(session: SparkSession, replay: Replay, plan: ReplayPlan, todo: 
         return
     save(make_frame(session, plan, plan.ranges), replay.claim, None)
     found = session.sparkContext.parallelize(plan.ranges, len(plan.ranges)).map(account).collect()
-    records = sum(count for count, _ in found) if all(count >= 0 for count, _ in found) else -1
-    gaps = tuple(gap for _, of_range in found for gap in of_range)
-    write_receipt(replay.claim, Receipt(WHOLE, read_parts(replay.claim), records, gaps))
+    counts = [count for count, _, _ in found]
+    records = sum(counts) if all(count >= 0 for count in counts) else -1
+    gaps = tuple(gap for _, of_range, _ in found for gap in of_range)
+    left_out = tuple(dict.fromkeys(text for _, _, of_range in found for text in of_range))
+    write_receipt(replay.claim, Receipt(WHOLE, read_parts(replay.claim), records, gaps, left_out))
 
 
 def make_frame(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange]) -> DataFrame:

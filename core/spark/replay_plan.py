@@ -99,7 +99,7 @@ def ensure_source_is_the_same(plan: ReplayPlan, missing: Sequence[OffsetRange]) 
 
 def _ensure_there(range_: OffsetRange) -> None:
     reader = PartitionReader(Path(range_.directory))
-    start, end = reader.start_offset, reader.reading.sound_end
+    start, end = reader.start_offset, reader.reading.sound_end if range_.fails_if_gone else reader.end_offset
     reader.close()
     if range_.fails_if_gone and start > range_.start_offset:
         raise PlogError(
@@ -111,5 +111,5 @@ def _ensure_there(range_: OffsetRange) -> None:
         raise AccessError(
             f"{range_.topic_partition} ends at offset {end}, and was planned to be replayed up to {range_.end_offset}",
             where=range_.directory,
-            hint="the log was cut since: replay to a new folder",
+            hint="plog verify tells whether it is damaged; if it was cut since, replay to a new folder",
         )

@@ -4,7 +4,8 @@ Each partition of the source is a lane, with a transactional id and a consumer g
 
     plog-replay-<id>-<topic>-<partition>     committed offset: the source's, up to where records are in the topic
                                              metadata: {"start": 0, "end": 180, "topic_id": "..", "groups": {}}, the
-                                             frozen plan, and the groups that its end was committed to
+                                             frozen plan, and the groups that its end was committed to;
+                                             "is_lacking": true if records were left out that the log had lost
 
 `<id>` is made of what was asked for, so that the same command finds its lanes again. A task goes through a lane's
 ranges in order; the records of one are a transaction, and its end offset is committed with them. Another task that
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from core.client.group_admin import GroupAdmin
+from core.client.group_admin import GroupAdmin, GroupOffset
 from core.client.kafka_client import KafkaClient
 from core.client.transactional_producer import TransactionalProducer
 from core.common.endpoint import parse_bootstrap
@@ -32,7 +33,7 @@ from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
 from core.log.hole import offsets_are
 from core.spark.group_commit import CommitNote, Notes
-from core.spark.offset_range import OffsetRange, read_range
+from core.spark.offset_range import OffsetRange, ensure_allowed, read_range
 from core.spark.records_to_send import RecordCutter
 from core.spark.replay_plan import ReplayPlan
 from core.spark.session import run_interruptibly
@@ -42,12 +43,14 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("key", "value", "partition", "timestamp", "headers")
 _TIMEOUT_MS = 15 * 60_000
+_IS_LACKING = {"is_lacking": True}
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
     """One partition of the source, planned from `start_offset` to `end_offset`. `name`: of the transactional id and the
-    group; `done_offset`: up to there its records are in the topic; `groups`: those that its end was committed to.
+    group; `done_offset`: up to there its records are in the topic; `groups`: those that its end was committed to;
+    `is_lacking`: the log had lost records of it, which were left out.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Lane:
     topic_id: str
     done_offset: int
     groups: Mapping[str, CommitNote] = field(default_factory=dict)
+    is_lacking: bool = False
 
     @property
     def missing(self) -> list[OffsetRange]:
@@ -67,12 +71,17 @@ class Lane:
     def is_done(self) -> bool:
         return self.done_offset >= self.end_offset
 
+    def at(self, found: GroupOffset) -> Lane:
+        """The lane as its committed offset says."""
+        is_lacking = json.loads(found.metadata).get("is_lacking", False)
+        return replace(self, done_offset=found.offset, is_lacking=is_lacking)
+
     @property
     def metadata(self) -> str:
         """Of the committed offset."""
         groups = {group: note.to_json() for group, note in self.groups.items()}
         fields = {"start": self.start_offset, "end": self.end_offset, "topic_id": self.topic_id, "groups": groups}
-        return json.dumps(fields)
+        return json.dumps(fields | (_IS_LACKING if self.is_lacking else {}))
 
 
 class TopicReplay:
@@ -122,7 +131,10 @@ class TopicReplay:
             )
         groups = {group: CommitNote(**fields) for group, fields in planned.get("groups", {}).items()}
         inside = _within(ranges, planned["start"], planned["end"])
-        lane = Lane(name, partition, planned["start"], planned["end"], inside, topic_id, found.offset, groups)
+        is_lacking = planned.get("is_lacking", False)
+        lane = Lane(
+            name, partition, planned["start"], planned["end"], inside, topic_id, found.offset, groups, is_lacking
+        )
         if not lane.is_done:
             if not _covers(lane):
                 raise PlogError(
@@ -149,28 +161,27 @@ class TopicReplay:
     def _place(self) -> TopicPartition:
         return TopicPartition(self.topic, 0)
 
-    def run(self, session: SparkSession, lanes: Sequence[Lane]) -> None:
-        """Does what is missing, a task for each lane. PySparkException where one fails."""
+    def run(self, session: SparkSession, lanes: Sequence[Lane]) -> list[str]:
+        """Does what is missing, a task for each lane; gives what was left out. PySparkException where one fails."""
         todo = [lane for lane in lanes if lane.missing]
         servers, topic = self.servers, self.topic
 
-        def write(some: Iterable[Lane]) -> Iterator[int]:
+        def write(some: Iterable[Lane]) -> Iterator[str]:
             for lane in some:
-                yield write_lane(lane, servers, topic)
+                yield from write_lane(lane, servers, topic)
 
+        left_out: list[str] = []
         if todo:
             tasks = session.sparkContext.parallelize(todo, len(todo)).mapPartitions(write)
-            run_interruptibly(session, lambda: tasks.foreach(lambda _: None))
+            run_interruptibly(session, lambda: left_out.extend(tasks.collect()))
+        return left_out
 
     def look(self, lanes: Sequence[Lane]) -> list[Lane]:
         """The lanes as they are now."""
         with contextlib.closing(self.connect()) as client:
             admin = GroupAdmin(client)
             found = {lane.name: admin.offsets(lane.name).get(self._place) for lane in lanes}
-        return [
-            replace(lane, done_offset=offset.offset) if (offset := found[lane.name]) is not None else lane
-            for lane in lanes
-        ]
+        return [lane if (offset := found[lane.name]) is None else lane.at(offset) for lane in lanes]
 
     def note_commits(self, lanes: Sequence[Lane], group: str, notes: Notes) -> None:
         """Adds what is noted of commits to a group to the lanes, which are done."""
@@ -197,9 +208,9 @@ def _within(ranges: tuple[OffsetRange, ...], start: int, end: int) -> tuple[Offs
 # --- in a task
 
 
-def write_lane(lane: Lane, servers: str, topic: str) -> int:
-    """Writes what is missing of it, range by range; gives how many records. Errors as of `read_range`, and of
-    `TransactionalProducer`.
+def write_lane(lane: Lane, servers: str, topic: str) -> list[str]:
+    """Writes what is missing of it, range by range; gives what was left out. Raises what `read_range`, `ensure_allowed`
+    and `TransactionalProducer` raise.
     """
     connect = partial(KafkaClient, parse_bootstrap(servers))
     with contextlib.closing(TransactionalProducer(connect, lane.name, timeout_ms=_TIMEOUT_MS)) as producer:
@@ -209,16 +220,17 @@ def write_lane(lane: Lane, servers: str, topic: str) -> int:
         lane = replace(lane, done_offset=found.offset)
         partitions = producer.partitions(topic)
         cutter = RecordCutter(topic, lambda _: partitions)
-        written = 0
+        left_out: dict[str, None] = {}
         for range_ in lane.missing:
             start = max(range_.start_offset, lane.done_offset)
-            for batch in read_range(replace(range_, start_offset=start), _COLUMNS):
+            for batch in read_range(replace(range_, start_offset=start), _COLUMNS, left_out.setdefault):
                 for _, records in cutter.cut(_for_target(batch, partitions)):
                     producer.send(topic, records)
-                written += len(batch)
-            producer.send_offsets(lane.name, {place: range_.end_offset}, found.metadata)
+            ensure_allowed(range_, left_out)
+            metadata = json.dumps(json.loads(found.metadata) | _IS_LACKING) if left_out else found.metadata
+            producer.send_offsets(lane.name, {place: range_.end_offset}, metadata)
             producer.commit()
-        return written
+        return list(left_out)
 
 
 def _for_target(batch: Any, partitions: int) -> Any:  # pyarrow.RecordBatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _ALL = "key, value, unix_micros(timestamp), timestampType"
+_NEVER = "not (true and true)"
 _MOST = 3
 """Of topics in one reading."""
 
@@ -35,11 +36,14 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """`ask` gives something that can be compared; `text` says what. `reads_all`: else it may end before that."""
+    """`ask` gives something that can be compared; `text` says what. `reads_all`: else it may end before that.
+    `reads_nothing`: Spark sees that there can be no rows, and plans no reading.
+    """
 
     text: str
     ask: Callable[[DataFrame], Any]
     reads_all: bool = True
+    reads_nothing: bool = False
 
 
 # --- options
@@ -186,18 +190,20 @@ def random_query(random: Random, contents: Contents) -> Query:
     def schema(frame: DataFrame) -> Any:
         return frame.schema.simpleString(), frame.where(where).isEmpty()
 
-    return random.choice([
+    found = random.choice([
         Query(f"rows where {where}", rows),
         Query(f"rows where {where}", rows),
         Query(f"count where {where}", lambda frame: frame.where(where).count()),
         Query(f"groups where {where}", groups),
         Query(f"keys more than once where {where}", keys),
         Query(f"offsets where {where}", lambda f: _collected(f.where(where).select("offset").distinct())),
-        Query(f"{limit} of those where {where}", lambda frame: frame.where(where).limit(limit).count(), False),
-        Query(f"the first {limit} where {where}", first),
+        Query(f"{limit} of those where {where}", lambda f: f.where(where).limit(limit).count(), False, not limit),
+        Query(f"the first {limit} where {where}", first, reads_nothing=not limit),
         Query(f"where {where} and where {other}", union),
         Query(f"columns, and whether any where {where}", schema, False),
     ])  # fmt: skip
+    is_never = where == _NEVER and found.text.endswith(f" where {where}") and not found.text.startswith("where ")
+    return replace(found, reads_nothing=found.reads_nothing or is_never)
 
 
 def _collected(frame: DataFrame) -> list[tuple[Any, ...]]:

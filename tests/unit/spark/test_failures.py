@@ -300,9 +300,9 @@ def test_verify_without_a_receipt(data: Path, tmp_path: Path) -> None:
     lost = out / "_plog" / "receipts" / f"{plan.ranges[0].name}.json"
     lost.unlink()
     done = call_plog("spark-replay", "--verify", str(out))
-    assert done.returncode == 0
-    assert f"warning: _plog/receipts/{lost.name} is missing" in done.stderr.decode()
-    assert "as the manifest says" in done.stderr.decode()
+    assert done.returncode == 1
+    assert f"_plog/receipts/{lost.name} is missing" in done.stderr.decode()
+    assert "as the manifest says; 1 of 2 ranges were not compared with the log" in done.stderr.decode()
     assert "exact" not in done.stderr.decode()
 
 

@@ -1,0 +1,225 @@
+"""`plog spark-replay` once more: after files went away, after the log changed, and of a log that has lost records.
+
+Spark is left out: what its tasks do is done in this process.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra spark is not installed")
+
+from core.spark.offset_range import OffsetRange
+from core.spark.replay import Replay, write_range
+from core.spark.replay_plan import ReplayPlan
+from tests.support.logs import NOW, append, make_batch, open_log
+from tests.support.server import call_plog
+
+DAYS = 24 * 3600_000
+
+
+@pytest.fixture(autouse=True)
+def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], master: str) -> None:
+        replay.clear(plan)
+        for range_ in replay.missing(plan):
+            write_range(replay.claim, range_, plan)
+
+    monkeypatch.setattr("cli.commands.spark_replay._run_with_spark", work)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """t-0 has 60 records in batches of three, a day after the other."""
+    log = open_log(tmp_path / "data" / "t-0", segment_bytes=400)
+    for n in range(0, 60, 3):
+        append(log, make_batch(*(b"%d" % (n + i) for i in range(3)), timestamp=NOW + (n - 60) * DAYS, key=b"k"))
+    log.close()
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def replay(data: Path, out: Path, *options: str, kind: str = "parquet", code: int = 0) -> str:
+    """stderr."""
+    where = ["--to", f"{kind}:{out}", "--range-size", "700", "--data-dir", str(data)]
+    done = call_plog("spark-replay", "t", *where, *options)
+    told = done.stderr.decode()
+    assert done.returncode == code, told
+    return told
+
+
+def verify(out: Path, code: int = 0) -> str:
+    done = call_plog("spark-replay", "--verify", str(out))
+    assert done.returncode == code, done.stderr
+    return done.stderr.decode()
+
+
+def offsets(out: Path) -> list[int]:
+    return sorted(n for path in out.rglob("*.parquet") for n in pq.read_table(path)["offset"].to_pylist())
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    """Of all files but the lock's."""
+    files = (path for path in out.rglob("*") if path.is_file() and not path.parent.name.startswith("lock-"))
+    return {str(path): path.read_bytes() for path in files}
+
+
+def receipts(out: Path) -> list[Path]:
+    return sorted((out / "_plog" / "receipts").glob("*.json"))
+
+
+def flip_bit(path: Path) -> None:
+    """Of the first batch's records."""
+    content = bytearray(path.read_bytes())
+    content[65] ^= 1
+    path.write_bytes(content)
+
+
+# --- what went away is written again
+
+
+@pytest.mark.parametrize("options", [[], ["--partition-by", "day"]], ids=["files", "folders"])
+@pytest.mark.parametrize("has_manifest", [True, False])
+def test_a_file_that_was_deleted_is_written_again(
+    data: Path, out: Path, options: list[str], has_manifest: bool
+) -> None:
+    replay(data, out, *options)
+    before, kept = contents(out), {path.name: path.stat().st_mtime_ns for path in receipts(out)[1:]}
+    lost = min(out.rglob("*.parquet"))
+    lost.unlink()
+    if not has_manifest:
+        (out / "_plog" / "manifest.json").unlink()
+    told = replay(data, out, *options)
+    assert f"warning: {lost.relative_to(out)}: written before, and gone from {out}: t-0-" in told
+    assert "replaying 1 of" in told
+    assert offsets(out) == list(range(60))
+    assert contents(out) == before
+    assert {path.name: path.stat().st_mtime_ns for path in receipts(out)[1:]} == kept
+    assert "exact" in verify(out)
+    assert "done already" in replay(data, out, *options)
+
+
+def test_all_of_them(data: Path, out: Path) -> None:
+    replay(data, out, "--partition-by", "day")
+    for folder in out.glob("day=*"):
+        shutil.rmtree(folder)
+    assert "more: written before, and gone" in replay(data, out, "--partition-by", "day")
+    assert "exact" in verify(out)
+
+
+def test_a_unit_whose_receipt_was_taken_away_is_done_again(data: Path, out: Path) -> None:
+    replay(data, out)
+    receipts(out)[0].unlink()
+    assert "replaying 1 of" in replay(data, out)
+    assert "exact" in verify(out)
+
+
+def test_a_replay_of_nothing_is_made_again_too(data: Path, out: Path) -> None:
+    replay(data, out, "--from", "end")
+    (path,) = out.glob("*.parquet")
+    path.unlink()
+    replay(data, out, "--from", "end")
+    assert pq.read_table(path).num_rows == 0
+
+
+def test_a_file_that_somebody_changed_stays(data: Path, out: Path) -> None:
+    replay(data, out)
+    first, second = sorted(out.glob("*.parquet"))[:2]
+    second.unlink()
+    with first.open("ab") as file:
+        file.write(b"mine")
+    before = contents(out)
+    told = replay(data, out, code=1)
+    assert f"error: {first} has" in told
+    assert "somebody changed it since" in told
+    assert "hint: move it out of the folder, and the same command writes it again" in told
+    assert contents(out) == before
+    first.unlink()
+    replay(data, out)
+    assert "exact" in verify(out)
+
+
+def test_what_the_log_has_not_any_more_is_not_taken_from_the_folder(data: Path, out: Path) -> None:
+    """The range of the lost file is deleted from the log: the others, and the manifest, stay."""
+    replay(data, out)
+    min(out.glob("*.parquet")).unlink()
+    min((data / "t-0").glob("*.log")).unlink()
+    before = contents(out)
+    told = replay(data, out, code=1)
+    assert "were planned to be replayed, and are deleted since" in told
+    assert contents(out) == before
+    assert "is missing" in verify(out, code=1)
+
+
+def test_receipts_that_know_no_sizes(data: Path, out: Path) -> None:
+    """As they were written before."""
+    replay(data, out)
+    for path in [*receipts(out), out / "_plog" / "manifest.json"]:
+        fields = json.loads(path.read_text())
+        for file in fields["files"]:
+            del file["bytes"]
+        fields.pop("left_out")
+        path.write_text(json.dumps(fields))
+    assert "done already" in replay(data, out)
+    assert "exact" in verify(out)
+
+
+def test_files_that_delta_took_away_stay_away(data: Path, out: Path) -> None:
+    """A table has a log of its own, and an optimized one other files."""
+    pytest.importorskip("deltalake", reason="the extra delta is not installed")
+    replay(data, out, kind="delta")
+    min(out.glob("*.parquet")).unlink()
+    assert "done already" in replay(data, out, kind="delta")
+
+
+# --- the proof
+
+
+def test_a_log_that_is_gone_proves_nothing(data: Path, out: Path) -> None:
+    replay(data, out)
+    ranges = len(receipts(out))
+    shutil.rmtree(data)
+    told = verify(out, code=1)
+    assert "the log can't be compared" in told
+    assert f"as the manifest says; {ranges} of {ranges} ranges were not compared with the log" in told
+    assert "exact" not in told
+
+
+def test_a_log_that_was_trimmed_proves_the_rest(data: Path, out: Path) -> None:
+    replay(data, out)
+    min((data / "t-0").glob("*.log")).unlink()
+    assert f"1 of {len(receipts(out))} ranges were not compared with the log" in verify(out, code=1)
+
+
+# --- a log that has lost records
+
+
+def test_a_replay_says_each_time_what_it_left_out(data: Path, out: Path) -> None:
+    """One batch is damaged."""
+    log = sorted((data / "t-0").glob("*.log"))[3]
+    first = int(log.stem)
+    flip_bit(log)
+    told = replay(data, out, code=1)
+    assert "crc-mismatch" in told
+    shutil.rmtree(out)
+    for told in replay(data, out, "--allow-loss", code=1), replay(data, out, "--allow-loss", code=1), verify(out, 1):
+        assert told.count("warning: left out: ") == 1
+        assert f"t-0: passed over: offsets {first} to {first + 2}: crc-mismatch: " in told
+    assert "done already" in replay(data, out, "--allow-loss", code=1)
+    assert offsets(out) == [n for n in range(60) if not first <= n < first + 3]
+    manifest = Replay(out).manifest()
+    assert manifest["records"] == 57
+    assert sorted(gap[:3] for gaps in manifest["gaps"].values() for gap in gaps) == [[first, first + 3, "damaged"]]
+    assert [len(texts) for texts in manifest["left_out"].values()] == [1]
+    flip_bit(log)  # as a backup would bring it back: then it is not all of the log any more
+    assert "records, the log " in verify(out, code=1)

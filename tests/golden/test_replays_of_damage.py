@@ -1,0 +1,101 @@
+"""The damaged directories of test_damage.py as a replay reads them: with `--allow-loss` all that is sound, and without
+it nothing that the log has lost goes unnoticed. `CASES` says what is right.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from core.common.errors import PlogError
+from core.spark.offset_range import OffsetRange
+from core.spark.range_output import OutputFormat, Receipt, claim_unshared
+from core.spark.replay import account, write_range
+from core.spark.replay_plan import ReplayPlan, ensure_source_is_the_same
+from core.spark.source import Source, find_partitions, open_source, plan_ranges
+from core.spark.source_options import SourceOptions
+from tests.golden.test_damage import CASES, UNDECODABLE, copy_of
+from tests.support.server import Server
+
+PARQUET = OutputFormat("parquet", "binary", "binary", "")
+SMALL = 3000
+"""Bytes of a range: damage lies within some, between others, and across the borders of some."""
+
+ON_SERVERS = (
+    "00-one-bit-of-length-silent-loss", "04-gaps-says-compacted", "05-abort-marker-cut", "08-missing-middle-log",
+    "09-swapped-batches", "22-null-header-key",
+)  # fmt: skip
+"""One of each kind: what a server refuses, a hole, a lost marker, a missing segment, nothing, undecodable batches."""
+
+
+def planned(options: dict[str, str], topic: str, range_bytes: int = SMALL) -> list[OffsetRange]:
+    """With `failOnDataLoss=false`, from the log's start to its end."""
+    others = {"subscribe": topic, "failOnDataLoss": "false", "rangeBytes": str(range_bytes)}
+    parsed = SourceOptions.parse(options | others)
+    source: Source = open_source(parsed)
+    try:
+        partitions = find_partitions(source, parsed)
+        starts, ends = source.records.starts(partitions), source.records.ends(partitions)
+        return plan_ranges(source, parsed, starts, ends)
+    finally:
+        source.close()
+
+
+def replay(ranges: list[OffsetRange], out: Path) -> tuple[list[int], list[Receipt]]:
+    """The offsets that are written, and the receipts."""
+    plan = ReplayPlan({}, tuple(ranges), PARQUET, columns=("offset",))
+    ensure_source_is_the_same(plan, ranges)
+    claim = claim_unshared(out)
+    receipts = [write_range(claim, range_, plan) for range_ in ranges]
+    return [n for path in sorted(out.glob("*.parquet")) for n in pq.read_table(path)["offset"].to_pylist()], receipts
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_all_that_is_sound_is_replayed_and_what_is_lost_is_told(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    ranges = planned({"path": str(copy_of(name, tmp_path))}, case.topic)
+    found, receipts = replay(ranges, tmp_path / "out")
+    assert found == case.records
+    told = [text for receipt in receipts for text in receipt.left_out]
+    assert bool(told) == bool(case.exit_code)
+    assert all(text.startswith(f"{case.topic}-0: ") for text in told)
+    assert case.says.removeprefix("warning: ") in "\n".join(told)
+    for receipt, range_ in zip(receipts, ranges, strict=True):
+        assert Receipt.from_json(json.loads(json.dumps(receipt.to_json()))) == receipt
+        if receipt.left_out:
+            assert account(range_) == (receipt.records, receipt.gaps, receipt.left_out)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_without_the_option_what_is_lost_fails_its_range(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    options = {"path": str(copy_of(name, tmp_path))}
+    ranges = [replace(range_, fails_if_gone=True) for range_ in planned(options, case.topic, 1 << 30)]
+    if case.exit_code:
+        with pytest.raises(PlogError):
+            replay(ranges, tmp_path / "out")
+    else:
+        assert replay(ranges, tmp_path / "out")[0] == case.records
+
+
+@pytest.mark.parametrize("name", ON_SERVERS)
+def test_the_same_from_a_server(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    with Server(copy_of(name, tmp_path), "--read-only") as server:
+        ranges = planned({"kafka.bootstrap.servers": server.address}, case.topic)
+        found, receipts = replay(ranges, tmp_path / "out")
+        strict = [replace(range_, fails_if_gone=True) for range_ in ranges]
+        if case.exit_code:
+            with pytest.raises(PlogError):
+                replay(strict, tmp_path / "strict")
+        else:
+            assert replay(strict, tmp_path / "strict")[0] == case.records
+    assert found == case.records
+    told = [text for receipt in receipts for text in receipt.left_out]
+    assert bool(told) == bool(case.exit_code)
+    if name in UNDECODABLE:
+        assert case.says in "\n".join(told)
