@@ -492,6 +492,7 @@ class Broker:
             self._expire_of_coordinators()
         if self._is_due("retention", config.integer("log.retention.check.interval.ms")):
             self.apply_retention()
+        self.replicas.flush_to_close_files()
         self._scrubber.step()
         if config["log.cleaner.enable"] and self._is_due("cleaner", config.integer("log.cleaner.backoff.ms")):
             self.clean_logs()

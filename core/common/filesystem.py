@@ -76,9 +76,11 @@ class File:
 class FileSystem:
     """The real disk. Stateless; safe from any thread."""
 
-    def open_append(self, path: Path) -> File:
-        """Opens for reading and writing, creating the file where it is missing."""
-        return File(path, open_regular(path, os.O_RDWR | os.O_CREAT))
+    def open_append(self, path: Path, *, creates: bool = True) -> File:
+        """Opens for reading and writing, creating the file if it is missing. Without `creates` that is a
+        FileNotFoundError.
+        """
+        return File(path, open_regular(path, os.O_RDWR | (os.O_CREAT if creates else 0)))
 
     def open_read(self, path: Path) -> File:
         """Opens for reading only. OSError as of `open_regular`."""

@@ -37,34 +37,70 @@ class FileRegion:
         """The bytes; fewer than `len` only where the file was cut since."""
         return self.file.read_at(self.size_bytes, self.position)
 
+    @property
+    def piece(self) -> FileRegion:
+        """What an answer holds of it."""
+        return self
+
+
+class CopiedRegion:
+    """The same, read: where the process has so few descriptors left that no answer may keep one; immutable."""
+
+    __slots__ = ("piece", "position")
+
+    def __init__(self, position: int, piece: bytes) -> None:
+        self.position = position
+        self.piece = piece
+
+    def __len__(self) -> int:
+        return len(self.piece)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.piece)
+
+    def read(self) -> bytes:
+        """The bytes."""
+        return self.piece
+
+
+LogRegion = FileRegion | CopiedRegion
+
 
 class FileRecords:
     """An append-only file of batches; owned by one task, but for `file.sync()`. `size_bytes` is where the next goes."""
 
     def __init__(
-        self, path: Path, open_file: Callable[[Path], File], *, is_opened_late: bool = False, is_new: bool = False
+        self,
+        path: Path,
+        open_file: Callable[[Path], File],
+        *,
+        make_file: Callable[[Path], File] | None = None,
+        on_opened: Callable[[], None] = lambda: None,
+        is_opened_late: bool = False,
     ) -> None:
-        """The file is opened at once, or when it is first needed. With `is_new` it is made, and nothing else is done
-        that may fail: there is no file after an error. OSError as the disk says.
+        """The file is opened at once, or when it is first needed; `on_opened` is called each time. With `make_file` it
+        is made, and nothing else is done that may fail: there is no file after an error. OSError as the disk says.
         """
         self.path = path
         self._open_file = open_file
+        self._on_opened = on_opened
         self._file: File | None = None
         self._is_torn = False
-        self.on_use: Callable[[], None] | None = None
-        """Told whenever the file is wanted."""
-        if is_new:
-            self._file, self.size_bytes = open_file(path), 0
+        self.was_used = True
+        """Whether the file was asked for since somebody last set it to False."""
+        if make_file is not None:
+            self._file, self.size_bytes = make_file(path), 0
         else:
             self.size_bytes = path.stat().st_size if is_opened_late else self.file.size()
 
     @property
     def file(self) -> File:
+        self.was_used = True
         file = self._file
         if file is None:
             file = self._file = self._open_file(self.path)
-        if self.on_use is not None:
-            self.on_use()
+            self._on_opened()
         return file
 
     @property

@@ -324,7 +324,8 @@ class _Loader:
                     self._has_unsound_end = True
                 else:
                     self._rebuild_indexes(segment)
-            segment.release_files()
+            if segment.is_sealed:
+                segment.close_until_used()
 
     def _new_segment(self, base_offset: int) -> LogSegment:
         return LogSegment(
@@ -463,6 +464,7 @@ class _Loader:
             path = after.records.path
             self._filesystem.rename(path, path.with_name(f"{path.name}.cut-at-0"))
             self._segments.remove(after)
+            after.on_removed()
             after.records.close()
             for index in after.paths[1:]:
                 self._filesystem.unlink(index)
@@ -512,6 +514,7 @@ class _Loader:
         )
         for segment in self._segments:
             self._segments.remove(segment)
+            segment.on_removed()
             for path in segment.paths:
                 self._filesystem.unlink(path)
         self._segments.add(self._new_segment(log_start_offset))

@@ -379,7 +379,7 @@ class FailingSync(FileSystem):
 
     failing = ""
 
-    def open_append(self, path: Path) -> File:
+    def open_append(self, path: Path, *, creates: bool = True) -> File:
         disk = self
 
         class UnsyncedFile(File):
@@ -388,7 +388,7 @@ class FailingSync(FileSystem):
                     raise OSError(5, "Input/output error", str(self.path))
                 super().sync()
 
-        opened = super().open_append(path)
+        opened = super().open_append(path, creates=creates)
         fd, opened.fd = opened.fd, -1
         return UnsyncedFile(path, fd)
 
