@@ -18,17 +18,14 @@ LEAST_DESCRIPTORS = 64
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 _FOR_ALL_ELSE = 40
-_MOST_FILES = 20_000
+_MOST_FILES = 60_000
 
 
 class Shares(NamedTuple):
-    """How many descriptors files of logs may take, and connections. The system gives the lowest number that is free:
-    a descriptor from `scarce_from` on says that hardly any are left.
-    """
+    """How many descriptors may be taken."""
 
     files: int
     connections: int
-    scarce_from: int
 
 
 def raise_limit() -> int:
@@ -45,4 +42,4 @@ def share() -> Shares:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     left = max(limit - _FOR_ALL_ELSE, 2)
     files = min(left // 2, _MOST_FILES)
-    return Shares(files, left - files, limit - _FOR_ALL_ELSE)
+    return Shares(files, left - files)

@@ -497,7 +497,7 @@ class _Loader:
         beside = path.with_name(f"{path.name}.tmp")
         self._copy(segment, 0, end, beside)
         self._filesystem.rename(beside, path)
-        segment.records.release()
+        segment.records.close()
 
     def _copy(self, segment: LogSegment, start: int, end: int, target_path: Path) -> None:
         """Bytes [start, end) of its log to the beginning of another file, synced."""

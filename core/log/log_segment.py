@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from core.common.descriptors import OUT_OF_DESCRIPTORS
 from core.common.errors import CorruptRecordError
-from core.common.filesystem import FileSystem
+from core.common.filesystem import File, FileSystem
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.offset_index import OffsetIndex, OffsetPosition
 from core.index.time_index import TimeIndex, TimestampOffset
@@ -95,11 +95,12 @@ class LogSegment:
             self._create_indexes()
             filesystem.unlink(self._path(LOG_SUFFIX))  # one that could not be deleted when it was cut off
         self._is_removed = False
+        note_opened = self._note_opened()
         self.records = FileRecords(
             self._path(LOG_SUFFIX),
             partial(filesystem.open_append, creates=False),
             make_file=filesystem.open_append if is_new else None,
-            on_opened=self._note_opened(),
+            on_opened=note_opened,
             is_opened_late=True,
         )
         self._bytes_since_index_entry = 0
@@ -113,6 +114,7 @@ class LogSegment:
         self._last_batch = (base_offset, 0)  # base offset and position of a batch near the end: where tails begin
         self._is_kept_open = False
         if is_new:
+            note_opened(self.records.file)
             self._keep_open()
         elif not is_sealed:
             self._ensure_opens()
@@ -288,8 +290,8 @@ class LogSegment:
         CorruptRecordError where it is known to be damaged.
 
         `end_position` bounds the file, as does damage behind the first batch. With `min_one_batch` the first batch
-        comes whole, however large. Otherwise the region may end within a batch, which consumers drop. If descriptors are
-        scarce the region is a copy, and short: answers that nobody fetches would keep them.
+        comes whole, however large. Otherwise the region may end within a batch, which consumers drop. While answers
+        keep too many files open, it is a copy, and short.
         """
         found = self.translate_offset(start_offset)
         if self.gaps:
@@ -304,9 +306,11 @@ class LogSegment:
         if min_one_batch:
             max_bytes = max(max_bytes, size)
         region = self.records.region(position, min(max_bytes, end_position - position))
-        if region.file.fd < self._open_files.scarce_from:
+        if not self._open_files.is_held_by_many:
             return region
-        return CopiedRegion(position, region.file.read_at(min(len(region), max(size, _MOST_COPIED_BYTES)), position))
+        copied = CopiedRegion(position, region.file.read_at(min(len(region), max(size, _MOST_COPIED_BYTES)), position))
+        self.close_until_used()
+        return copied
 
     def damaged(self, gap: DamagedRange) -> CorruptRecordError:
         """What a reader is told who asks for offsets in the gap."""
@@ -516,16 +520,17 @@ class LogSegment:
 
     # --- open and closed
 
-    def _note_opened(self) -> Callable[[], None]:
+    def _note_opened(self) -> Callable[[File], None]:
         """Tells `OpenFiles`. Without a cycle: a deleted file is closed with its last user."""
         itself, open_files = weakref.ref(self), self._open_files
 
-        def on_opened() -> None:
+        def note_opened(file: File) -> None:
+            open_files.count(file)
             segment = itself()
             if segment is not None and not segment.is_removed:
                 open_files.on_opened(segment)
 
-        return on_opened
+        return note_opened
 
     def _note_change(self) -> None:
         """What is in its files is not what is on the disk."""
@@ -533,8 +538,9 @@ class LogSegment:
         self._keep_open()
 
     def _keep_open(self) -> None:
-        self._is_kept_open = True
-        self._open_files.keep_open(self)
+        if not self._is_removed:
+            self._is_kept_open = True
+            self._open_files.keep_open(self)
 
     def settle(self) -> None:
         """Its files may be closed while nobody needs them, if all that is in them is on the disk."""

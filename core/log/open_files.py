@@ -9,8 +9,8 @@ of a write that failed later, once, at its next fsync. If nobody has the file op
 the next who opens it, but only until the system drops the inode from its cache; and the pages of the write are clean by
 then, so that a later fsync would find nothing wrong.
 
-A file that an answer still points into stays open until the answer is sent, whatever is closed here. Not so when
-descriptors are scarce: answers hold copies then (`LogSegment.read`).
+A file that an answer still points into stays open until the answer is sent, whatever is closed here. There is room for
+some of those, and answers hold copies when it is taken (`LogSegment.read`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import threading
 from typing import Protocol
 
 from core.common.descriptors import share
+from core.common.filesystem import File
 
 
 class HasFiles(Protocol):
@@ -44,15 +45,15 @@ class OpenFiles:
     """
 
     def __init__(self, limit: int | None = None) -> None:
-        """At most `limit` descriptors, or as many as `core.common.descriptors` gives to files."""
-        shares = share()
-        self._limit = shares.files if limit is None else limit
-        self.scarce_from = shares.scarce_from
-        """A file with a descriptor of this number or a higher one must not be held by anybody else."""
-        self._lock = threading.Lock()
+        """At most `limit` descriptors, or as many as `core.common.descriptors` gives to files; and half as many again
+        for answers that still point into files that are closed here.
+        """
+        self._limit = share().files * 2 // 3 if limit is None else limit
+        self._lock = threading.RLock()  # a file may be closed by whoever lets go of it last
         self._closable: dict[HasFiles, int] = {}  # their descriptors; those opened or passed over last come last
         self._kept: dict[HasFiles, int] = {}  # likewise; those kept for longest come first
         self._count = 0
+        self._files = 0  # that are open, whoever has them
 
     def __len__(self) -> int:
         """How many descriptors the open segments take at most."""
@@ -63,6 +64,22 @@ class OpenFiles:
         """Whether so many segments are kept open that it is time to sync them, before somebody has to wait for it."""
         with self._lock:
             return 2 * self._count > self._limit and 2 * sum(self._kept.values()) > self._limit
+
+    @property
+    def is_held_by_many(self) -> bool:
+        """Whether answers keep so many files open that no other one may."""
+        return self._files - len(self._closable) - len(self._kept) > self._limit // 2
+
+    def count(self, file: File) -> None:
+        """The file is counted until it is closed."""
+        with self._lock:
+            if file.on_closed is None:
+                file.on_closed = self._on_closed
+                self._files += 1
+
+    def _on_closed(self) -> None:
+        with self._lock:
+            self._files -= 1
 
     def on_opened(self, segment: HasFiles) -> None:
         """A file of the segment was opened; others may be closed for that."""
