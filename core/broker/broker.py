@@ -481,7 +481,6 @@ class Broker:
     def housekeep(self) -> None:
         """Checkpoints and expiry that are due; called every second or so."""
         config = self.config
-        now_ms = self.clock.now_ms()
         if self._is_due("high watermarks", config.integer("replica.high.watermark.checkpoint.interval.ms")):
             self.log_manager.checkpoint_high_watermarks(self.run_in_background)
         if self._is_due("recovery points", config.integer("log.flush.offset.checkpoint.interval.ms")):
@@ -497,6 +496,7 @@ class Broker:
         if config["log.cleaner.enable"] and self._is_due("cleaner", config.integer("log.cleaner.backoff.ms")):
             self.clean_logs()
         if self._is_due("producers", _EXPIRE_PRODUCERS_EVERY_MS):
+            now_ms = self.clock.monotonic_ms()
             for partition in self.replicas.partitions.values():
                 partition.log.producers.remove_expired(now_ms)
 

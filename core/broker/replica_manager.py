@@ -174,8 +174,8 @@ class ReplicaManager:
                 self.notify([log.partition])
 
     def on_flush_failed(self, log: PartitionLog, error: OSError) -> None:
-        """What the disk lost of it is not known: the partition must be opened, and checked, anew. Not so if a file could
-        not even be opened, for want of descriptors: the disk was not asked then, and is asked again.
+        """What the disk lost of it is not known: the partition must be opened, and checked, anew. Not so if a file
+        could not even be opened, for want of descriptors: the disk was not asked then, and is asked again.
         """
         partition = self.partitions.get(log.partition)
         if partition is None or partition.log is not log:

@@ -1,7 +1,7 @@
 """How a process shares out its file descriptors: files of logs, connections, and some for everything else.
 
-`ulimit -n` bounds them. Files and connections get half each of what is left when everything else has its part: the loop,
-locks, pipes to the cleaner's processes, and files that are open for a moment, such as indexes and checkpoints. So
+`ulimit -n` bounds them. Files and connections get half each of what is left when everything else has its part: the
+loop, locks, pipes to the cleaner's processes, and files that are open for a moment, such as indexes and checkpoints. So
 neither many partitions nor many clients keep the broker from doing its work.
 """
 

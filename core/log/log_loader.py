@@ -307,7 +307,7 @@ class _Loader:
                 self._config,
                 self._filesystem,
                 self._settings.open_files,
-                created_ms=self._settings.clock.now_ms(),
+                created_ms=self._settings.clock.monotonic_ms(),
                 is_sealed=offset != max(logs),
             )
             self._segments.add(segment)
@@ -334,7 +334,7 @@ class _Loader:
             self._config,
             self._filesystem,
             self._settings.open_files,
-            created_ms=self._settings.clock.now_ms(),
+            created_ms=self._settings.clock.monotonic_ms(),
             is_new=True,
         )
 

@@ -17,6 +17,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from core.common.clock import Clock
 from core.common.descriptors import OUT_OF_DESCRIPTORS
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import File, FileSystem
@@ -75,7 +76,7 @@ class LogSegment:
         is_sealed: bool = False,
         is_new: bool = False,
     ) -> None:
-        """`is_sealed`: it is on the disk, whole, and takes no appends. `is_new`: its files are made, empty. OSError as
+        """`created_ms`: by the monotonic clock. `is_sealed`: it is on the disk, whole, and takes no appends. `is_new`: its files are made, empty. OSError as
         the disk says; there is no `.log` then, which is what makes the others a segment.
         """
         self.base_offset = base_offset
@@ -201,14 +202,14 @@ class LogSegment:
             self._bytes_since_index_entry = 0
         self._bytes_since_index_entry += batch.size_bytes
 
-    def should_roll(self, batch: RecordBatch, now_ms: int) -> bool:
+    def should_roll(self, batch: RecordBatch, clock: Clock) -> bool:
         """Whether the batch must go to a new segment."""
         size, config = self.records.size_bytes, self.config
         first = self._rolling_timestamp
         if first is None:
             first = self._first_timestamp()
         # How long it has taken appends, by the records' own clock where they have one.
-        age_ms = now_ms - self._created_ms if first == NO_TIMESTAMP else batch.max_timestamp - first
+        age_ms = batch.max_timestamp - first if first != NO_TIMESTAMP else clock.monotonic_ms() - self._created_ms
         return (
             size + batch.size_bytes > config.segment_bytes
             or (age_ms > config.max_segment_ms - self._jitter_ms and size > 0)
@@ -584,8 +585,8 @@ class LogSegment:
             self.release_files()
 
     def release_files(self) -> None:
-        """Closes what can be opened again; all that is in it is on the disk. Safe from any thread, if the segment is not
-        being written to.
+        """Closes what can be opened again; all that is in it is on the disk. Safe from any thread, if nobody writes to
+        the segment.
         """
         self._is_kept_open = False
         self.records.release()

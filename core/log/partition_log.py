@@ -164,7 +164,7 @@ class PartitionLog:
         if config.is_log_append_time and not batch.is_control:
             set_log_append_time(batch, now_ms)
             log_append_time = now_ms
-        self._append(batch, now_ms)
+        self._append(batch)
         return AppendResult(base_offset, self.log_end_offset - 1, log_append_time, self.log_start_offset)
 
     def _find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
@@ -185,14 +185,14 @@ class PartitionLog:
         else:
             state.ensure_epoch(batch)
 
-    def _append(self, batch: RecordBatch, now_ms: int) -> None:
+    def _append(self, batch: RecordBatch) -> None:
         segment = self.segments.active
         if batch.size_bytes > self.config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"the record batch has {batch.size_bytes} bytes, segment.bytes is {self.config.segment_bytes}",
             )
-        if segment.should_roll(batch, now_ms):
+        if segment.should_roll(batch, self._clock):
             segment = self.roll()
         if batch.partition_leader_epoch != self.leader_epochs.latest_epoch:
             self.leader_epochs.assign(batch.partition_leader_epoch, batch.base_offset)
@@ -255,7 +255,7 @@ class PartitionLog:
             self.config,
             self._filesystem,
             self._open_files,
-            created_ms=self._clock.now_ms(),
+            created_ms=self._clock.monotonic_ms(),
             jitter_ms=random.randrange(jitter) if jitter else 0,  # noqa: S311 - spreads work, guards nothing
             is_new=True,
         )
@@ -464,7 +464,7 @@ class PartitionLog:
                     self.config,
                     self._filesystem,
                     self._open_files,
-                    created_ms=self._clock.now_ms(),
+                    created_ms=self._clock.monotonic_ms(),
                     is_sealed=True,
                 )
             )

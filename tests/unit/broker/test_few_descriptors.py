@@ -112,7 +112,6 @@ def test_a_sync_for_which_no_file_could_be_opened_is_done_again(
     """The disk was not asked: the partition stays online, and an acknowledgement waits for the next try."""
     broker: Broker = open_broker(tmp_path)
     timers = broker.schedule = Timers()
-    broker.replicas._flusher._schedule = timers  # noqa: SLF001 - the broker handed its own over before
     add_topic(broker, flush_messages="1")
 
     def refuse(_self: LogSegment, *, is_sealed: bool) -> None:

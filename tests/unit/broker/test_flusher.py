@@ -312,9 +312,11 @@ def test_flush_ms(broker: Broker, flusher: Disk, timers: Timers) -> None:
     assert timers.delays == [1000], "counted from the first record that is not flushed"
 
 
-def test_flush_ms_where_no_timers_run(broker: Broker, clock: ManualClock) -> None:
+@pytest.mark.parametrize("step_ms", [0, -3_600_000, 3_600_000])
+def test_flush_ms_where_no_timers_run(broker: Broker, clock: ManualClock, step_ms: int) -> None:
     add_topic(broker, flush_ms="1000")
     produce_values(broker, b"a")
+    clock.set_wall_by(step_ms)
     clock.advance(999)
     produce_values(broker, b"b")
     assert log_of(broker).recovery_point == 0
