@@ -110,12 +110,16 @@ def serve(
 
 
 def _raise_open_files_limit() -> None:
-    """As many files as the system lets this process open: a broker has one for each partition, and connections."""
-    import resource
+    """As many files and connections as the system lets this process open. AccessError for too few of them."""
+    from core.common.descriptors import LEAST_DESCRIPTORS, raise_limit
+    from core.common.errors import AccessError
 
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    limit = raise_limit()
+    if limit < LEAST_DESCRIPTORS:
+        raise AccessError(
+            f"this process may open {limit} files and connections, a broker needs {LEAST_DESCRIPTORS} at least",
+            hint="raise the limit: ulimit -n",
+        )
 
 
 def _interrupt_nobody() -> None:

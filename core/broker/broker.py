@@ -514,7 +514,6 @@ class Broker:
     def housekeep(self) -> None:
         """Checkpoints and expiry that are due; called every second or so."""
         config = self.config
-        now_ms = self.clock.now_ms()
         if self._is_due("high watermarks", config.integer("replica.high.watermark.checkpoint.interval.ms")):
             self.log_manager.checkpoint_high_watermarks(self.run_in_background)
         if self._is_due("recovery points", config.integer("log.flush.offset.checkpoint.interval.ms")):
@@ -525,10 +524,12 @@ class Broker:
             self._expire_of_coordinators()
         if self._is_due("retention", config.integer("log.retention.check.interval.ms")):
             self.apply_retention()
+        self.replicas.flush_to_close_files()
         self._scrubber.step()
         if config["log.cleaner.enable"] and self._is_due("cleaner", config.integer("log.cleaner.backoff.ms")):
             self.clean_logs()
         if self._is_due("producers", _EXPIRE_PRODUCERS_EVERY_MS):
+            now_ms = self.clock.monotonic_ms()
             for partition in self.replicas.partitions.values():
                 partition.log.producers.remove_expired(now_ms)
 

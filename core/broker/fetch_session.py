@@ -156,7 +156,7 @@ class FetchSessionCache:
         if uses_topic_ids != session.uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.epoch = request.session_epoch
-        session.last_used_ms = self._clock.now_ms()
+        session.last_used_ms = self._clock.monotonic_ms()
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
         self._cached_partitions -= len(session)
         session.update(request)
@@ -170,7 +170,7 @@ class FetchSessionCache:
         return session
 
     def _create(self, request: FetchRequest, *, uses_topic_ids: bool) -> FetchSession | None:
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         session = FetchSession(self._unused_id(), now_ms, uses_topic_ids=uses_topic_ids)
         session.update(request)
         if self._cached_partitions + len(session) > MAX_PARTITIONS or not self._make_room(len(session), now_ms):

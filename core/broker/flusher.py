@@ -89,7 +89,7 @@ class Flusher:
 
     def flush_within(self, log: PartitionLog, delay_ms: int) -> None:
         """The same, `delay_ms` from now at the latest. Where no timers run, at the first call after that."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         if log not in self._due:
             self._due[log] = now_ms + delay_ms, self._schedule(delay_ms, lambda: self.flush(log))
         elif now_ms >= self._due[log][0]:

@@ -118,7 +118,7 @@ def _cleaner_metrics(broker: Broker) -> Iterator[Metric]:
     yield _gauge(f"{prefix}_uncleanable_bytes", "Bytes of their logs.", cleaner.uncleanable_bytes)
     dirty = round(100 * cleaner.max_dirty_ratio)
     yield _gauge(f"{prefix}_max_dirty_percent", "Of the compacted log that is dirtiest, the dirty part.", dirty)
-    idle_ms = broker.clock.now_ms() - cleaner.last_run_ms
+    idle_ms = broker.clock.monotonic_ms() - cleaner.last_run_ms
     yield _gauge(f"{prefix}_time_since_last_run_ms", "Since the cleaner looked at the logs, ms.", idle_ms)
 
 

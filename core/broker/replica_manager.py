@@ -14,6 +14,7 @@ from core.cluster.partition import Partition
 from core.common.background import RunInBackground
 from core.common.clock import Clock
 from core.common.deferred import Schedule
+from core.common.descriptors import OUT_OF_DESCRIPTORS
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.filesystem import access_error
@@ -26,6 +27,8 @@ from core.log.partition_log import AppendResult, PartitionLog
 from core.records.record_batch import RecordBatch
 
 _log = logging.getLogger("plog.broker")
+
+_FLUSH_AGAIN_MS = 1000
 
 Result = TypeVar("Result")
 
@@ -158,6 +161,11 @@ class ReplicaManager:
         elif config.plog_visible_after_flush and config.flush_messages == LONG_MAX:
             self._flusher.flush(log)
 
+    def flush_to_close_files(self) -> None:
+        """Asks for the flush of logs whose files may be closed then, when too many are open."""
+        for log in self._log_manager.find_logs_to_sync():
+            self._flusher.flush(log)
+
     def _on_flushed(self, log: PartitionLog) -> None:
         partition = self.partitions.get(log.partition)
         if partition is not None and partition.log is log:
@@ -166,9 +174,17 @@ class ReplicaManager:
                 self.notify([log.partition])
 
     def on_flush_failed(self, log: PartitionLog, error: OSError) -> None:
-        """What the disk lost of it is not known: the partition must be opened, and checked, anew."""
+        """What the disk lost of it is not known: the partition must be opened, and checked, anew. Not so if a file
+        could not even be opened, for want of descriptors: the disk was not asked then, and is asked again.
+        """
         partition = self.partitions.get(log.partition)
-        if partition is not None and partition.log is log:
+        if partition is None or partition.log is not log:
+            return
+        if error.errno in OUT_OF_DESCRIPTORS and log.is_settled:
+            reason = access_error(error, error.filename or log.directory, "sync")
+            _log.error("%s; it is tried again in %d s", reason, _FLUSH_AGAIN_MS // 1000)
+            self._flusher.flush_within(log, _FLUSH_AGAIN_MS)
+        else:
             self.take_offline(partition, access_error(error, log.directory, "sync"))
 
     # --- damage

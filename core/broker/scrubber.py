@@ -42,7 +42,7 @@ class Scrubber:
         self._clock = clock
         self._bytes_per_second = bytes_per_second
         self._interval_ms = interval_ms
-        self._next_pass_ms = clock.now_ms() + interval_ms if bytes_per_second else None
+        self._next_pass_ms = clock.monotonic_ms() + interval_ms if bytes_per_second else None
         self._segments: Iterator[tuple[PartitionLog, LogSegment]] = iter(())
         self._current: tuple[PartitionLog, LogSegment, _Read] | None = None
         self._is_reading = False
@@ -80,7 +80,7 @@ class Scrubber:
         """None while the next pass has not begun."""
         found = next(self._segments, None)
         if found is None:
-            now_ms = self._clock.now_ms()
+            now_ms = self._clock.monotonic_ms()
             if self._next_pass_ms is None or now_ms < self._next_pass_ms:
                 return None
             self._next_pass_ms = now_ms + self._interval_ms

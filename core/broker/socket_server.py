@@ -13,6 +13,7 @@ from core.broker.broker import Broker
 from core.broker.connection import Connection, ReceiveBuffers
 from core.broker.timing_wheel import TimingWheel
 from core.broker.turns import Turns
+from core.common.descriptors import OUT_OF_DESCRIPTORS, share
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError
 from core.common.filesystem import access_error
@@ -21,7 +22,8 @@ _log = logging.getLogger("plog.server")
 
 _HOUSEKEEPING_SECONDS = 1.0
 _ACCEPT_AGAIN_SECONDS = 0.1
-_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_OUT_OF_ROOM = (*OUT_OF_DESCRIPTORS, errno.ENOBUFS, errno.ENOMEM)
+_SAY_AGAIN_SECONDS = 60.0
 
 
 class SocketServer:
@@ -38,6 +40,8 @@ class SocketServer:
         self._flushing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-flusher")
         self._cleaning = ThreadPoolExecutor(thread_name_prefix="plog-cleaner")
         self._is_full = False
+        self._room = share().connections
+        self._warned_s: float | None = None
         self.accepted_connections = 0
         """Since it started."""
         self._stopped = asyncio.Event()
@@ -103,7 +107,7 @@ class SocketServer:
         assert self._listener is not None
         loop = asyncio.get_running_loop()
         for _ in range(self._broker.config.integer("socket.listen.backlog.size")):
-            if len(self._connections) >= self._broker.config.integer("max.connections"):
+            if self._has_all_it_may():
                 loop.remove_reader(self._listener.fileno())
                 self._is_full = True  # who comes now waits in the backlog
                 return
@@ -112,9 +116,9 @@ class SocketServer:
             except BlockingIOError:
                 return
             except OSError as error:
-                if error.errno not in _OUT_OF_FILES:
+                if error.errno not in _OUT_OF_ROOM:
                     continue
-                _log.error("could not accept a connection: %s", error.strerror)
+                self._warn("could not accept a connection: %s; it is tried again", (error.strerror or "").lower())
                 loop.remove_reader(self._listener.fileno())
                 loop.call_later(_ACCEPT_AGAIN_SECONDS, self._accept_again)
                 return
@@ -139,6 +143,20 @@ class SocketServer:
                 continue
             self._connections.add(connection)
             self.accepted_connections += 1
+
+    def _has_all_it_may(self) -> bool:
+        """As many connections as `max.connections` allows, or as the process has descriptors for."""
+        if len(self._connections) >= self._room:
+            self._warn("%d connections are open, as many as ulimit -n leaves room for; who comes now waits", self._room)
+            return True
+        return len(self._connections) >= self._broker.config.integer("max.connections")
+
+    def _warn(self, text: str, *arguments: object) -> None:
+        """Not more than once a minute: what it is about may happen many times a second."""
+        now_s = asyncio.get_running_loop().time()
+        if self._warned_s is None or now_s - self._warned_s >= _SAY_AGAIN_SECONDS:
+            self._warned_s = now_s
+            _log.warning(text, *arguments)
 
     def _may_connect(self, host: str) -> bool:
         most = self._broker.config.integer("max.connections.per.ip")

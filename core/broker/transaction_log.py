@@ -63,6 +63,9 @@ class TransactionLog:
     def now_ms(self) -> int:
         return self._broker.clock.now_ms()
 
+    def monotonic_ms(self) -> int:
+        return self._broker.clock.monotonic_ms()
+
     def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
         return self._broker.schedule(delay_ms, function)
 

@@ -15,6 +15,9 @@ class Clock(Protocol):
     def monotonic_us(self) -> int:
         """Microseconds since some moment; nobody sets it."""
 
+    def monotonic_ms(self) -> int:
+        """The same in milliseconds: what is due, or has been idle, goes by it."""
+
 
 class SystemClock:
     """The machine's clocks; immutable."""
@@ -24,6 +27,9 @@ class SystemClock:
 
     def monotonic_us(self) -> int:
         return time.monotonic_ns() // 1000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
 
 
 class ManualClock:
@@ -38,6 +44,9 @@ class ManualClock:
 
     def monotonic_us(self) -> int:
         return self._now_us
+
+    def monotonic_ms(self) -> int:
+        return self._now_us // 1000
 
     def set_wall_by(self, ms: int) -> None:
         """Somebody sets the machine's clock, forwards or back; no time goes by."""

@@ -11,6 +11,7 @@ import errno
 import os
 import shutil
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from core.common.errors import AccessError, PlogError
@@ -25,11 +26,13 @@ class File:
     fetch still points into it stays readable until that answer is sent.
     """
 
-    __slots__ = ("__weakref__", "fd", "path")
+    __slots__ = ("__weakref__", "fd", "on_closed", "path")
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         self.fd = fd
+        self.on_closed: Callable[[], None] | None = None
+        """Called once, by whoever closes it, from any thread."""
 
     def read_at(self, size: int, position: int) -> bytes:
         """Up to `size` bytes; fewer where the file ends."""
@@ -66,6 +69,8 @@ class File:
     def close(self) -> None:
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
+            if self.on_closed is not None:
+                self.on_closed()
             os.close(fd)
 
     def __del__(self) -> None:
@@ -76,9 +81,11 @@ class File:
 class FileSystem:
     """The real disk. Stateless; safe from any thread."""
 
-    def open_append(self, path: Path) -> File:
-        """Opens for reading and writing, creating the file where it is missing."""
-        return File(path, open_regular(path, os.O_RDWR | os.O_CREAT))
+    def open_append(self, path: Path, *, creates: bool = True) -> File:
+        """Opens for reading and writing, creating the file if it is missing. Without `creates` that is a
+        FileNotFoundError.
+        """
+        return File(path, open_regular(path, os.O_RDWR | (os.O_CREAT if creates else 0)))
 
     def open_read(self, path: Path) -> File:
         """Opens for reading only. OSError as of `open_regular`."""

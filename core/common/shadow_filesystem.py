@@ -75,9 +75,9 @@ class ShadowFileSystem(FileSystem):
     def name_for_user(self, error: PlogError) -> None:
         self._paths.rename(error)
 
-    def open_append(self, path: Path) -> File:
+    def open_append(self, path: Path, *, creates: bool = True) -> File:
         if not path.is_symlink():
-            return super().open_append(path)
+            return super().open_append(path, creates=creates)
         return _LinkedFile(path, open_regular(path, os.O_RDONLY))
 
 

@@ -64,7 +64,8 @@ class LogCleaner:
         """Why a log was given up."""
         self.max_dirty_ratio = 0.0
         """Of all compacted logs, when it last looked."""
-        self.last_run_ms = clock.now_ms()
+        self.last_run_ms = clock.monotonic_ms()
+        """When it looked last, by the monotonic clock."""
 
     def is_cleaning(self, partition: TopicPartition) -> bool:
         """Whether its sealed segments must stay as they are, but for what the cleaner does."""
@@ -88,7 +89,8 @@ class LogCleaner:
             self._idle.clear()
 
     def _find_filthiest(self, retry_ms: int) -> tuple[PartitionLog, CleanablePart] | None:
-        now_ms = self.last_run_ms = self._clock.now_ms()
+        tried_ms = self.last_run_ms = self._clock.monotonic_ms()
+        now_ms = self._clock.now_ms()
         self.max_dirty_ratio = 0.0
         best: tuple[bool, float] = False, -1.0
         found = None
@@ -97,7 +99,7 @@ class LogCleaner:
                 continue
             if len(log.segments) == 1:
                 continue  # the active one
-            if now_ms - self._tried_ms.get(partition, -retry_ms) < retry_ms:
+            if tried_ms - self._tried_ms.get(partition, -retry_ms) < retry_ms:
                 continue
             try:
                 part = find_cleanable_part(log, self._log_manager.clean_offsets.get(partition), now_ms)
@@ -206,7 +208,7 @@ class LogCleaner:
         _log.error("%s is uncleanable: %s; see plog verify %s", log.partition, reason, log.directory)
 
     def _try_later(self, log: PartitionLog, reason: PlogError) -> None:
-        self._tried_ms[log.partition] = self._clock.now_ms()
+        self._tried_ms[log.partition] = self._clock.monotonic_ms()
         _log.error("%s could not be cleaned: %s", log.partition, reason)
 
     @property

@@ -568,7 +568,7 @@ class ClassicGroup:
 
     def _expect_heartbeat(self, member: Member, timeout_ms: int | None = None) -> None:
         timeout_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
-        member.deadline_ms = self._environment.now_ms() + timeout_ms
+        member.deadline_ms = self._environment.monotonic_ms() + timeout_ms
         if member.timer is None or member.timer_due_ms > member.deadline_ms:
             _stop_timer(member)
             self._watch(member, timeout_ms)
@@ -578,7 +578,7 @@ class ClassicGroup:
             member.timer = None
             if self.members.get(member.member_id) is not member:
                 return
-            left_ms = member.deadline_ms - self._environment.now_ms()
+            left_ms = member.deadline_ms - self._environment.monotonic_ms()
             is_waiting = member.awaiting_sync is not None or (member.awaiting_join is not None and not member.is_new)
             if left_ms > 0:
                 self._watch(member, left_ms)
@@ -588,7 +588,7 @@ class ClassicGroup:
                 self._remove(member)
                 self._after_removal()
 
-        member.timer_due_ms = self._environment.now_ms() + delay_ms
+        member.timer_due_ms = self._environment.monotonic_ms() + delay_ms
         member.timer = self._environment.schedule(delay_ms, check)
 
     def _remove(self, member: Member) -> None:

@@ -393,7 +393,7 @@ class ConsumerGroup:
         timeout_ms = (
             self._environment.session_timeout_ms(self.group_id) if classic is None else classic.session_timeout_ms
         )
-        session.deadline_ms = self._environment.now_ms() + timeout_ms
+        session.deadline_ms = self._environment.monotonic_ms() + timeout_ms
         if session.timer is None:
             self._watch(member.member_id, session, timeout_ms)
         if session.revocation is not None and session.revoking != member.revoking:
@@ -427,7 +427,7 @@ class ConsumerGroup:
     def _watch(self, member_id: str, session: _Session, delay_ms: int) -> None:
         def check() -> None:
             session.timer = None
-            left_ms = session.deadline_ms - self._environment.now_ms()
+            left_ms = session.deadline_ms - self._environment.monotonic_ms()
             if self._sessions.get(member_id) is not session:
                 return
             if left_ms > 0:

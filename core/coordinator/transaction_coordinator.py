@@ -47,11 +47,13 @@ class TransactionCoordinator:
 
     I1 what is known of an id is what its last record says
     I2 one in a Prepare state is being finished
+    I3 `_open_since_ms` has those that are Ongoing
     """
 
     def __init__(self, environment: TransactionEnvironment) -> None:
         self._environment = environment
         self._transactions: dict[str, TransactionMetadata] = {}
+        self._open_since_ms: dict[str, int] = {}  # by the monotonic clock
         self.on_step: Callable[[str], None] = lambda _step: None
         """Told of each step, when it is done: the state that was written, the partition that got its marker. For tests
         that stop there.
@@ -70,9 +72,10 @@ class TransactionCoordinator:
             return ""
         transactional_id, metadata = read
         if metadata is not None and metadata.state is not TransactionState.DEAD:
-            self._transactions[transactional_id] = metadata
+            open_ms = max(self._environment.now_ms() - metadata.start_ms, 0)  # by the only clock that stops outlast
+            self._take_up(metadata, open_ms)
         else:
-            self._transactions.pop(transactional_id, None)
+            self._drop(transactional_id)
         return transactional_id
 
     def begin(self, transactional_ids: Iterable[str]) -> None:
@@ -86,6 +89,7 @@ class TransactionCoordinator:
     def forget_all(self) -> None:
         """What kept them is gone."""
         self._transactions.clear()
+        self._open_since_ms.clear()
 
     @property
     def latest_producer_id(self) -> int:
@@ -257,18 +261,32 @@ class TransactionCoordinator:
         """KafkaError where it can't be written: nothing has changed then."""
         value = transaction_value(metadata, self._environment.transaction_version)
         self._environment.write(metadata.transactional_id, value)
-        self._transactions[metadata.transactional_id] = metadata
+        self._take_up(metadata)
         self.on_step(metadata.state.text)
+
+    def _take_up(self, metadata: TransactionMetadata, open_ms: int = 0) -> None:
+        """This is what is known of the id now. A transaction that was not known to be open has been so for `open_ms`."""
+        transactional_id = metadata.transactional_id
+        self._transactions[transactional_id] = metadata
+        if metadata.state is TransactionState.ONGOING:
+            self._open_since_ms.setdefault(transactional_id, self._environment.monotonic_ms() - open_ms)
+        else:
+            self._open_since_ms.pop(transactional_id, None)
+
+    def _drop(self, transactional_id: str) -> None:
+        self._transactions.pop(transactional_id, None)
+        self._open_since_ms.pop(transactional_id, None)
 
     # --- from time to time
 
     def abort_timed_out(self) -> None:
         """Those that have been open longer than their producers said they would."""
-        now_ms = self._environment.now_ms()
-        for metadata in list(self._transactions.values()):
-            if metadata.is_timed_out(now_ms):
-                _log.info("transaction of %s is aborted: timed out", metadata.transactional_id)
-                self._try_to(partial(self._abort, metadata), metadata.transactional_id)
+        now_ms = self._environment.monotonic_ms()
+        for transactional_id, since_ms in list(self._open_since_ms.items()):
+            metadata = self._transactions[transactional_id]
+            if now_ms - since_ms > metadata.timeout_ms:
+                _log.info("transaction of %s is aborted: timed out", transactional_id)
+                self._try_to(partial(self._abort, metadata), transactional_id)
 
     def expire(self) -> None:
         """Forgets ids that were not used for `transactional.id.expiration.ms`."""
@@ -279,7 +297,7 @@ class TransactionCoordinator:
 
     def _forget(self, transactional_id: str) -> None:
         self._environment.write(transactional_id, None)
-        del self._transactions[transactional_id]
+        self._drop(transactional_id)
 
     def _try_to(self, change: Callable[[], None], transactional_id: str) -> None:
         try:

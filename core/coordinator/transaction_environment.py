@@ -31,7 +31,13 @@ class TransactionEnvironment(Protocol):
         """The level of the feature transaction.version: 0, 1, or 2 for that of KIP-890."""
         ...
 
-    def now_ms(self) -> int: ...
+    def now_ms(self) -> int:
+        """Since the epoch, by a clock that may be set: for what is written down."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Since some moment, by a clock that nobody sets: for what is due."""
+        ...
 
     def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
         """As of `core.common.deferred.Schedule`."""

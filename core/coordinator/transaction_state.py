@@ -80,9 +80,6 @@ class TransactionMetadata:
     def is_epoch_exhausted(self) -> bool:
         return is_epoch_exhausted(self.producer_epoch)
 
-    def is_timed_out(self, now_ms: int) -> bool:
-        return self.state is TransactionState.ONGOING and self.start_ms + self.timeout_ms < now_ms
-
     # --- the producer begins
 
     def with_epoch(self, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:

@@ -39,9 +39,12 @@ class AbstractIndex:
     def __init__(
         self, path: Path, base_offset: int, max_size_bytes: int, filesystem: FileSystem, *, may_map: bool = True
     ) -> None:
-        """Without `may_map` the file is read: another process may cut it, and a map of it would then kill this one."""
+        """Without `may_map` the file is read."""
         self.path = path
-        self._may_map = may_map
+        self.may_map = may_map
+        """Whether the file may be mapped, which takes a descriptor. Not one that another process may cut: its map would
+        kill this process then.
+        """
         self.base_offset = base_offset
         self.max_entries = max_size_bytes // self.ENTRY.size
         self._filesystem = filesystem
@@ -179,7 +182,7 @@ class AbstractIndex:
             size = file.size()
             if size < self.ENTRY.size:
                 return b""
-            if self._may_map:
+            if self.may_map:
                 return mmap.mmap(file.fd, 0, prot=mmap.PROT_READ)
             return self._read_entries(file, size)
         finally:

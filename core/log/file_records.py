@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ _READ_BYTES = 256 * 1024
 _LENGTH = struct.Struct(">i")
 _LENGTH_POSITION = 8
 _SMALLEST = HEADER_SIZE - LOG_OVERHEAD
+_OPENING = threading.Lock()
 _HEADERS_BYTES = 4096  # holds the headers of many small batches, costs little more than one header
 
 
@@ -37,35 +40,83 @@ class FileRegion:
         """The bytes; fewer than `len` only where the file was cut since."""
         return self.file.read_at(self.size_bytes, self.position)
 
+    @property
+    def piece(self) -> FileRegion:
+        """What an answer holds of it."""
+        return self
+
+
+class CopiedRegion:
+    """The same, read: where so many answers keep files open that this one must not; immutable."""
+
+    __slots__ = ("piece", "position")
+
+    def __init__(self, position: int, piece: bytes) -> None:
+        self.position = position
+        self.piece = piece
+
+    def __len__(self) -> int:
+        return len(self.piece)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.piece)
+
+    def read(self) -> bytes:
+        """The bytes."""
+        return self.piece
+
+
+LogRegion = FileRegion | CopiedRegion
+
 
 class FileRecords:
     """An append-only file of batches; owned by one task, but for `file.sync()`. `size_bytes` is where the next goes."""
 
     def __init__(
-        self, path: Path, open_file: Callable[[Path], File], *, is_opened_late: bool = False, is_new: bool = False
+        self,
+        path: Path,
+        open_file: Callable[[Path], File],
+        *,
+        make_file: Callable[[Path], File] | None = None,
+        on_opened: Callable[[File], None] = lambda _file: None,
+        is_opened_late: bool = False,
     ) -> None:
-        """The file is opened at once, or when it is first needed. With `is_new` it is made, and nothing else is done
-        that may fail: there is no file after an error. OSError as the disk says.
+        """The file is opened at once, or when it is first needed, and `on_opened` is called with it each time. With
+        `make_file` it is made, and nothing else is done that may fail: there is no file after an error. OSError as the
+        disk says.
         """
         self.path = path
         self._open_file = open_file
+        self._on_opened = on_opened
         self._file: File | None = None
+        self._released: weakref.ref[File] | None = None
         self._is_torn = False
-        self.on_use: Callable[[], None] | None = None
-        """Told whenever the file is wanted."""
-        if is_new:
-            self._file, self.size_bytes = open_file(path), 0
+        self.was_used = True
+        """Whether the file was asked for since somebody last set it to False."""
+        if make_file is not None:
+            self._file, self.size_bytes = make_file(path), 0
         else:
             self.size_bytes = path.stat().st_size if is_opened_late else self.file.size()
 
     @property
     def file(self) -> File:
+        self.was_used = True
         file = self._file
-        if file is None:
-            file = self._file = self._open_file(self.path)
-        if self.on_use is not None:
-            self.on_use()
+        return self._open() if file is None else file
+
+    def _open(self) -> File:
+        """If another thread opens it as well, both go on with the file of who was first."""
+        opened = self._find_released() or self._open_file(self.path)
+        with _OPENING:
+            file = self._file = self._file or opened
+        self._on_opened(file)
         return file
+
+    def _find_released(self) -> File | None:
+        """The file that was let go of, if somebody has it open still."""
+        file = self._released() if self._released is not None else None
+        return file if file is not None and file.fd >= 0 else None
 
     @property
     def is_open(self) -> bool:
@@ -73,7 +124,9 @@ class FileRecords:
 
     def release(self) -> None:
         """Lets go of the file; it is opened again when it is needed. Whoever holds it goes on."""
-        self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            self._released = weakref.ref(file)
 
     def close(self) -> None:
         file, self._file = self._file, None

@@ -313,7 +313,7 @@ class _Loader:
                 self._config,
                 self._filesystem,
                 self._settings.open_files,
-                created_ms=self._settings.clock.now_ms(),
+                created_ms=self._settings.clock.monotonic_ms(),
                 is_sealed=offset != max(logs),
             )
             self._segments.add(segment)
@@ -330,7 +330,8 @@ class _Loader:
                     self._has_unsound_end = True
                 else:
                     self._rebuild_indexes(segment)
-            segment.release_files()
+            if segment.is_sealed:
+                segment.close_until_used()
 
     def _warn_of_lone_index(self, base_offset: int, last_base_offset: int) -> None:
         """Of a segment that is gone, but for a new one that a crash kept from being made: its log comes last."""
@@ -345,7 +346,7 @@ class _Loader:
             self._config,
             self._filesystem,
             self._settings.open_files,
-            created_ms=self._settings.clock.now_ms(),
+            created_ms=self._settings.clock.monotonic_ms(),
             is_new=True,
         )
 
@@ -480,6 +481,7 @@ class _Loader:
             path = after.records.path
             self._filesystem.rename(path, path.with_name(f"{path.name}.cut-at-0"))
             self._segments.remove(after)
+            after.on_removed()
             after.records.close()
             for index in after.paths[1:]:
                 self._filesystem.unlink(index)
@@ -512,7 +514,7 @@ class _Loader:
         beside = path.with_name(f"{path.name}.tmp")
         self._copy(segment, 0, end, beside)
         self._filesystem.rename(beside, path)
-        segment.records.release()
+        segment.records.close()
 
     def _copy(self, segment: LogSegment, start: int, end: int, target_path: Path) -> None:
         """Bytes [start, end) of its log to the beginning of another file, synced."""
@@ -529,6 +531,7 @@ class _Loader:
         )
         for segment in self._segments:
             self._segments.remove(segment)
+            segment.on_removed()
             for path in segment.paths:
                 self._filesystem.unlink(path)
         self._segments.add(self._new_segment(log_start_offset))

@@ -79,6 +79,12 @@ class LogManager:
             _log.warning("%s; every log is read whole instead", error)
             return {}
 
+    def find_logs_to_sync(self) -> list[PartitionLog]:
+        """Those whose files can't be closed before they are synced, when there are so many that it is time for that."""
+        if not self._settings.open_files.is_crowded:
+            return []
+        return [log for log in self.logs.values() if log.keeps_files_open]
+
     # --- opening
 
     def find_partitions(self) -> dict[TopicPartition, Path]:

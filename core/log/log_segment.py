@@ -11,13 +11,16 @@ import logging
 import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from core.common.clock import Clock
+from core.common.descriptors import OUT_OF_DESCRIPTORS
 from core.common.errors import CorruptRecordError
-from core.common.filesystem import FileSystem
+from core.common.filesystem import File, FileSystem
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.offset_index import OffsetIndex, OffsetPosition
 from core.index.time_index import TimeIndex, TimestampOffset
@@ -30,7 +33,7 @@ from core.log.file_names import (
     TRANSACTION_INDEX_SUFFIX,
     offset_file_name,
 )
-from core.log.file_records import FileRecords, FileRegion
+from core.log.file_records import CopiedRegion, FileRecords, LogRegion
 from core.log.hole import offsets_are
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.open_files import OpenFiles
@@ -39,6 +42,8 @@ from core.records.batches import Batch, first_offset_of
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
 
 _log = logging.getLogger("plog.log")
+
+_MOST_COPIED_BYTES = 64 * 1024
 
 
 class FoundTimestamp(NamedTuple):
@@ -71,7 +76,7 @@ class LogSegment:
         is_sealed: bool = False,
         is_new: bool = False,
     ) -> None:
-        """`is_sealed`: it is on the disk, whole, and takes no appends. `is_new`: its files are made, empty. OSError as
+        """`created_ms`: by the monotonic clock. `is_sealed`: it is on the disk, whole, and takes no appends. `is_new`: its files are made, empty. OSError as
         the disk says; there is no `.log` then, which is what makes the others a segment.
         """
         self.base_offset = base_offset
@@ -81,30 +86,43 @@ class LogSegment:
         self._created_ms = created_ms
         self._jitter_ms = jitter_ms
         self._open_files = open_files
+        self.is_sealed = is_sealed
         maximum = config.segment_index_bytes
-        self.offset_index = OffsetIndex(self._path(INDEX_SUFFIX), base_offset, maximum, filesystem)
-        self.time_index = TimeIndex(self._path(TIME_INDEX_SUFFIX), base_offset, maximum, filesystem)
+        indexes = self._path(INDEX_SUFFIX), self._path(TIME_INDEX_SUFFIX)
+        self.offset_index = OffsetIndex(indexes[0], base_offset, maximum, filesystem, may_map=is_sealed)
+        self.time_index = TimeIndex(indexes[1], base_offset, maximum, filesystem, may_map=is_sealed)
         self.transaction_index = TransactionIndex(self._path(TRANSACTION_INDEX_SUFFIX), filesystem)
         if is_new:
             self._create_indexes()
             filesystem.unlink(self._path(LOG_SUFFIX))  # one that could not be deleted when it was cut off
-        path, open_file = self._path(LOG_SUFFIX), filesystem.open_append
-        self.records = FileRecords(path, open_file, is_opened_late=is_sealed, is_new=is_new)
+        self._is_removed = False
+        note_opened = self._note_opened()
+        self.records = FileRecords(
+            self._path(LOG_SUFFIX),
+            partial(filesystem.open_append, creates=False),
+            make_file=filesystem.open_append if is_new else None,
+            on_opened=note_opened,
+            is_opened_late=True,
+        )
         self._bytes_since_index_entry = 0
         self._rolling_timestamp: int | None = None
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, base_offset) if is_new else None
         self.gaps: list[DamagedRange] = []
         self._is_new = is_new
-        self.is_sealed = False
-        self._is_removed = False
         self._changes = int(is_new)  # appends and the like, and how many of them are on the disk
         self._synced_changes = 0
         self._has_failed_sync = False
         self._last_batch = (base_offset, 0)  # base offset and position of a batch near the end: where tails begin
+        self._is_kept_open = False
+        if is_new:
+            note_opened(self.records.file)
+            self._keep_open()
+        elif not is_sealed:
+            self._ensure_opens()
 
-        if is_sealed:
-            self.is_sealed = True
-            self._share_files()
+    def _ensure_opens(self) -> None:
+        """OSError if its file can't be opened: better now than at the first append."""
+        _ = self.records.file
 
     def _create_indexes(self) -> None:
         self.offset_index.reset()
@@ -162,6 +180,8 @@ class LogSegment:
         """
         if self._max_timestamp is None:
             self.find_newest_timestamp()
+        if not self._is_kept_open:
+            self._keep_open()
         start = batch.start
         position = self.records.append(batch.buffer[start : start + batch.size_bytes])
         self._index(batch, position)
@@ -182,14 +202,14 @@ class LogSegment:
             self._bytes_since_index_entry = 0
         self._bytes_since_index_entry += batch.size_bytes
 
-    def should_roll(self, batch: RecordBatch, now_ms: int) -> bool:
+    def should_roll(self, batch: RecordBatch, clock: Clock) -> bool:
         """Whether the batch must go to a new segment."""
         size, config = self.records.size_bytes, self.config
         first = self._rolling_timestamp
         if first is None:
             first = self._first_timestamp()
         # How long it has taken appends, by the records' own clock where they have one.
-        age_ms = now_ms - self._created_ms if first == NO_TIMESTAMP else batch.max_timestamp - first
+        age_ms = batch.max_timestamp - first if first != NO_TIMESTAMP else clock.monotonic_ms() - self._created_ms
         return (
             size + batch.size_bytes > config.segment_bytes
             or (age_ms > config.max_segment_ms - self._jitter_ms and size > 0)
@@ -266,12 +286,13 @@ class LogSegment:
                 return batch.position, batch.size_bytes
         return None
 
-    def read(self, start_offset: int, max_bytes: int, end_position: int, *, min_one_batch: bool) -> FileRegion | None:
+    def read(self, start_offset: int, max_bytes: int, end_position: int, *, min_one_batch: bool) -> LogRegion | None:
         """Batches from the one that holds `start_offset` on, at most `max_bytes` of them; None where there is none.
         CorruptRecordError where it is known to be damaged.
 
         `end_position` bounds the file, as does damage behind the first batch. With `min_one_batch` the first batch
-        comes whole, however large. Otherwise the region may end within a batch, which consumers drop.
+        comes whole, however large. Otherwise the region may end within a batch, which consumers drop. While answers
+        keep too many files open, it is a copy, and short.
         """
         found = self.translate_offset(start_offset)
         if self.gaps:
@@ -285,7 +306,12 @@ class LogSegment:
         position, size = found
         if min_one_batch:
             max_bytes = max(max_bytes, size)
-        return self.records.region(position, min(max_bytes, end_position - position))
+        region = self.records.region(position, min(max_bytes, end_position - position))
+        if not self._open_files.is_held_by_many:
+            return region
+        copied = CopiedRegion(position, region.file.read_at(min(len(region), max(size, _MOST_COPIED_BYTES)), position))
+        self.close_until_used()
+        return copied
 
     def damaged(self, gap: DamagedRange) -> CorruptRecordError:
         """What a reader is told who asks for offsets in the gap."""
@@ -371,7 +397,7 @@ class LogSegment:
             self._index(batch, batch.position)
 
     def _forget_what_was_read(self) -> None:
-        self._changes += 1
+        self._note_change()
         self.offset_index.reset()
         self.time_index.reset()
         self.transaction_index.reset()
@@ -407,7 +433,7 @@ class LogSegment:
     def truncate_position(self, position: int) -> int:
         """Cuts the file at a position that starts a batch; the indexes must be cut by `truncate_indexes`. Bytes cut."""
         cut = self.size_bytes - position
-        self._changes += 1
+        self._note_change()
         if cut > 0:
             self.records.truncate(position)
         return cut
@@ -451,14 +477,15 @@ class LogSegment:
 
     def seal(self) -> None:
         """It takes no appends from now on; its indexes are written."""
-        self.is_sealed = True
-        self._changes += 1
+        self.is_sealed = self.offset_index.may_map = self.time_index.may_map = True
+        self._note_change()
 
     def unseal(self) -> None:
         """It takes appends after all: those behind it went."""
-        self.is_sealed = False
-        self.records.on_use = None
-        self._open_files.forget(self)
+        self.is_sealed = self.offset_index.may_map = self.time_index.may_map = False
+        self.offset_index.release()
+        self.time_index.release()
+        self._note_change()
 
     def sync(self) -> None:
         """Returns when the batches, and the indexes of a sealed segment, are on the disk. Safe from any thread.
@@ -472,14 +499,14 @@ class LogSegment:
             raise OSError(errno.EIO, "a sync failed before; the log must be opened again", str(self.records.path))
         try:
             self._sync_files(is_sealed=is_sealed)
-        except OSError:
+        except OSError as error:
+            if error.errno in OUT_OF_DESCRIPTORS:
+                raise  # nothing was asked of the disk yet
             self._has_failed_sync = True
             with contextlib.suppress(OSError):
                 self.records.file.forget_cached()
             raise
         self._synced_changes = changes
-        if is_sealed and not self._is_removed:
-            self._share_files()
 
     def _sync_files(self, *, is_sealed: bool) -> None:
         self.records.file.sync()
@@ -492,21 +519,54 @@ class LogSegment:
             self._filesystem.sync_directory(self.directory.parent)
             self._is_new = False
 
-    def _share_files(self) -> None:
-        """From now on its files may be closed while nobody needs them: all that is in them is safe."""
-        itself, open_files = (
-            weakref.ref(self),
-            self._open_files,
-        )  # no cycle: a deleted file is closed with its last user
+    # --- open and closed
 
-        def on_use() -> None:
+    def _note_opened(self) -> Callable[[File], None]:
+        """Tells `OpenFiles`. Without a cycle: a deleted file is closed with its last user."""
+        itself, open_files = weakref.ref(self), self._open_files
+
+        def note_opened(file: File) -> None:
+            open_files.count(file)
             segment = itself()
-            if segment is not None:
-                open_files.use(segment)
+            if segment is not None and not segment.is_removed:
+                open_files.on_opened(segment)
 
-        self.records.on_use = on_use
-        if self.records.is_open:
-            self._open_files.use(self)
+        return note_opened
+
+    def _note_change(self) -> None:
+        """What is in its files is not what is on the disk."""
+        self._changes += 1
+        self._keep_open()
+
+    def _keep_open(self) -> None:
+        if not self._is_removed:
+            self._is_kept_open = True
+            self._open_files.keep_open(self)
+
+    def settle(self) -> None:
+        """Its files may be closed while nobody needs them, if all that is in them is on the disk."""
+        if self._is_kept_open and self._changes == self._synced_changes:
+            self._is_kept_open = False
+            self._open_files.may_close(self)
+
+    @property
+    def is_kept_open(self) -> bool:
+        """Whether its files must not be closed before they are synced."""
+        return self._is_kept_open
+
+    @property
+    def descriptors(self) -> int:
+        """How many its files take at most while they are open: the indexes are mapped once they don't grow."""
+        return 3 if self.is_sealed else 1
+
+    @property
+    def was_used(self) -> bool:
+        """As of `FileRecords.was_used`."""
+        return self.records.was_used
+
+    @was_used.setter
+    def was_used(self, was_used: bool) -> None:
+        self.records.was_used = was_used
 
     @property
     def is_removed(self) -> bool:
@@ -518,10 +578,19 @@ class LogSegment:
         self._is_removed = True
         self._open_files.forget(self)
 
+    def close_until_used(self) -> None:
+        """Closes its files, unless something in them is not on the disk."""
+        if not self._is_kept_open:
+            self._open_files.forget(self)
+            self.release_files()
+
     def release_files(self) -> None:
-        """Closes what can be opened again."""
+        """Closes what can be opened again; all that is in it is on the disk. Safe from any thread, if nobody writes to
+        the segment.
+        """
+        self._is_kept_open = False
+        self.records.release()
         if self.is_sealed:
-            self.records.release()
             self.offset_index.release()
             self.time_index.release()
 

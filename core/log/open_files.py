@@ -1,50 +1,147 @@
-"""How many files of sealed segments are open at once: those used last.
+"""Which segments' files are open at once: no more than the process may afford, those that are used.
 
-The active segment of every partition is open; of the others, which may be many, only so many as the process may afford.
-A file that an answer still points into stays open until the answer is sent, whatever is let go of here.
+A segment is either closable, when all that is in its files is on the disk, or kept open. When there are too many, the
+closable ones that were not used for longest are closed first; what needs them opens them again. If that is not enough,
+the segment that has been kept open for longest is synced, and closed then.
+
+A file with something unsynced in it is never closed, for the sake of write errors. Linux tells whoever has a file open
+of a write that failed later, once, at its next fsync. If nobody has the file open, the error is kept with the inode for
+the next who opens it, but only until the system drops the inode from its cache; and the pages of the write are clean by
+then, so that a later fsync would find nothing wrong.
+
+A file that an answer still points into stays open until the answer is sent, whatever is closed here. There is room for
+some of those, and answers hold copies when it is taken (`LogSegment.read`).
 """
 
 from __future__ import annotations
 
-import resource
 import threading
-from collections import OrderedDict
 from typing import Protocol
 
-_MOST = 10_000
+from core.common.descriptors import share
+from core.common.filesystem import File
 
 
 class HasFiles(Protocol):
+    was_used: bool
+    """Whether its files were used since somebody last set it to False."""
+
+    @property
+    def descriptors(self) -> int:
+        """How many it takes at most while it is open."""
+
+    def sync(self) -> None:
+        """Returns when all that is in its files is on the disk. OSError if the disk refuses."""
+
     def release_files(self) -> None:
         """Lets go of what can be opened again."""
 
 
 class OpenFiles:
-    """Safe from any thread."""
+    """Safe from any thread, but for `keep_open` and `may_close`, which belong to the task that writes the segment.
+
+    I1 a segment is closable or kept open, or its files are closed
+    I2 only closable segments are closed, and none becomes kept open in the middle of it
+    """
 
     def __init__(self, limit: int | None = None) -> None:
-        """At most `limit` segments; without one, so many that half of the process's descriptors are left: a segment
-        takes up to three.
+        """At most `limit` descriptors, or as many as `core.common.descriptors` gives to files; and half as many again
+        for answers that still point into files that are closed here.
         """
-        self._limit = limit or max(min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 6, _MOST), 1)
-        self._lock = threading.Lock()
-        self._used: OrderedDict[HasFiles, None] = OrderedDict()
+        self._limit = share().files * 2 // 3 if limit is None else limit
+        self._lock = threading.RLock()  # a file may be closed by whoever lets go of it last
+        self._closable: dict[HasFiles, int] = {}  # their descriptors; those opened or passed over last come last
+        self._kept: dict[HasFiles, int] = {}  # likewise; those kept for longest come first
+        self._count = 0
+        self._files = 0  # that are open, whoever has them
 
     def __len__(self) -> int:
-        return len(self._used)
+        """How many descriptors the open segments take at most."""
+        return self._count
 
-    def use(self, segment: HasFiles) -> None:
-        """The segment's files are open, and wanted just now."""
-        released = []
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many segments are kept open that it is time to sync them, before somebody has to wait for it."""
         with self._lock:
-            self._used[segment] = None
-            self._used.move_to_end(segment)
-            while len(self._used) > self._limit:
-                released.append(self._used.popitem(last=False)[0])
-        for other in released:
-            other.release_files()
+            return 2 * self._count > self._limit and 2 * sum(self._kept.values()) > self._limit
+
+    @property
+    def is_held_by_many(self) -> bool:
+        """Whether answers keep so many files open that no other one may."""
+        return self._files - len(self._closable) - len(self._kept) > self._limit // 2
+
+    def count(self, file: File) -> None:
+        """The file is counted until it is closed."""
+        with self._lock:
+            if file.on_closed is None:
+                file.on_closed = self._on_closed
+                self._files += 1
+
+    def _on_closed(self) -> None:
+        with self._lock:
+            self._files -= 1
+
+    def on_opened(self, segment: HasFiles) -> None:
+        """A file of the segment was opened; others may be closed for that."""
+        with self._lock:
+            if segment not in self._kept:
+                self._put(segment, self._closable)
+            self._close_others(segment)
+
+    def keep_open(self, segment: HasFiles) -> None:
+        """The segment is going to be written to."""
+        with self._lock:
+            self._put(segment, self._kept)
+            self._close_others(segment)
+        if self._count > self._limit:
+            self._sync_others(segment)
+
+    def may_close(self, segment: HasFiles) -> None:
+        """All that is in the segment's files is on the disk."""
+        with self._lock:
+            if segment in self._kept:
+                self._put(segment, self._closable)
+                self._close_others(segment)
 
     def forget(self, segment: HasFiles) -> None:
         """The segment is no more."""
         with self._lock:
-            self._used.pop(segment, None)
+            self._take_out(segment)
+
+    def _put(self, segment: HasFiles, into: dict[HasFiles, int]) -> None:
+        self._take_out(segment)
+        into[segment] = segment.descriptors
+        self._count += into[segment]
+
+    def _take_out(self, segment: HasFiles) -> None:
+        for among in (self._closable, self._kept):
+            self._count -= among.pop(segment, 0)
+
+    def _close_others(self, segment: HasFiles) -> None:
+        """Who was used since it was last looked at is passed over once."""
+        passed_over = 0
+        while self._count > self._limit and self._closable:
+            other = next(iter(self._closable))
+            if other is segment or (other.was_used and passed_over < len(self._closable)):
+                if len(self._closable) == 1:
+                    return
+                passed_over += 1
+                other.was_used = other is segment
+                self._closable[other] = self._closable.pop(other)
+                continue
+            self._take_out(other)
+            other.release_files()
+
+    def _sync_others(self, segment: HasFiles) -> None:
+        """One whose sync fails stays open, and says so again when its log is flushed."""
+        for other in list(self._kept):
+            if self._count <= self._limit:
+                return
+            if other is not segment:
+                try:
+                    other.sync()
+                except OSError:
+                    continue
+                with self._lock:
+                    self._take_out(other)
+                    other.release_files()

@@ -30,7 +30,7 @@ from core.index.transaction_index import AbortedTransaction
 from core.log.damage import DamagedRange
 from core.log.damaged_ranges import DamagedRanges
 from core.log.file_names import DELETED_SUFFIX
-from core.log.file_records import FileRegion
+from core.log.file_records import LogRegion
 from core.log.hole import offsets_are
 from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.log_config import LogConfig
@@ -68,7 +68,7 @@ class ReadResult:
     skips.
     """
 
-    region: FileRegion | None
+    region: LogRegion | None
     aborted: Sequence[AbortedTransaction] = ()
 
 
@@ -164,7 +164,7 @@ class PartitionLog:
         if config.is_log_append_time and not batch.is_control:
             set_log_append_time(batch, now_ms)
             log_append_time = now_ms
-        self._append(batch, now_ms)
+        self._append(batch)
         return AppendResult(base_offset, self.log_end_offset - 1, log_append_time, self.log_start_offset)
 
     def _find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
@@ -185,14 +185,14 @@ class PartitionLog:
         else:
             state.ensure_epoch(batch)
 
-    def _append(self, batch: RecordBatch, now_ms: int) -> None:
+    def _append(self, batch: RecordBatch) -> None:
         segment = self.segments.active
         if batch.size_bytes > self.config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"the record batch has {batch.size_bytes} bytes, segment.bytes is {self.config.segment_bytes}",
             )
-        if segment.should_roll(batch, now_ms):
+        if segment.should_roll(batch, self._clock):
             segment = self.roll()
         if batch.partition_leader_epoch != self.leader_epochs.latest_epoch:
             self.leader_epochs.assign(batch.partition_leader_epoch, batch.base_offset)
@@ -255,7 +255,7 @@ class PartitionLog:
             self.config,
             self._filesystem,
             self._open_files,
-            created_ms=self._clock.now_ms(),
+            created_ms=self._clock.monotonic_ms(),
             jitter_ms=random.randrange(jitter) if jitter else 0,  # noqa: S311 - spreads work, guards nothing
             is_new=True,
         )
@@ -309,7 +309,7 @@ class PartitionLog:
         return segment.size_bytes if found is None else found[0]
 
     def _aborted_transactions(
-        self, segment: LogSegment, offset: int, region: FileRegion, end_offset: int
+        self, segment: LogSegment, offset: int, region: LogRegion, end_offset: int
     ) -> list[AbortedTransaction]:
         bound = segment.offset_index.find_upper_bound(region.position, region.size_bytes)
         if bound is None:
@@ -464,7 +464,7 @@ class PartitionLog:
                     self.config,
                     self._filesystem,
                     self._open_files,
-                    created_ms=self._clock.now_ms(),
+                    created_ms=self._clock.monotonic_ms(),
                     is_sealed=True,
                 )
             )
@@ -493,6 +493,11 @@ class PartitionLog:
 
     # --- to the disk
 
+    @property
+    def keeps_files_open(self) -> bool:
+        """Whether some of its files can't be closed before they are synced."""
+        return any(segment.is_kept_open for segment in self.unflushed_segments(self.log_end_offset))
+
     def unflushed_segments(self, offset: int) -> list[LogSegment]:
         """What `sync_segments` must sync before the recovery point may move to `offset`. Also the segment that ends at
         the recovery point: since its records were flushed it may have been sealed.
@@ -501,6 +506,8 @@ class PartitionLog:
 
     def mark_flushed(self, offset: int) -> None:
         """Everything below `offset` is on the disk."""
+        for segment in self.unflushed_segments(offset):
+            segment.settle()
         self.recovery_point = max(self.recovery_point, min(offset, self.log_end_offset))
 
     def flush(self) -> None:
@@ -525,7 +532,6 @@ class PartitionLog:
         """
         for segment in self.segments:
             segment.on_removed()
-            segment.records.release()
             segment.release_files()
 
     def check_invariants(self) -> None:

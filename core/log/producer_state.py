@@ -116,6 +116,11 @@ class ProducerState:
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
+    @property
+    def last_written(self) -> tuple[int, int]:
+        """Another one with each batch, and with each epoch."""
+        return self.producer_epoch, self.batches[-1].last_offset if self.batches else NO_OFFSET
+
     def is_followed_by(self, batch: RecordBatch) -> bool:
         """Whether the batch is what comes as a rule: of the same epoch, behind the last one, and of the open
         transaction if there is one. Any other may be a repetition, or may not be appended.

@@ -36,6 +36,7 @@ class ProducerStateManager:
         self._ongoing: dict[int, LogOffsetMetadata] = {}  # producer id -> first offset, in order of offsets
         self.ended: list[tuple[LogOffsetMetadata, int]] = []
         """Transactions whose marker is not below the high watermark: (first offset, last offset)."""
+        self._idle: dict[int, tuple[tuple[int, int], int]] = {}  # what they wrote last, and since when nothing came
         self._last_snapshot_offset = -1
         self.map_end_offset = 0
 
@@ -121,14 +122,22 @@ class ProducerStateManager:
         self.ended = [u for u in self.ended if u[1] >= high_watermark]
 
     def remove_expired(self, now_ms: int) -> None:
-        """Forgets producers without an open transaction that wrote nothing for `producer.id.expiration.ms`."""
-        expired = [
-            p
-            for p, state in self._producers.items()
-            if state.current_txn_first_offset is None and now_ms - state.last_timestamp >= self.expiration_ms
-        ]
-        for producer_id in expired:
-            del self._producers[producer_id]
+        """Forgets producers without an open transaction that wrote nothing for `producer.id.expiration.ms`: as far as
+        calls of this have seen, with the time by the monotonic clock. Kafka goes by their last records' timestamps, as
+        `load` does after a stop; a clock that is set, or records that are old, would forget one that writes still.
+        """
+        idle = {}
+        for producer_id, state in list(self._producers.items()):
+            if state.current_txn_first_offset is not None:
+                continue
+            last, since_ms = self._idle.get(producer_id, (None, now_ms))
+            if last != state.last_written:
+                since_ms = now_ms
+            if now_ms - since_ms >= self.expiration_ms:
+                del self._producers[producer_id]
+            else:
+                idle[producer_id] = state.last_written, since_ms
+        self._idle = idle
 
     # --- snapshots
 

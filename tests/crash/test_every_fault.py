@@ -53,8 +53,8 @@ class FaultyDisk(AskingFileSystem):
         if self.is_failing and not self.is_short:
             raise OSError(self._code, os.strerror(self._code), str(path))
 
-    def open_append(self, path: Path) -> File:
-        return self._faulty(super().open_append(path))
+    def open_append(self, path: Path, *, creates: bool = True) -> File:
+        return self._faulty(super().open_append(path, creates=creates))
 
     def open_read(self, path: Path) -> File:
         self.ask(path)

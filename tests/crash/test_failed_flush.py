@@ -33,7 +33,7 @@ class FailingSync(FileSystem):
         self.good = 1 << 60
         self.has_failed = threading.Event()
 
-    def open_append(self, path: Path) -> File:
+    def open_append(self, path: Path, *, creates: bool = True) -> File:
         disk = self
 
         class UnsyncedFile(File):
@@ -45,7 +45,7 @@ class FailingSync(FileSystem):
                         raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.path))
                 super().sync()
 
-        opened = super().open_append(path)
+        opened = super().open_append(path, creates=creates)
         fd, opened.fd = opened.fd, -1
         return UnsyncedFile(path, fd)
 

@@ -11,17 +11,25 @@ import pytest
 
 from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
+from core.broker.pending_answer import PendingAnswer
 from core.cluster.controller import NewTopic
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError
 from core.common.filesystem import Buffer
+from core.protocol.primitives import Piece
+from core.protocol.schema.produce import PRODUCE, PartitionProduceResponse
+from core.records.record_batch import RecordBatch
 from tests.support.asking_disk import AskingFile, AskingFileSystem
-from tests.support.broker import fetch, produce
+from tests.support.broker import PRODUCE_BY_NAME, decode, fetch, produce_request, send
 from tests.support.logs import NOW, make_batch, read_all
 
 DAY_MS = 86_400_000
-REFUSALS = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+REFUSALS = (
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.REQUEST_TIMED_OUT,  # a sync for which no file could be opened is tried again until then
+)
 WINDOW = 3
 """Operations in a row that fail."""
 
@@ -80,7 +88,7 @@ class Life:
     def produce(self, name: str, count: int) -> None:
         for number in range(count):
             value = b"%b %d" % (name.encode(), number)
-            answer = produce(self.broker, make_batch(value, b"." * (number * 31 % 90)), name)
+            answer = produce_now(self.broker, make_batch(value, b"." * (number * 31 % 90)), name)
             if answer.error_code:
                 assert answer.error_code in REFUSALS
                 self.refused += 1
@@ -108,6 +116,17 @@ class Life:
                 o: v for o, v in acknowledged.items() if o >= log.log_start_offset
             }
             assert sorted(records) == list(range(log.log_start_offset, log.log_end_offset))
+
+
+def produce_now(broker: Broker, batch: RecordBatch, topic: str) -> PartitionProduceResponse:
+    """As `produce`; an answer that waits has its time up."""
+    answer = send(broker, PRODUCE, produce_request(batch, topic), PRODUCE_BY_NAME)
+    if isinstance(answer, PendingAnswer):
+        ready: list[list[Piece]] = []
+        answer.on_ready = ready.append
+        answer.complete_now()
+        answer = ready.pop()
+    return decode(PRODUCE, answer, PRODUCE_BY_NAME).responses[0].partition_responses[0]
 
 
 def live(life: Life) -> None:

@@ -110,6 +110,9 @@ class Retold:
     def now_ms(self) -> int:
         return self.next().last_update_ms
 
+    def monotonic_ms(self) -> int:
+        return 0
+
     def schedule(self, delay_ms: int, function: Callable[[], None], /) -> Any:
         raise AssertionError("nothing is done later")
 

@@ -17,9 +17,9 @@ class AskingFileSystem(FileSystem, ABC):
     def ask(self, path: Path) -> None:
         """Returns if the operation on that path may be done, and raises else."""
 
-    def open_append(self, path: Path) -> File:
+    def open_append(self, path: Path, *, creates: bool = True) -> File:
         self.ask(path)
-        opened = super().open_append(path)
+        opened = super().open_append(path, creates=creates)
         fd, opened.fd = opened.fd, -1
         return AskingFile(path, fd, self)
 

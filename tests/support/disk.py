@@ -63,9 +63,9 @@ class RecordingFileSystem(FileSystem):
         for path in (directory, directory.parent, *(p for p in directory.rglob("*") if p.is_dir())):
             self.operations.append(Operation("sync directory", path))
 
-    def open_append(self, path: Path) -> File:
+    def open_append(self, path: Path, *, creates: bool = True) -> File:
         is_new = not path.exists()
-        opened = super().open_append(path)
+        opened = super().open_append(path, creates=creates)
         if is_new or path not in self._inodes:
             self._inodes[path] = next(self._numbers)
             self.operations.append(Operation("create", path, self._inodes[path]))

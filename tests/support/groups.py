@@ -58,21 +58,24 @@ class GroupWorld:
     def now_ms(self) -> int:
         return self.clock.now_ms()
 
+    def monotonic_ms(self) -> int:
+        return self.clock.monotonic_ms()
+
     def schedule(self, delay_ms: int, function: Callable[[], None], /) -> _Timer:
         timer = _Timer(function)
-        heapq.heappush(self._timers, (self.now_ms() + delay_ms, next(self._numbers), timer))
+        heapq.heappush(self._timers, (self.monotonic_ms() + delay_ms, next(self._numbers), timer))
         return timer
 
     def advance(self, ms: int) -> None:
         """Time passes, and what comes due meanwhile is done when it does."""
-        end_ms = self.now_ms() + ms
+        end_ms = self.monotonic_ms() + ms
         while self._timers and self._timers[0][0] <= end_ms:
             due_ms, _, timer = heapq.heappop(self._timers)
-            self.clock.advance(max(due_ms - self.now_ms(), 0))
+            self.clock.advance(max(due_ms - self.monotonic_ms(), 0))
             function, timer.function = timer.function, None
             if function is not None:
                 function()
-        self.clock.advance(end_ms - self.now_ms())
+        self.clock.advance(end_ms - self.monotonic_ms())
 
     @property
     def timers(self) -> int:

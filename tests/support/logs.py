@@ -102,7 +102,7 @@ class FullDisk(FileSystem):
 
     is_full = False
 
-    def open_append(self, path: Path) -> File:
+    def open_append(self, path: Path, *, creates: bool = True) -> File:
         disk = self
 
         class FullFile(File):
@@ -112,6 +112,6 @@ class FullDisk(FileSystem):
                     raise OSError(28, "No space left on device")
                 super().write_at(data, position)
 
-        opened = super().open_append(path)
+        opened = super().open_append(path, creates=creates)
         fd, opened.fd = opened.fd, -1
         return FullFile(path, fd)

@@ -181,7 +181,7 @@ class DelayedFetch(DelayedOperation):
             ),
         )
         if result.region is not None:
-            data.records = result.region
+            data.records = result.region.piece
             if result.aborted:
                 data.aborted_transactions = [
                     AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in result.aborted

@@ -228,8 +228,10 @@ def small(broker: Broker, partitions: int = 1) -> Client:
     return client
 
 
-def test_slots(two_slots: Broker, clock: ManualClock) -> None:
+@pytest.mark.parametrize("step_ms", [0, -3_600_000, 3_600_000])
+def test_slots(two_slots: Broker, clock: ManualClock, step_ms: int) -> None:
     first, second = small(two_slots), small(two_slots)
+    clock.set_wall_by(step_ms)
     assert small(two_slots, 3).session_id == 0  # nobody is pushed aside who has just come
     clock.advance(120_001)
     second.fetch({})

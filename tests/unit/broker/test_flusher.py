@@ -312,9 +312,11 @@ def test_flush_ms(broker: Broker, flusher: Disk, timers: Timers) -> None:
     assert timers.delays == [1000], "counted from the first record that is not flushed"
 
 
-def test_flush_ms_where_no_timers_run(broker: Broker, clock: ManualClock) -> None:
+@pytest.mark.parametrize("step_ms", [0, -3_600_000, 3_600_000])
+def test_flush_ms_where_no_timers_run(broker: Broker, clock: ManualClock, step_ms: int) -> None:
     add_topic(broker, flush_ms="1000")
     produce_values(broker, b"a")
+    clock.set_wall_by(step_ms)
     clock.advance(999)
     produce_values(broker, b"b")
     assert log_of(broker).recovery_point == 0
@@ -379,7 +381,7 @@ class FailingSync(FileSystem):
 
     failing = ""
 
-    def open_append(self, path: Path) -> File:
+    def open_append(self, path: Path, *, creates: bool = True) -> File:
         disk = self
 
         class UnsyncedFile(File):
@@ -388,7 +390,7 @@ class FailingSync(FileSystem):
                     raise OSError(5, "Input/output error", str(self.path))
                 super().sync()
 
-        opened = super().open_append(path)
+        opened = super().open_append(path, creates=creates)
         fd, opened.fd = opened.fd, -1
         return UnsyncedFile(path, fd)
 

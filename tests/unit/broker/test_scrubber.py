@@ -61,6 +61,20 @@ def test_the_scrubber_finds_damage(tmp_path: Path, caplog: pytest.LogCaptureFixt
     again.close()
 
 
+@pytest.mark.parametrize("step_ms", [-3_600_000, DAY_MS])
+def test_a_clock_that_is_set_neither_hastens_nor_holds_it_up(tmp_path: Path, step_ms: int) -> None:
+    clock = ManualClock(NOW)
+    broker = six_batches(tmp_path, clock)
+    damage(tmp_path, 3)
+    clock.set_wall_by(step_ms)
+    broker.housekeep()
+    assert damaged_offsets(broker) is None
+    clock.advance(DAY_MS)
+    broker.housekeep()
+    assert damaged_offsets(broker) == "0:3-3"
+    broker.close()
+
+
 def test_it_reads_no_more_a_second_than_it_may(tmp_path: Path) -> None:
     clock = ManualClock(NOW)
     broker = six_batches(tmp_path, clock, plog_scrub_bytes_per_second="150")

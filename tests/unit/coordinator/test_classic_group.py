@@ -260,6 +260,21 @@ def test_a_member_that_falls_silent_is_out(world: GroupWorld, client: Client) ->
     assert len(client.join(leader.member_id).answered.members) == 1
 
 
+@pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000])
+def test_a_clock_that_is_set_ends_no_session_and_lengthens_none(
+    world: GroupWorld, client: Client, step_ms: int
+) -> None:
+    leader, other = stable(world, client)
+    world.clock.set_wall_by(step_ms)
+    world.advance(SESSION_MS - 1)
+    assert {client.heartbeat(leader), client.heartbeat(other)} == {0}
+    world.clock.set_wall_by(-step_ms)
+    world.advance(SESSION_MS - 1)
+    assert group_of(client).members.keys() == {leader.member_id, other.member_id}
+    world.advance(1)
+    assert not group_of(client).members
+
+
 def test_who_waits_for_an_answer_need_not_heartbeat(world: GroupWorld, client: Client) -> None:
     leader, other = stable(world, client)
     again = client.join(leader.member_id)

@@ -272,6 +272,21 @@ def test_a_restart_is_no_change_of_topics(world: GroupWorld, coordinator: GroupC
     assert member.step() == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000])
+def test_a_clock_that_is_set_ends_no_session_and_lengthens_none(
+    world: GroupWorld, coordinator: GroupCoordinator, step_ms: int
+) -> None:
+    member = Member(world, coordinator, "a")
+    settle(coordinator, member)
+    world.clock.set_wall_by(step_ms)
+    world.advance(SESSION_MS - 1)
+    assert member.step() == 0
+    world.advance(SESSION_MS - 1)
+    assert "a" in group_of(coordinator).members
+    world.advance(1)
+    assert "a" not in group_of(coordinator).members
+
+
 def test_regular_expressions(world: GroupWorld, coordinator: GroupCoordinator) -> None:
     set_topic(world, "orders-1", 1)
     set_topic(world, "__consumer_offsets", 1)

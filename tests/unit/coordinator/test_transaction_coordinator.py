@@ -44,6 +44,9 @@ class World:
     def now_ms(self) -> int:
         return self.clock.now_ms()
 
+    def monotonic_ms(self) -> int:
+        return self.clock.monotonic_ms()
+
     def schedule(self, delay_ms: int, function: Callable[[], None], /) -> object:
         return self.timers(delay_ms, function)
 
@@ -104,6 +107,7 @@ class World:
 
     def restarted(self) -> World:
         again = World()
+        again.clock = self.clock
         again.written = list(self.written)
         again._next_id = self._next_id
         names = [again.coordinator.replay(transaction_key(name), value) for name, value in self.written]
@@ -262,6 +266,38 @@ def test_a_transaction_that_takes_too_long_is_aborted(world: World, version: int
     assert refused(lambda: world.coordinator.add_partitions("x", producer, frozenset([T0]), version)) == (
         ErrorCode.PRODUCER_FENCED
     )
+
+
+@pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000])
+def test_a_clock_that_is_set_aborts_nothing_and_saves_nothing(world: World, step_ms: int) -> None:
+    world.begin("x", T0)
+    world.clock.set_wall_by(step_ms)
+    world.clock.advance(1000)
+    world.coordinator.abort_timed_out()
+    assert world.state().state is TransactionState.ONGOING
+    world.clock.advance(1)
+    world.coordinator.abort_timed_out()
+    assert world.state().state is TransactionState.COMPLETE_ABORT
+
+
+def test_a_timeout_goes_on_over_a_restart(world: World) -> None:
+    """By the time that is written down; set back meanwhile, the transaction has its whole time once more."""
+    world.begin("x", T0)
+    world.clock.advance(800)
+    again = world.restarted()
+    again.clock.advance(201)
+    again.coordinator.abort_timed_out()
+    assert again.state().state is TransactionState.COMPLETE_ABORT
+    world = World()
+    world.begin("x", T0)
+    world.clock.set_wall_by(-3_600_000)
+    again = world.restarted()
+    again.clock.advance(1000)
+    again.coordinator.abort_timed_out()
+    assert again.state().state is TransactionState.ONGOING
+    again.clock.advance(1)
+    again.coordinator.abort_timed_out()
+    assert again.state().state is TransactionState.COMPLETE_ABORT
 
 
 def test_ids_that_nobody_used_are_forgotten(world: World) -> None:

@@ -38,7 +38,7 @@ def test_nothing_is_appended_to_segments_that_are_gone(log: PartitionLog, monkey
     """The disk refused the segment that was to come in their place."""
     append(log, make_batch(b"a"))
 
-    def refuse(_self: FileSystem, _path: Path) -> File:
+    def refuse(_self: FileSystem, _path: Path, *, creates: bool = True) -> File:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:

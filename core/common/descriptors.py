@@ -1,0 +1,45 @@
+"""How a process shares out its file descriptors: files of logs, connections, and some for everything else.
+
+`ulimit -n` bounds them. Files and connections get half each of what is left when everything else has its part: the
+loop, locks, pipes to the cleaner's processes, and files that are open for a moment, such as indexes and checkpoints. So
+neither many partitions nor many clients keep the broker from doing its work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import resource
+from typing import NamedTuple
+
+LEAST_DESCRIPTORS = 64
+"""With fewer of them nothing is served."""
+
+OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+
+_FOR_ALL_ELSE = 40
+_MOST_FILES = 60_000
+
+
+class Shares(NamedTuple):
+    """How many descriptors may be taken."""
+
+    files: int
+    connections: int
+
+
+def raise_limit() -> int:
+    """Lets this process have as many descriptors as the system allows, and returns how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return soft
+
+
+def share() -> Shares:
+    """By the limit of this process as it is now."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    left = max(limit - _FOR_ALL_ELSE, 2)
+    files = min(left // 2, _MOST_FILES)
+    return Shares(files, left - files)

@@ -1,0 +1,131 @@
+"""A server with fewer descriptors than it has partitions, and than it has clients: all of them are served."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.broker.broker import Broker
+from core.broker.replica_manager import ReplicaManager
+from core.log.log_segment import LogSegment
+from core.protocol.api import Api
+from core.protocol.frame import decode_response, encode_request
+from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
+from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from core.protocol.schema.produce import PRODUCE
+from tests.support.broker import PRODUCE_BY_NAME, Timers, add_topic, open_broker, produce, produce_request
+from tests.support.logs import make_batch
+from tests.support.server import PLOG, Server, call_plog
+
+DESCRIPTORS = 96
+PARTITIONS = 100
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    limited = ["sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$0" "$@"', PLOG, "serve"]
+    running = Server(tmp_path / "data", command=limited)
+    with running:
+        created = call_plog(
+            "topic", "create", "t", "--partitions", str(PARTITIONS), "--bootstrap-server", running.address
+        )
+        assert created.returncode == 0
+        yield running
+    assert "ERROR" not in running.log.read_text()
+
+
+class Client:
+    def __init__(self, server: Server) -> None:
+        self.socket = socket.create_connection(server.host_and_port, timeout=20)
+
+    def ask(self, api: Api, request: object, version: int = PRODUCE_BY_NAME):  # type: ignore[type-arg, no-untyped-def]
+        self.socket.sendall(encode_request(api, version, 1, "x", request))
+        return decode_response(api, version, memoryview(self.receive()))[1]
+
+    def receive(self) -> bytes:
+        (size,) = struct.unpack(">i", self._receive_exactly(4))
+        return self._receive_exactly(size)
+
+    def _receive_exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            piece = self.socket.recv(size - len(data))
+            assert piece
+            data += piece
+        return data
+
+    def produce_everywhere(self, value: bytes) -> None:
+        for partition in range(PARTITIONS):
+            response = self.ask(PRODUCE, produce_request(make_batch(value), partition=partition))
+            assert response.responses[0].partition_responses[0].error_code == 0
+
+    def sizes_everywhere(self) -> set[int]:
+        wanted = [FetchPartition(number, fetch_offset=0, partition_max_bytes=1 << 20) for number in range(PARTITIONS)]
+        request = FetchRequest(max_wait_ms=0, max_bytes=1 << 24, topics=[FetchTopic("t", partitions=wanted)])
+        partitions = self.ask(FETCH, request).responses[0].partitions
+        assert {data.error_code for data in partitions} == {0}
+        return {len(data.records) for data in partitions}
+
+
+def test_more_partitions_than_descriptors(server: Server) -> None:
+    client = Client(server)
+    client.produce_everywhere(b"a")
+    size = len(make_batch(b"a").buffer)
+    assert client.sizes_everywhere() == {size}
+    client.produce_everywhere(b"b")
+    server.kill()
+    server.start()
+    assert Client(server).sizes_everywhere() == {2 * size}
+
+
+def test_more_clients_than_descriptors(server: Server) -> None:
+    """Whoever comes after the last that there is room for waits until another goes."""
+    first = Client(server)
+    clients = [Client(server) for _ in range(DESCRIPTORS // 2)]  # the last of them wait in the backlog
+    late = clients.pop()
+    late.socket.settimeout(0.1)
+    with pytest.raises(TimeoutError):
+        late.ask(API_VERSIONS, ApiVersionsRequest("x", "1"), 3)
+    first.produce_everywhere(b"a")
+    assert first.sizes_everywhere() == {len(make_batch(b"a").buffer)}
+    for client in clients:
+        client.socket.close()
+    late.socket.settimeout(20)
+    assert late.receive()
+    assert server.log.read_text().count("as many as ulimit -n leaves room for; who comes now waits") == 1
+
+
+def test_too_few_for_anything(tmp_path: Path) -> None:
+    limited = ["sh", "-c", 'ulimit -n 40; exec "$0" "$@"', PLOG, "serve"]
+    with pytest.raises(AssertionError, match="this process may open 40 files and connections, a broker needs 64"):
+        Server(tmp_path / "data", command=limited).start()
+
+
+def test_a_sync_for_which_no_file_could_be_opened_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk was not asked: the partition stays online, and an acknowledgement waits for the next try."""
+    broker: Broker = open_broker(tmp_path)
+    timers = broker.schedule = Timers()
+    add_topic(broker, flush_messages="1")
+
+    def refuse(_self: LogSegment, *, is_sealed: bool) -> None:
+        raise OSError(errno.EMFILE, "Too many open files", f"of {is_sealed}")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LogSegment, "_sync_files", refuse)
+        log = broker.replicas.find("t", 0).log
+        log.append_as_leader(make_batch(b"a"), 0)
+        broker.replicas.flush_as_configured(log)
+    assert isinstance(broker.replicas, ReplicaManager)
+    assert broker.replicas.find("t", 0).log is log
+    assert log.recovery_point == 0
+    timers.fire()
+    assert log.recovery_point == 1
+    assert produce(broker, make_batch(b"b")).error_code == 0
+    broker.close()
