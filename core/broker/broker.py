@@ -528,6 +528,7 @@ class Broker:
                 continue
             if deleted:
                 self._delete_later(deleted, log.config.file_delete_delay_ms)
+                self.replicas.notify([log.partition])
         self.checkpoint_log_starts()
 
     def clean_logs(self) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from core.broker.delayed_flush import PERHAPS_KEPT
-from core.broker.delayed_operation import DelayedOperation
 from core.broker.flusher import Flusher
 from core.cluster.metadata_image import TopicImage
 from core.cluster.partition import Partition
@@ -30,6 +29,11 @@ _log = logging.getLogger("plog.broker")
 Result = TypeVar("Result")
 
 
+class Watcher(Protocol):
+    def on_change(self, partition: TopicPartition) -> None:
+        """What can be read of the partition is not what it was."""
+
+
 class ReplicaManager:
     """Owned by one task."""
 
@@ -45,7 +49,7 @@ class ReplicaManager:
         self._flusher = Flusher(run_flush, schedule, clock, self._on_flushed, self.on_flush_failed)
         self.on_damage: Callable[[PartitionLog, CorruptRecordError], None] | None = None
         """Told of damage that a reader met and that was not known."""
-        self._waiting: dict[TopicPartition, dict[DelayedOperation, None]] = {}
+        self._waiting: dict[TopicPartition, dict[Watcher, None]] = {}
 
     # --- which partitions there are
 
@@ -192,31 +196,31 @@ class ReplicaManager:
 
     # --- waiting for records
 
-    def watch(self, operation: DelayedOperation, partitions: Iterable[TopicPartition]) -> None:
-        """`operation.maybe_complete` is called whenever one of the partitions gets records, and when it goes away."""
+    def watch(self, watcher: Watcher, partitions: Iterable[TopicPartition]) -> None:
+        """`watcher.on_change` is called with each of the partitions that gets records or loses some, or goes away."""
         for partition in partitions:
-            self._waiting.setdefault(partition, {})[operation] = None
+            self._waiting.setdefault(partition, {})[watcher] = None
 
-    def unwatch(self, operation: DelayedOperation, partitions: Iterable[TopicPartition]) -> None:
+    def unwatch(self, watcher: Watcher, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
-            operations = self._waiting.get(partition)
-            if operations is not None:
-                operations.pop(operation, None)
-                if not operations:
+            watchers = self._waiting.get(partition)
+            if watchers is not None:
+                watchers.pop(watcher, None)
+                if not watchers:
                     del self._waiting[partition]
 
     def waiting_counts(self) -> tuple[int, int]:
         """How many wait for records, and for a flush."""
-        for_records = {operation for operations in self._waiting.values() for operation in operations}
+        for_records = {watcher for watchers in self._waiting.values() for watcher in watchers}
         for_flush = {waiting for partition in self.partitions.values() for waiting in partition.waiting_for_flush}
         return len(for_records), len(for_flush)
 
     def notify(self, partitions: Iterable[TopicPartition]) -> None:
-        """Records came, or the partitions went."""
+        """Records came, or went, or the partitions did."""
         if self._waiting:
             for partition in partitions:
-                for operation in list(self._waiting.get(partition, ())):
-                    operation.maybe_complete()
+                for watcher in list(self._waiting.get(partition, ())):
+                    watcher.on_change(partition)
 
 
 def _said(reason: PlogError, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> KafkaError:
