@@ -16,6 +16,7 @@ from core.common.deferred import Schedule
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.filesystem import access_error
+from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
 from core.log.damage import DamagedRange
 from core.log.damaged_ranges import UNDECIDED_OFFSETS, UNEXPLAINED_OFFSETS, WRONG_TAIL
@@ -110,15 +111,24 @@ class ReplicaManager:
     # --- writing
 
     def append(
-        self, partition: Partition, batch: RecordBatch, *, required_acks: int, from_client: bool = True
+        self,
+        partition: Partition,
+        batch: RecordBatch,
+        *,
+        required_acks: int,
+        from_client: bool = True,
+        validated_by: LogConfig | None = None,
     ) -> AppendResult:
         """Appends a batch, a client's or one of the broker's own; the caller calls `notify` when its request is done.
+        `validated_by` as of `PartitionLog.append_as_leader`.
 
         KafkaError as of `Partition.append`, and KAFKA_STORAGE_ERROR where the disk refuses, or holds damage where the
         batch is to go: it is not kept then. PERHAPS_KEPT where it was written, and the partition is offline.
         """
         try:
-            result = partition.append(batch, required_acks=required_acks, from_client=from_client)
+            result = partition.append(
+                batch, required_acks=required_acks, from_client=from_client, validated_by=validated_by
+            )
             if partition.log.config.is_flushed_while_appending:
                 self.flush_as_configured(partition.log)
             return result
@@ -138,14 +148,34 @@ class ReplicaManager:
         """
         try:
             return read(partition.log)
-        except CorruptRecordError as error:
-            if any(gap.position == error.position for gap in partition.log.gaps):
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-            if self.on_damage is not None:
-                self.on_damage(partition.log, error)
-            raise _said(error, ErrorCode.CORRUPT_MESSAGE) from error
-        except OSError as error:
-            raise _said(access_error(error, partition.log.directory, "read")) from error
+        except (CorruptRecordError, OSError) as error:
+            raise self._reading_error(partition.log, error) from error
+
+    def read_in_steps(self, partition: Partition, steps: Steps[Result]) -> Steps[Result]:
+        """What the steps find in the partition's log; errors as of `read`, and as of `find` where it is served no
+        more.
+        """
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: Result = end.value
+                return found
+            except (CorruptRecordError, OSError) as error:
+                raise self._reading_error(partition.log, error) from error
+            yield
+            if not partition.is_served:
+                self.find(*partition.log.partition)
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # another one has its name now
+
+    def _reading_error(self, log: PartitionLog, error: CorruptRecordError | OSError) -> KafkaError:
+        if isinstance(error, OSError):
+            return _said(access_error(error, log.directory, "read"))
+        if any(gap.position == error.position for gap in log.gaps):
+            return KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
+        if self.on_damage is not None:
+            self.on_damage(log, error)
+        return _said(error, ErrorCode.CORRUPT_MESSAGE)
 
     # --- flushing
 

@@ -53,8 +53,8 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Fe
 
 
 class DelayedFetch(DelayedOperation):
-    """A fetch that is answered when `min_bytes` are there, or as many as it may get if those are fewer, when something is
-    wrong, or after `max_wait_ms`.
+    """A fetch that is answered when `min_bytes` are there, or as many as it may get if those are fewer, when something
+    is wrong, or after `max_wait_ms`.
     """
 
     def __init__(self, broker: Broker, request: FetchRequest, version: int, session: FetchSession | None) -> None:
