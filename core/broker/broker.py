@@ -20,6 +20,7 @@ from core.broker.replica_manager import ReplicaManager
 from core.broker.request_dispatcher import SERVED_APIS, AnyApi, RequestDispatcher
 from core.broker.scrubber import Scrubber
 from core.broker.transaction_log import TransactionLog
+from core.broker.turns import Turns
 from core.cluster.controller import Controller, NewTopic
 from core.cluster.found_topics import find_topics
 from core.cluster.metadata_image import MetadataImage, TopicImage
@@ -90,6 +91,8 @@ class Broker:
         self.schedule: Schedule = _never
         self.run_in_background: RunInBackground = run_now
         self.run_flush: RunInBackground = run_now
+        self.turns: Turns | None = None
+        """Work that takes long is done in turns, once there is a loop for them."""
         self.run_cleaning: RunInBackground = run_now
         self.endpoint: Endpoint | None = None
         self._users_paths = UsersPaths(self._log_directory, directory)
@@ -562,6 +565,7 @@ class Broker:
                 continue
             if deleted:
                 self._delete_later(deleted, log.config.file_delete_delay_ms)
+                self.replicas.notify([log.partition])
         self.checkpoint_log_starts()
 
     def clean_logs(self) -> None:

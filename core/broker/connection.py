@@ -176,6 +176,7 @@ class Connection:
             elif answer is not None:
                 self._pending = answer
                 answer.on_ready = self._on_ready
+                answer.on_failed = self._close_because
             start = frame_end
             if not turn_end_s and start < end:
                 turn_end_s = monotonic() + TURN_SECONDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from core.broker.delayed_operation import DelayedOperation
+from core.broker.delayed_operation import DelayedOperation, forward
 from core.cluster.partition import Partition
 from core.common.deferred import Deferred
 from core.common.error_code import ErrorCode
@@ -52,8 +52,8 @@ def after_flush(broker: Broker, waiting: list[Unflushed], work: Callable[[], Any
 
     def go_on(_response: None) -> None:
         response = work()
-        if isinstance(response, DelayedOperation):
-            response.on_complete = answer.complete_with
+        if isinstance(response, DelayedOperation | Deferred):
+            forward(response, answer)
         else:
             answer.complete_with(response)
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from core.common.deferred import Schedule, TimerHandle
+from core.common.deferred import Deferred, Schedule, TimerHandle
 
 
 class DelayedOperation(ABC):
@@ -56,3 +56,10 @@ class DelayedOperation(ABC):
     @abstractmethod
     def forget(self) -> None:
         """Takes the operation from wherever it is being watched."""
+
+
+def forward(answer: DelayedOperation | Deferred[Any], to: Deferred[Any]) -> None:
+    """What the answer comes to, `to` comes to."""
+    answer.on_complete = to.complete_with
+    if isinstance(answer, Deferred):
+        answer.on_failure = to.fail

@@ -17,6 +17,8 @@ class PendingAnswer(ABC):
     """
 
     on_ready: Callable[[list[Piece]], None] | None = None
+    on_failed: Callable[[Exception], None] | None = None
+    """Called in place of `on_ready` where an error comes of it that nobody foresaw, or that is no answer."""
 
     @abstractmethod
     def complete_now(self) -> None:
@@ -34,10 +36,17 @@ class DelayedAnswer(PendingAnswer):
         self._operation = operation
         self._encode = encode
         operation.on_complete = self._ready
+        if isinstance(operation, Deferred):
+            operation.on_failure = self._failed
 
     def _ready(self, response: Any) -> None:  # a response message of the request's API
         if self.on_ready is not None:
             self.on_ready(self._encode(response))
+
+    def _failed(self, error: Exception) -> None:
+        if self.on_failed is None:
+            raise error
+        self.on_failed(error)
 
     def complete_now(self) -> None:
         self._operation.complete()

@@ -23,6 +23,7 @@ from core.common.errors import KafkaError
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.common.varint import read_uvarint, uvarint
 from core.log.partition_log import AppendResult
+from core.log.record_validator import may_take_long
 from core.protocol.frame import SIZE, Endpoint, encode_request
 from core.protocol.primitives import Piece
 from core.protocol.schema.header import RequestHeader
@@ -160,6 +161,8 @@ class ProduceLane:
             return None
         batch = RecordBatch(frame[start:end])
         if batch.magic != CURRENT_MAGIC or batch.size_bytes != size - 1 or batch.attributes & TRANSACTIONAL_FLAG:
+            return None
+        if partition.log.config.opens_records and may_take_long(batch):
             return None
         try:
             result = replicas.append(partition, batch, required_acks=known.acks)

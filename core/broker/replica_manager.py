@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from core.broker.delayed_flush import PERHAPS_KEPT
-from core.broker.delayed_operation import DelayedOperation
 from core.broker.flusher import Flusher
 from core.cluster.metadata_image import TopicImage
 from core.cluster.partition import Partition
@@ -18,6 +17,7 @@ from core.common.descriptors import OUT_OF_DESCRIPTORS
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.filesystem import access_error
+from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
 from core.log.damage import DamagedRange
 from core.log.damaged_ranges import UNDECIDED_OFFSETS, UNEXPLAINED_OFFSETS, WRONG_TAIL
@@ -31,6 +31,11 @@ _log = logging.getLogger("plog.broker")
 _FLUSH_AGAIN_MS = 1000
 
 Result = TypeVar("Result")
+
+
+class Watcher(Protocol):
+    def on_change(self, partition: TopicPartition) -> None:
+        """What can be read of the partition is not what it was."""
 
 
 class ReplicaManager:
@@ -48,7 +53,7 @@ class ReplicaManager:
         self._flusher = Flusher(run_flush, schedule, clock, self._on_flushed, self.on_flush_failed)
         self.on_damage: Callable[[PartitionLog, CorruptRecordError], None] | None = None
         """Told of damage that a reader met and that was not known."""
-        self._waiting: dict[TopicPartition, dict[DelayedOperation, None]] = {}
+        self._waiting: dict[TopicPartition, dict[Watcher, None]] = {}
 
     # --- which partitions there are
 
@@ -109,15 +114,24 @@ class ReplicaManager:
     # --- writing
 
     def append(
-        self, partition: Partition, batch: RecordBatch, *, required_acks: int, from_client: bool = True
+        self,
+        partition: Partition,
+        batch: RecordBatch,
+        *,
+        required_acks: int,
+        from_client: bool = True,
+        validated_by: LogConfig | None = None,
     ) -> AppendResult:
         """Appends a batch, a client's or one of the broker's own; the caller calls `notify` when its request is done.
+        `validated_by` as of `PartitionLog.append_as_leader`.
 
         KafkaError as of `Partition.append`, and KAFKA_STORAGE_ERROR where the disk refuses, or holds damage where the
         batch is to go: it is not kept then. PERHAPS_KEPT where it was written, and the partition is offline.
         """
         try:
-            result = partition.append(batch, required_acks=required_acks, from_client=from_client)
+            result = partition.append(
+                batch, required_acks=required_acks, from_client=from_client, validated_by=validated_by
+            )
             if partition.log.config.is_flushed_while_appending:
                 self.flush_as_configured(partition.log)
             return result
@@ -137,14 +151,34 @@ class ReplicaManager:
         """
         try:
             return read(partition.log)
-        except CorruptRecordError as error:
-            if any(gap.position == error.position for gap in partition.log.gaps):
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-            if self.on_damage is not None:
-                self.on_damage(partition.log, error)
-            raise _said(error, ErrorCode.CORRUPT_MESSAGE) from error
-        except OSError as error:
-            raise _said(access_error(error, partition.log.directory, "read")) from error
+        except (CorruptRecordError, OSError) as error:
+            raise self._reading_error(partition.log, error) from error
+
+    def read_in_steps(self, partition: Partition, steps: Steps[Result]) -> Steps[Result]:
+        """What the steps find in the partition's log; errors as of `read`, and as of `find` where it is served no
+        more.
+        """
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: Result = end.value
+                return found
+            except (CorruptRecordError, OSError) as error:
+                raise self._reading_error(partition.log, error) from error
+            yield
+            if not partition.is_served:
+                self.find(*partition.log.partition)
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # another one has its name now
+
+    def _reading_error(self, log: PartitionLog, error: CorruptRecordError | OSError) -> KafkaError:
+        if isinstance(error, OSError):
+            return _said(access_error(error, log.directory, "read"))
+        if any(gap.position == error.position for gap in log.gaps):
+            return KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
+        if self.on_damage is not None:
+            self.on_damage(log, error)
+        return _said(error, ErrorCode.CORRUPT_MESSAGE)
 
     # --- flushing
 
@@ -208,31 +242,31 @@ class ReplicaManager:
 
     # --- waiting for records
 
-    def watch(self, operation: DelayedOperation, partitions: Iterable[TopicPartition]) -> None:
-        """`operation.maybe_complete` is called whenever one of the partitions gets records, and when it goes away."""
+    def watch(self, watcher: Watcher, partitions: Iterable[TopicPartition]) -> None:
+        """`watcher.on_change` is called with each of the partitions that gets records or loses some, or goes away."""
         for partition in partitions:
-            self._waiting.setdefault(partition, {})[operation] = None
+            self._waiting.setdefault(partition, {})[watcher] = None
 
-    def unwatch(self, operation: DelayedOperation, partitions: Iterable[TopicPartition]) -> None:
+    def unwatch(self, watcher: Watcher, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
-            operations = self._waiting.get(partition)
-            if operations is not None:
-                operations.pop(operation, None)
-                if not operations:
+            watchers = self._waiting.get(partition)
+            if watchers is not None:
+                watchers.pop(watcher, None)
+                if not watchers:
                     del self._waiting[partition]
 
     def waiting_counts(self) -> tuple[int, int]:
         """How many wait for records, and for a flush."""
-        for_records = {operation for operations in self._waiting.values() for operation in operations}
+        for_records = {watcher for watchers in self._waiting.values() for watcher in watchers}
         for_flush = {waiting for partition in self.partitions.values() for waiting in partition.waiting_for_flush}
         return len(for_records), len(for_flush)
 
     def notify(self, partitions: Iterable[TopicPartition]) -> None:
-        """Records came, or the partitions went."""
+        """Records came, or went, or the partitions did."""
         if self._waiting:
             for partition in partitions:
-                for operation in list(self._waiting.get(partition, ())):
-                    operation.maybe_complete()
+                for watcher in list(self._waiting.get(partition, ())):
+                    watcher.on_change(partition)
 
 
 def _said(reason: PlogError, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> KafkaError:

@@ -213,7 +213,7 @@ class RequestDispatcher:
             self._produce_lane.learn(frame, header, request, endpoint)
         response = handler(self._broker, request, context)
         if isinstance(response, DelayedOperation | Deferred):
-            return DelayedAnswer(response, encode)
+            return DelayedAnswer(response, encode if is_observed else partial(_encode_if_any, encode))
         if response is None and not is_observed:
             return None
         return encode(response) or None
@@ -251,6 +251,11 @@ class RequestDispatcher:
             )
         route = self._routes[key, version] = handler, _endpoint(api, version)
         return route
+
+
+def _encode_if_any(encode: Callable[[Any], list[Piece]], response: Any) -> list[Piece]:
+    """There is none to a Produce with acks=0."""
+    return [] if response is None else encode(response)
 
 
 @cache

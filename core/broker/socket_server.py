@@ -57,7 +57,7 @@ class SocketServer:
         self._listener = self._bind()
         port = self._listener.getsockname()[1]
         self.endpoint = Endpoint(self._listen.host or "0.0.0.0", port)  # noqa: S104 - what --listen :PORT asks for
-        self._turns = Turns(loop)
+        self._turns = self._broker.turns = Turns(loop)
         self._broker.schedule = TimingWheel(loop).schedule
         self._broker.run_in_background = lambda work, then=None: self._submit(self._background, work, then)
         self._broker.run_flush = lambda work, then=None: self._submit(self._flushing, work, then)

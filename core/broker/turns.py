@@ -3,6 +3,9 @@
 A client may send thousands of requests without waiting for an answer. A connection handles what came for about
 `TURN_SECONDS`, then stands in line; the line moves for at most `ROUND_SECONDS` before the loop looks at all the other
 sockets again. So what one peer has in the queue, or two hundred, costs another's next request no more than a round.
+
+A single request that takes longer is worked on in steps (`stepped_answer.py`), turn by turn, too: a few such requests
+at a time, as each holds what it is working on; the others wait until one of them is done.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from time import monotonic
 
 TURN_SECONDS = 0.002
 ROUND_SECONDS = 0.005
+MOST_AT_WORK = 4
 
 
 class Turns:
@@ -23,11 +27,36 @@ class Turns:
         self._loop = loop
         self._line: deque[Callable[[], None]] = deque()
         self._is_moving = False
+        self._at_work = 0
+        self._work: deque[Callable[[], bool]] = deque()
 
     def wait(self, take_turn: Callable[[], None]) -> None:
         """Calls back once, when the turn comes."""
         self._line.append(take_turn)
         self._move()
+
+    def work(self, take_turn: Callable[[], bool]) -> None:
+        """Calls back, turn by turn, as long as that gives True: whether there is more to do."""
+        if self._at_work == MOST_AT_WORK:
+            self._work.append(take_turn)
+        else:
+            self._at_work += 1
+            self._go_on_with(take_turn)
+
+    def _go_on_with(self, take_turn: Callable[[], bool]) -> None:
+        def go_on() -> None:
+            has_more = False
+            try:
+                has_more = take_turn()
+            finally:
+                if has_more:
+                    self.wait(go_on)
+                else:
+                    self._at_work -= 1
+                    if self._work:
+                        self.work(self._work.popleft())
+
+        self.wait(go_on)
 
     def _move(self) -> None:
         if self._line and not self._is_moving:
@@ -37,9 +66,11 @@ class Turns:
     def _go_round(self) -> None:
         """Those who stand in line now, as long as the round lasts."""
         end_s = monotonic() + ROUND_SECONDS
-        for _ in range(len(self._line)):
-            self._line.popleft()()
-            if monotonic() >= end_s:
-                break
-        self._is_moving = False
-        self._move()
+        try:
+            for _ in range(len(self._line)):
+                self._line.popleft()()
+                if monotonic() >= end_s:
+                    break
+        finally:
+            self._is_moving = False
+            self._move()

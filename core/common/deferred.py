@@ -25,6 +25,8 @@ class Deferred(Generic[T]):
     def __init__(self, fallback: T) -> None:
         """`fallback` is what `complete` gives where there is no better value."""
         self.on_complete: Callable[[T], None] | None = None
+        self.on_failure: Callable[[Exception], None] | None = None
+        """Called in place of `on_complete` where an error comes of it that nobody foresaw."""
         self.value: T | None = None
         self._fallback = fallback
 
@@ -32,13 +34,22 @@ class Deferred(Generic[T]):
         """The first value counts."""
         if self.value is None:
             self.value = value
-            on_complete, self.on_complete = self.on_complete, None
+            on_complete = self.on_complete
+            self.on_complete = self.on_failure = None
             if on_complete is not None:
                 on_complete(value)
+
+    def fail(self, error: Exception) -> None:
+        """There will be no value; the error is raised where nobody wants to be told."""
+        on_failure = self.on_failure
+        self.on_complete = self.on_failure = None
+        if on_failure is None:
+            raise error
+        on_failure(error)
 
     def complete(self) -> None:
         self.complete_with(self._fallback)
 
     def cancel(self) -> None:
         """Nobody waits any more; the value may still come."""
-        self.on_complete = None
+        self.on_complete = self.on_failure = None

@@ -152,6 +152,12 @@ TOPIC_CONFIG = ConfigDef(
         ),
         ConfigKey("min.insync.replicas", _T.INT, 1, "Replicas that must have a record for acks=all.", at_least(1)),
         ConfigKey(
+            "plog.validate.records",
+            _T.BOOLEAN,
+            False,
+            "Whether each record of a batch is checked before it is appended: it must decode and have the next offset.",
+        ),
+        ConfigKey(
             "plog.visible.after.flush",
             _T.BOOLEAN,
             False,
@@ -227,6 +233,7 @@ SERVER_KEYS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
     "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
     "min.insync.replicas": (("min.insync.replicas", 1),),
+    "plog.validate.records": (("plog.validate.records", 1),),
     "plog.visible.after.flush": (("plog.visible.after.flush", 1),),
     "preallocate": (("log.preallocate", 1),),
     "retention.bytes": (("log.retention.bytes", 1),),
@@ -268,6 +275,7 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     min_insync_replicas: int = 1
+    plog_validate_records: bool = False
     plog_visible_after_flush: bool = False
     preallocate: bool = False
     retention_bytes: int = -1
@@ -308,7 +316,10 @@ class LogConfig:
     def opens_records(self) -> bool:
         """Whether an append may have to look into the batches."""
         return (
-            self.is_compacted or self.compression_type != "producer" or self.message_timestamp_before_max_ms != LONG_MAX
+            self.is_compacted
+            or self.compression_type != "producer"
+            or self.message_timestamp_before_max_ms != LONG_MAX
+            or self.plog_validate_records
         )
 
     @cached_property

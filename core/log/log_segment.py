@@ -46,6 +46,9 @@ _log = logging.getLogger("plog.log")
 _MOST_COPIED_BYTES = 64 * 1024
 
 
+_HEADERS_AT_ONCE = 1000
+
+
 class FoundTimestamp(NamedTuple):
     """The first record at or after a timestamp."""
 
@@ -321,22 +324,16 @@ class LogSegment:
             path=str(self.records.path),
         )
 
-    def find_offset_by_timestamp(self, timestamp: int, start_offset: int) -> FoundTimestamp | None:
-        """The first record at or above `start_offset` whose timestamp is at or above `timestamp`."""
+    def batches_by_timestamp(self, timestamp: int, start_offset: int) -> Iterator[Batch | None]:
+        """The batches at or above `start_offset` that say they hold a timestamp as high; None from time to time, while
+        none is found.
+        """
         hint = max(self.time_index.lookup(timestamp).offset, start_offset)
-        for batch in self._headers_from(hint):
-            if batch.max_timestamp < timestamp or batch.last_offset < start_offset:
-                continue
-            whole = self.records.read_batch(batch.position)
-            try:
-                records = whole.records()
-            except CorruptRecordError:  # whoever reads from there on meets it, and nothing is left out
-                offset = max(whole.base_offset, start_offset)
-                return FoundTimestamp(batch.max_timestamp, offset, batch.partition_leader_epoch)
-            for record in records:
-                if record.timestamp >= timestamp and record.offset >= start_offset:
-                    return FoundTimestamp(record.timestamp, record.offset, batch.partition_leader_epoch)
-        return None
+        for number, batch in enumerate(self._headers_from(hint), 1):
+            if batch.max_timestamp >= timestamp and batch.last_offset >= start_offset:
+                yield self.records.read_batch(batch.position)
+            elif number % _HEADERS_AT_ONCE == 0:
+                yield None
 
     def next_offset(self) -> int:
         """The offset behind the last batch: reads on from the last index entry."""

@@ -22,8 +22,9 @@ from typing import NamedTuple
 
 from core.common.clock import Clock
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError
+from core.common.errors import CorruptRecordError, KafkaError
 from core.common.filesystem import FileSystem
+from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
@@ -36,11 +37,12 @@ from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.log_config import LogConfig
 from core.log.log_segment import FoundTimestamp, LogSegment
 from core.log.log_segments import LogSegments
-from core.log.log_validator import validate_batch
+from core.log.log_validator import validate_batch, validate_in_steps
 from core.log.open_files import OpenFiles
 from core.log.producer_state import BatchMetadata
 from core.log.producer_state_manager import ProducerStateManager
 from core.log.segment_swap import swap_files
+from core.records.batches import Batch
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import (
     NO_TIMESTAMP,
@@ -48,6 +50,7 @@ from core.records.record_batch import (
     set_base_offset_and_leader_epoch,
     set_log_append_time,
 )
+from core.records.record_walk import find_by_time
 
 _log = logging.getLogger("plog.log")
 
@@ -139,8 +142,15 @@ class PartitionLog:
 
     # --- append
 
-    def append_as_leader(self, batch: RecordBatch, leader_epoch: int, *, from_client: bool = True) -> AppendResult:
-        """Appends a producer's batch, giving it the next offsets; its buffer is changed in place.
+    def validate(self, batch: RecordBatch) -> Steps[RecordBatch]:
+        """A client's batch as `append_as_leader` would check it, in steps; KafkaError as of `validate_batch`."""
+        return validate_in_steps(batch, self.config, self._clock.now_ms())
+
+    def append_as_leader(
+        self, batch: RecordBatch, leader_epoch: int, *, from_client: bool = True, validated_by: LogConfig | None = None
+    ) -> AppendResult:
+        """Appends a producer's batch, giving it the next offsets; its buffer is changed in place. `validated_by`: by
+        which configuration `validate` gave it; by another one than the log's it is checked here.
 
         KafkaError as of `validate_batch` and of the producer's sequences, nothing appended then; OSError as the disk
         says, and CorruptRecordError of what is read, likewise.
@@ -149,7 +159,8 @@ class PartitionLog:
             self._ensure_settled()
         now_ms = self._clock.now_ms()
         config = self.config
-        batch = validate_batch(batch, config, from_client=from_client, now_ms=now_ms)
+        if validated_by is not config:
+            batch = validate_batch(batch, config, from_client=from_client, now_ms=now_ms)
         if batch.producer_id >= 0 and not from_client:
             self._ensure_epoch(batch)
         elif batch.producer_id >= 0 and not self.producers.is_in_order(batch):
@@ -323,22 +334,42 @@ class PartitionLog:
                 break
         return aborted
 
-    def find_offset_by_timestamp(self, timestamp: int) -> FoundTimestamp | None:
-        """The first record whose timestamp is at or above `timestamp`; None where there is none."""
-        for segment in self.segments:
-            following = self.segments.higher(segment.base_offset)
-            if following is not None and following.base_offset <= self.log_start_offset:
-                continue
-            if segment.max_timestamp.timestamp >= timestamp:
-                found = segment.find_offset_by_timestamp(timestamp, self.log_start_offset)
-                if found is not None:
-                    return found
+    def find_offset_by_timestamp(self, timestamp: int) -> Steps[FoundTimestamp | None]:
+        """The first record whose timestamp is at or above `timestamp`; None where there is none. Of a batch that does
+        not decode the first offset: whoever reads from there on meets it, and nothing is left out.
+
+        The log may change between two steps: segments that go are looked at no more.
+        """
+        offset, end_offset = self.log_start_offset, self.log_end_offset
+        while offset < end_offset:
+            segment = self._find_segment(offset, timestamp)
+            if segment is None:
+                return None
+            for batch in segment.batches_by_timestamp(timestamp, offset):
+                if batch is not None:
+                    found = yield from _find_in_batch(batch, timestamp, offset)
+                    if found is not None:
+                        return found
+                    offset = batch.next_offset
+                yield
+                if segment.is_removed:
+                    offset = max(offset, self.log_start_offset)
+                    break
+            else:
+                offset = self.end_offset_of(segment)
         return None
 
-    def find_max_timestamp(self) -> FoundTimestamp | None:
-        """The first record with the largest timestamp; None where the log is empty."""
+    def _find_segment(self, offset: int, timestamp: int) -> LogSegment | None:
+        """The first that has a timestamp as high, of those that hold `offset` or what comes after it."""
+        segments = self.segments.from_offset(offset)
+        return next((segment for segment in segments if segment.max_timestamp.timestamp >= timestamp), None)
+
+    def find_max_timestamp(self) -> Steps[FoundTimestamp | None]:
+        """The first record with the largest timestamp; None where the log is empty. Steps as of
+        `find_offset_by_timestamp`.
+        """
         newest = max((s.max_timestamp.timestamp for s in self.segments), default=NO_TIMESTAMP)
-        return None if newest == NO_TIMESTAMP else self.find_offset_by_timestamp(newest)
+        return None if newest == NO_TIMESTAMP else (yield from self.find_offset_by_timestamp(newest))
 
     # --- damage
 
@@ -541,6 +572,15 @@ class PartitionLog:
         )
         assert self.recovery_point <= self.log_end_offset
         assert self.segments.first.base_offset <= self.log_start_offset
+
+
+def _find_in_batch(batch: Batch, timestamp: int, start_offset: int) -> Steps[FoundTimestamp | None]:
+    epoch = batch.partition_leader_epoch
+    try:
+        found = yield from find_by_time(batch, timestamp, start_offset)
+    except CorruptRecordError:
+        return FoundTimestamp(batch.max_timestamp, max(batch.base_offset, start_offset), epoch)
+    return None if found is None else FoundTimestamp(*found, epoch)
 
 
 def note_damage(damage: DamagedRanges, segment: LogSegment, gap: DamagedRange, partition: TopicPartition) -> None:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from core.common.bad_sectors import is_of_the_file, unreadable_error
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
 from core.common.filesystem import FileSystem, access_error
+from core.common.steps import finish
 from core.log.directory_lock import find_lock_holder
 from core.log.file_names import (
     CLEANED_SUFFIX,
@@ -46,6 +47,7 @@ from core.log.transaction_outcomes import ReadAhead, TransactionOutcomes, checke
 from core.log.unexplained import MOST_BATCHES, UnexplainedHoles, find_unexplained
 from core.records.batches import Batch, first_offset_of
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
+from core.records.record_walk import find_by_time
 
 if TYPE_CHECKING:
     from core.log.transaction_evidence import TransactionEvidence
@@ -192,14 +194,11 @@ class PartitionReader:
                     continue
                 whole = self.whole(batch)
                 try:
-                    records = whole.records()
+                    found = finish(find_by_time(whole, timestamp, self.start_offset))
                 except CorruptRecordError:  # reading begins with it, and says so
                     return min(max(whole.base_offset, self.start_offset), self.end_offset)
-                for record in records:
-                    if record.offset >= self.end_offset:
-                        return None
-                    if record.timestamp >= timestamp and record.offset >= self.start_offset:
-                        return record.offset
+                if found is not None:
+                    return found[1] if found[1] < self.end_offset else None
         return None
 
     def headers(self, start_offset: int) -> Iterator[Batch]:

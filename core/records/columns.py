@@ -22,12 +22,14 @@ import numpy.typing as npt
 
 from core.common.errors import CorruptRecordError
 from core.common.expansion_limit import expansion_limit
+from core.common.steps import Steps, finish
+from core.common.varint import read_varint
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch
 from core.records.byte_strings import ByteStrings
 from core.records.record import Headers, encode_headers, read_headers
 from core.records.record_batch import RecordBatch
-from core.records.record_places import RecordPlaces, ensure, locate_records
+from core.records.record_places import RecordPlaces, ensure, locate_records, record_error
 from core.records.varint_columns import TOO_LONG, Int64s, decode_varints, skip_varints
 
 
@@ -179,7 +181,7 @@ def decode_columns(batches: Sequence[Batch], *, limit: int | None = None) -> Rec
     Checksums are the caller's choice. `limit`: bytes that the batches may decompress to, taken together; by default
     what one batch may.
     """
-    return _decode_fields(locate_records(batches, limit=limit))
+    return finish(decode_in_steps(locate_records(batches, limit=limit)))
 
 
 def decode_whole_batches(
@@ -232,7 +234,10 @@ def _numbers_in_batch(places: RecordPlaces, batches: int) -> Int64s:
     return np.arange(len(places.starts)) - first_rows[places.batch_numbers]
 
 
-def _decode_fields(places: RecordPlaces) -> RecordColumns:
+def decode_in_steps(places: RecordPlaces) -> Steps[RecordColumns]:
+    """The records that lie there; errors as of `decode_columns`. A step goes once over all of them, but for a record
+    with thousands of headers, which takes more.
+    """
     buffer, batches, numbers, ends = places.buffer, places.batches, places.batch_numbers, places.ends
     data = np.frombuffer(buffer, np.uint8)
     timestamp_deltas, position = decode_varints(data, skip_varints(data, places.starts) + 1)
@@ -247,7 +252,7 @@ def _decode_fields(places: RecordPlaces) -> RecordColumns:
     header_positions = value_positions + np.maximum(value_lengths, 0)
     header_counts, position = decode_varints(data, header_positions, bits=32)
     ensure(places, header_counts >= 0, "negative number of headers")
-    _ensure_headers(places, header_counts, position)
+    yield from _check_headers(places, header_counts, position)
     base_offsets = np.fromiter((_delta_base(b) for b in batches), np.int64, len(batches))
     base_timestamps = np.fromiter((_timestamp_base(b) for b in batches), np.int64, len(batches))
     timestamps = base_timestamps[numbers] + timestamp_deltas
@@ -270,7 +275,13 @@ def _decode_fields(places: RecordPlaces) -> RecordColumns:
     )
 
 
-def _ensure_headers(places: RecordPlaces, counts: Int64s, position: Int64s) -> None:
+_FEW_ROWS = 32
+"""Records whose headers are checked faster one by one than abreast."""
+
+_HEADERS_AT_ONCE = 4096
+
+
+def _check_headers(places: RecordPlaces, counts: Int64s, position: Int64s) -> Steps[None]:
     """CorruptRecordError unless every record's headers, the first of which begins at `position`, add up and end where
     the record does: a reader that does not ask for headers must not take what another refuses.
     """
@@ -280,21 +291,50 @@ def _ensure_headers(places: RecordPlaces, counts: Int64s, position: Int64s) -> N
     data = np.frombuffer(places.buffer, np.uint8)
     left, position, ends = counts[rows], position[rows], places.ends[rows]
     _ensure_rows(places, rows, left <= ends - position, "more headers than bytes")
-    while True:
-        _ensure_rows(places, rows, (left > 0) | (position == ends), "headers do not end where the record does")
+    while len(rows) > _FEW_ROWS:
+        _ensure_rows(places, rows, (left > 0) | (position == ends), _DO_NOT_END)
         has_more = left > 0
         if not has_more.all():
             rows, left, position, ends = rows[has_more], left[has_more], position[has_more], ends[has_more]
-        if not len(rows):
-            return
         for is_name in (True, False):
-            _ensure_rows(places, rows, position < ends, "headers run over the end")
+            _ensure_rows(places, rows, position < ends, _RUN_OVER)
             length, position = decode_varints(data, position, bits=32)
             if is_name:
-                _ensure_rows(places, rows, length >= 0, "header without a key")
-            _ensure_rows(places, rows, length <= ends - position, "a header runs over the end")
+                _ensure_rows(places, rows, length >= 0, _NO_KEY)
+            _ensure_rows(places, rows, length <= ends - position, _RUNS_OVER)
             position = position + np.maximum(length, 0)
         left = left - 1
+        yield
+    for row, count, start in zip(rows.tolist(), left.tolist(), position.tolist(), strict=True):
+        yield from _check_headers_of(places, row, count, start)
+
+
+_DO_NOT_END = "headers do not end where the record does"
+_RUN_OVER = "headers run over the end"
+_RUNS_OVER = "a header runs over the end"
+_NO_KEY = "header without a key"
+
+
+def _check_headers_of(places: RecordPlaces, row: int, count: int, position: int) -> Steps[None]:
+    """Of one record, which has so many more from there on."""
+    buffer, end = places.buffer, int(places.ends[row])
+    for number in range(count):
+        for is_name in (True, False):
+            if position >= end:
+                raise record_error(places, row, _RUN_OVER)
+            try:
+                length, position = read_varint(buffer, position)
+            except ValueError:
+                raise record_error(places, row, _RUNS_OVER) from None
+            if length < 0 and is_name:
+                raise record_error(places, row, _NO_KEY)
+            if length > end - position:
+                raise record_error(places, row, _RUNS_OVER)
+            position += max(length, 0)
+        if number % _HEADERS_AT_ONCE == _HEADERS_AT_ONCE - 1:
+            yield
+    if position != end:
+        raise record_error(places, row, _DO_NOT_END)
 
 
 def _ensure_rows(places: RecordPlaces, rows: Int64s, good: npt.NDArray[np.bool_], what: str) -> None:

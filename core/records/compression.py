@@ -9,7 +9,8 @@
 - zstd: a frame, with or without its content size (KIP-110)
 
 The packages are imported when their codec is first used. A few compressed bytes can claim gigabytes: `decompress`
-stops at `limit` bytes, or at the limit that is set for everyone (core.common.expansion_limit).
+stops at `limit` bytes, or at the limit that is set for everyone (core.common.expansion_limit). Whoever must not be held
+up by so many takes them a piece at a time (`decompressed_pieces`, `stream_compressor`).
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from __future__ import annotations
 import struct
 import threading
 import zlib
+from collections.abc import Callable, Iterator
 from enum import IntEnum
-from typing import Any
+from itertools import islice
+from typing import Any, Protocol
 
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
@@ -26,12 +29,17 @@ from core.common.expansion_limit import PLOG_MAX_EXPANSION, expansion_limit
 
 Buffer = bytes | bytearray | memoryview
 
-_CHUNK = 1024 * 1024
+PIECE_BYTES = 1024 * 1024
+
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = struct.Struct(">8sii")
 _XERIAL_BLOCK_SIZE = 32 * 1024
 _INT32 = struct.Struct(">i")
 _ISAL_LEVEL = 3  # about zlib's 6 in size, 3.7 times its speed
+
+
+_Decompressor = Callable[[Buffer, int, int], Iterator[bytes]]
+"""Of data, the limit for all of its pieces, which claims of more are held against at once, and the message's magic."""
 
 
 class CompressionType(IntEnum):
@@ -66,19 +74,52 @@ def compress(codec: CompressionType, data: Buffer, level: int | None = None) -> 
     return _COMPRESSORS[codec](data, level)
 
 
+class StreamCompressor(Protocol):
+    """Compresses what comes piece by piece; the pieces it gives make one whole."""
+
+    def compress(self, data: Buffer) -> bytes: ...
+
+    def flush(self) -> bytes:
+        """The end of it."""
+
+
+def stream_compressor(codec: CompressionType, level: int | None = None) -> StreamCompressor:
+    """For more than is to be compressed at once; `level` as of `compress`."""
+    return _STREAM_COMPRESSORS[codec](level)
+
+
 def decompress(codec: CompressionType, data: Buffer, *, limit: int | None = None, magic: int = 2) -> bytes:
     """The uncompressed bytes; CorruptRecordError where they break the codec's format or exceed `limit` bytes. Without
     a `limit` it is the one that is set for everyone.
     """
-    limit = expansion_limit() if limit is None else limit
     if codec is CompressionType.NONE:
         return bytes(data)
+    return b"".join(_pieces(_AT_ONCE[codec], codec, data, limit, magic))
+
+
+def decompressed_pieces(
+    codec: CompressionType, data: Buffer, *, limit: int | None = None, magic: int = 2
+) -> Iterator[bytes]:
+    """The same bytes in pieces of at most `PIECE_BYTES`, but for what snappy holds in one block, which are a few dozen
+    times its compressed bytes; a piece may be empty. Errors as of `decompress`, when they are met.
+    """
+    if codec is CompressionType.NONE:
+        return (bytes(data[start : start + PIECE_BYTES]) for start in range(0, len(data), PIECE_BYTES))
+    return _pieces(_DECOMPRESSORS[codec], codec, data, limit, magic)
+
+
+def _pieces(
+    decompress: _Decompressor, codec: CompressionType, data: Buffer, limit: int | None, magic: int
+) -> Iterator[bytes]:
     if not len(data):
         raise CorruptRecordError(f"{codec.text} data is empty")
+    limit = expansion_limit() if limit is None else limit
+    total = 0
     try:
-        if codec is CompressionType.LZ4:
-            return _decompress_lz4(data, limit, magic)
-        return _DECOMPRESSORS[codec](data, limit)
+        for piece in decompress(data, limit, magic):
+            total += len(piece)
+            _ensure_within(total, limit)
+            yield piece
     except (RuntimeError, ValueError, IndexError, struct.error, zlib.error) as error:
         raise CorruptRecordError(f"{codec.text} data does not decompress: {error}") from error
 
@@ -89,6 +130,14 @@ def _ensure_within(size: int, limit: int) -> None:
             f"compressed data expands to more than {limit} bytes, which is the limit; raise it for a log that is to be "
             f"trusted: plog --max-expansion or {PLOG_MAX_EXPANSION}, in Spark the option maxExpansion"
         )
+
+
+class _PlainStream:
+    def compress(self, data: Buffer) -> bytes:
+        return bytes(data)
+
+    def flush(self) -> bytes:
+        return b""
 
 
 # --- gzip
@@ -105,38 +154,46 @@ def _compress_gzip(data: Buffer, level: int | None) -> bytes:
     return gzip.compress(data, level, mtime=0)
 
 
-_GZIP_CHUNK_BYTES = 4 * 1024 * 1024
-"""Of what comes out at once: the library doubles its buffer up to there."""
+def _stream_gzip(level: int | None) -> StreamCompressor:
+    if level is None:
+        from isal import isal_zlib
 
+        compressor: StreamCompressor = isal_zlib.compressobj(_ISAL_LEVEL, isal_zlib.DEFLATED, _GZIP_WINDOW)
+        return compressor
+    return zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW)
+
+
+_GZIP_WINDOW = 31  # the largest, with gzip's header and trailer
+
+_GZIP_INPUT_BYTES = 64 * 1024
+"""Of compressed bytes at once: what a call leaves over it copies."""
 
 _GZIP_SIZE_BYTES = 4
 """A member ends with the number of bytes it expands to, modulo 2^32 (RFC 1952)."""
 
 
-def _decompress_gzip(data: Buffer, limit: int) -> bytes:
+def _decompress_gzip(data: Buffer, limit: int, _magic: int) -> Iterator[bytes]:
     from isal import isal_zlib
 
     _ensure_within(int.from_bytes(data[-_GZIP_SIZE_BYTES:], "little"), limit)  # before memory is taken
-    chunks: list[bytes] = []
-    total = 0
-    rest: Buffer = data
+    rest, position = data[:_GZIP_INPUT_BYTES], _GZIP_INPUT_BYTES
     while len(rest):
-        member = isal_zlib.decompressobj(31)
-        while True:
+        member = isal_zlib.decompressobj(_GZIP_WINDOW)
+        while not member.eof:
+            if not len(rest):
+                rest, position = data[position : position + _GZIP_INPUT_BYTES], position + _GZIP_INPUT_BYTES
+            has_ended = not len(rest)
             try:
-                chunk = member.decompress(rest, min(limit - total + 1, _GZIP_CHUNK_BYTES))
+                piece = member.decompress(rest, PIECE_BYTES)
             except isal_zlib.error as error:  # type: ignore[misc]  # its stubs call it a class of no kind
                 raise ValueError(error) from error
-            total += len(chunk)
-            _ensure_within(total, limit)
-            chunks.append(chunk)
-            rest = member.unconsumed_tail
-            if member.eof:
-                break
-            if not chunk and not rest:
+            if has_ended and not piece and not member.eof:
                 raise CorruptRecordError("gzip data is cut short")
+            yield piece
+            rest = member.unconsumed_tail
         rest = member.unused_data
-    return b"".join(chunks)
+        if not len(rest):
+            rest, position = data[position : position + _GZIP_INPUT_BYTES], position + _GZIP_INPUT_BYTES
 
 
 # --- snappy
@@ -153,12 +210,32 @@ def _compress_snappy(data: Buffer, _level: int | None) -> bytes:
     return b"".join(pieces)
 
 
-def _decompress_snappy(data: Buffer, limit: int) -> bytes:
+class _SnappyStream:
+    def __init__(self) -> None:
+        self._rest = b""
+        self._has_begun = False
+
+    def compress(self, data: Buffer) -> bytes:
+        data = self._rest + bytes(data)
+        whole = len(data) - len(data) % _XERIAL_BLOCK_SIZE
+        self._rest = data[whole:]
+        return self._blocks(data[:whole])
+
+    def flush(self) -> bytes:
+        return self._blocks(self._rest)
+
+    def _blocks(self, data: bytes) -> bytes:
+        compressed = _compress_snappy(data, None)
+        has_begun, self._has_begun = self._has_begun, True
+        return compressed[_XERIAL_HEADER.size :] if has_begun else compressed
+
+
+def _decompress_snappy(data: Buffer, limit: int, _magic: int) -> Iterator[bytes]:
     view = memoryview(data)
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _decompress_snappy_block(view, 0, limit)
+        yield _decompress_snappy_block(view, 0, limit)
+        return
     position = _XERIAL_HEADER.size
-    blocks: list[bytes] = []
     total = 0
     while position < len(view):
         (size,) = _INT32.unpack_from(view, position)
@@ -167,9 +244,8 @@ def _decompress_snappy(data: Buffer, limit: int) -> bytes:
             raise CorruptRecordError(f"snappy block of {size} bytes where {len(view) - position} are left")
         block = _decompress_snappy_block(view[position : position + size], total, limit)
         total += len(block)
-        blocks.append(block)
         position += size
-    return b"".join(blocks)
+        yield block
 
 
 def _decompress_snappy_block(block: memoryview, before: int, limit: int) -> bytes:
@@ -202,22 +278,33 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     return compressed
 
 
-def _decompress_lz4(data: Buffer, limit: int, magic: int) -> bytes:
+class _Lz4Stream:
+    def __init__(self, level: int | None) -> None:
+        import lz4.frame
+
+        self._frame = lz4.frame.LZ4FrameCompressor(
+            compression_level=level or 0, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False
+        )
+
+    def compress(self, data: Buffer) -> bytes:
+        begin = b"" if self._frame.started() else self._frame.begin()
+        return begin + bytes(self._frame.compress(data))
+
+    def flush(self) -> bytes:
+        return bytes(self._frame.flush())
+
+
+def _decompress_lz4(data: Buffer, _limit: int, magic: int) -> Iterator[bytes]:
     import lz4.frame
 
     if magic == 0:
         data = _with_right_lz4_header(data)
     frame = lz4.frame.LZ4FrameDecompressor()
-    chunks: list[bytes] = []
-    total = 0
     feed: Buffer = data
     while True:
-        chunk = frame.decompress(feed, max_length=min(_CHUNK, limit - total + 1))
-        total += len(chunk)
-        _ensure_within(total, limit)
-        chunks.append(chunk)
+        yield frame.decompress(feed, max_length=PIECE_BYTES)
         if frame.eof:
-            return b"".join(chunks)
+            return
         if frame.needs_input:
             raise CorruptRecordError("lz4 frame is cut short")
         feed = b""
@@ -280,25 +367,49 @@ def _compress_zstd(data: Buffer, level: int | None) -> bytes:
     return compressed
 
 
-def _decompress_zstd(data: Buffer, limit: int) -> bytes:
+def _stream_zstd(level: int | None) -> StreamCompressor:
     import zstandard
 
-    chunks: list[bytes] = []
-    total = 0
+    stream: StreamCompressor = zstandard.ZstdCompressor(level=3 if level is None else level).compressobj()
+    return stream
+
+
+def _decompress_zstd_at_once(data: Buffer, _limit: int, _magic: int) -> Iterator[bytes]:
+    """Nobody else uses this thread's contexts meanwhile."""
+    import zstandard
+
     try:
-        _ensure_whole_zstd_frame(data)
-        reader = _zstd_contexts().decompressor.stream_reader(data, read_across_frames=True)
-        while chunk := reader.read(min(_CHUNK, limit - total + 1)):
-            total += len(chunk)
-            _ensure_within(total, limit)
-            chunks.append(chunk)
+        yield from _ensure_whole_zstd_frame(data)
+        yield from _read_zstd(_zstd_contexts().decompressor, data)
     except zstandard.ZstdError as error:
         raise ValueError(error) from error
-    return b"".join(chunks)
 
 
-def _ensure_whole_zstd_frame(data: Buffer) -> None:
-    """The reader takes a frame that ends early for a whole one, so walk the first frame's blocks (RFC 8878, 3.1.1).
+def _decompress_zstd(data: Buffer, _limit: int, _magic: int) -> Iterator[bytes]:
+    """Others may use them between two pieces: for more than one a context is made, which takes 30 us."""
+    import zstandard
+
+    try:
+        yield from _ensure_whole_zstd_frame(data)
+        pieces = list(islice(_read_zstd(_zstd_contexts().decompressor, data), 2))
+        yield from pieces if len(pieces) < 2 else _read_zstd(zstandard.ZstdDecompressor(), data)
+    except zstandard.ZstdError as error:
+        raise ValueError(error) from error
+
+
+def _read_zstd(decompressor: Any, data: Buffer) -> Iterator[bytes]:
+    reader = decompressor.stream_reader(data, read_across_frames=True)
+    while piece := reader.read(PIECE_BYTES):
+        yield piece
+
+
+_MOST_BLOCKS = 8192
+"""Headers that are looked at in one go."""
+
+
+def _ensure_whole_zstd_frame(data: Buffer) -> Iterator[bytes]:
+    """The reader takes a frame that ends early for a whole one, so walk the first frame's blocks (RFC 8878, 3.1.1);
+    gives an empty piece from time to time.
 
     Block header: 3 bytes little-endian, bit 0 last, bits 1-2 type (1 = one byte repeated), bits 3-23 size.
     """
@@ -306,12 +417,16 @@ def _ensure_whole_zstd_frame(data: Buffer) -> None:
 
     position = zstandard.frame_header_size(data)
     last = False
+    blocks = 0
     while not last:
         header = int.from_bytes(data[position : position + 3], "little")
         if position + 3 > len(data):
             break
         last = bool(header & 1)
         position += 3 + (1 if header >> 1 & 3 == 1 else header >> 3)
+        blocks += 1
+        if blocks % _MOST_BLOCKS == 0:
+            yield b""
     if zstandard.get_frame_parameters(data).has_checksum:
         position += 4
     if not last or position > len(data):
@@ -324,8 +439,17 @@ _COMPRESSORS = {
     CompressionType.LZ4: _compress_lz4,
     CompressionType.ZSTD: _compress_zstd,
 }
-_DECOMPRESSORS = {
+_STREAM_COMPRESSORS: dict[CompressionType, Callable[[int | None], StreamCompressor]] = {
+    CompressionType.NONE: lambda _level: _PlainStream(),
+    CompressionType.GZIP: _stream_gzip,
+    CompressionType.SNAPPY: lambda _level: _SnappyStream(),
+    CompressionType.LZ4: _Lz4Stream,
+    CompressionType.ZSTD: _stream_zstd,
+}
+_DECOMPRESSORS: dict[CompressionType, _Decompressor] = {
     CompressionType.GZIP: _decompress_gzip,
     CompressionType.SNAPPY: _decompress_snappy,
+    CompressionType.LZ4: _decompress_lz4,
     CompressionType.ZSTD: _decompress_zstd,
 }
+_AT_ONCE = _DECOMPRESSORS | {CompressionType.ZSTD: _decompress_zstd_at_once}

@@ -25,6 +25,9 @@ from core.common.varint import read_varint, read_varlong, varint, varlong
 Headers = tuple[tuple[bytes, bytes | None], ...]
 """Names in the order in which they were sent, duplicates kept. Names are bytes: clients write what they like."""
 
+SMALLEST_RECORD_BYTES = 7
+"""Of a record with nothing in it: each of its seven fields takes a byte at least."""
+
 MAX_SEQUENCE = 0x7FFFFFFF
 """The sequence behind it is 0."""
 

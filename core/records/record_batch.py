@@ -24,11 +24,12 @@ Source: org.apache.kafka.common.record.DefaultRecordBatch, KIP-98, KIP-534 (dele
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.records.checksum import crc32c
-from core.records.compression import CompressionType, decompress
+from core.records.compression import CompressionType, decompress, decompressed_pieces
 from core.records.record import MAX_SEQUENCE, Record, decode_records
 
 Buffer = bytes | bytearray | memoryview
@@ -38,6 +39,7 @@ HEADER_SIZE = HEADER.size  # 61
 LOG_OVERHEAD = 12
 """Base offset and length: what the length field does not count."""
 
+LENGTH_POSITION = 8
 LEADER_EPOCH_POSITION = 12
 MAGIC_POSITION = 16
 CRC_POSITION = 17
@@ -197,9 +199,23 @@ class RecordBatch:
         except CorruptRecordError as error:
             raise self.corrupt(error.cause) from error
 
+    def section_pieces(self, *, limit: int | None = None) -> Iterator[bytes]:
+        """The same in pieces as of `decompressed_pieces`."""
+        section = self.buffer[self.start + HEADER_SIZE : self.start + self.size_bytes]
+        codec = self.compression
+        if self.count == 0 and not len(section):
+            return
+        try:
+            yield from decompressed_pieces(codec, section, limit=limit)
+        except CorruptRecordError as error:
+            raise self.corrupt(error.cause) from error
+
     def records(self, *, limit: int | None = None) -> list[Record]:
         """Every record, timestamps as a consumer sees them (the append time for LogAppendTime)."""
-        section = bytes(self.records_section(limit=limit))
+        return self.records_in(bytes(self.records_section(limit=limit)))
+
+    def records_in(self, section: bytes) -> list[Record]:
+        """Likewise, where its section was uncompressed already."""
         try:
             records = decode_records(section, self.count, self.base_offset, self.base_timestamp)
         except CorruptRecordError as error:

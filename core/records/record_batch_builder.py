@@ -10,19 +10,29 @@ from core.records.checksum import crc32c_of_parts
 from core.records.compression import CompressionType, compress
 from core.records.record import Headers, Record, encode_record
 from core.records.record_batch import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
     CONTROL_FLAG,
+    CRC_POSITION,
     DELETE_HORIZON_FLAG,
+    HEADER_SIZE,
+    LENGTH_POSITION,
+    LOG_OVERHEAD,
     NO_PARTITION_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     TIMESTAMP_TYPE_FLAG,
     TRANSACTIONAL_FLAG,
+    RecordBatch,
 )
 
 _AFTER_CRC = struct.Struct(">hiqqqhii")
 _BEFORE_ATTRIBUTES = struct.Struct(">qiibI")
 _MAGIC = 2
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_UINT32 = struct.Struct(">I")
 
 
 def batch_parts(
@@ -73,6 +83,16 @@ def batch_parts(
 def build_batch(section: bytes | memoryview, **fields: Any) -> bytes:
     """The parts of `batch_parts` as one."""
     return b"".join(batch_parts(section, **fields))
+
+
+def with_section(batch: RecordBatch, codec: CompressionType, section: bytes) -> RecordBatch:
+    """A batch like that one whose records section, compressed with that codec, is `section`; its buffer is writable."""
+    header = bytearray(batch.buffer[batch.start : batch.start + HEADER_SIZE])
+    _INT32.pack_into(header, LENGTH_POSITION, HEADER_SIZE - LOG_OVERHEAD + len(section))
+    _INT16.pack_into(header, ATTRIBUTES_POSITION, batch.attributes & ~CODEC_MASK | codec)
+    crc = crc32c_of_parts((memoryview(header)[ATTRIBUTES_POSITION:], section))
+    _UINT32.pack_into(header, CRC_POSITION, crc)
+    return RecordBatch(memoryview(header + section))
 
 
 class RecordBatchBuilder:

@@ -17,18 +17,19 @@ from core.common.errors import CorruptRecordError
 from core.common.expansion_limit import expansion_limit
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch
-from core.records.record import encode_records
+from core.records.record import SMALLEST_RECORD_BYTES, encode_records
 from core.records.record_batch import CODEC_MASK, HEADER_SIZE, RecordBatch
 from core.records.varint_columns import Int64s
 
-_PAD = bytes(16)
+PAD = bytes(16)
 """Behind the last record, so that reading a varint of hostile length stays inside the buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordPlaces:
     """Where the records of some batches lie, in log order: bytes [start, end) of `buffer`, which goes on for some bytes
-    behind the last; immutable. `batch_numbers` as of `RecordColumns`.
+    behind the last; immutable. `batch_numbers` as of `RecordColumns`. `first_record`: the number of the first in its
+    batch.
     """
 
     buffer: bytes
@@ -36,6 +37,7 @@ class RecordPlaces:
     batch_numbers: npt.NDArray[np.int32]
     starts: Int64s
     ends: Int64s
+    first_record: int = 0
 
 
 def locate_records(batches: Sequence[Batch], *, limit: int | None = None) -> RecordPlaces:
@@ -62,7 +64,7 @@ def _sections_in_place(batches: Sequence[Batch]) -> tuple[bytes, list[int], list
     if isinstance(batches, BatchHeaders):
         starts_, sizes_ = batches.starts + HEADER_SIZE, batches.sizes - HEADER_SIZE
         is_plain = not (batches.field("attributes") & CODEC_MASK).any()
-        is_inside = not len(starts_) or starts_[-1] + sizes_[-1] + len(_PAD) <= len(batches.buffer)
+        is_inside = not len(starts_) or starts_[-1] + sizes_[-1] + len(PAD) <= len(batches.buffer)
         return (batches.buffer, starts_.tolist(), sizes_.tolist()) if is_plain and is_inside else None
     whole = batches[0].buffer.obj if batches else None
     if not isinstance(whole, bytes):
@@ -74,7 +76,7 @@ def _sections_in_place(batches: Sequence[Batch]) -> tuple[bytes, list[int], list
             return None
         starts.append(batch.start + HEADER_SIZE)
         sizes.append(batch.size_bytes - HEADER_SIZE)
-    return (whole, starts, sizes) if starts[-1] + sizes[-1] + len(_PAD) <= len(whole) else None
+    return (whole, starts, sizes) if starts[-1] + sizes[-1] + len(PAD) <= len(whole) else None
 
 
 def _joined_sections(batches: Sequence[Batch], limit: int) -> tuple[bytes, list[int], list[int]]:
@@ -86,7 +88,7 @@ def _joined_sections(batches: Sequence[Batch], limit: int) -> tuple[bytes, list[
         sections.append(_section(batch, left))
         left = max(left - len(sections[-1]), 0)
     sizes = list(map(len, sections))
-    return b"".join((*sections, _PAD)), [0, *accumulate(sizes)][: len(sizes)], sizes
+    return b"".join((*sections, PAD)), [0, *accumulate(sizes)][: len(sizes)], sizes
 
 
 def _section(batch: Batch, limit: int) -> bytes | memoryview:
@@ -100,8 +102,6 @@ _WORTH_ABREAST = 32
 
 _MOST_UNEVEN = 8
 """How many times more records than on average a batch of the group may have."""
-
-_SMALLEST_RECORD = 7
 
 
 def _advances() -> npt.NDArray[np.int32]:
@@ -132,7 +132,7 @@ def _hop_abreast(
         return None
     lengths = np.array(sizes, np.int64)
     is_uneven = int(counts.max()) * len(batches) > _MOST_UNEVEN * int(counts.sum())
-    if is_uneven or (counts < 0).any() or (counts * _SMALLEST_RECORD > lengths).any():
+    if is_uneven or (counts < 0).any() or (counts * SMALLEST_RECORD_BYTES > lengths).any():
         return None
     lanes = np.argsort(-counts, kind="stable")  # those that still have records are in front, always
     left = counts[lanes]
@@ -242,7 +242,12 @@ def _hop(buffer: bytes, position: int, end: int, ends: list[int], batch: Batch) 
 def ensure(places: RecordPlaces, good: npt.NDArray[np.bool_], what: str) -> None:
     """CorruptRecordError that names the first record for which `good` is false."""
     if not good.all():
-        row = int(np.argmin(good))
-        number = places.batch_numbers[row]
-        first_row = int(np.searchsorted(places.batch_numbers, number))
-        raise places.batches[number].corrupt(f"record {row - first_row} of the batch: {what}")
+        raise record_error(places, int(np.argmin(good)), what)
+
+
+def record_error(places: RecordPlaces, row: int, what: str) -> CorruptRecordError:
+    """What is wrong with the record of that row."""
+    number = places.batch_numbers[row]
+    record = row - int(np.searchsorted(places.batch_numbers, number)) + places.first_record
+    batch: Batch = places.batches[number]
+    return batch.corrupt(f"record {record} of the batch: {what}")

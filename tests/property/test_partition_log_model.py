@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from core.common.clock import ManualClock
 from core.common.errors import KafkaError
 from core.common.filesystem import FileSystem
+from core.common.steps import finish
 from core.log.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_log import PartitionLog
@@ -312,7 +313,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
     @precondition(lambda self: hasattr(self, "log"))
     @rule(timestamp=st.integers(NOW - 8, NOW + 26))
     def find_by_timestamp(self, timestamp: int) -> None:
-        found = self.log.find_offset_by_timestamp(timestamp)
+        found = finish(self.log.find_offset_by_timestamp(timestamp))
         expected = next(
             ((e.timestamp, e.offset) for e in self.model.entries
              if e.offset >= self.model.start and e.timestamp >= timestamp),

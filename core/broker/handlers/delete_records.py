@@ -57,4 +57,5 @@ def _delete(broker: Broker, topic: str, number: int, offset: int) -> int:
     if offset < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {topic}-{number} is below 0")
     log.increment_log_start_offset(offset)
+    broker.replicas.notify([log.partition])  # who waits for what is gone must be told
     return log.log_start_offset

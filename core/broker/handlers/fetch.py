@@ -2,6 +2,9 @@
 
 Answers hold `FileRegion`s, which go out by sendfile: no record byte passes through here. A request of a fetch session
 is read as the whole request that it stands for; its answer leaves out what the client knows.
+
+What a fetch that waits would get is counted by partition (`fetch_count.py`): records that come to one of a thousand
+partitions cost a look at that one.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.broker.delayed_operation import DelayedOperation
+from core.broker.fetch_count import FetchCount
 from core.broker.request_context import RequestContext
 from core.cluster.partition import READ_COMMITTED, Partition
 from core.common.error_code import ErrorCode
@@ -42,14 +46,16 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Fe
         request.topics = session.topics()
     fetch = DelayedFetch(broker, request, context.api_version, session)
     response = fetch.read()
-    if fetch.is_enough(response) or request.max_wait_ms <= 0:
+    if request.max_wait_ms <= 0 or fetch.is_enough(response):
         return fetch.answer(response)
-    fetch.wait()
+    fetch.wait(response)
     return fetch
 
 
 class DelayedFetch(DelayedOperation):
-    """A fetch that is answered when `min_bytes` are there, when something is wrong, or after `max_wait_ms`."""
+    """A fetch that is answered when `min_bytes` are there, or as many as it may get if those are fewer, when something
+    is wrong, or after `max_wait_ms`.
+    """
 
     def __init__(self, broker: Broker, request: FetchRequest, version: int, session: FetchSession | None) -> None:
         """`request`: with all that is wanted, also by the session."""
@@ -59,27 +65,55 @@ class DelayedFetch(DelayedOperation):
         self._version = version
         self._session = session
         self._session_epoch = session.epoch if session is not None else 0
+        self._max_bytes = min(request.max_bytes, broker.config.integer("fetch.max.bytes"))
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._names: dict[bytes, str | None] = {}
-        self._watched: list[TopicPartition] = []
+        self._watched: dict[TopicPartition, list[tuple[int, FetchPartition]]] = {}  # with numbers in `_count`
+        self._count = FetchCount((), ())
+        self._enough: FetchResponse | None = None
 
-    def wait(self) -> None:
-        self._watched = [
-            TopicPartition(name, wanted.partition)
-            for topic in self._request.topics
-            for wanted in topic.partitions
-            if (name := self._name_of(topic.topic_id, topic.topic)) is not None
-        ]
+    def wait(self, response: FetchResponse) -> None:
+        """`response`: what there is, which is not enough."""
+        number = 0
+        for topic in self._request.topics:
+            name = self._name_of(topic.topic_id, topic.topic) or ""
+            for wanted in topic.partitions:
+                self._watched.setdefault(TopicPartition(name, wanted.partition), []).append((number, wanted))
+                number += 1
+        self._count = self._counted(response)
         self._broker.replicas.watch(self, self._watched)
         self.start_timer(self._broker.schedule, self._request.max_wait_ms)
+
+    def _counted(self, response: FetchResponse) -> FetchCount:
+        limits = [wanted.partition_max_bytes for topic in self._request.topics for wanted in topic.partitions]
+        sizes = [len(data.records or b"") for topic in response.responses for data in topic.partitions]
+        return FetchCount(limits, sizes)
 
     def forget(self) -> None:
         self._broker.replicas.unwatch(self, self._watched)
 
+    def on_change(self, partition: TopicPartition) -> None:
+        """Records came to a partition that is watched, or went, or it is served no more."""
+        for number, wanted in self._watched[partition]:
+            data = self._read(partition.topic, wanted, self._max_bytes, min_one_batch=True)
+            if _cannot_wait(data):
+                self.complete()
+                return
+            self._count.update(number, len(data.records or b""))
+        if self._count.size_bytes >= self._min_bytes:
+            self.maybe_complete()
+
     def is_satisfied(self) -> bool:
-        return self.is_enough(self.read())
+        """By what all partitions have now; other changes than those it was told of only show here."""
+        response = self.read()
+        if self.is_enough(response):
+            self._enough = response
+        else:
+            self._count = self._counted(response)
+        return self._enough is not None
 
     def response(self) -> FetchResponse:
-        return self.answer(self.read())
+        return self.answer(self._enough or self.read())
 
     def answer(self, response: FetchResponse) -> FetchResponse:
         """What was read as the client is told it."""
@@ -104,18 +138,17 @@ class DelayedFetch(DelayedOperation):
         size = 0
         for topic in response.responses:
             for data in topic.partitions:
-                if data.error_code or data.diverging_epoch.epoch >= 0:
+                if _cannot_wait(data):
                     return True
                 size += len(data.records or b"")
-        return size >= self._request.min_bytes or not response.responses
+        return size >= self._min_bytes or not response.responses
 
     def read(self) -> FetchResponse:
         """What there is now, of everything that is wanted."""
-        request = self._request
-        left = min(request.max_bytes, self._broker.config.integer("fetch.max.bytes"))
+        left = self._max_bytes
         is_first = True
         topics = []
-        for topic in request.topics:
+        for topic in self._request.topics:
             name = self._name_of(topic.topic_id, topic.topic)
             partitions = []
             for wanted in topic.partitions:
@@ -168,13 +201,14 @@ class DelayedFetch(DelayedOperation):
         if diverging is not None:
             data.diverging_epoch = diverging
             return data
-        if left <= 0 and not min_one_batch:
+        room = min(wanted.partition_max_bytes, left)
+        if room <= 0 and not min_one_batch:
             return data
         result = self._broker.replicas.read(
             partition,
             lambda log: log.read(
                 wanted.fetch_offset,
-                min(wanted.partition_max_bytes, left),
+                room,
                 partition.end_offset(isolation),
                 min_one_batch=min_one_batch,
                 with_aborted=isolation == READ_COMMITTED,
@@ -187,6 +221,11 @@ class DelayedFetch(DelayedOperation):
                     AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in result.aborted
                 ]
         return data
+
+
+def _cannot_wait(data: PartitionData) -> bool:
+    """Whether the client must be told of the partition at once."""
+    return bool(data.error_code) or data.diverging_epoch.epoch >= 0
 
 
 def _find_divergence(partition: Partition, wanted: FetchPartition) -> EpochEndOffset | None:

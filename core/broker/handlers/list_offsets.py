@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from core.broker.replica_manager import ReplicaManager
 from core.broker.request_context import RequestContext
+from core.broker.stepped_answer import answer_in_turns
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.steps import Steps
 from core.protocol.schema.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -32,7 +34,12 @@ _FIRST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARL
 _UNKNOWN = -1
 
 
-def handle(broker: Broker, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+def handle(broker: Broker, request: ListOffsetsRequest, context: RequestContext) -> Any:
+    """A response, or one that is made in turns."""
+    return answer_in_turns(broker, _answer(broker, request, context))
+
+
+def _answer(broker: Broker, request: ListOffsetsRequest, context: RequestContext) -> Steps[ListOffsetsResponse]:
     times = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
     topics = []
     for topic in request.topics:
@@ -44,7 +51,8 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: RequestContext)
                 if context.api_version < _FIRST_VERSION_OF.get(wanted.timestamp, 0):
                     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
                 partition = broker.replicas.find(topic.name, wanted.partition_index)
-                partitions.append(_look_up(broker.replicas, partition, wanted, request.isolation_level))
+                found = yield from _look_up(broker.replicas, partition, wanted, request.isolation_level)
+                partitions.append(found)
             except KafkaError as error:
                 partitions.append(ListOffsetsPartitionResponse(wanted.partition_index, error.code))
         topics.append(ListOffsetsTopicResponse(topic.name, partitions))
@@ -53,7 +61,7 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: RequestContext)
 
 def _look_up(
     replicas: ReplicaManager, partition: Partition, wanted: ListOffsetsPartition, isolation_level: int
-) -> ListOffsetsPartitionResponse:
+) -> Steps[ListOffsetsPartitionResponse]:
     partition.ensure_leader_epoch(wanted.current_leader_epoch)
     log = partition.log
     end_offset = partition.end_offset(isolation_level)
@@ -68,12 +76,10 @@ def _look_up(
         case -5 | -6:
             pass  # nothing is tiered
         case timestamp:
-            found = replicas.read(
-                partition,
-                lambda log: (
-                    log.find_max_timestamp() if timestamp == MAX_TIMESTAMP else log.find_offset_by_timestamp(timestamp)
-                ),
-            )
+            is_of_newest = timestamp == MAX_TIMESTAMP
+            steps = log.find_max_timestamp() if is_of_newest else log.find_offset_by_timestamp(timestamp)
+            found = yield from replicas.read_in_steps(partition, steps)
             if found is not None and found.offset < end_offset:
                 response.timestamp, response.offset, response.leader_epoch = found
+            yield
     return response

@@ -1,21 +1,25 @@
 """Produce: appends record batches, partition by partition; an error of one leaves the others alone.
 
-The answer waits for the disk where `flush.messages` says so.
+The answer waits for the disk where `flush.messages` says so. Where a topic has batches opened, they are gone through in
+turns: a small one in the first.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from core.broker.delayed_flush import DelayedFlush, Unflushed, after_flush, error_of_unflushed
 from core.broker.request_context import RequestContext
+from core.broker.stepped_answer import answer_in_turns
 from core.broker.transaction_guard import COORDINATOR_IS_AWAY, Knows, refusals
 from core.cluster.partition import Partition
 from core.common.deferred import Deferred
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
+from core.common.steps import Steps
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
+from core.log.partition_log import AppendResult
 from core.protocol.primitives import Records
 from core.protocol.schema.produce import (
     LeaderIdAndEpoch,
@@ -43,7 +47,7 @@ class UnacknowledgedError(Exception):
     """A request with acks=0 failed: there is no answer, so that closing the connection must tell the client."""
 
 
-Answer = ProduceResponse | DelayedFlush | Deferred[ProduceResponse] | None
+Answer = ProduceResponse | DelayedFlush | Deferred[Any] | None
 
 
 def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> Answer:
@@ -61,17 +65,22 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
     joining = broker.transaction_log.unflushed(request.transactional_id, refuse) if request.acks else []
     if not joining:
         return _append(broker, request, context, refused)
-    for topic_data in request.topic_data:
-        for data in topic_data.partition_data:
-            if isinstance(data.records, memoryview):
-                data.records = memoryview(bytearray(data.records))  # the frame is gone by then
+    _keep_records(request)
 
-    def append() -> ProduceResponse | DelayedFlush | None:
+    def append() -> Answer:
         """Asks again: the transaction may have been ended meanwhile, and no marker would follow what comes now."""
         return _append(broker, request, context, _refused_transactions(broker, request, context) | refused)
 
     answer: Answer = after_flush(broker, joining, append, _timed_out(request))
     return answer
+
+
+def _keep_records(request: ProduceRequest) -> None:
+    """Copies them: the request's frame will be gone when they are appended."""
+    for topic_data in request.topic_data:
+        for data in topic_data.partition_data:
+            if isinstance(data.records, memoryview):
+                data.records = memoryview(bytearray(data.records))
 
 
 def _timed_out(request: ProduceRequest) -> ProduceResponse:
@@ -89,40 +98,78 @@ def _timed_out(request: ProduceRequest) -> ProduceResponse:
 
 def _append(
     broker: Broker, request: ProduceRequest, context: RequestContext, refused: dict[TopicPartition, KafkaError]
-) -> ProduceResponse | DelayedFlush | None:
+) -> Answer:
     """`refused`: what the request's transaction may not write to."""
+    answer: Answer = answer_in_turns(broker, _append_in_steps(broker, request, context, refused))
+    return answer
+
+
+def _append_in_steps(
+    broker: Broker, request: ProduceRequest, context: RequestContext, refused: dict[TopicPartition, KafkaError]
+) -> Steps[ProduceResponse | DelayedFlush | None]:
+    """Gives way only where a batch's records are opened."""
     appended: list[TopicPartition] = []
     unflushed: list[Unflushed] = []
     responses = []
-    has_failed = False
-    for topic_data in request.topic_data:
-        name = _name_of(broker, topic_data, context)
-        partitions = []
-        for data in topic_data.partition_data:
-            try:
-                partition = _find(broker, name, data.index, request.acks, context)
-                batch = read_one_batch(data.records, context.api_version)
-                if batch.is_transactional:
-                    _ensure_in_transaction(request, partition, refused)
-                result = broker.replicas.append(partition, batch, required_acks=request.acks)
-                response = PartitionProduceResponse(
-                    data.index, 0, result.base_offset, result.log_append_time, result.log_start_offset
-                )
-                partitions.append(response)
-                if partition.log.config.is_flushed_while_appending and partition.must_flush(result.last_offset + 1):
-                    unflushed.append(Unflushed(partition, result.last_offset + 1, partial(_refuse, response)))
-                appended.append(partition.log.partition)
-            except KafkaError as error:
-                has_failed = True
-                partitions.append(_failure(broker, name, data.index, error))
-        responses.append(TopicProduceResponse(topic_data.name, topic_data.topic_id, partitions))
-    broker.replicas.notify(appended)
+    has_failed = is_kept = False
+    try:
+        for topic_data in request.topic_data:
+            name = _name_of(broker, topic_data, context)
+            partitions = []
+            for data in topic_data.partition_data:
+                try:
+                    partition = _find(broker, name, data.index, request.acks, context)
+                    opens_records = partition.log.config.opens_records
+                    if opens_records and not is_kept:
+                        _keep_records(request)
+                        is_kept = True
+                    batch = read_one_batch(data.records, context.api_version)
+                    if batch.is_transactional:
+                        _ensure_in_transaction(request, partition, refused)
+                    if opens_records:
+                        result = yield from _append_opened(broker, request, context, partition, batch)
+                    else:
+                        result = broker.replicas.append(partition, batch, required_acks=request.acks)
+                    response = PartitionProduceResponse(
+                        data.index, 0, result.base_offset, result.log_append_time, result.log_start_offset
+                    )
+                    partitions.append(response)
+                    if partition.log.config.is_flushed_while_appending and partition.must_flush(result.last_offset + 1):
+                        unflushed.append(Unflushed(partition, result.last_offset + 1, partial(_refuse, response)))
+                    appended.append(partition.log.partition)
+                except KafkaError as error:
+                    has_failed = True
+                    partitions.append(_failure(broker, name, data.index, error))
+            responses.append(TopicProduceResponse(topic_data.name, topic_data.topic_id, partitions))
+    finally:  # it ends early where the client leaves
+        broker.replicas.notify(appended)
     if request.acks == 0:
         if has_failed:
             raise UnacknowledgedError
         return None
     answer = ProduceResponse(responses)
     return DelayedFlush(broker, answer, unflushed).answer(request.timeout_ms) if unflushed else answer
+
+
+def _append_opened(
+    broker: Broker, request: ProduceRequest, context: RequestContext, partition: Partition, batch: RecordBatch
+) -> Steps[AppendResult]:
+    """Appends a batch whose records the topic wants to be looked at, which may take many steps."""
+    yield
+    partition = _served(broker, partition)
+    if request.acks == -1:
+        partition.ensure_enough_replicas()
+    config = partition.log.config
+    batch = yield from partition.log.validate(batch)
+    partition = _served(broker, partition)
+    if batch.is_transactional:
+        _ensure_still_in_transaction(broker, request, context, partition, batch)
+    return broker.replicas.append(partition, batch, required_acks=request.acks, validated_by=config)
+
+
+def _served(broker: Broker, partition: Partition) -> Partition:
+    """The same, or what has its name by now; KafkaError where nothing has."""
+    return partition if partition.is_served else broker.replicas.find(*partition.log.partition)
 
 
 def _name_of(broker: Broker, topic_data: TopicProduceData, context: RequestContext) -> str | None:
@@ -140,7 +187,7 @@ def _refused_transactions(
     them by one record of its coordinator's.
     """
     version = context.api_version
-    client = Knows.of(version, _FIRST_VERSION_WITH_ABORTABLE_ERRORS, _FIRST_VERSION_WITH_IMPLICIT_ADDING)
+    client = _client(version)
     written: dict[ProducerIdAndEpoch, list[Partition]] = {}
     refused = {}
     for topic_data in request.topic_data:
@@ -164,6 +211,20 @@ def _refused_transactions(
         found = refusals(broker, request.transactional_id or "", producer, partitions, client)
         refused |= {partition: _said(error, client) for partition, error in found.items()}
     return refused
+
+
+def _ensure_still_in_transaction(
+    broker: Broker, request: ProduceRequest, context: RequestContext, partition: Partition, batch: RecordBatch
+) -> None:
+    """KafkaError where the transaction was ended since it was asked for: no marker would follow what comes now."""
+    client = _client(context.api_version)
+    producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
+    for error in refusals(broker, request.transactional_id or "", producer, [partition], client).values():
+        raise _said(error, client)
+
+
+def _client(version: int) -> Knows:
+    return Knows.of(version, _FIRST_VERSION_WITH_ABORTABLE_ERRORS, _FIRST_VERSION_WITH_IMPLICIT_ADDING)
 
 
 def _said(error: KafkaError, client: Knows) -> KafkaError:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,13 @@ from core.broker.broker import Broker
 from core.broker.pending_answer import PendingAnswer
 from core.common.error_code import ErrorCode
 from core.log.file_records import FileRegion
+from core.log.partition_log import PartitionLog, ReadResult
+from core.protocol.schema.delete_records import (
+    DELETE_RECORDS,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchTopic
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.support.broker import (
@@ -165,6 +173,54 @@ def test_a_fetch_waits_for_min_bytes(broker: Broker) -> None:
         assert answers == []
         produce_values(broker, value * 60)
     assert len(answers) == 1
+
+
+def test_an_append_makes_a_fetch_look_at_its_partition_alone(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_topic(broker, partitions=50)
+    partitions = [FetchPartition(number, fetch_offset=0, partition_max_bytes=1 << 20) for number in range(50)]
+    request = fetch_request(0, min_bytes=250, max_wait_ms=500)
+    request.topics = [FetchTopic("t", partitions=partitions)]
+    waiting = send(broker, FETCH, request, PRODUCE_BY_NAME)
+    assert isinstance(waiting, PendingAnswer)
+    answers: list[int] = []
+    waiting.on_ready = lambda pieces: answers.append(len(pieces))
+    looked_at = 0
+    read = PartitionLog.read
+
+    def counting(self: PartitionLog, *arguments: Any, **options: Any) -> ReadResult:
+        nonlocal looked_at
+        looked_at += 1
+        return read(self, *arguments, **options)
+
+    monkeypatch.setattr(PartitionLog, "read", counting)
+    for number in range(3):
+        produce_values(broker, b"x" * 10, partition=number)
+    assert (looked_at, answers) == (3, [])
+    produce_values(broker, b"x" * 10, partition=3)
+    assert len(answers) == 1
+
+
+def test_a_fetch_waits_for_no_more_than_it_may_get(broker: Broker) -> None:
+    """As Kafka: `min_bytes` above `max_bytes` would never be there."""
+    add_topic(broker)
+    answers: list[int] = []
+    waiting(broker, min_bytes=10_000, max_bytes=200).on_ready = lambda pieces: answers.append(len(pieces))
+    produce_values(broker, b"x" * 50)
+    assert answers == []
+    produce_values(broker, b"x" * 50, b"x" * 50)
+    assert len(answers) == 1
+
+
+def test_records_that_go_under_a_waiting_fetch(broker: Broker) -> None:
+    add_topic(broker)
+    produce_values(broker, b"a", b"b")
+    codes: list[int] = []
+    waiting(broker, min_bytes=1000).on_ready = lambda pieces: codes.append(
+        decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0].error_code
+    )
+    deleted = DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 1)])])
+    assert ask(broker, DELETE_RECORDS, deleted).topics[0].partitions[0].error_code == 0
+    assert codes == [ErrorCode.OFFSET_OUT_OF_RANGE]
 
 
 def test_a_fetch_ends_with_its_time(broker: Broker) -> None:

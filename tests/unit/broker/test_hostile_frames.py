@@ -238,5 +238,5 @@ def test_a_batch_that_unfolds_beyond_the_limit(server: Server, codec: Compressio
     frame = encode_request(PRODUCE, 12, 1, "x", produce_request(batch, topic="compacted"))
     _, response = decode_response(PRODUCE, 12, memoryview(sent_and_closed(server, frame))[4:])
     answer = response.responses[0].partition_responses[0]
-    assert answer.error_code == ErrorCode.CORRUPT_MESSAGE, answer
+    assert answer.error_code == ErrorCode.INVALID_RECORD, answer
     assert_serves(server)

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from core.common.errors import CorruptRecordError
+from core.common.steps import finish
 from core.compaction import cleaner as cleaner_module
 from core.compaction.cleaned_segment import CleanedSegment
 from core.compaction.cleaner import Cleaner, _Cleaning
@@ -300,7 +301,7 @@ def test_indexes_of_a_cleaned_segment_find_what_is_there(tmp_path: Path) -> None
         found = segment.translate_offset(offset)
         assert found is not None
         assert next(iter(segment.batches(found[0]))).last_offset == max(offset, 110)
-    at = log.find_offset_by_timestamp(NOW + 150)
+    at = finish(log.find_offset_by_timestamp(NOW + 150))
     assert at is not None
     assert at.offset == 150
     data = log_files(log.directory)["00000000000000000000.log"]

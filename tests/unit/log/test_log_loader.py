@@ -8,6 +8,7 @@ import pytest
 
 from core.common.clock import ManualClock
 from core.common.filesystem import FileSystem
+from core.common.steps import finish
 from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
 from core.log.leader_epoch_cache import EpochEntry
@@ -198,7 +199,7 @@ def test_an_index_that_cannot_be_is_made_again(directory: Path, suffix: str, con
         path.write_bytes(content)
     log = open_log(directory, index_interval_bytes=0)
     assert [r.offset for r in read_all(log)] == list(range(20))
-    found = log.find_offset_by_timestamp(NOW)
+    found = finish(log.find_offset_by_timestamp(NOW))
     assert found is not None
     if content != b"" and not (suffix == "timeindex" and content == (99).to_bytes(4) + (5).to_bytes(4)):
         assert path.read_bytes() == before

@@ -129,7 +129,7 @@ def test_the_topics_codec_is_what_is_stored(codec: CompressionType, target: str)
 def test_broken_records_are_noticed_where_they_are_opened() -> None:
     batch = changed(make_batch(b"abc"), 61, ">b", 120)
     validate(batch)
-    refused(batch, ErrorCode.CORRUPT_MESSAGE, "does not decode", compression_type="zstd")
+    refused(batch, ErrorCode.INVALID_RECORD, "does not decode", compression_type="zstd")
 
 
 def test_what_the_broker_writes_itself_is_not_judged_by_a_clients_rules() -> None:

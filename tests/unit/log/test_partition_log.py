@@ -8,6 +8,7 @@ from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.filesystem import File, FileSystem
+from core.common.steps import finish
 from core.index.transaction_index import AbortedTransaction
 from core.log.leader_epoch_cache import EpochEntry
 from core.log.log_config import LogConfig
@@ -253,16 +254,16 @@ def test_offset_for_a_timestamp(tmp_path: Path, timestamp: int, found: tuple[int
     log = open_log(tmp_path / "t-0", segment_bytes=150, index_interval_bytes=0)
     for time in (100, 300, 200, 400):
         append(log, make_batch(b"x" * 60, timestamp=time), leader_epoch=2)
-    answer = log.find_offset_by_timestamp(timestamp)
+    answer = finish(log.find_offset_by_timestamp(timestamp))
     assert (answer and (answer.timestamp, answer.offset)) == found
     assert answer is None or answer.leader_epoch == 2
 
 
 def test_the_largest_timestamp(log: PartitionLog) -> None:
-    assert log.find_max_timestamp() is None
+    assert finish(log.find_max_timestamp()) is None
     for time in (100, 300, 300, 200):
         append(log, make_batch(b"x", timestamp=time))
-    answer = log.find_max_timestamp()
+    answer = finish(log.find_max_timestamp())
     assert answer is not None
     assert (answer.timestamp, answer.offset) == (300, 1)
 
@@ -270,7 +271,7 @@ def test_the_largest_timestamp(log: PartitionLog) -> None:
 def test_records_before_the_log_start_are_not_found_by_time(log: PartitionLog) -> None:
     append(log, make_batch(b"a", b"b", b"c", timestamp=100))
     log.increment_log_start_offset(2)
-    answer = log.find_offset_by_timestamp(0)
+    answer = finish(log.find_offset_by_timestamp(0))
     assert answer is not None
     assert (answer.timestamp, answer.offset) == (102, 2)
 
@@ -288,7 +289,7 @@ def test_truncate(tmp_path: Path, offset: int) -> None:
     assert (log.log_end_offset, log.high_watermark) == (end, end)
     assert [r.offset for r in read_all(log)] == list(range(end))
     assert log.leader_epochs.latest_epoch == end // 2 - 1
-    assert log.find_offset_by_timestamp(NOW + 10 * (end // 2)) is None
+    assert finish(log.find_offset_by_timestamp(NOW + 10 * (end // 2))) is None
     assert append(log, make_batch(b"new"), leader_epoch=9).base_offset == end
     assert read_all(log)[-1].value == b"new"
 

@@ -1,0 +1,76 @@
+"""An answer that takes work in steps, of which there may be many: others are served in between."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from core.broker.delayed_operation import DelayedOperation, forward
+from core.broker.turns import TURN_SECONDS
+from core.common.deferred import Deferred
+from core.common.steps import Steps, finish
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+
+def answer_in_turns(broker: Broker, steps: Steps[Any]) -> Any:
+    """What the steps make where one turn is enough for them, or nobody takes turns; else a `SteppedAnswer`."""
+    if broker.turns is None:
+        return finish(steps)
+    try:
+        next(steps)
+    except StopIteration as end:
+        return end.value
+    answer = SteppedAnswer(steps)
+    if not answer.take_turn():
+        return answer.made
+    broker.turns.work(answer.take_turn)
+    return answer
+
+
+class SteppedAnswer(Deferred[Any]):
+    """Owned by the broker's task. What the steps make may have to wait itself; they end early when nobody waits for the
+    answer any more.
+    """
+
+    def __init__(self, steps: Steps[Any]) -> None:
+        super().__init__(None)
+        self._steps = steps
+        self._is_over = False
+        self.made: Any = None
+
+    def take_turn(self) -> bool:
+        """Works as long as a turn lasts; whether there is more to do."""
+        end_s = monotonic() + TURN_SECONDS
+        while not self._is_over:
+            try:
+                next(self._steps)
+            except StopIteration as end:
+                self._end(end.value)
+            except Exception as error:  # noqa: BLE001 - the door of a connection's loop
+                self._is_over = True
+                self.fail(error)
+            if monotonic() >= end_s:
+                break
+        return not self._is_over
+
+    def _end(self, made: Any) -> None:
+        self._is_over, self.made = True, made
+        if isinstance(made, DelayedOperation | Deferred):
+            forward(made, self)
+        else:
+            self.complete_with(made)
+
+    def complete(self) -> None:
+        if not self._is_over:
+            self._end(finish(self._steps))
+        if isinstance(self.made, DelayedOperation | Deferred):
+            self.made.complete()
+
+    def cancel(self) -> None:
+        super().cancel()
+        self._is_over = True
+        self._steps.close()
+        if isinstance(self.made, DelayedOperation | Deferred):
+            self.made.cancel()

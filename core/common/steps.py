@@ -1,0 +1,23 @@
+"""Work in steps: a generator that gives way between two of them, and returns what it made.
+
+Whoever drives it may do something else meanwhile, or stop: a step is bounded, however much work there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+Steps = Generator[None, None, T]
+
+
+def finish(steps: Steps[T]) -> T:
+    """What they make, all at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            made: T = end.value
+            return made

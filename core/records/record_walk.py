@@ -1,0 +1,113 @@
+"""The records of one batch a few thousand at a time: whatever a batch says or expands to, a step is short, and what it
+holds is small but for a record that is large itself.
+
+A kilobyte can hold a million records. Who must not be held up by them, as the broker's task, walks; who wants all of
+them has `columns.decode_columns` and `RecordBatch.records`, which take less time altogether.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from core.common.steps import Steps
+from core.common.varint import read_varint
+from core.records.batches import Batch
+from core.records.columns import RecordColumns, decode_in_steps
+from core.records.record_batch import RecordBatch
+from core.records.record_places import PAD, RecordPlaces
+
+MOST_RECORDS = 8192
+"""Of a step: some 2 ms."""
+
+
+def find_by_time(batch: Batch, timestamp: int, start_offset: int) -> Steps[tuple[int, int] | None]:
+    """Timestamp and offset of the batch's first record that has one as high and the other, too; CorruptRecordError
+    where what does not decode comes before it.
+    """
+    if not isinstance(batch, RecordBatch):
+        fitting = (r for r in batch.records() if r.timestamp >= timestamp and r.offset >= start_offset)
+        return next(((record.timestamp, record.offset) for record in fitting), None)
+    walk = RecordWalk(batch)
+    for piece in batch.section_pieces():
+        for columns in walk.take(piece):
+            if columns is not None:
+                rows = np.flatnonzero((columns.timestamps >= timestamp) & (columns.offsets >= start_offset))
+                if len(rows):
+                    return int(columns.timestamps[rows[0]]), int(columns.offsets[rows[0]])
+            yield
+        yield
+    walk.ensure_whole()
+    return None
+
+
+class RecordWalk:
+    """Owned by one task: takes the batch's section piece by piece (`RecordBatch.section_pieces`), and gives the records
+    that are there whole. CorruptRecordError, when it is met, as of `RecordBatch.records`.
+    """
+
+    def __init__(self, batch: RecordBatch) -> None:
+        self._batch = batch
+        self._count = 0
+        self._parts: list[bytes] = []  # of a record that is not there whole
+        self._size = 0
+        self._needed = 0
+
+    def take(self, piece: bytes) -> Iterator[RecordColumns | None]:
+        """The next records, in order, step by step; None after a step that gave none."""
+        self._parts.append(piece)
+        self._size += len(piece)
+        if self._size < self._needed:
+            return
+        data, end, position = b"".join((*self._parts, PAD)), self._size, 0
+        while ends := self._hop(data, position, end):
+            yield from self._decode(data, position, ends)
+            position = ends[-1]
+        self._parts, self._size = [data[position:end]], end - position
+
+    def _hop(self, data: bytes, position: int, end: int) -> list[int]:
+        """Where the next records end that are there whole."""
+        ends: list[int] = []
+        append = ends.append
+        try:
+            for _ in range(MOST_RECORDS):
+                byte = data[position]
+                if byte & 1:
+                    raise self._batch.corrupt("record of negative length")
+                if byte < 128:
+                    after = position + 1 + (byte >> 1)
+                else:
+                    length, after = read_varint(data, position)
+                    after += length
+                if after > end:  # as when its length is not there whole: it ends with zeros then
+                    self._needed = after - position
+                    break
+                append(after)
+                position = after
+        except ValueError as error:
+            raise self._batch.corrupt(f"the length of a record: {error}") from error
+        return ends
+
+    def _decode(self, data: bytes, position: int, ends: list[int]) -> Iterator[RecordColumns | None]:
+        first, self._count = self._count, self._count + len(ends)
+        if self._count > self._batch.count:
+            raise self._batch.corrupt(f"batch holds more than {self._batch.count} records, as its header says")
+        ends_ = np.array(ends, np.int64)
+        starts = np.concatenate(([position], ends_[:-1]))
+        places = RecordPlaces(data, [self._batch], np.zeros(len(ends), np.int32), starts, ends_, first)
+        steps = decode_in_steps(places)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as made:
+                yield made.value
+                return
+            yield None
+
+    def ensure_whole(self) -> None:
+        """CorruptRecordError unless all records came, and nothing else."""
+        if self._size:
+            raise self._batch.corrupt("the records' lengths do not add up to the batch's")
+        if self._count != self._batch.count:
+            raise self._batch.corrupt(f"batch holds {self._count} records, its header says {self._batch.count}")

@@ -1,0 +1,226 @@
+"""A fetch that waits counts what it would get as records come; held against asking for everything again.
+
+After each step, whoever still waits would not have been answered at once had it asked now, and whoever was answered
+would have been.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from core.broker.broker import Broker
+from core.broker.pending_answer import PendingAnswer
+from core.common.clock import ManualClock
+from core.common.errors import AccessError
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.delete_records import (
+    DELETE_RECORDS,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from core.records.record_batch import RecordBatch
+from tests.support.broker import PRODUCE_BY_NAME, Background, Timers, add_topic, ask, decode, open_broker, send
+from tests.support.logs import NOW, make_batch, make_marker
+
+TOPICS = {"plain": 3, "flushed": 2, "small": 2}
+PARTITIONS = [(topic, number) for topic, count in TOPICS.items() for number in range(count)]
+STEPS, MOST_WAITING = 60, 5
+SEEDS = int(os.environ.get("PLOG_FETCH_CASES", "15"))
+
+
+class Waiting:
+    """A fetch, and its answer once there is one."""
+
+    def __init__(self, broker: Broker, request: FetchRequest) -> None:
+        self.request = request
+        self.answer: Any = None
+        answer = send(broker, FETCH, request, PRODUCE_BY_NAME)
+        self.pending = answer if isinstance(answer, PendingAnswer) else None
+        if self.pending is not None:
+            self.pending.on_ready = self._keep
+        else:
+            self._keep(answer)
+
+    def _keep(self, pieces: Any) -> None:
+        self.answer = decode(FETCH, pieces, PRODUCE_BY_NAME)
+
+
+def is_enough(request: FetchRequest, answer: Any) -> bool:
+    size = 0
+    for topic in answer.responses:
+        for data in topic.partitions:
+            if data.error_code or data.diverging_epoch.epoch >= 0:
+                return True
+            size += len(bytes(data.records))
+    return size >= min(request.min_bytes, request.max_bytes) or not answer.responses
+
+
+class World:
+    def __init__(self, directory: Path, random: Random) -> None:
+        self.random = random
+        self.clock = ManualClock(NOW)
+        self.broker = open_broker(directory, self.clock, log_retention_ms="-1")
+        self.disk = Background()
+        self.broker.run_flush = self.disk
+        self.broker.schedule = Timers()
+        add_topic(self.broker, "plain", TOPICS["plain"])
+        add_topic(self.broker, "flushed", TOPICS["flushed"], plog_visible_after_flush="true")
+        add_topic(self.broker, "small", TOPICS["small"], internal_segment_bytes="1200", retention_bytes="1000")
+        self.sequences: dict[tuple[str, int, int], int] = {}
+        self.open: set[tuple[str, int, int]] = set()
+        self.waiting: list[Waiting] = []
+
+    # --- what clients wait for
+
+    def fetch(self) -> None:
+        if len(self.waiting) == MOST_WAITING:
+            return
+        request = self.request()
+        fresh = Waiting(self.broker, request)
+        assert is_enough(request, self.plain_answer(request)) == (fresh.answer is not None)
+        if fresh.answer is None:
+            self.waiting.append(fresh)
+
+    def request(self) -> FetchRequest:
+        random = self.random
+        wanted = random.sample(PARTITIONS, random.randint(1, len(PARTITIONS)))
+        if random.random() < 0.1:
+            wanted.append(random.choice(wanted))  # one twice
+        topics = [
+            FetchTopic(topic, partitions=[self.wanted(topic, number)])
+            for topic, number in wanted
+            if TopicPartition(topic, number) in self.broker.replicas.partitions
+        ]
+        return FetchRequest(
+            max_wait_ms=500,
+            min_bytes=random.choice((1, 100, 300, 1000, 3000, 100_000)),
+            max_bytes=random.choice((1, 500, 2000, 1 << 20)),
+            isolation_level=random.randint(0, 1),
+            topics=topics,
+        )
+
+    def wanted(self, topic: str, number: int) -> FetchPartition:
+        log = self.broker.replicas.find(topic, number).log
+        offset = self.random.choice((log.log_start_offset, log.high_watermark, log.log_end_offset))
+        limit = self.random.choice((1, 100, 150, 1000, 1 << 20))
+        return FetchPartition(number, fetch_offset=offset, partition_max_bytes=limit)
+
+    def plain_answer(self, request: FetchRequest) -> Any:
+        at_once = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=request.min_bytes,
+            max_bytes=request.max_bytes,
+            isolation_level=request.isolation_level,
+            topics=request.topics,
+        )
+        return ask(self.broker, FETCH, at_once, PRODUCE_BY_NAME)
+
+    # --- what happens
+
+    def some_partition(self) -> Any:
+        return self.random.choice(list(self.broker.replicas.partitions.values()) or [None])
+
+    def append(self, batch: RecordBatch, partition: Any, *, from_client: bool = True) -> None:
+        self.broker.replicas.append(partition, batch, required_acks=-1, from_client=from_client)
+        self.broker.replicas.notify([partition.log.partition])
+
+    def records(self) -> None:
+        partition = self.some_partition()
+        values = [b"x" * self.random.choice((1, 50, 300)) for _ in range(self.random.randint(1, 3))]
+        self.append(make_batch(*values), partition)
+
+    def transaction(self) -> None:
+        """Begins or goes on."""
+        partition = self.some_partition()
+        key = (*partition.log.partition, self.random.randint(1, 2))
+        sequence = self.sequences.get(key, 0)
+        self.append(
+            make_batch(b"t" * 80, producer_id=key[2], producer_epoch=0, base_sequence=sequence, is_transactional=True),
+            partition,
+        )
+        self.sequences[key] = sequence + 1
+        self.open.add(key)
+
+    def end(self) -> None:
+        if self.open:
+            topic, number, producer = key = self.random.choice(sorted(self.open))
+            self.open.discard(key)
+            partition = self.broker.replicas.partitions.get(TopicPartition(topic, number))
+            if partition is not None:
+                self.append(make_marker(producer, is_commit=self.random.random() < 0.5), partition, from_client=False)
+
+    def flush(self) -> None:
+        if self.disk.waiting:
+            self.disk.run()
+
+    def delete_records(self) -> None:
+        topic, number = self.some_partition().log.partition
+        log = self.broker.replicas.find(topic, number).log
+        offset = self.random.randint(log.log_start_offset, log.high_watermark)
+        request = DeleteRecordsRequest([DeleteRecordsTopic(topic, [DeleteRecordsPartition(number, offset)])])
+        assert ask(self.broker, DELETE_RECORDS, request).topics[0].partitions[0].error_code == 0
+
+    def retention(self) -> None:
+        self.broker.apply_retention()
+
+    def delete_topic(self) -> None:
+        if self.random.random() < 0.1 and len(self.broker.image.topics) > 1:
+            self.broker.delete_topic(self.random.choice(sorted(self.broker.image.topics)))
+
+    def go_offline(self) -> None:
+        if self.random.random() < 0.1 and len(self.broker.replicas.partitions) > 1:
+            self.broker.replicas.take_offline(self.some_partition(), AccessError("gone", where="there"))
+
+    def client_leaves(self) -> None:
+        if self.waiting and self.random.random() < 0.3:
+            gone = self.waiting.pop(self.random.randrange(len(self.waiting)))
+            assert gone.pending is not None
+            gone.pending.cancel()
+
+    def step(self) -> None:
+        steps: dict[Callable[[], None], int] = {
+            self.fetch: 6,
+            self.records: 10,
+            self.transaction: 4,
+            self.end: 3,
+            self.flush: 4,
+            self.delete_records: 1,
+            self.retention: 1,
+            self.delete_topic: 1,
+            self.go_offline: 1,
+            self.client_leaves: 1,
+        }
+        self.random.choices(list(steps), list(steps.values()))[0]()
+
+    def judge(self) -> None:
+        for fetch in self.waiting:
+            assert is_enough(fetch.request, self.plain_answer(fetch.request)) == (fetch.answer is not None)
+        for fetch in self.waiting:
+            if fetch.answer is not None:
+                assert _content(fetch.answer) == _content(self.plain_answer(fetch.request))
+        self.waiting = [fetch for fetch in self.waiting if fetch.answer is None]
+
+
+def _content(answer: Any) -> list[tuple[Any, ...]]:
+    return [
+        (topic.topic, data.partition_index, data.error_code, data.high_watermark, bytes(data.records or b""))
+        for topic in answer.responses
+        for data in topic.partitions
+    ]
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_counting_gives_what_asking_again_gives(tmp_path: Path, seed: int) -> None:
+    world = World(tmp_path / "data", Random(seed))
+    for _ in range(STEPS):
+        world.step()
+        world.judge()
+    world.broker.close()
