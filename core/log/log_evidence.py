@@ -114,10 +114,10 @@ class DirectoryEvidence:
             if parsed is not None:
                 offsets.setdefault(parsed[1], set()).add(parsed[0])
         logs = offsets.get(LOG_SUFFIX, set())
-        is_cleaned_just_now = any(name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX, DELETED_SUFFIX)) for name in names)
+        is_being_cleaned = any(name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)) for name in names)
         lone = (
             set()
-            if is_cleaned_just_now
+            if is_being_cleaned or any(name.endswith(DELETED_SUFFIX) for name in names)
             else {offset for suffix in _INDEX_SUFFIXES for offset in offsets.get(suffix, set()) - logs}
         )
         newest_snapshot = max(offsets.get(SNAPSHOT_SUFFIX, ()), default=0)
@@ -137,7 +137,9 @@ class DirectoryEvidence:
             log_start_offset=self.log_starts.get(partition, 0) if partition else 0,
             known_end=known_end,
             source=source,
-            cleaned_below=self.cleaned.get(partition, 0) if partition else 0,
+            cleaned_below=max(
+                self.cleaned.get(partition, 0) if partition else 0, max(logs, default=0) if is_being_cleaned else 0
+            ),
             newest_snapshot=newest_snapshot,
             lone_indexes=tuple(sorted(lone)),
             was_stopped_cleanly=self.was_stopped_cleanly,

@@ -44,6 +44,7 @@ from core.log.log_evidence import DirectoryEvidence
 from core.log.log_loader import LoadedLog, LogSettings, load_log
 from core.log.partition_log import PartitionLog
 from core.log.partition_metadata_file import read_partition_metadata, write_partition_metadata
+from core.log.segment_swap import swapped_below
 
 _log = logging.getLogger("plog.log")
 
@@ -133,6 +134,8 @@ class LogManager:
     ) -> LoadedLog | None:
         recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0)
         try:
+            if config.is_compacted and not self._is_beside_writer():
+                self._checkpoint_swaps(partition, path)
             loaded = load_log(
                 path,
                 partition,
@@ -154,6 +157,12 @@ class LogManager:
         if loaded.has_wrong_tail:
             self.with_wrong_tail.add(partition)
         return loaded
+
+    def _checkpoint_swaps(self, partition: TopicPartition, path: Path) -> None:
+        """Before the names go that tell of a cleaning which did not come to its end. OSError as the disk says."""
+        clean_offset = swapped_below(path, self._filesystem)
+        if clean_offset > self.clean_offsets.get(partition, 0):
+            self.checkpoint_cleaned(partition, clean_offset)
 
     def set_offline(self, partition: TopicPartition, error: PlogError) -> None:
         """The partition's log can't be used until the next start."""
