@@ -191,7 +191,12 @@ class LogCleaner:
         writes: list[Callable[[], None]] = []
         if end_offset > self._log_manager.clean_offsets.get(log.partition, 0):
             self._log_manager.checkpoint_cleaned(log.partition, end_offset, lambda work, _=None: writes.append(work))
-        return lambda: [write() for write in writes] and None
+
+        def write_all() -> None:
+            for write in writes:
+                write()
+
+        return write_all
 
     def _on_cleaned(self, cleaning: _Cleaning, cleaned: LogCleaned) -> None:
         log, stats = cleaning.log, cleaned.stats

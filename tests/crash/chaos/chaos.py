@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -71,12 +71,20 @@ class Chaos:
     """`run` it once."""
 
     def __init__(
-        self, directory: Path, *, seed: int = 1, clients: tuple[str, ...] = CLIENTS, compiler: str | None = COMPILER
+        self,
+        directory: Path,
+        *,
+        seed: int = 1,
+        clients: tuple[str, ...] = CLIENTS,
+        deeds: Collection[str] = (),
+        compiler: str | None = COMPILER,
     ) -> None:
+        """With `deeds` the nemesis does those only; as of `Nemesis.deeds`."""
         self.report = Report()
         self._directory = directory
         self._seed = seed
         self._clients = clients
+        self._deeds = deeds
         self._compiler = compiler
 
     def run(self, rounds: int) -> Report:
@@ -85,7 +93,7 @@ class Chaos:
         while self.report.rounds < rounds:
             random = Random(f"{self._seed} {number}")
             life = _Life(self._directory / f"life-{number}", random, self._clients, self._compiler, self.report)
-            life.run(min(rounds - self.report.rounds, ROUNDS_A_LIFE))
+            life.run(min(rounds - self.report.rounds, ROUNDS_A_LIFE), self._deeds)
             number += 1
         return self.report
 
@@ -103,7 +111,7 @@ class _Life:
         self._clients = [_ClientProcess(directory, kind, number) for number, kind in enumerate(clients)]
         self._journal = (directory / "journal").open("w", buffering=1)
 
-    def run(self, rounds: int) -> None:
+    def run(self, rounds: int, deeds: Collection[str]) -> None:
         with Proxy(self._random.randrange(1 << 30)) as proxy:
             self._proxy = proxy
             options = [option for setting in SETTINGS for option in ("--set", setting)]
@@ -122,7 +130,7 @@ class _Life:
                     client.start(proxy.address, self._random)
                 self._wait_for_progress()
                 for _ in range(rounds):
-                    self._round()
+                    self._round(self._random.choice(list(deeds or self._nemesis.deeds)))
                 self._stop_clients()
             finally:
                 for client in self._clients:
@@ -150,8 +158,7 @@ class _Life:
 
     # --- a round
 
-    def _round(self) -> None:
-        deed = self._random.choice(list(self._nemesis.deeds))
+    def _round(self, deed: str) -> None:
         self._report.rounds += 1
         self._report.deeds[deed] = self._report.deeds.get(deed, 0) + 1
         self._note(f"{deed} ..")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import os
 import signal
 import sys
 import threading
@@ -65,7 +66,13 @@ class Client:
         self._lives = 0
 
     def options(self, **more: Any) -> dict[str, Any]:
-        return {"bootstrap.servers": self.address, **QUICK, **more}
+        debug = os.environ.get("PLOG_CHAOS_DEBUG")
+        return {
+            "bootstrap.servers": self.address,
+            **QUICK,
+            **more,
+            **({"debug": debug, "log_level": 7} if debug else {}),
+        }
 
     def next_name(self) -> str:
         """Of another life of the client's: numbers begin again."""

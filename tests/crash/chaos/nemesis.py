@@ -8,7 +8,6 @@ import errno
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 
 from tests.crash.chaos.faults import Faults, Kind
@@ -178,8 +177,3 @@ class Nemesis:
 def may_die(deed: str) -> bool:
     """Whether a server may give up by itself."""
     return "disk" in deed
-
-
-def describe(path: Path) -> str:
-    """The end of a log."""
-    return "\n".join(path.read_text(errors="replace").splitlines()[-20:])
