@@ -1,8 +1,8 @@
 """The broker's cleaner: picks the log that needs it most, has it cleaned in another process, and swaps the segments in.
 
     step -> the log with the largest cleanable ratio -> process: map, copy, `.cleaned`, `.swap`
-         -> the broker's task: the new segment takes its place -> background: names made last -> process: the next one
-         -> cleaner checkpoint
+         -> the broker's task: the new segment takes its place -> background: cleaner checkpoint, names made last
+         -> process: the next one
 
 A log that can't be cleaned, being damaged, is marked uncleanable until the broker's next start, with the reason, so
 that the others are. Where the disk refuses, or the process dies, the log is tried again later.
@@ -12,6 +12,7 @@ Source: org.apache.kafka.storage.internals.log.LogCleaner, LogCleanerManager.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +26,7 @@ from core.compaction.cleaner_process import CleanerProcess, CleanerSettings, Log
 from core.compaction.log_to_clean import CleanablePart, find_cleanable_part, log_to_clean
 from core.log.log_manager import LogManager
 from core.log.partition_log import PartitionLog
-from core.log.segment_swap import settle_swap
+from core.log.segment_swap import drop_swaps, settle_swap
 
 _log = logging.getLogger("plog.cleaner")
 
@@ -172,14 +173,32 @@ class LogCleaner:
             self._on_log_failed(log, error)
             return
         self._delete_later(log, deleted)
+        write_checkpoint = self._checkpoint_swapped(log, ready)
 
         def ask() -> SegmentReady | LogCleaned:
+            """The checkpoint comes first: until it knows of the segment, its `.swap` tells who took the records."""
             if cleaning.process.is_closed:
                 raise PlogError("broken off")
+            write_checkpoint()
             settle_swap(log.directory, ready.base_offset, self._filesystem)
             return cleaning.process.go_on()
 
         self._ask(cleaning, ask)
+
+    def _checkpoint_swapped(self, log: PartitionLog, ready: SegmentReady) -> Callable[[], None]:
+        """Of each key that is left below the segment's end there is one record: clean up to there, so that a cleaning
+        which does not come to its end is known of. Gives what writes it.
+        """
+        end_offset = next(s.base_offset for s in log.segments if s.base_offset > ready.replaced[-1])
+        writes: list[Callable[[], None]] = []
+        if end_offset > self._log_manager.clean_offsets.get(log.partition, 0):
+            self._log_manager.checkpoint_cleaned(log.partition, end_offset, lambda work, _=None: writes.append(work))
+
+        def write_all() -> None:
+            for write in writes:
+                write()
+
+        return write_all
 
     def _on_cleaned(self, cleaning: _Cleaning, cleaned: LogCleaned) -> None:
         log, stats = cleaning.log, cleaned.stats
@@ -231,9 +250,20 @@ class LogCleaner:
         self._is_closed = True
         for cleaning in self._cleanings.values():
             cleaning.process.close()
+        for partition in self._cleanings.keys() | self._tried_ms.keys():
+            self._clear_away(partition)
         for process in self._idle:
             process.close()
         self._idle.clear()
+
+    def _clear_away(self, partition: TopicPartition) -> None:
+        """What a cleaning left that did not come to its end; the next start does it where the disk refuses."""
+        log, clean_offset = self._log_manager.logs.get(partition), self._log_manager.clean_offsets.get(partition)
+        with contextlib.suppress(OSError):
+            if clean_offset is not None:
+                self._log_manager.checkpoint_cleaned(partition, clean_offset)
+            if log is not None:
+                drop_swaps(log.directory, self._filesystem)
 
 
 class _Cleaning:

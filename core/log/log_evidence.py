@@ -128,7 +128,8 @@ class DirectoryEvidence:
             if parsed is not None:
                 offsets.setdefault(parsed[1], set()).add(parsed[0])
         logs = offsets.get(LOG_SUFFIX, set())
-        is_deleted_just_now = any(name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX, DELETED_SUFFIX)) for name in names)
+        is_being_cleaned = any(name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)) for name in names)
+        is_deleted_just_now = is_being_cleaned or any(name.endswith(DELETED_SUFFIX) for name in names)
         lone = {offset for suffix in INDEX_SUFFIXES for offset in offsets.get(suffix, set()) - logs}
         if is_deleted_just_now:
             lone = set()
@@ -152,7 +153,9 @@ class DirectoryEvidence:
             log_start_offset=self.log_starts.get(partition, 0) if partition else 0,
             known_end=known_end,
             source=source,
-            cleaned_below=self.cleaned.get(partition, 0) if partition else 0,
+            cleaned_below=max(
+                self.cleaned.get(partition, 0) if partition else 0, max(logs, default=0) if is_being_cleaned else 0
+            ),
             newest_snapshot=newest_snapshot,
             lone_indexes=tuple(sorted(lone)),
             known_start=None if is_deleted_just_now else self._known_start(partition, logs, lone, epochs),

@@ -46,6 +46,7 @@ from core.log.log_loader import LoadedLog, LogSettings, load_log
 from core.log.partition_log import PartitionLog
 from core.log.partition_metadata_file import read_partition_metadata, write_partition_metadata
 from core.log.recovery_journal import read_lost_offsets
+from core.log.segment_swap import swapped_below
 
 _log = logging.getLogger("plog.log")
 
@@ -141,6 +142,8 @@ class LogManager:
     ) -> LoadedLog | None:
         recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0)
         try:
+            if config.is_compacted and not self._is_beside_writer():
+                self._checkpoint_swaps(partition, path)
             loaded = load_log(
                 path,
                 partition,
@@ -173,6 +176,12 @@ class LogManager:
         hole = find_lost_start(known, given_up, log.directory)
         if hole is not None:
             _log.error("%s: %s", log.partition, hole.absence_text)
+
+    def _checkpoint_swaps(self, partition: TopicPartition, path: Path) -> None:
+        """Before the names go that tell of a cleaning which did not come to its end. OSError as the disk says."""
+        clean_offset = swapped_below(path, self._filesystem)
+        if clean_offset > self.clean_offsets.get(partition, 0):
+            self.checkpoint_cleaned(partition, clean_offset)
 
     def set_offline(self, partition: TopicPartition, error: PlogError) -> None:
         """The partition's log can't be used until the next start."""

@@ -69,7 +69,7 @@ def drop_swaps(directory: Path, filesystem: FileSystem) -> None:
     """What a cleaning left that ended between two steps: a segment that nobody swapped in must not come in at the next
     start, over what was written since. OSError as the disk says.
     """
-    swaps = list(directory.glob(f"*{SWAP_SUFFIX}"))
+    swaps = [*directory.glob(f"*{SWAP_SUFFIX}"), *directory.glob(f"*{CLEANED_SUFFIX}")]
     if not swaps:
         return
     filesystem.sync_directory(directory)  # those that have their names already keep them
@@ -78,14 +78,25 @@ def drop_swaps(directory: Path, filesystem: FileSystem) -> None:
     filesystem.sync_directory(directory)
 
 
-def finish_swaps(directory: Path, filesystem: FileSystem) -> None:
-    """Step 3, for whatever a crash left; what had not come to step 3 goes, and so do `.deleted` files.
+def swapped_below(directory: Path, filesystem: FileSystem) -> int:
+    """The offset below which the segments lie that `finish_swaps` would put in their places; 0 if there are none."""
+    first_uncleaned = _first_uncleaned([entry.name for entry in os.scandir(directory)])
+    swaps = [(o, path) for o, path in _find_swapped_logs(directory) if first_uncleaned is None or o < first_uncleaned]
+    if not swaps:
+        return 0
+    end_offset = _end_offset(*swaps[-1], filesystem)
+    return min((o for o, _ in find_offset_files(directory, LOG_SUFFIX) if o >= end_offset), default=end_offset)
 
-    While `.cleaned` files remain, the swap that they belong to had not begun in earnest.
-    """
+
+def _first_uncleaned(names: Sequence[str]) -> int | None:
+    """While `.cleaned` files remain, the swap that they belong to had not begun in earnest."""
+    return min((o for n in names if (o := _offset_with_suffix(n, CLEANED_SUFFIX)) is not None), default=None)
+
+
+def finish_swaps(directory: Path, filesystem: FileSystem) -> None:
+    """Step 3, for whatever a crash left; what had not come to step 3 goes, and so do `.deleted` files."""
     names = [entry.name for entry in os.scandir(directory)]
-    cleaned = [o for n in names if (o := _offset_with_suffix(n, CLEANED_SUFFIX)) is not None]
-    first_uncleaned = min(cleaned, default=None)
+    first_uncleaned = _first_uncleaned(names)
     for name in names:
         offset = _offset_with_suffix(name, SWAP_SUFFIX)
         is_unfinished_swap = offset is not None and first_uncleaned is not None and offset >= first_uncleaned

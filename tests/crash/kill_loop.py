@@ -58,7 +58,7 @@ class KillLoop:
         self._server = Server(
             directory / "data",
             "--set", "log.retention.check.interval.ms=100", "--set", "log.flush.offset.checkpoint.interval.ms=300",
-            "--set", "file.delete.delay.ms=100",
+            "--set", "log.segment.delete.delay.ms=100",
         )  # fmt: skip
         self._acknowledged: dict[Where, dict[int, bytes]] = defaultdict(dict)
         self._seen: dict[Where, dict[int, bytes]] = defaultdict(dict)

@@ -9,16 +9,22 @@ import asyncio
 import errno
 import os
 import threading
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
+import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
 from core.broker.socket_server import SocketServer
+from core.cluster.partition import Partition
 from core.common.clock import SystemClock
 from core.common.endpoint import Endpoint
 from core.common.filesystem import File, FileSystem
+from core.log.partition_log import AppendResult
+from core.records.record_batch import RecordBatch
 from tests.support.broker import add_topic
 from tests.support.logs import read_all
 
@@ -86,7 +92,27 @@ class ThreadedServer:
         self.broker._lock.release()
 
 
-def test_an_idempotent_producer_and_flushes_that_fail(tmp_path: Path) -> None:
+Sequence = tuple[int, int, int]
+"""Producer id, epoch and sequence."""
+
+
+def note_arrivals(monkeypatch: pytest.MonkeyPatch) -> dict[bytes, list[Sequence]]:
+    """From now on: the records that come to be appended, each time that they do, and as what."""
+    arrivals: dict[bytes, list[Sequence]] = defaultdict(list)
+    append = Partition.append
+
+    def note(partition: Partition, batch: RecordBatch, **options: Any) -> AppendResult:
+        for number, record in enumerate(batch.records()):
+            sequence = batch.producer_id, batch.producer_epoch, batch.base_sequence + number
+            arrivals[record.value or b""].append(sequence)
+        return append(partition, batch, **options)
+
+    monkeypatch.setattr(Partition, "append", note)
+    return arrivals
+
+
+def test_an_idempotent_producer_and_flushes_that_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrivals = note_arrivals(monkeypatch)
     server = ThreadedServer(tmp_path)
     acknowledged: list[bytes] = []
     failed: list[KafkaError] = []
@@ -134,3 +160,5 @@ def test_an_idempotent_producer_and_flushes_that_fail(tmp_path: Path) -> None:
     assert not failed
     assert acknowledged == sent
     assert values == sent
+    assert any(len(sequences) > 1 for sequences in arrivals.values())  # what was perhaps kept was sent again
+    assert all(len(set(sequences)) == 1 for sequences in arrivals.values())

@@ -42,6 +42,16 @@ class Server:
 
     def start(self) -> None:
         """Returns when clients may connect."""
+        process, ready = self.start_without_waiting()
+        deadline = time.monotonic() + _READY_SECONDS
+        while not ready.exists():
+            assert process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.01)  # the process says that it is ready by a file, and by nothing that can be waited for
+        self.address = ready.read_text().strip()
+
+    def start_without_waiting(self) -> tuple[subprocess.Popen[bytes], Path]:
+        """The process, and the file that it writes when clients may connect."""
         ready = self.data_dir.with_name(self.data_dir.name + ".ready")
         ready.unlink(missing_ok=True)
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
@@ -52,12 +62,7 @@ class Server:
             self.process = subprocess.Popen(
                 [*self._command, *arguments, *self._arguments], stdout=log, stderr=log, env=self._environment
             )
-        deadline = time.monotonic() + _READY_SECONDS
-        while not ready.exists():
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.01)  # the process says that it is ready by a file, and by nothing that can be waited for
-        self.address = ready.read_text().strip()
+        return self.process, ready
 
     def pin(self, address: str) -> None:
         """Every later start listens there."""

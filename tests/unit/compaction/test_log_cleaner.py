@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +35,7 @@ from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, drop_swaps
 from tests.support.broker import Background, add_topic, fetch, open_broker, produce, records_of
 from tests.support.logs import NOW, make_batch
+from tests.support.server import call_plog
 
 T0 = TopicPartition("t", 0)
 
@@ -388,7 +391,8 @@ def test_a_process_that_dies_costs_nothing_but_time(tmp_path: Path) -> None:
     broker.log_cleaner._make_process = ProcessThatDies
     before = keys_and_values(broker)
     tick(broker)
-    assert T0 not in broker.log_manager.clean_offsets
+    log = broker.replicas.find("t", 0).log
+    assert broker.log_manager.clean_offsets[T0] < log.segments.active.base_offset
     assert keys_and_values(broker) == before
     directory = tmp_path / "data" / "t-0"
     (left,) = directory.glob("*.log.swap")
@@ -401,6 +405,32 @@ def test_a_process_that_dies_costs_nothing_but_time(tmp_path: Path) -> None:
     tick(broker)
     assert len(broker.replicas.find("t", 0).log.segments) == 2
     assert not list(directory.glob("*.swap"))
-    assert T0 in broker.log_manager.clean_offsets
+    assert broker.log_manager.clean_offsets[T0] == log.segments.active.base_offset
     assert keys_and_values(broker) == before
     broker.close()
+
+
+def test_a_cleaning_that_was_broken_off_is_taken_for_no_loss(tmp_path: Path) -> None:
+    """Whole segments are empty by then, and no batch shows that the cleaner took what they held."""
+    broker = open_broker(tmp_path / "data", clock=ManualClock(NOW), log_cleaner_backoff_ms="1000")
+    add_compacted(broker)
+    fill(broker)
+    broker.log_cleaner._make_process = ProcessThatDies
+    tick(broker)
+    assert broker.replicas.find("t", 0).log.segments.first.size_bytes == 0
+    for name in ("killed", "killed in the middle"):
+        shutil.copytree(tmp_path / "data", tmp_path / name)
+    (tmp_path / "killed in the middle" / CLEANER_CHECKPOINT).unlink()  # what the start makes of it knows
+    first = tmp_path / "killed in the middle" / "t-0" / "00000000000000000000.log"
+    first.with_name(first.name + ".swap").hardlink_to(first)
+    broker.close()
+    assert findings(tmp_path / "data") == set()
+    for name in ("killed", "killed in the middle"):
+        assert findings(tmp_path / name) == {"unfinished-swap"}
+        open_broker(tmp_path / name, clock=ManualClock(NOW)).close()
+        assert findings(tmp_path / name) == set()
+
+
+def findings(directory: Path) -> set[str]:
+    done = call_plog("verify", str(directory), "--output", "ndjson")
+    return {json.loads(line)["code"] for line in done.stdout.splitlines()}

@@ -1,0 +1,344 @@
+"""A server under real clients in processes of their own, and a nemesis that kills, pauses, cuts and breaks it.
+
+A life is a directory: some rounds, each of a deed of the nemesis and of a time in which every client gets on; then the
+clients stop, all is read, and held against what they were told. A client that gets nowhere is killed and made again, as
+somebody would who looks after it; it is counted as stuck.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.crash.chaos.checker import Found, FoundRecord, check
+from tests.crash.chaos.faults import COMPILER, Faults
+from tests.crash.chaos.ledger import COPIERS, PARTITIONS, READERS, TOPICS, Ledger
+from tests.crash.chaos.nemesis import Nemesis, may_die
+from tests.crash.chaos.proxy import Proxy
+from tests.support.server import Server, call_plog
+
+ROUNDS_A_LIFE = 10
+CLIENTS = ("producer", "producer", "plain", "reader", "reader", "cutter", "teller", "teller", "copier", "copier")
+SETTINGS = (
+    "offsets.topic.num.partitions=2",
+    "transaction.state.log.num.partitions=2",
+    "offsets.topic.segment.bytes=1048576",
+    "transaction.state.log.segment.bytes=1048576",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms=500",
+    "log.retention.check.interval.ms=200",
+    "log.flush.offset.checkpoint.interval.ms=300",
+    "log.flush.start.offset.checkpoint.interval.ms=300",
+    "log.cleaner.backoff.ms=200",
+    "log.segment.delete.delay.ms=100",
+    "log.message.timestamp.after.max.ms=9223372036854775807",
+    "plog.scrub.interval.ms=500",
+)
+_PROGRESS = (b'"acknowledged"', b'"committed"', b'"moved"', b'"cut_done"', b'"ended"')
+_STUCK_SECONDS = 40
+_END_SECONDS = 90
+_POLL_SECONDS = 0.05
+
+
+@dataclass
+class Report:
+    """What happened; `problems` should be empty."""
+
+    rounds: int = 0
+    deeds: dict[str, int] = field(default_factory=dict)
+    faults: int = 0
+    cuts: int = 0
+    acknowledged: int = 0
+    transactions: int = 0
+    copies: int = 0
+    refused: int = 0
+    perhaps: int = 0
+    stuck: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+class Chaos:
+    """`run` it once."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        seed: int = 1,
+        clients: tuple[str, ...] = CLIENTS,
+        deeds: Collection[str] = (),
+        compiler: str | None = COMPILER,
+    ) -> None:
+        """With `deeds` the nemesis does those only; as of `Nemesis.deeds`."""
+        self.report = Report()
+        self._directory = directory
+        self._seed = seed
+        self._clients = clients
+        self._deeds = deeds
+        self._compiler = compiler
+
+    def run(self, rounds: int) -> Report:
+        """A life for each `ROUNDS_A_LIFE` of them; its directory is left where something was wrong."""
+        number = 0
+        while self.report.rounds < rounds:
+            random = Random(f"{self._seed} {number}")
+            life = _Life(self._directory / f"life-{number}", random, self._clients, self._compiler, self.report)
+            life.run(min(rounds - self.report.rounds, ROUNDS_A_LIFE), self._deeds)
+            number += 1
+        return self.report
+
+
+class _Life:
+    def __init__(
+        self, directory: Path, random: Random, clients: tuple[str, ...], compiler: str | None, report: Report
+    ) -> None:
+        directory.mkdir()
+        self._directory = directory
+        self._random = random
+        self._report = report
+        self._problems_before = len(report.problems)
+        self._faults = Faults(directory, directory / "data", compiler=compiler)
+        self._clients = [_ClientProcess(directory, kind, number) for number, kind in enumerate(clients)]
+        self._journal = (directory / "journal").open("w", buffering=1)
+
+    def run(self, rounds: int, deeds: Collection[str]) -> None:
+        with Proxy(self._random.randrange(1 << 30)) as proxy:
+            self._proxy = proxy
+            options = [option for setting in SETTINGS for option in ("--set", setting)]
+            self._server = Server(
+                self._directory / "data",
+                "--advertise", proxy.address, *options,
+                command=self._faults.command,
+                environment=self._faults.environment,
+            )  # fmt: skip
+            self._nemesis = Nemesis(self._server, self._faults, proxy, self._random, self._verify)
+            self._server.start()
+            proxy.target = self._server.host_and_port
+            self._make_topics()
+            try:
+                for client in self._clients:
+                    client.start(proxy.address, self._random)
+                self._wait_for_progress()
+                for _ in range(rounds):
+                    self._round(self._random.choice(list(deeds or self._nemesis.deeds)))
+                self._stop_clients()
+            finally:
+                for client in self._clients:
+                    client.kill()
+            self._report.faults += self._faults.injected
+            self._report.cuts += proxy.cuts
+            self._check(proxy.address)
+            proxy.target = None
+            self._server.stop()
+            self._ensure_sound()
+        self._journal.close()
+
+    def _note(self, text: str) -> None:
+        self._journal.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+
+    def _problem(self, text: str) -> None:
+        self._note(f"PROBLEM {text}")
+        self._report.problems.append(f"{self._directory.name}: {text}")
+
+    def _make_topics(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self._server.address})
+        topics = [NewTopic(name, PARTITIONS, 1, config=config) for name, config in TOPICS.items()]
+        for future in admin.create_topics(topics).values():
+            future.result(20)
+
+    # --- a round
+
+    def _round(self, deed: str) -> None:
+        self._report.rounds += 1
+        self._report.deeds[deed] = self._report.deeds.get(deed, 0) + 1
+        self._note(f"{deed} ..")
+        self._note(f"{deed}: {self._nemesis.strike(deed)}")
+        process = self._server.process
+        if process is not None and process.poll() is not None:
+            if not may_die(deed):
+                self._problem(f"the server ended with {process.poll()} by {deed}")
+            self._nemesis.start()
+        self._wait_for_progress()
+
+    def _wait_for_progress(self) -> None:
+        """Until every client got on; one that does not is made again."""
+        for client in self._clients:
+            client.mark()
+        for attempt in (1, 2):
+            deadline = time.monotonic() + _STUCK_SECONDS
+            while time.monotonic() < deadline:
+                if all(client.has_moved() for client in self._clients):
+                    return
+                self._ensure_alive()
+                time.sleep(_POLL_SECONDS)
+            for client in self._clients:
+                if not client.has_moved():
+                    self._note(f"{client.name} is stuck")
+                    self._report.stuck[client.kind] = self._report.stuck.get(client.kind, 0) + 1
+                    if attempt == 2:
+                        self._problem(f"{client.name} gets nowhere, made again too")
+                    client.kill()
+                    client.start(self._proxy.address, self._random)
+
+    def _ensure_alive(self) -> None:
+        process = self._server.process
+        if process is not None and process.poll() is not None:
+            self._problem(f"the server ended by itself with {process.poll()}")
+            self._nemesis.start()
+        for client in self._clients:
+            if client.has_ended():
+                self._problem(f"{client.name} ended by itself: {client.errors.read_text()[-500:]}")
+                client.start(self._proxy.address, self._random)
+
+    def _verify(self) -> None:
+        """Before a start, of the directory as the server left it: what a kill leaves is no loss, and the start mends
+        it.
+        """
+        self._ensure_sound(lambda finding: finding["severity"] == "error" and finding["code"] != "torn-tail")
+
+    def _ensure_sound(self, is_wrong: Callable[[dict[str, Any]], bool] = lambda _: True) -> None:
+        done = call_plog("verify", "--output", "ndjson", str(self._directory / "data"))
+        findings = [json.loads(line) for line in done.stdout.splitlines()]
+        wrong = [finding for finding in findings if is_wrong(finding)]
+        if wrong or (done.returncode and not findings):
+            self._problem(f"verify ends with {done.returncode}: {wrong[:5]} {done.stderr.decode()[-500:]}")
+
+    # --- the end
+
+    def _stop_clients(self) -> None:
+        self._note("the clients are asked to stop")
+        for client in self._clients:
+            client.terminate()
+        deadline = time.monotonic() + _END_SECONDS
+        for client in self._clients:
+            if not client.wait(max(deadline - time.monotonic(), 0)):
+                self._note(f"{client.name} did not come to an end")
+                self._report.stuck[client.kind] = self._report.stuck.get(client.kind, 0) + 1
+        self._note("the clients have stopped")
+
+    def _check(self, address: str) -> None:
+        ledger = Ledger()
+        for client in self._clients:
+            ledger.add(client.ledger)
+        found = self._read_all(address)
+        for problem in check(ledger, found):
+            self._problem(problem)
+        self._report.acknowledged += sum(map(len, ledger.acknowledged.values()))
+        self._report.refused += sum(map(len, ledger.refused.values()))
+        self._report.perhaps += sum(map(len, ledger.perhaps.values()))
+        self._report.transactions += len(ledger.transactions)
+        self._report.copies += sum(found.offsets[COPIERS].values())
+
+    def _read_all(self, address: str) -> Found:
+        """Once no transaction is open any more."""
+        found = Found()
+        options = {"bootstrap.servers": address, "group.id": "checker", "enable.auto.commit": False,
+                   "enable.partition.eof": True, "auto.offset.reset": "error"}  # fmt: skip
+        committed = Consumer({**options, "isolation.level": "read_committed"})
+        uncommitted = Consumer({**options, "isolation.level": "read_uncommitted"})
+        for topic, partition in ((topic, partition) for topic in TOPICS for partition in range(PARTITIONS)):
+            where = TopicPartition(topic, partition)
+            deadline = time.monotonic() + _END_SECONDS
+            while (ends := committed.get_watermark_offsets(where)) != uncommitted.get_watermark_offsets(where):
+                if time.monotonic() > deadline:
+                    self._problem(f"the last stable offset of {topic}-{partition} is stuck at {ends}")
+                    break
+                time.sleep(_POLL_SECONDS)
+            found.starts[topic, partition] = ends[0]
+            found.records[topic, partition] = []
+        self._read(committed, found)
+        committed.close()
+        uncommitted.close()
+        admin = AdminClient({"bootstrap.servers": address})
+        for group in (READERS, COPIERS):
+            asked = [ConsumerGroupTopicPartitions(group)]
+            positions = admin.list_consumer_group_offsets(asked)[group].result(20).topic_partitions
+            found.offsets[group] = {position.partition: position.offset for position in positions}
+        return found
+
+    def _read(self, consumer: Consumer, found: Found) -> None:
+        """All partitions to their ends."""
+        consumer.assign([TopicPartition(*where, start) for where, start in found.starts.items()])
+        left = set(found.starts)
+        while left:
+            message = consumer.poll(20)
+            error = message and message.error()
+            if message is None or (error and error.code() != KafkaError._PARTITION_EOF):
+                self._problem(f"{sorted(left)} can't be read on: {error}")
+                return
+            where = message.topic(), message.partition()
+            if error:
+                left.discard(where)
+            else:
+                key = message.key() and message.key().decode()
+                found.records[where].append(FoundRecord(message.offset(), key, message.value().decode()))
+
+
+class _ClientProcess:
+    """A client, and the process that comes after it if it is stuck."""
+
+    def __init__(self, directory: Path, kind: str, number: int) -> None:
+        self.kind = kind
+        self.name = f"{kind}{number}"
+        self.ledger = directory / f"{self.name}.jsonl"
+        self.errors = directory / f"{self.name}.err"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+        self._read_to = 0
+        self._has_moved = False
+
+    def start(self, address: str, random: Random) -> None:
+        self._starts += 1
+        name = self.name if self.kind == "teller" else f"{self.name}.{self._starts}"  # an id that fences the one before
+        self.ledger.touch()
+        arguments = (self.kind, name, address, str(self.ledger), str(random.randrange(1 << 30)))
+        with self.errors.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.crash.chaos.clients", *arguments], stdout=errors, stderr=errors
+            )
+
+    def mark(self) -> None:
+        """What is written from now on counts for `has_moved`."""
+        self._read_to = self.ledger.stat().st_size
+        self._has_moved = False
+
+    def has_moved(self) -> bool:
+        if not self._has_moved:
+            with self.ledger.open("rb") as file:
+                file.seek(self._read_to)
+                text = file.read()
+            self._has_moved = any(what in text for what in _PROGRESS)
+        return self._has_moved
+
+    def has_ended(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
+
+    def terminate(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it ended in that time."""
+        assert self._process is not None
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """Its threads say where they are first."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGUSR1)
+            self._process.kill()
+            self._process.wait()
