@@ -121,11 +121,12 @@ class TopicConfigs(_StoredConfigs):
 
     def describe(self) -> list[DescribedConfig]:
         ensure_valid_topic_name(self._name)
-        if self._name not in self._broker.image.topics:
+        topic = self._broker.image.topics.get(self._name)
+        if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         replicas = self._broker.replicas
         return describe_topic_configs(
-            self._broker.config, self._stored, replicas.gaps_of(self._name), replicas.doubts_of(self._name)
+            self._broker.config, self._stored, replicas.gaps_of(topic), replicas.doubts_of(topic)
         )
 
     def elements(self, key: str, operation: str) -> list[str]:
