@@ -121,11 +121,12 @@ class TopicConfigs(_StoredConfigs):
 
     def describe(self) -> list[DescribedConfig]:
         ensure_valid_topic_name(self._name)
-        if self._name not in self._broker.image.topics:
+        topic = self._broker.image.topics.get(self._name)
+        if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         replicas = self._broker.replicas
         return describe_topic_configs(
-            self._broker.config, self._stored, replicas.gaps_of(self._name), replicas.doubts_of(self._name)
+            self._broker.config, self._stored, replicas.gaps_of(topic), replicas.doubts_of(topic)
         )
 
     def elements(self, key: str, operation: str) -> list[str]:
@@ -137,6 +138,7 @@ class TopicConfigs(_StoredConfigs):
     def _ensure_configurable(self) -> None:
         if not self._name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        ensure_valid_topic_name(self._name)
         if self._name not in self._broker.image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{self._name}' does not exist.")
 
@@ -158,7 +160,23 @@ class BrokerConfigs(_StoredConfigs):
             return describe_broker_defaults(self._broker.config)
         expected = f"expected {self._broker.node_id} or empty string, but"
         _ensure_this_broker(self._broker, self._name, "Broker id", expected)
-        return describe_broker_configs(self._broker.config)
+        return describe_broker_configs(self._broker.config, self._running())
+
+    def _running(self) -> dict[str, str]:
+        """What the broker runs with where the command line, or the data directory, says it in place of the
+        server's properties.
+        """
+        broker, config = self._broker, self._broker.config
+        running = dict.fromkeys(("node.id", "broker.id"), str(broker.node_id))
+        running |= dict.fromkeys(("log.dirs", "log.dir"), str(broker.directory))
+        if broker.endpoint is not None:
+            served = config.served_listener
+            listener = f"{served.name if served is not None else 'PLAINTEXT'}://{broker.endpoint}"
+            if config.listener != broker.endpoint:
+                running["listeners"] = listener
+            if config.advertised_listener is None:
+                running["advertised.listeners"] = listener
+        return running
 
     def elements(self, key: str, operation: str) -> list[str]:
         if key not in BROKER_CONFIG or BROKER_CONFIG[key].type is not ConfigType.LIST:
@@ -187,6 +205,34 @@ class BrokerConfigs(_StoredConfigs):
                 BROKER_CONFIG[key].parse(value)
             except KafkaError as error:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
+        for key in changed.keys() & THREAD_COUNTS:
+            self._ensure_near_present_threads(key, changed[key])
+
+    def _ensure_near_present_threads(self, key: str, text: str) -> None:
+        """Raises KafkaError(INVALID_REQUEST) if a count of threads would more than double, or be less than halved
+        (kafka.server.DynamicThreadPool).
+        """
+        config = self._broker.config
+        known = value_text(config[key]) if key in BROKER_CONFIG else self._stored.get(key) or config.unknown.get(key)
+        present = int(known) if known and known.isdecimal() else THREAD_COUNTS[key]
+        wanted = int(text) if text.strip().isdecimal() else 0
+        if not max(1, present // 2) <= wanted <= 2 * present:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Dynamic thread count update validation failed for {key}: {text} should be at least half and at "
+                f"most double the current value {present}",
+            )
+
+
+THREAD_COUNTS: Mapping[str, int] = {
+    "background.threads": 10,
+    "log.cleaner.threads": 1,
+    "num.io.threads": 8,
+    "num.network.threads": 3,
+    "num.recovery.threads.per.data.dir": 2,
+    "num.replica.fetchers": 1,
+}
+"""Kafka's dynamic thread counts, with its defaults."""
 
 
 def _ensure_this_broker(broker: Broker, name: str, what: str, expected: str) -> None:
@@ -213,7 +259,7 @@ class GroupConfigs(_StoredConfigs):
                 key,
                 self._stored.get(key.name),
                 ConfigSource.GROUP_CONFIG,
-                broker_synonyms(self._broker.config, GROUP_DEFAULTS[key.name]),
+                broker_synonyms(self._broker.config, GROUP_DEFAULTS[key.name]) if key.name in GROUP_DEFAULTS else [],
             )
             for key in GROUP_CONFIG
         ]

@@ -90,8 +90,13 @@ def _as_parsed(key: ConfigKey, text: str) -> str:
         return text
 
 
-def describe_broker_configs(config: BrokerConfig) -> list[DescribedConfig]:
-    """Every key of the broker, and those that it was given and does not know: what they hold is not told."""
+def describe_broker_configs(
+    config: BrokerConfig, running: Mapping[str, str] = MappingProxyType({})
+) -> list[DescribedConfig]:
+    """Gives every key of the broker, and those that it was given and does not know, whose values are not told.
+
+    `running`: what the broker runs with in place of its static configuration.
+    """
     unknown = {
         name: source for values, source in _dynamic_layers(config) for name in values if name not in BROKER_CONFIG
     }
@@ -109,10 +114,13 @@ def describe_broker_configs(config: BrokerConfig) -> list[DescribedConfig]:
     ]
     for key in BROKER_CONFIG:
         synonyms = broker_synonyms(config, key.name)
+        if key.name in running:
+            others = [synonym for synonym in synonyms if synonym.source is not ConfigSource.STATIC_BROKER_CONFIG]
+            synonyms = [Synonym(key.name, running[key.name], ConfigSource.STATIC_BROKER_CONFIG), *others]
         described.append(
             DescribedConfig(
                 key.name,
-                value_text(config[key.name]),
+                running.get(key.name, value_text(config[key.name])),
                 key.type,
                 synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
                 tuple(synonyms),

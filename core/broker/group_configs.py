@@ -1,26 +1,71 @@
-"""Settings of single groups, which go before the broker's (org.apache.kafka.coordinator.group.GroupConfig)."""
+"""Settings of single groups, which go before the broker's (org.apache.kafka.coordinator.group.GroupConfig).
+
+plog acts on two of them. The others are Kafka's for share groups and groups of Kafka Streams' protocol, which plog does
+not serve, and for a delay that its assignors do not need: they are checked, kept and shown, so that tools that set them
+work.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from core.broker.broker_config import BrokerConfig
-from core.common.config_def import ConfigDef, ConfigKey, ConfigType, at_least
+from core.common.config_def import ConfigDef, ConfigKey, ConfigType, Value, at_least, between, one_of
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
 
+_DURATION = re.compile(r"by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d{1,9})?S)?)?")
+
+
+def _offset_reset(value: Value) -> str | None:
+    if value in ("earliest", "latest") or (isinstance(value, str) and _DURATION.fullmatch(value)):
+        return None
+    return "must be earliest, latest or by_duration:<duration>, as by_duration:PT1H"
+
+
+_T = ConfigType
+_IS_KEPT = "plog keeps it, and does not act on it."
+
+
+def _int(name: str, default: int, lowest: int, highest: int) -> ConfigKey:
+    return ConfigKey(name, _T.INT, default, f"{lowest} to {highest}; {_IS_KEPT}", between(lowest, highest))
+
+
 GROUP_CONFIG = ConfigDef(
     "group",
     [
-        ConfigKey(SESSION_TIMEOUT, ConfigType.INT, 45_000, "How long a member may be silent, ms.", at_least(1)),
-        ConfigKey(HEARTBEAT_INTERVAL, ConfigType.INT, 5000, "How often members are told to speak, ms.", at_least(1)),
+        ConfigKey(SESSION_TIMEOUT, _T.INT, 45_000, "How long a member may be silent, ms.", at_least(1)),
+        ConfigKey(HEARTBEAT_INTERVAL, _T.INT, 5000, "How often members are told to speak, ms.", at_least(1)),
+        _int("consumer.assignment.interval.ms", 1000, 0, 15_000),
+        _int("share.assignment.interval.ms", 1000, 0, 15_000),
+        ConfigKey("share.auto.offset.reset", _T.STRING, "latest", f"Where a group begins; {_IS_KEPT}", _offset_reset),
+        _int("share.delivery.count.limit", 5, 2, 10),
+        _int("share.heartbeat.interval.ms", 5000, 5000, 15_000),
+        ConfigKey(
+            "share.isolation.level",
+            _T.STRING,
+            "read_uncommitted",
+            f"Which records a group gets; {_IS_KEPT}",
+            one_of("read_uncommitted", "read_committed"),
+        ),
+        _int("share.partition.max.record.locks", 2000, 100, 4000),
+        _int("share.record.lock.duration.ms", 30_000, 15_000, 60_000),
+        ConfigKey("share.renew.acknowledge.enable", _T.BOOLEAN, True, f"Whether locks are renewed; {_IS_KEPT}"),
+        _int("share.session.timeout.ms", 45_000, 45_000, 60_000),
+        _int("streams.assignment.interval.ms", 1000, 0, 15_000),
+        _int("streams.heartbeat.interval.ms", 5000, 5000, 15_000),
+        _int("streams.initial.rebalance.delay.ms", 3000, 0, (1 << 31) - 1),
+        _int("streams.num.standby.replicas", 0, 0, 2),
+        _int("streams.session.timeout.ms", 45_000, 45_000, 60_000),
     ],
 )
+"""The bounds of what plog does not act on are Kafka's defaults."""
 
-GROUP_DEFAULTS: Mapping[str, str] = {key.name: f"group.{key.name}" for key in GROUP_CONFIG}
+GROUP_DEFAULTS: Mapping[str, str] = {name: f"group.{name}" for name in (SESSION_TIMEOUT, HEARTBEAT_INTERVAL)}
 """The broker's key that gives each its default."""
 
 _BOUNDS: Mapping[str, tuple[str, str]] = {
@@ -33,6 +78,8 @@ def ensure_valid_group_configs(settings: Mapping[str, str], config: BrokerConfig
     """KafkaError(INVALID_CONFIG) for an unknown name, and for a value that the broker does not allow."""
     for name, text in settings.items():
         value = GROUP_CONFIG[name].parse(text)
+        if name not in _BOUNDS:
+            continue
         lowest, highest = _BOUNDS[name]
         assert isinstance(value, int)
         if value < config.integer(lowest):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
 from core.broker.delayed_flush import PERHAPS_KEPT
@@ -223,22 +223,28 @@ class ReplicaManager:
 
     # --- damage
 
-    def gaps_of(self, topic: str) -> dict[int, list[DamagedRange]]:
+    def gaps_of(self, topic: TopicImage) -> dict[int, list[DamagedRange]]:
         """What is known to be damaged, by partition."""
-        found = {tp.partition: p.log.gaps for tp, p in self.partitions.items() if tp.topic == topic}
-        return {number: gaps for number, gaps in found.items() if gaps}
+        return {tp.partition: partition.log.gaps for tp, partition in self._served(topic) if partition.log.gaps}
 
-    def doubts_of(self, topic: str) -> dict[str, dict[int, list[tuple[int, int]]]]:
+    def doubts_of(self, topic: TopicImage) -> dict[str, dict[int, list[tuple[int, int]]]]:
         """What readers of a broker that only reads should know, by key and partition: offsets [start, end)."""
-        holes = {tp.partition: ranges for tp, ranges in self.unexplained.items() if tp.topic == topic}
-        undecided = {tp.partition: ranges for tp, ranges in self.undecided.items() if tp.topic == topic}
+        names = [TopicPartition(topic.name, number) for number in topic.partitions]
+        holes = {tp.partition: self.unexplained[tp] for tp in names if tp in self.unexplained}
+        undecided = {tp.partition: self.undecided[tp] for tp in names if tp in self.undecided}
         tails = {
             tp.partition: [(partition.log.log_end_offset, partition.log.log_end_offset + 1)]
-            for tp, partition in self.partitions.items()
-            if tp.topic == topic and tp in self._log_manager.with_wrong_tail
+            for tp, partition in self._served(topic)
+            if tp in self._log_manager.with_wrong_tail
         }
         doubts = {UNEXPLAINED_OFFSETS: holes, UNDECIDED_OFFSETS: undecided, WRONG_TAIL: tails}
         return {key: found for key, found in doubts.items() if found}
+
+    def _served(self, topic: TopicImage) -> Iterator[tuple[TopicPartition, Partition]]:
+        for number in topic.partitions:
+            name = TopicPartition(topic.name, number)
+            if name in self.partitions:
+                yield name, self.partitions[name]
 
     # --- waiting for records
 

@@ -24,6 +24,7 @@ from core.common.topic_partition import (
     ensure_valid_topic_name,
     random_uuid,
 )
+from core.log.file_names import CLUSTER_METADATA_TOPIC
 from core.log.log_config import parse_topic_configs
 from core.protocol.schema.metadata_records import (
     BrokerEndpoint,
@@ -199,6 +200,8 @@ class Controller:
     ) -> TopicImage:
         """The new topic, or with `validate_only` what it would be. KafkaError says what is wrong with it."""
         ensure_valid_topic_name(topic.name)
+        if topic.name == CLUSTER_METADATA_TOPIC:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {topic.name} is prohibited.")
         if topic.name in self.image.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
         for other in self.image.topics:

@@ -7,6 +7,7 @@ are parsed by the key's type; what a message says about a bad one is what Kafka 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -64,6 +65,7 @@ class ConfigSource(IntEnum):
     GROUP_CONFIG = 8
 
 
+_REPLICA = re.compile("[0-9]+:[0-9]+")
 _INTEGER_BITS = {ConfigType.INT: 32, ConfigType.SHORT: 16, ConfigType.LONG: 64}
 
 
@@ -178,15 +180,21 @@ def one_of(*choices: str) -> Validator:
     return lambda value: None if value in choices else f"String must be one of: {', '.join(choices)}"
 
 
+def throttled_replicas(value: Value) -> str | None:
+    """Checks a list of replicas, `partition:broker` each, or `*` alone
+    (org.apache.kafka.server.config.ThrottledReplicaListValidator).
+    """
+    assert isinstance(value, list)
+    if value == ["*"] or all(_REPLICA.fullmatch(replica) for replica in value):
+        return None
+    return "Must be the literal '*' or a list of replicas in the following format: [partitionId]:[brokerId],..."
+
+
 def each_of(*choices: str) -> Validator:
-    """For lists: every element is one of the choices, none twice, at least one."""
+    """Checks a list whose elements are all among the choices. It may be empty, and name one twice, as in Kafka 4.3."""
 
     def check(value: Value) -> str | None:
         assert isinstance(value, list)
-        if not value:
-            return f"List must contain at least one of: {', '.join(choices)}"
-        if len(set(value)) < len(value):
-            return "List must not contain duplicates"
         return next((one_of(*choices)(v) for v in value if v not in choices), None)
 
     return check

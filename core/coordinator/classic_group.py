@@ -547,17 +547,16 @@ class ClassicGroup:
         if self.state == GroupState.PREPARING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
-    def leave(self, member_id: str, instance_id: str | None) -> str:
-        """The id of the member that left; KafkaError where there is none such. An instance id alone is enough."""
+    def leave(self, member_id: str, instance_id: str | None) -> None:
+        """Removes a member; an instance id alone is enough. Raises KafkaError if there is none."""
         if instance_id is None and member_id in self._pending_joins:
             self._drop_pending(member_id)
-            return member_id
+            return
         if instance_id is not None and not member_id:
             member_id = self._static_members.get(instance_id, "")
         member = self._validated(member_id, instance_id)
         self._remove(member)
         self._after_removal()
-        return member.member_id
 
     def _drop_pending(self, member_id: str) -> None:
         timer = self._pending_joins.pop(member_id, None)

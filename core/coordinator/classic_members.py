@@ -134,15 +134,6 @@ class ClassicMembers:
             group.await_step(member)
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
-    def leave(self, member_id: str, instance_id: str | None) -> str:
-        """The id of the member that left; an instance id alone is enough."""
-        known = self._group.static_member(instance_id)
-        if known is not None and not member_id:
-            member_id = known.member_id
-        member = self._validated(member_id, instance_id)
-        self._group.remove(member.member_id)
-        return member.member_id
-
     def _member_of_generation(self, member_id: str, instance_id: str | None, generation_id: int) -> ConsumerMember:
         member = self._validated(member_id, instance_id)
         if generation_id != member.epoch:

@@ -274,6 +274,8 @@ class ConsumerGroup:
         member = self.members.get(member_id)
         is_joining = request.member_epoch == JOIN_EPOCH
         known_id = self._static.get(request.instance_id) if request.instance_id is not None else None
+        if request.instance_id is not None and known_id is None and not is_joining:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {request.instance_id} is unknown.")
         if known_id is not None and known_id != member_id:
             if not is_joining:
                 raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
@@ -320,6 +322,19 @@ class ConsumerGroup:
         else:
             self.remove(member_id)
         return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=request.member_epoch)
+
+    def leave(self, member_id: str, instance_id: str | None) -> None:
+        """Removes a member of either protocol, as LeaveGroup asks for; an instance id alone is enough. Raises
+        KafkaError(UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID) if there is none.
+        """
+        if instance_id is not None:
+            known_id = self._static.get(instance_id)
+            if known_id is not None and member_id not in ("", known_id):
+                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
+            member_id = known_id or ""
+        if member_id not in self.members:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        self.remove(member_id)
 
     def remove(self, member_id: str) -> None:
         if self.downgrade(member_id):
@@ -549,9 +564,10 @@ def ensure_valid_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int)
     epoch, is_joining = request.member_epoch, request.member_epoch == JOIN_EPOCH
     has_topics = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     problems = (
-        (not request.member_id and (version > 0 or not is_joining), "MemberId can't be empty."),
-        (request.instance_id == "", "InstanceId can't be empty."),
-        (request.rack_id == "", "RackId can't be empty."),
+        (_is_blank(request.group_id), "GroupId can't be empty."),
+        (_is_blank(request.member_id) and (version > 0 or not is_joining), "MemberId can't be empty."),
+        (_is_blank(request.instance_id), "InstanceId can't be empty."),
+        (_is_blank(request.rack_id), "RackId can't be empty."),
         (epoch < STATIC_LEAVE_EPOCH, f"MemberEpoch is {epoch}, but must be greater than or equal to -2."),
         (epoch == STATIC_LEAVE_EPOCH and request.instance_id is None, "InstanceId can't be null."),
         (is_joining and request.rebalance_timeout_ms == -1, "RebalanceTimeoutMs must be provided in first request."),
@@ -571,12 +587,17 @@ def ensure_valid_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int)
         )
 
 
+def _is_blank(text: str | None) -> bool:
+    return text is not None and not text.strip()
+
+
 def _ensure_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> None:
-    """KafkaError(FENCED_MEMBER_EPOCH) for another epoch than its own; but the one before is good as long as it owns no
-    more than it may: the answer with the new one may have been lost.
+    """Raises KafkaError(FENCED_MEMBER_EPOCH) for another epoch than the member's own, with two exceptions. The one
+    before is good as long as the member owns no more than it may, because the answer with the new one may have been
+    lost. A member that joins again owns nothing, and goes on with what it is assigned, as Kafka 4.3 lets it.
     """
     received = request.member_epoch
-    if received == member.epoch:
+    if received in (member.epoch, JOIN_EPOCH):
         return
     if received < member.epoch and received == member.previous_epoch:
         owned = partitions_of(request.topic_partitions or ())

@@ -157,5 +157,10 @@ def without(left: Partitions, right: Partitions) -> Partitions:
     return {topic_id: numbers for topic_id, numbers in found.items() if numbers}
 
 
+def union(left: Partitions, right: Partitions) -> Partitions:
+    none: frozenset[int] = frozenset()
+    return {topic_id: left.get(topic_id, none) | right.get(topic_id, none) for topic_id in (*left, *right)}
+
+
 def overlap(left: Partitions, right: Partitions) -> bool:
     return bool(common(left, right))

@@ -72,6 +72,8 @@ class OffsetCommit(NamedTuple):
     generation_id: int
     offsets: Offsets
     producer: ProducerIdAndEpoch | None = None
+    knows_epochs: bool = True
+    """Whether the client's version of the request has words for a stale member epoch (KIP-848)."""
 
 
 class _PendingOffset(NamedTuple):
@@ -292,15 +294,16 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def leave(self, group_id: str, members: Iterable[MemberIdentity]) -> list[MemberResponse]:
-        """An answer for each of the members; KafkaError where there is no such group."""
+        """Gives an answer for each of the members, under the ids that were asked for: an administrator who removes a
+        static member may know no more than its instance id. Raises KafkaError if the group can't be served now.
+        """
         responses = []
-        self._member_group(group_id)
+        self._ensure_serves(group_id)
         for member in members:
             response = MemberResponse(member.member_id, member.group_instance_id)
             try:
-                group = self._member_group(group_id)  # it may be another when one of them has left
-                door = ClassicMembers(group, self._environment) if isinstance(group, ConsumerGroup) else group
-                response.member_id = door.leave(member.member_id, member.group_instance_id)
+                # The group may be another one once one of the members has left.
+                self._member_group(group_id).leave(member.member_id, member.group_instance_id)
             except KafkaError as error:
                 response.error_code = error.code
             responses.append(response)
@@ -389,7 +392,8 @@ class GroupCoordinator:
         if group is not None:
             self._ensure_may_commit(group, commit)
         elif commit.generation_id >= 0:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+            is_old = commit.producer is not None or not commit.knows_epochs
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION if is_old else ErrorCode.GROUP_ID_NOT_FOUND)
         longest = self._environment.config.offset_metadata_max_bytes
         kept = {p: c for p, c in commit.offsets.items() if len(c.metadata) <= longest}
         if kept:
@@ -406,6 +410,10 @@ class GroupCoordinator:
         """KafkaError as of the groups. A producer's offsets need not say which member read what it wrote; where they
         do (KIP-447), it must be one of this generation, which may still wait for its assignment.
         """
+        if isinstance(group, ConsumerGroup) and not commit.knows_epochs:
+            member = group.members.get(commit.member_id)
+            if member is not None and not member.is_classic:
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         if commit.producer is None:
             group.ensure_may_commit(commit.member_id, commit.group_instance_id, commit.generation_id, commit.offsets)
         elif commit.generation_id >= 0 or commit.member_id or commit.group_instance_id is not None:

@@ -21,6 +21,7 @@ from core.common.config_def import (
     between,
     each_of,
     one_of,
+    throttled_replicas,
 )
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -41,7 +42,7 @@ TOPIC_CONFIG = ConfigDef(
             "cleanup.policy",
             _T.LIST,
             ["delete"],
-            "What happens to old segments: delete, compact, or both.",
+            "What happens to old segments: delete, compact, or both; if it is empty they are kept as they are.",
             each_of("compact", "delete"),
         ),
         ConfigKey(
@@ -82,7 +83,13 @@ TOPIC_CONFIG = ConfigDef(
         ),
         ConfigKey("flush.messages", _T.LONG, LONG_MAX, "Sync to the disk after this many records.", at_least(1)),
         ConfigKey("flush.ms", _T.LONG, LONG_MAX, "Sync to the disk after a record waited this long, ms.", at_least(0)),
-        ConfigKey("follower.replication.throttled.replicas", _T.LIST, [], "Replicas whose following is throttled."),
+        ConfigKey(
+            "follower.replication.throttled.replicas",
+            _T.LIST,
+            [],
+            "Replicas whose following is throttled: partition:broker, ... or *.",
+            throttled_replicas,
+        ),
         ConfigKey(
             "index.interval.bytes",
             _T.INT,
@@ -90,7 +97,13 @@ TOPIC_CONFIG = ConfigDef(
             "Bytes of log between two entries of the offset index.",
             at_least(0),
         ),
-        ConfigKey("leader.replication.throttled.replicas", _T.LIST, [], "Replicas whose leading is throttled."),
+        ConfigKey(
+            "leader.replication.throttled.replicas",
+            _T.LIST,
+            [],
+            "Replicas whose leading is throttled: partition:broker, ... or *.",
+            throttled_replicas,
+        ),
         ConfigKey(
             "local.retention.bytes",
             _T.LONG,

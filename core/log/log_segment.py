@@ -79,8 +79,9 @@ class LogSegment:
         is_sealed: bool = False,
         is_new: bool = False,
     ) -> None:
-        """`created_ms`: by the monotonic clock. `is_sealed`: it is on the disk, whole, and takes no appends. `is_new`: its files are made, empty. OSError as
-        the disk says; there is no `.log` then, which is what makes the others a segment.
+        """`created_ms`: by the monotonic clock. `is_sealed`: it is on the disk, whole, and takes no appends. `is_new`:
+        its files are made, empty. OSError as the disk says; there is no `.log` then, which is what makes the others a
+        segment.
         """
         self.base_offset = base_offset
         self.directory = directory
@@ -290,12 +291,15 @@ class LogSegment:
         return None
 
     def read(self, start_offset: int, max_bytes: int, end_position: int, *, min_one_batch: bool) -> LogRegion | None:
-        """Batches from the one that holds `start_offset` on, at most `max_bytes` of them; None where there is none.
+        """Batches from the one that holds `start_offset` on, at most `max_bytes` of them; None if there is none.
         CorruptRecordError where it is known to be damaged.
 
-        `end_position` bounds the file, as does damage behind the first batch. With `min_one_batch` the first batch
-        comes whole, however large. Otherwise the region may end within a batch, which consumers drop. While answers
-        keep too many files open, it is a copy, and short.
+        `end_position` bounds the file, as does damage after the first batch. The first batch comes whole: with
+        `min_one_batch` however large it is, otherwise the region is empty if it does not fit, because a consumer that
+        gets a part of its first batch takes the record for one that is too large. The last may be cut, which consumers
+        drop. While answers keep too many files open, the region is a copy, and short.
+
+        Source: `LogSegment.read`, and `firstEntryIncomplete` in `ReplicaManager.read`.
         """
         found = self.translate_offset(start_offset)
         if self.gaps:
@@ -307,8 +311,8 @@ class LogSegment:
         if found is None or found[0] >= end_position:
             return None
         position, size = found
-        if min_one_batch:
-            max_bytes = max(max_bytes, size)
+        if size > max_bytes:
+            max_bytes = size if min_one_batch else 0
         region = self.records.region(position, min(max_bytes, end_position - position))
         if not self._open_files.is_held_by_many:
             return region

@@ -288,7 +288,8 @@ class PartitionLog:
         """Batches from `offset` on that lie below `end_offset`, out of one segment.
 
         KafkaError(OFFSET_OUT_OF_RANGE) unless log start <= offset <= log end. The first batch may begin before
-        `offset`; the last may be cut short.
+        `offset`, and is whole; it does not come if it is larger than `max_bytes`, unless `min_one_batch` wants it. The
+        last may be cut short.
         """
         self.ensure_in_range(offset)
         segment = self.segments.floor(offset)
@@ -296,6 +297,8 @@ class PartitionLog:
             end_position = self._end_position(segment, end_offset)
             region = segment.read(offset, max_bytes, end_position, min_one_batch=min_one_batch)
             if region is not None:
+                if not len(region):
+                    break
                 aborted = self._aborted_transactions(segment, offset, region, end_offset) if with_aborted else ()
                 return ReadResult(region, aborted)
             segment = self.segments.higher(segment.base_offset)

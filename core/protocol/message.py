@@ -57,6 +57,7 @@ class Field(NamedTuple):
     default: object
     element: type | str | None = None
     never_flexible: bool = False
+    is_lenient: bool = False
     name: str = ""
 
 
@@ -81,6 +82,7 @@ def _field(
     ignorable: bool = False,
     element: type | str | None = None,
     never_flexible: bool = False,
+    is_lenient: bool = False,
 ) -> Any:  # stands, as a default, where a value of the field's type is declared
     return Field(
         kind=kind,
@@ -92,6 +94,7 @@ def _field(
         default=default,
         element=element,
         never_flexible=never_flexible,
+        is_lenient=is_lenient,
     )
 
 
@@ -141,8 +144,12 @@ def string(
     tag: int = -1,
     ignorable: bool = False,
     never_flexible: bool = False,
+    is_lenient: bool = False,
 ) -> Any:
-    """UTF-8. `never_flexible` keeps the int16 length in flexible versions too (RequestHeader's client id)."""
+    """Declares a text in UTF-8. `never_flexible` keeps the int16 length in flexible versions too (RequestHeader's
+    client id). With `is_lenient` bytes that are no UTF-8 are read as U+FFFD, as Java reads them; otherwise they are
+    malformed.
+    """
     return _field(
         "string",
         versions,
@@ -152,6 +159,7 @@ def string(
         tag=tag,
         ignorable=ignorable,
         never_flexible=never_flexible,
+        is_lenient=is_lenient,
     )
 
 

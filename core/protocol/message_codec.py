@@ -226,7 +226,7 @@ class _Source:
         inner = pad + "    "
         if field.kind == "array":
             return lines + self._decode_array(field, target, inner)
-        return lines + self._decode_bytes(field.kind, target, inner)
+        return lines + self._decode_bytes(field, target, inner)
 
     def _decode_uuid(self, target: str, pad: str) -> list[str]:
         return [
@@ -260,11 +260,12 @@ class _Source:
         code, size = ("h", 2) if field.kind == "string" else ("i", 4)
         return [f"{pad}n, = {self._struct(code)}.unpack_from(b, p)", f"{pad}p += {size}"]
 
-    def _decode_bytes(self, kind: str, target: str, pad: str) -> list[str]:
-        value = {"string": "str(b[p:q], 'utf-8')", "bytes": "bytes(b[p:q])", "records": "b[p:q]"}[kind]
+    def _decode_bytes(self, field: Field, target: str, pad: str) -> list[str]:
+        text = "str(b[p:q], 'utf-8', 'replace')" if field.is_lenient else "str(b[p:q], 'utf-8')"
+        value = {"string": text, "bytes": "bytes(b[p:q])", "records": "b[p:q]"}[field.kind]
         return [
             f"{pad}q = p + n",
-            f"{pad}if q > end: short({kind!r}, n, end - p)",
+            f"{pad}if q > end: short({field.kind!r}, n, end - p)",
             f"{pad}{target} = {value}",
             f"{pad}p = q",
         ]

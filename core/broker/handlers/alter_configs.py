@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from core.broker.config_resources import ensure_named_once, find_config_resource
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+    times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     responses = []
     for resource in request.resources:
         response = AlterConfigsResourceResponse(ErrorCode.NONE, None, resource.resource_type, resource.resource_name)
         try:
+            if times[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             _alter(broker, resource, validate_only=request.validate_only)
         except KafkaError as error:
             response.error_code, response.error_message = error.code, error.message

@@ -8,6 +8,7 @@ from core.broker.handlers.describe_groups import GROUP_OPERATIONS
 from core.broker.request_context import RequestContext
 from core.common.errors import KafkaError
 from core.coordinator.assignors import Partitions
+from core.coordinator.consumer_member import union
 from core.protocol.schema.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -50,7 +51,7 @@ def _describe(broker: Broker, group_id: str) -> DescribedGroup:
             member.subscription.client_host,
             list(member.subscription.topic_names),
             member.subscription.topic_regex or None,
-            _assignment(broker, member.assigned),
+            _assignment(broker, union(member.assigned, member.revoking)),
             _assignment(broker, group.targets.get(member.member_id, {})),
             _CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
         )

@@ -58,6 +58,7 @@ def _create(broker: Broker, wanted: CreatableTopic, *, validate_only: bool) -> C
     return CreatableTopicResult(
         topic.name,
         topic.topic_id,
+        error_message=None,
         num_partitions=len(topic.partitions),
         replication_factor=len(topic.partitions[0].replicas),
         configs=[CreatableTopicConfigs(d.name, d.value, read_only=False, config_source=d.source) for d in described],

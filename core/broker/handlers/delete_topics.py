@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from core.broker.request_context import RequestContext
@@ -21,20 +22,33 @@ if TYPE_CHECKING:
 
 def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     wanted = request.topics if context.api_version >= 6 else [DeleteTopicState(name) for name in request.topic_names]
+    times = Counter(_topic_id(broker, state) for state in wanted if _is_named_well(state))
     responses = []
-    for state in wanted:
+    for state in {(state.name, state.topic_id): state for state in wanted}.values():
         try:
+            if times[_topic_id(broker, state)] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice; nothing of it was deleted")
             responses.append(_delete(broker, state, context.api_version))
         except KafkaError as error:
             responses.append(DeletableTopicResult(state.name, state.topic_id, error.code, error_message=error.message))
     return DeleteTopicsResponse(responses=responses)
 
 
+def _is_named_well(state: DeleteTopicState) -> bool:
+    return (state.name is None) != (state.topic_id == ZERO_UUID)
+
+
+def _topic_id(broker: Broker, state: DeleteTopicState) -> bytes | str | None:
+    """Which topic is meant: its id, or the name of one that there is not."""
+    topic = broker.image.topics.get(state.name or "")
+    return topic.topic_id if topic is not None else state.name or state.topic_id
+
+
 def _delete(broker: Broker, state: DeleteTopicState, version: int) -> DeletableTopicResult:
     if not broker.config["delete.topic.enable"]:
         code = ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
         raise KafkaError(code, "delete.topic.enable is false")
-    if (state.name is None) == (state.topic_id == ZERO_UUID):
+    if not _is_named_well(state):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "give a topic's name or its id")
     name = state.name
     if name is None:

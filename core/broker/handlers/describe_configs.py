@@ -1,4 +1,6 @@
-"""DescribeConfigs: every key of a resource, or those that are asked for, and where their values come from."""
+"""DescribeConfigs: every key of a resource, or those that are asked for if there are any; and where their values come
+from.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def handle(broker: Broker, request: DescribeConfigsRequest, context: RequestCont
             result.configs = [
                 _result(described, request)
                 for described in find_config_resource(broker, resource.resource_type, resource.resource_name).describe()
-                if wanted is None or described.name in wanted
+                if not wanted or described.name in wanted
             ]
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message

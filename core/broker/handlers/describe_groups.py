@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from core.broker.broker import Broker
 
 _FIRST_VERSION_WITH_NOT_FOUND = 6
-GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8))
-"""Read, delete, describe: bits by org.apache.kafka.common.acl.AclOperation; without an authorizer all are allowed."""
+GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
+"""Read, delete, describe, describe configs, alter configs: bits by org.apache.kafka.common.acl.AclOperation. Without an
+authorizer all are allowed.
+"""
 
 
 def handle(broker: Broker, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
@@ -50,7 +52,7 @@ def _describe(broker: Broker, group_id: str, version: int) -> DescribedGroup:
             member.client_id,
             member.client_host,
             member.metadata(protocol) if is_stable else b"",
-            member.assignment if is_stable else b"",
+            member.assignment,
         )
         for member in group.members.values()
     ]

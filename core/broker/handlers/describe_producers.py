@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from core.broker.request_context import RequestContext
 from core.common.errors import KafkaError
+from core.common.topic_partition import ensure_valid_topic_name
 from core.protocol.schema.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -29,6 +30,7 @@ def handle(broker: Broker, request: DescribeProducersRequest, context: RequestCo
 
 def _describe(broker: Broker, topic: str, number: int) -> PartitionResponse:
     try:
+        ensure_valid_topic_name(topic)
         partition = broker.replicas.find(topic, number)
     except KafkaError as error:
         return PartitionResponse(number, error.code, error.message)

@@ -36,4 +36,4 @@ def handle(
         ]
         if ongoing:
             topics.append(OngoingTopicReassignment(wanted.name, ongoing))
-    return ListPartitionReassignmentsResponse(topics=topics)
+    return ListPartitionReassignmentsResponse(error_message=None, topics=topics)

@@ -11,7 +11,7 @@ from core.cluster.controller import NewTopic
 from core.cluster.metadata_image import NO_LEADER, TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.topic_partition import INTERNAL_TOPICS, ZERO_UUID, TopicPartition
+from core.common.topic_partition import INTERNAL_TOPICS, ZERO_UUID, TopicPartition, ensure_valid_topic_name
 from core.protocol.schema.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -36,7 +36,8 @@ def handle(broker: Broker, request: MetadataRequest, context: RequestContext) ->
     if wants_all:
         topics = [_describe(broker, topic, request) for topic in broker.image.topics.values()]
     else:
-        topics = [_find_and_describe(broker, wanted, request, version) for wanted in request.topics or ()]
+        once = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics or ()}
+        topics = [_find_and_describe(broker, wanted, request, version) for wanted in once.values()]
     endpoint = broker.advertised_endpoint(context.local_host)
     return MetadataResponse(
         brokers=[MetadataResponseBroker(broker.node_id, endpoint.host, endpoint.port, broker.config.rack)],
@@ -78,6 +79,7 @@ def _find_and_describe(
 
 def _auto_create(broker: Broker, name: str, *, may_create: bool) -> TopicImage:
     is_allowed = broker.config["auto.create.topics.enable"] and not broker.is_read_only
+    ensure_valid_topic_name(name)
     if not may_create or not is_allowed or name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return broker.create_topic(NewTopic(name))

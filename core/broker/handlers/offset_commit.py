@@ -26,6 +26,7 @@ from core.protocol.schema.offset_commit import (
 if TYPE_CHECKING:
     from core.broker.broker import Broker
 
+_FIRST_VERSION_WITH_EPOCHS = 9  # KIP-848
 _FIRST_VERSION_WITH_IDS = 10
 
 
@@ -68,6 +69,7 @@ def handle(
         request.group_instance_id,
         request.generation_id_or_member_epoch,
         offsets,
+        knows_epochs=context.api_version >= _FIRST_VERSION_WITH_EPOCHS,
     )
     try:
         for name, code in broker.groups.commit(commit).items():

@@ -10,7 +10,7 @@ class RequestHeader:
     request_api_key: int = int16()
     request_api_version: int = int16()
     correlation_id: int = int32()
-    client_id: str | None = string("1+", nullable="1+", never_flexible=True)
+    client_id: str | None = string("1+", nullable="1+", never_flexible=True, is_lenient=True)
 
 
 @message(valid="0-1", flexible="1+")

@@ -44,6 +44,24 @@ def metadata(broker: Broker, *names: str, version: int = 13, **fields: bool) -> 
     return ask(broker, METADATA, MetadataRequest(topics=topics, **fields), version).topics
 
 
+def test_a_topic_that_is_asked_for_twice_is_told_once(broker: Broker) -> None:
+    add_topic(broker)
+    assert [topic.name for topic in metadata(broker, "t", "nope", "t", allow_auto_topic_creation=False)] == [
+        "t",
+        "nope",
+    ]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x" * 250, ".."])
+@pytest.mark.parametrize("may_create", [True, False])
+def test_a_name_that_no_topic_can_have_is_called_so(broker: Broker, name: str, may_create: bool) -> None:
+    """A producer that is told UNKNOWN_TOPIC_OR_PARTITION waits for the topic to come, `max.block.ms` long."""
+    (answer,) = metadata(broker, name, allow_auto_topic_creation=may_create)
+    assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    if name:
+        assert alter(broker, AlterableConfig("retention.ms", SET, "1"), name=name) == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
 def test_metadata_of_all_topics(broker: Broker) -> None:
     add_topic(broker, "a", 2)
     add_topic(broker, "b")
@@ -119,9 +137,16 @@ def test_create(broker: Broker) -> None:
     configs = [CreatableTopicConfig("retention.ms", "5")]
     (made,) = create(broker, CreatableTopic("t", 3, 1, configs=configs))
     assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 3, 1)
+    assert made.error_message is None, "aiokafka takes any text for an error"
     assert {c.name: c.value for c in made.configs or ()}["retention.ms"] == "5"
     assert broker.image.topics_by_id[made.topic_id].name == "t"
     assert sorted(p.name for p in broker.directory.glob("t-*")) == ["t-0", "t-1", "t-2"]
+
+
+def test_the_metadatas_own_topic_is_not_made(broker: Broker) -> None:
+    (refused,) = create(broker, CreatableTopic("__cluster_metadata", 1, 1))
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert broker.image.topics == {}
 
 
 def test_create_only_to_see(broker: Broker) -> None:
@@ -188,6 +213,23 @@ def test_delete_by_id(broker: Broker) -> None:
     assert [r.error_code for r in answer.responses] == [
         0, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["name", "id", "both", "unknown"])
+def test_a_topic_that_is_named_twice_is_not_deleted(broker: Broker, kind: str) -> None:
+    topic_id = add_topic(broker)
+    add_topic(broker, "other")
+    by_name, by_id = DeleteTopicState("t"), DeleteTopicState(None, topic_id)
+    twice = {
+        "name": [by_name, by_name],
+        "id": [by_id, by_id],
+        "both": [by_name, by_id],
+        "unknown": [DeleteTopicState("nope"), DeleteTopicState("nope")],
+    }[kind]
+    answer = ask(broker, DELETE_TOPICS, DeleteTopicsRequest([*twice, DeleteTopicState("other")]))
+    refused = [ErrorCode.INVALID_REQUEST] * len({(state.name, state.topic_id) for state in twice})
+    assert [r.error_code for r in answer.responses] == [*refused, 0]
+    assert list(broker.image.topics) == ["t"]
 
 
 def test_delete_where_that_is_switched_off(tmp_path: Path) -> None:
@@ -278,6 +320,12 @@ def test_configs_that_there_are_not(broker: Broker) -> None:
     assert [c.name for c in ask(broker, DESCRIBE_CONFIGS, wanted).results[0].configs] == ["retention.ms"]
 
 
+def test_an_empty_list_of_keys_is_all_of_them(broker: Broker) -> None:
+    add_topic(broker)
+    wanted = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, "t", [])])
+    assert ask(broker, DESCRIBE_CONFIGS, wanted).results[0].configs == described(broker, TOPIC, "t").configs
+
+
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -297,6 +345,23 @@ def test_settings_change_while_the_log_is_open(broker: Broker) -> None:
     assert broker.image.topic_configs("t") == {"cleanup.policy": "delete,compact"}
     assert alter(broker, AlterableConfig("cleanup.policy", SUBTRACT, "delete")) == 0
     assert broker.image.topic_configs("t") == {"cleanup.policy": "compact"}
+    assert alter(broker, AlterableConfig("cleanup.policy", SUBTRACT, "compact")) == 0
+    assert broker.image.topic_configs("t") == {"cleanup.policy": ""}
+    assert log.config.cleanup_policy == frozenset(), "which keeps everything"
+
+
+def test_a_resource_that_is_named_twice_is_not_altered(broker: Broker) -> None:
+    add_topic(broker)
+    add_topic(broker, "other")
+    resources = [
+        AlterConfigsResource(TOPIC, name, [AlterableConfig("max.message.bytes", SET, "100")])
+        for name in ("t", "other", "t")
+    ]
+    answer = ask(broker, INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest(resources))
+    twice = ErrorCode.INVALID_REQUEST
+    assert [response.error_code for response in answer.responses] == [twice, 0, twice]
+    assert not broker.image.topic_configs("t")
+    assert broker.image.topic_configs("other") == {"max.message.bytes": "100"}
 
 
 def test_changes_that_are_refused(broker: Broker) -> None:

@@ -201,6 +201,8 @@ def test_producers_of_a_partition(broker: Broker) -> None:
     assert producer.current_txn_start_offset == -1
     assert (second.error_code, second.active_producers) == (0, [])
     assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    answer = ask(broker, DESCRIBE_PRODUCERS, DescribeProducersRequest([TopicRequest("a b", [0])]))
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_what_may_be_configured(broker: Broker) -> None:

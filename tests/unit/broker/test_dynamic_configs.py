@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from core.broker.broker import Broker
-from core.common.config_def import ConfigResourceType
+from core.common.config_def import ConfigResourceType, ConfigSource
+from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.protocol.schema import alter_configs
 from core.protocol.schema.alter_configs import ALTER_CONFIGS
@@ -100,6 +101,17 @@ REFUSED: list[tuple[int, str, list[Change], int, str]] = [
      "Error due to duplicate config keys"),
     (BROKER, "1", [("log.retention.ms", APPEND, "1")], INVALID_CONFIG,
      "Config value append is not allowed for config key: log.retention.ms"),
+    (GROUP, "g", [("share.auto.offset.reset", SET, "by_duration:1h")], INVALID_CONFIG,
+     ("Invalid value by_duration:1h for configuration share.auto.offset.reset: must be earliest, latest or "
+      "by_duration:<duration>, as by_duration:PT1H")),
+    (GROUP, "g", [("share.session.timeout.ms", SET, "44999")], INVALID_CONFIG,
+     "Invalid value 44999 for configuration share.session.timeout.ms: Value must be at least 45000"),
+    (BROKER, "1", [("log.cleaner.threads", SET, "3")], INVALID_REQUEST,
+     ("Dynamic thread count update validation failed for log.cleaner.threads: 3 should be at least half and at most "
+      "double the current value 1")),
+    (BROKER, "", [("num.io.threads", SET, "3")], INVALID_REQUEST,
+     ("Dynamic thread count update validation failed for num.io.threads: 3 should be at least half and at most double "
+      "the current value 8")),
     (LOGGER, "1", [("nope.logger", SET, "INFO")], INVALID_CONFIG, "Logger nope.logger does not exist!"),
     (LOGGER, "1", [("root", DELETE, None)], INVALID_REQUEST,
      "Removing the log level of the root logger is not allowed"),
@@ -121,7 +133,62 @@ def test_what_kafka_refuses_in_kafkas_words(
     assert broker.image.configs == before
 
 
+# --- groups
+
+
+def test_settings_of_share_and_streams_groups_are_kept(broker: Broker) -> None:
+    changes = [
+        ("share.auto.offset.reset", SET, "by_duration:PT1H30M"),
+        ("share.isolation.level", SET, "read_committed"),
+        ("streams.num.standby.replicas", SET, "1"),
+        ("consumer.assignment.interval.ms", SET, "0"),
+    ]
+    assert alter(broker, GROUP, "g", *changes) == (0, "")
+    configs = describe(broker, GROUP, "g")
+    assert {name: configs[name].value for name, _, _ in changes} == {name: value for name, _, value in changes}
+    assert configs["share.session.timeout.ms"].value == "45000"
+
+
 # --- brokers
+
+
+def test_thread_counts_change_by_half_or_to_the_double(broker: Broker) -> None:
+    assert alter(broker, BROKER, "1", ("num.io.threads", SET, "16")) == (0, "")
+    assert alter(broker, BROKER, "1", ("num.io.threads", SET, "32")) == (0, "")
+    assert alter(broker, BROKER, "1", ("num.io.threads", SET, "15"))[0] == INVALID_REQUEST
+
+
+def test_a_broker_says_what_it_runs_with(tmp_path: Path) -> None:
+    """The command line and the data directory say it, where no server.properties does."""
+    broker = open_broker(tmp_path)
+    broker.announce(Endpoint("127.0.0.1", 9999))
+    configs = describe(broker, BROKER, "1")
+    expected = {
+        "broker.id": "1",
+        "node.id": "1",
+        "log.dir": str(broker.directory),
+        "log.dirs": str(broker.directory),
+        "listeners": "PLAINTEXT://127.0.0.1:9999",
+        "advertised.listeners": "PLAINTEXT://127.0.0.1:9999",
+    }
+    assert {name: configs[name].value for name in expected} == expected
+    assert {configs[name].config_source for name in expected} == {ConfigSource.STATIC_BROKER_CONFIG}
+    broker.close()
+
+
+def test_what_the_properties_say_of_listeners_stays(tmp_path: Path) -> None:
+    said = {
+        "listeners": "EXTERNAL://127.0.0.1:9999,CONTROLLER://127.0.0.1:9093",
+        "advertised.listeners": "EXTERNAL://kafka.example:9999",
+        "listener.security.protocol.map": "EXTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+    }
+    broker = open_broker(tmp_path, **{name.replace(".", "_"): value for name, value in said.items()})
+    broker.announce(Endpoint("127.0.0.1", 9999))
+    assert {name: describe(broker, BROKER, "1")[name].value for name in said} == said
+    broker.announce(Endpoint("127.0.0.1", 7777))  # by --listen
+    assert describe(broker, BROKER, "1")["listeners"].value == "EXTERNAL://127.0.0.1:7777"
+    broker.close()
 
 
 def test_settings_of_brokers_change_while_they_run(tmp_path: Path) -> None:

@@ -131,10 +131,42 @@ def test_later_partitions_obey_the_limit_of_all(broker: Broker) -> None:
         FetchTopic("t", partitions=[FetchPartition(n, fetch_offset=0, partition_max_bytes=1 << 20) for n in range(3)])
     ]
     data = ask(broker, FETCH, request, PRODUCE_BY_NAME).responses[0].partitions
-    sizes = [len(bytes(d.records or b"")) for d in data]  # type: ignore[arg-type]
-    assert sizes[0] > 1000
-    assert sum(sizes) <= 1500
+    assert [values_of(d) for d in data] == [[b"x" * 1000], [], []]
+    assert [len(d.records or b"") for d in data[1:]] == [0, 0]
     assert [d.high_watermark for d in data] == [1, 1, 1]
+
+
+def test_a_later_partitions_first_batch_comes_whole_or_not_at_all(broker: Broker) -> None:
+    """A consumer that got a part of it gave up ("Failed to make progress reading messages"). One batch is 1071 bytes,
+    every partition holds three, and the sizes follow `ReplicaManager.readFromLog`.
+    """
+    add_topic(broker, partitions=3)
+    for partition in range(3):
+        for _ in range(3):
+            produce_values(broker, b"x" * 1000, partition=partition)
+    one = 1071
+    whole = {  # (limit of all, limit of a partition): bytes of each partition's records
+        (1, one): (one, 0, 0),
+        (one, one): (one, 0, 0),
+        (2 * one - 1, one): (one, 0, 0),
+        (2 * one, one): (one, one, 0),
+        (3 * one, one): (one, one, one),
+        (3 * one, one - 1): (one, 0, 0),
+        (3 * one, one + 1): (one + 1, one + 1, 0),
+        (7 * one, 2 * one): (2 * one, 2 * one, 2 * one),
+    }
+    for (max_bytes, partition_max_bytes), sizes in whole.items():
+        request = fetch_request(0, max_bytes=max_bytes)
+        request.topics = [
+            FetchTopic(
+                "t",
+                partitions=[
+                    FetchPartition(n, fetch_offset=0, partition_max_bytes=partition_max_bytes) for n in range(3)
+                ],
+            )
+        ]
+        data = ask(broker, FETCH, request, PRODUCE_BY_NAME).responses[0].partitions
+        assert tuple(len(d.records or b"") for d in data) == sizes, (max_bytes, partition_max_bytes)
 
 
 # --- waiting

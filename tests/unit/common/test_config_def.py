@@ -2,7 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from core.common.config_def import ConfigDef, ConfigKey, ConfigType, at_least, between, each_of, one_of, value_text
+from core.common.config_def import (
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    at_least,
+    between,
+    each_of,
+    one_of,
+    throttled_replicas,
+    value_text,
+)
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 
@@ -53,10 +63,22 @@ def test_a_bad_value_is_refused_in_kafkas_words(name: str, text: str, message: s
     assert caught.value.message == message
 
 
-def test_a_list_takes_each_choice_once_and_at_least_one() -> None:
-    for text in ("", "compact,compact", "shred"):
-        with pytest.raises(KafkaError, match="Invalid value"):
-            DEF["policy"].parse(text)
+def test_a_list_takes_its_choices_alone() -> None:
+    """None and one twice are taken, as Kafka 4.3 takes them."""
+    assert DEF["policy"].parse("") == []
+    assert DEF["policy"].parse("compact,compact") == ["compact", "compact"]
+    with pytest.raises(KafkaError, match="Invalid value"):
+        DEF["policy"].parse("compact,shred")
+
+
+@pytest.mark.parametrize("text", ["", "*", "0:1", "0:1,1:2, 12:3"])
+def test_throttled_replicas(text: str) -> None:
+    assert throttled_replicas(ConfigKey("k", ConfigType.LIST, [], "").parse(text)) is None
+
+
+@pytest.mark.parametrize("text", ["-1", "0", "*,0:1", "0:1:2", "a:b", "0:"])
+def test_what_names_no_replicas(text: str) -> None:
+    assert "literal '*'" in (throttled_replicas(ConfigKey("k", ConfigType.LIST, [], "").parse(text)) or "")
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:

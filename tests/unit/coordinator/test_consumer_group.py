@@ -19,6 +19,7 @@ from core.protocol.schema.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from core.protocol.schema.group_records import ConsumerGroupCurrentMemberAssignmentValue
+from core.protocol.schema.leave_group import MemberIdentity
 from tests.support.groups import CLIENT, Client, GroupWorld
 from tests.support.logs import NOW
 
@@ -387,6 +388,103 @@ def test_epochs_that_are_not_the_members(world: GroupWorld, coordinator: GroupCo
     assert member.send(member_epoch=before, topic_partitions=more).error_code == ErrorCode.FENCED_MEMBER_EPOCH
 
 
+@pytest.mark.parametrize("instance_id", [None, "i"])
+def test_a_member_that_comes_back_with_epoch_0_is_taken_back(
+    world: GroupWorld, coordinator: GroupCoordinator, instance_id: str | None
+) -> None:
+    """It lost its state, or the answer to its first heartbeat was lost; Kafka 4.3 gives it what it had."""
+    member = Member(world, coordinator, "a", instance_id=instance_id)
+    first = member.send()
+    assert (first.error_code, first.member_epoch) == (0, 1)
+    again = member.send()
+    assert again == first, "as though the first answer had come"
+    settle(coordinator, member)
+    set_topic(world, "t", 5)
+    settle(coordinator, member)
+    epoch = member.epoch
+    assert epoch == 2
+    back = Member(world, coordinator, "a", instance_id=instance_id)
+    for _ in range(2):
+        answer = back.send()
+        assert (answer.error_code, answer.member_epoch) == (0, epoch)
+        assert answer.assignment is not None
+        assert [p.partitions for p in answer.assignment.topic_partitions] == [[0, 1, 2, 3, 4]]
+    back.step()
+    settle(coordinator, back)
+
+
+def test_a_member_that_comes_back_while_it_was_to_give_up_something(
+    world: GroupWorld, coordinator: GroupCoordinator
+) -> None:
+    """It owns nothing, so that it has given all up."""
+    first, second = (Member(world, coordinator, name) for name in "ab")
+    settle(coordinator, first)
+    second.step()
+    first.step()
+    assert group_of(coordinator).members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    back = Member(world, coordinator, "a")
+    assert back.step() == 0
+    settle(coordinator, back, second)
+    assert sorted(number for member in (back, second) for number in member.owned["t"]) == [0, 1, 2, 3]
+
+
+def test_a_member_waiting_for_others_joins_again(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    first, second = (Member(world, coordinator, name) for name in "ab")
+    settle(coordinator, first)
+    for _ in range(4):
+        answer = second.send()
+        assert answer.error_code == 0
+        assert answer.assignment is not None
+        assert answer.assignment.topic_partitions == []
+    settle(coordinator, first, second)
+
+
+def test_another_instance_id_in_a_heartbeat_is_unknown(world: GroupWorld, coordinator: GroupCoordinator) -> None:
+    member = Member(world, coordinator, "a", instance_id="i")
+    settle(coordinator, member)
+    assert member.send(instance_id="j").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group_of(coordinator).members["a"].subscription.instance_id == "i"
+
+
+@pytest.mark.parametrize(
+    ("member_id", "instance_id", "code"),
+    [
+        ("a", None, 0),
+        ("", "i", 0),
+        ("a", "i", 0),
+        ("b", "i", ErrorCode.FENCED_INSTANCE_ID),
+        ("a", "j", ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", None, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("b", None, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_an_administrator_removes_a_member(
+    world: GroupWorld, coordinator: GroupCoordinator, member_id: str, instance_id: str | None, code: int
+) -> None:
+    """By LeaveGroup, as `Admin.removeMembersFromConsumerGroup` does for either protocol."""
+    member = Member(world, coordinator, "a", instance_id="i")
+    settle(coordinator, member)
+    [answer] = coordinator.leave("g", [MemberIdentity(member_id, instance_id)])
+    assert (answer.member_id, answer.group_instance_id, answer.error_code) == (member_id, instance_id, code)
+    assert ("a" in group_of(coordinator).members) == bool(code)
+    assert_a_restart_changes_nothing(world, coordinator)
+
+
+def test_commits_of_a_version_that_knows_no_epochs_are_refused(
+    world: GroupWorld, coordinator: GroupCoordinator
+) -> None:
+    member = Member(world, coordinator, "a")
+    settle(coordinator, member)
+    offsets = {TopicPartition("t", 0): CommittedOffset(5, 0, "", NOW)}
+    for epoch in (member.epoch, member.epoch + 1):
+        with pytest.raises(KafkaError) as caught:
+            coordinator.commit(OffsetCommit("g", "a", None, epoch, offsets, knows_epochs=False))
+        assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
+    with pytest.raises(KafkaError) as caught:
+        coordinator.commit(OffsetCommit("g", "b", None, member.epoch, offsets, knows_epochs=False))
+    assert caught.value.code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_strangers(world: GroupWorld, coordinator: GroupCoordinator) -> None:
     assert Member(world, coordinator, "a").send(member_epoch=1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     settle(coordinator, Member(world, coordinator, "a"))
@@ -404,8 +502,10 @@ def test_a_full_group(world: GroupWorld) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
+        {"group_id": " "},
         {"member_id": ""},
         {"instance_id": ""},
+        {"instance_id": " "},
         {"rack_id": ""},
         {"member_epoch": -3},
         {"member_epoch": -2},

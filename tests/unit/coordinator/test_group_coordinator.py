@@ -13,6 +13,7 @@ from core.coordinator.group_records import CommittedOffset, offset_commit_record
 from core.protocol.message_codec import codec
 from core.protocol.schema.consumer_protocol import ConsumerProtocolSubscription
 from core.protocol.schema.join_group import JoinGroupResponse
+from core.protocol.schema.leave_group import MemberIdentity
 from tests.support.groups import Client, GroupWorld
 from tests.support.logs import NOW
 
@@ -53,11 +54,11 @@ def subscription(*topics: str) -> bytes:
     return b"\0\1" + codec(ConsumerProtocolSubscription, 1).encode(ConsumerProtocolSubscription(list(topics)))
 
 
-def joined(world: GroupWorld, client: Client, *topics: str) -> JoinGroupResponse:
+def joined(world: GroupWorld, client: Client, *topics: str, instance_id: str | None = None) -> JoinGroupResponse:
     """The only member of a stable group."""
-    join = client.join(protocols={"range": subscription(*topics)})
+    join = client.join(protocols={"range": subscription(*topics)}, instance_id=instance_id)
     world.advance(1)
-    client.sync(join.answered, {join.answered.member_id: b""})
+    client.sync(join.answered, {join.answered.member_id: b""}, instance_id=instance_id)
     return join.answered
 
 
@@ -116,8 +117,26 @@ def test_a_commit_is_a_sign_of_life(world: GroupWorld, client: Client) -> None:
 
 def test_a_generation_of_a_group_that_is_not_there(client: Client) -> None:
     stranger = JoinGroupResponse(generation_id=1, member_id="nobody")
-    assert refused(client, stranger) == ErrorCode.ILLEGAL_GENERATION
+    assert refused(client, stranger) == ErrorCode.GROUP_ID_NOT_FOUND
+    with pytest.raises(KafkaError) as caught:
+        client.coordinator.commit(OffsetCommit("g", "nobody", None, 1, {T0: committed(5)}, knows_epochs=False))
+    assert caught.value.code is ErrorCode.ILLEGAL_GENERATION, "of versions before 9"
     assert client.coordinator.groups == {}
+
+
+def test_members_that_leave_are_answered_under_the_ids_that_were_asked_for(world: GroupWorld, client: Client) -> None:
+    """The Java admin client looks for its own, which is '' for a static member."""
+    asked = [MemberIdentity("nobody"), MemberIdentity("", "one")]
+    answers = client.coordinator.leave("no-such-group", asked)
+    assert [a.error_code for a in answers] == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
+    joined(world, client, "t", instance_id="one")
+    answers = client.coordinator.leave("g", asked)
+    assert [(a.member_id, a.group_instance_id, a.error_code) for a in answers] == [
+        ("nobody", None, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", "one", 0),
+    ]
+    with pytest.raises(KafkaError):
+        client.coordinator.leave("", asked)
 
 
 def test_metadata_that_is_too_long(world: GroupWorld, client: Client) -> None:

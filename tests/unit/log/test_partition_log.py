@@ -117,9 +117,19 @@ def test_a_read_takes_no_more_bytes_than_asked_for_but_one_batch(log: PartitionL
         region = log.read(0, max_bytes, 2).region
         assert region is not None
         assert len(region) == expected
-    region = log.read(0, 100, 2, min_one_batch=False).region
+
+
+def test_a_first_batch_that_does_not_fit_stays_away(tmp_path: Path) -> None:
+    """Nothing of a later segment comes in its place."""
+    log = open_log(tmp_path / "t-0", segment_bytes=1900)
+    one = append(log, make_batch(b"x" * 1800)) and log.size_bytes
+    append(log, make_batch(b"small"))
+    assert len(list(log.segments)) == 2
+    for max_bytes in (0, 1, one - 1):
+        assert log.read(0, max_bytes, 2, min_one_batch=False).region is None
+    region = log.read(0, one, 2, min_one_batch=False).region
     assert region is not None
-    assert len(region) == 100
+    assert len(region) == one
 
 
 @pytest.mark.parametrize("offset", [-1, 3, 1 << 40])

@@ -35,6 +35,18 @@ def test_bytes_behind_a_request_are_passed_over() -> None:
     assert request == MetadataRequest(topics=None, allow_auto_topic_creation=False)
 
 
+@pytest.mark.parametrize("version", [0, 12])
+def test_a_client_id_may_be_any_bytes(version: int) -> None:
+    """Java reads them as well as it can, and so no connection is closed for them."""
+    frame = encode_request(METADATA, version, 7, "abcd", MetadataRequest([MetadataRequestTopic(name="flights")]))
+    body = frame[4:].replace(b"abcd", b"a\xff\xfed")
+    header, request = Endpoint(METADATA, version).decode_request(memoryview(body))
+    assert header.client_id == "a\ufffd\ufffdd"
+    assert [topic.name for topic in request.topics or ()] == ["flights"]
+    with pytest.raises(MalformedMessageError):
+        Endpoint(METADATA, version).decode_request(memoryview(frame[4:].replace(b"flights", b"fli\xffhts")))
+
+
 def test_a_request_without_room_for_its_header_is_malformed() -> None:
     with pytest.raises(MalformedMessageError, match="no room"):
         read_request_start(memoryview(b"\0\0\0"))
