@@ -181,7 +181,7 @@ class Broker:
             lambda delay_ms, function: self.schedule(delay_ms, function),
             self.clock,
         )
-        self._scrubber = Scrubber(
+        self.scrubber = Scrubber(
             lambda: list(self.log_manager.logs.values()),
             lambda log: self.replicas.notify([log.partition]),
             lambda work, then=None: self.run_in_background(work, then),
@@ -189,13 +189,13 @@ class Broker:
             bytes_per_second=self.config.integer("plog.scrub.bytes.per.second"),
             interval_ms=self.config.integer("plog.scrub.interval.ms"),
         )
-        self.replicas.on_damage = self._scrubber.examine
+        self.replicas.on_damage = self.scrubber.examine
         self.log_cleaner = LogCleaner(
             self.log_manager,
             lambda work, then=None: self.run_cleaning(work, then),
             lambda log, paths: self._delete_later(paths, log.config.file_delete_delay_ms),
             self.replicas.on_flush_failed,
-            self._scrubber.examine,
+            self.scrubber.examine,
             self.clean_logs,
             self.clock,
             self._filesystem,
@@ -528,7 +528,7 @@ class Broker:
         if self._is_due("retention", config.integer("log.retention.check.interval.ms")):
             self.apply_retention()
         self.replicas.flush_to_close_files()
-        self._scrubber.step()
+        self.scrubber.step()
         if config["log.cleaner.enable"] and self._is_due("cleaner", config.integer("log.cleaner.backoff.ms")):
             self.clean_logs()
         if self._is_due("producers", _EXPIRE_PRODUCERS_EVERY_MS):
@@ -561,7 +561,7 @@ class Broker:
                 continue
             except CorruptRecordError as error:
                 _log.error("retention: %s", error)
-                self._scrubber.examine(log, error)
+                self.scrubber.examine(log, error)
                 continue
             if deleted:
                 self._delete_later(deleted, log.config.file_delete_delay_ms)

@@ -15,6 +15,7 @@ from core.log.damage import Damage, DamageKind
 from core.log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from core.log.hole import LOSSES
 from core.log.log_map import LogMap
+from core.log.placement import Fate
 from core.log.segment_walk import SegmentWalk, SoundRun
 from core.records.batches import Batch, first_offset_of, stated_offset
 from core.records.checksum import crc32c_by_table
@@ -120,6 +121,9 @@ class SegmentCheck:
                 on_bytes(last_position - reported)
                 reported = last_position
         yield from self._look_into_group()
+        for batches in self._placed():
+            yield from self._look_into(batches)
+            yield from self._look_into_group()
         on_bytes(walk.size_bytes - reported)
         self.end_offset = next_offset
         if self.log_map is None and next_offset > (self.limit_offset or next_offset):
@@ -136,6 +140,14 @@ class SegmentCheck:
             if one.piece.file == self.number:
                 found |= {batch.position for batch in self.log_map.read(one.piece)}
         return found
+
+    def _placed(self) -> Iterator[list[Batch]]:
+        """The sound batches of this file that belong to the log elsewhere, if they are to be looked into."""
+        if self.log_map is None or not self.options.is_deep:
+            return
+        for one in self.log_map.displaced:
+            if one.piece.file == self.number and one.fate is Fate.PLACED:
+                yield list(self.log_map.read(one.piece))
 
     def _parts(
         self, item: SoundRun | LegacyRecordBatch | Damage, out_of_place: Set[int]
