@@ -25,6 +25,8 @@ from core.records.record_batch import ATTRIBUTES_POSITION, DELETE_HORIZON_FLAG, 
 OnBytes = Callable[[int], None]
 """Told, now and then, how many bytes more were checked."""
 
+_ENOUGH_ENTRIES = 3
+"""Of indexes that contradict their log: fewer may be wrong by chance."""
 _REPORT_BYTES = 8 * 1024 * 1024
 _GROUP_BYTES = 4 * 1024 * 1024
 
@@ -226,12 +228,33 @@ class SegmentCheck:
         if not self.is_active:
             offset_index.check_reach(last_position)
         has_batches = last_position >= 0
+        findings = [
+            finding
+            for index in (offset_index, time_index)
+            for finding in index.findings(has_batches=has_batches, may_lag=self.is_active)
+        ]
+        if has_batches and not self.has_damage and self._has_anothers_indexes():
+            yield self._anothers_finding()
+            return
         is_explained = self.has_damage or (not has_batches and self._is_lost())
-        for index in (offset_index, time_index):
-            for finding in index.findings(has_batches=has_batches, may_lag=self.is_active):
-                # where the log is damaged, or empty, entries that do not fit are a part of that
-                if not is_explained or finding.code not in (Code.INDEX_MISMATCH, Code.TIME_INDEX_MISMATCH):
-                    yield finding
+        for finding in findings:
+            # where the log is damaged, or empty, entries that do not fit are a part of that
+            if not is_explained or finding.code not in (Code.INDEX_MISMATCH, Code.TIME_INDEX_MISMATCH):
+                yield finding
+
+    def _has_anothers_indexes(self) -> bool:
+        indexes = (self._offset_index, self._time_index)
+        has_enough = sum(index.count for index in indexes) >= _ENOUGH_ENTRIES
+        return has_enough and all(index.is_of_another_log() for index in indexes)
+
+    def _anothers_finding(self) -> Finding:
+        """In the place of what is wrong with the indexes: made again from the log, they would say nothing any more."""
+        count = self._offset_index.count + self._time_index.count
+        message = (
+            f"not one of the {count} entries of its .index and .timeindex, which are in order, fits it: "
+            "this .log may belong to another partition, or they may"
+        )
+        return Finding(Severity.ERROR, Code.LOG_MISMATCH, str(self.path), message, offset=self.base_offset)
 
     def _is_lost(self) -> bool:
         """Whether the segment's first offset is among those that are lost."""
