@@ -34,6 +34,7 @@ from core.common.filesystem import FileSystem, access_error
 from core.spark.claim import STATE, Claim
 from core.spark.partition_folder import ensure_names_folders, folder_name, partition_texts
 from core.spark.spilled_rows import SpilledRows
+from core.spark.state_file import read_state
 from core.spark.time_texts import are_four_digit_years, few_time_texts, time_texts
 
 _RECEIPTS = "receipts"
@@ -140,10 +141,9 @@ def not_written(error: OSError, path: Path) -> AccessError:
 
 
 def read_receipt(directory: Path, unit: str) -> Receipt | None:
-    try:
-        return Receipt.from_json(json.loads(receipt_path(directory, unit).read_bytes()))
-    except FileNotFoundError:
-        return None
+    """None if there is none. AccessError as of `read_state`."""
+    hint = "remove it, and the same command replays its records again"
+    return read_state(receipt_path(directory, unit), Receipt.from_json, hint)
 
 
 def write_part(claim: Claim, unit: str, files: Sequence[WrittenFile]) -> None:

@@ -47,6 +47,7 @@ from core.spark.range_output import (
 from core.spark.record_schema import schema_of, to_arrow
 from core.spark.replay_lock import ReplayLock
 from core.spark.replay_plan import ReplayPlan
+from core.spark.state_file import read_state
 
 WHOLE = "all"
 """The unit of a job that shuffles."""
@@ -55,6 +56,9 @@ _EMPTY = "part-00000"
 """The file of a replay of nothing."""
 
 _MANIFEST = "manifest.json"
+_OF_MANIFEST = ("files", "records", "gaps", "left_out")
+"""What a manifest has beside the plan."""
+
 _PART = re.compile(r"part-\d{5}")
 _DELTA = "_delta_log"
 
@@ -93,8 +97,8 @@ class Replay:
     @property
     def plan(self) -> ReplayPlan | None:
         """The frozen one, where there is one."""
-        fields = self._read("plan.json")
-        return None if fields is None else ReplayPlan.from_json(fields)
+        hint = "replay to a new folder: without the plan nobody knows what is in this one"
+        return read_state(self._state / "plan.json", ReplayPlan.from_json, hint)
 
     def find_plan(self, request: Mapping[str, Any]) -> ReplayPlan | None:
         """The plan that was written here before; None where the folder can have one. PlogError where the first is of
@@ -262,8 +266,16 @@ class Replay:
         )
 
     def manifest(self) -> dict[str, Any]:
-        """AccessError where the replay is not done."""
-        manifest = self._read(_MANIFEST)
+        """AccessError where the replay is not done, and as of `read_state`."""
+
+        def parse(fields: dict[str, Any]) -> dict[str, Any]:
+            for file in fields["files"]:
+                WrittenFile.from_json(file)
+            plan_of_manifest(fields)
+            return fields
+
+        hint = "remove it, and the replay's command writes it again"
+        manifest = read_state(self._state / _MANIFEST, parse, hint)
         if manifest is None:
             raise AccessError(
                 f"{self.directory} holds no finished replay",
@@ -276,14 +288,28 @@ class Replay:
 
     def commit_notes(self, group: str) -> dict[TopicPartition, CommitNote]:
         """What earlier runs noted of their commits to the group."""
-        notes = (self._read("groups.json") or {}).get(group, [])
-        return {TopicPartition(topic, number): CommitNote(**fields) for topic, number, fields in notes}
+        return self._groups().get(group, {})
+
+    def _groups(self) -> dict[str, dict[TopicPartition, CommitNote]]:
+        def parse(groups: dict[str, Any]) -> dict[str, dict[TopicPartition, CommitNote]]:
+            return {
+                group: {TopicPartition(topic, number): CommitNote(**fields) for topic, number, fields in notes}
+                for group, notes in groups.items()
+            }
+
+        return read_state(self._state / "groups.json", parse) or {}
 
     def note_commits(self, group: str, notes: Notes) -> None:
         """Adds to them."""
-        all_notes = {**self.commit_notes(group), **notes}
-        of_group = [[*partition, note.to_json()] for partition, note in sorted(all_notes.items())]
-        self._write("groups.json", (self._read("groups.json") or {}) | {group: of_group})
+        groups = self._groups()
+        groups[group] = {**groups.get(group, {}), **notes}
+        self._write(
+            "groups.json",
+            {
+                name: [[*partition, note.to_json()] for partition, note in sorted(of_group.items())]
+                for name, of_group in groups.items()
+            },
+        )
 
     # --- the proof
 
@@ -333,22 +359,17 @@ class Replay:
 
     # --- state files
 
-    def _read(self, name: str) -> dict[str, Any] | None:
-        path = self._state / name
-        try:
-            fields: dict[str, Any] = json.loads(path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise AccessError(f"could not read {path}: {error}", where=str(path)) from error
-        return fields
-
     def _write(self, name: str, fields: dict[str, Any]) -> None:
         path = self._state / name
         try:
             self.claim.write(path, json.dumps(fields, indent=1).encode() + b"\n", f"{name}.tmp")
         except OSError as error:
             raise access_error(error, path, "write") from error
+
+
+def plan_of_manifest(manifest: dict[str, Any]) -> ReplayPlan:
+    """Raises what `ReplayPlan.from_json` raises."""
+    return ReplayPlan.from_json({key: value for key, value in manifest.items() if key not in _OF_MANIFEST})
 
 
 def _names_of(plan: ReplayPlan) -> Callable[[str], bool]:

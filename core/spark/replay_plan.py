@@ -54,9 +54,9 @@ class ReplayPlan:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> ReplayPlan:
-        """PlogError for a plan of another version."""
+        """PlogError for a plan of another version; KeyError and TypeError for what is no plan."""
         given = dict(fields)
-        version = given.pop("version", None)
+        version = given.pop("version")
         if version != _VERSION:
             raise PlogError(f"the replay's plan is of version {version}, expected {_VERSION}")
         given["ranges"] = tuple(OffsetRange(**r) for r in given["ranges"])
