@@ -63,7 +63,7 @@ _PART = re.compile(r"part-\d{5}")
 _DELTA = "_delta_log"
 
 Gaps = tuple[tuple[int, int, str, str], ...]
-"""As of `Receipt`."""
+"""The gaps of a `Receipt`."""
 
 
 class Replay:
@@ -89,7 +89,7 @@ class Replay:
 
     @property
     def claim(self) -> Claim:
-        """AccessError outside of `locked`."""
+        """Raises AccessError outside of `locked`."""
         return self.lock.claim
 
     # --- the plan
@@ -193,7 +193,9 @@ class Replay:
         return [range_ for range_ in plan.ranges if range_.name in wanted or WHOLE in wanted]
 
     def reopen(self, units: Iterable[str]) -> None:
-        """These units are not done any more, and so the replay is not. Errors as of `Claim.take_away`."""
+        """Takes away the receipts of these units, and the manifest: they are to be done again. Raises what
+        `Claim.take_away` raises.
+        """
         self.claim.take_away(self._state / _MANIFEST)
         for unit in units:
             self.claim.take_away(receipt_path(self.directory, unit))
@@ -204,7 +206,7 @@ class Replay:
 
     def write_nothing(self, plan: ReplayPlan) -> None:
         """Writes one file without rows, of a plan without ranges: readers find the columns in it, as they do where
-        Spark's own writer was given nothing. Folders have none. Errors as of `write_files`.
+        Spark's own writer was given nothing. Folders have none. Raises what `write_files` raises.
         """
         if plan.output.partition_by:
             return
@@ -214,7 +216,7 @@ class Replay:
 
     def clear(self, plan: ReplayPlan) -> None:
         """Takes away what tasks that ended between left: files of the plan's units without a receipt, and temporary
-        ones. Errors as of `Claim.take_away`; AccessError outside of `locked`.
+        ones. Raises what `Claim.take_away` raises, and AccessError outside of `locked`.
         """
         claim = self.claim
         for name in filter(_names_of(plan), self._files_without_receipt(plan)):
@@ -233,12 +235,12 @@ class Replay:
         return [str(name) for name in names if str(name) not in known and name.parts[0] not in (STATE, _DELTA)]
 
     def receipts(self, plan: ReplayPlan) -> list[Receipt]:
-        """Of the units that are done."""
+        """The receipts of the units that are done."""
         found = (read_receipt(self.directory, unit) for unit in (WHOLE, *(range_.name for range_ in plan.ranges)))
         return [receipt for receipt in found if receipt is not None]
 
     def files(self, plan: ReplayPlan) -> list[WrittenFile]:
-        """All of them. PlogError where a unit is missing."""
+        """Gives all of them. Raises PlogError if a unit is missing."""
         missing = self.missing(plan)
         if missing:
             raise PlogError(
@@ -266,7 +268,7 @@ class Replay:
         )
 
     def manifest(self) -> dict[str, Any]:
-        """AccessError where the replay is not done, and as of `read_state`."""
+        """Raises AccessError if the replay is not done, and what `read_state` raises."""
 
         def parse(fields: dict[str, Any]) -> dict[str, Any]:
             for file in fields["files"]:
@@ -300,7 +302,7 @@ class Replay:
         return read_state(self._state / "groups.json", parse) or {}
 
     def note_commits(self, group: str, notes: Notes) -> None:
-        """Adds to them."""
+        """Adds to what is noted of commits to the group."""
         groups = self._groups()
         groups[group] = {**groups.get(group, {}), **notes}
         self._write(
@@ -333,8 +335,8 @@ class Replay:
         return promised, problems
 
     def compare_with_log(self, plan: ReplayPlan) -> Iterator[tuple[OffsetRange, str, bool]]:
-        """Each range, what its files have wrong of what the log says now ("" where they are exact), and whether the log
-        still says it.
+        """Gives each range, what its files have wrong of what the log says now ("" if they are exact), and whether it
+        could be compared.
 
         The range is written again, beside, and compared. Only of a plan that `is_direct`.
         """
@@ -439,7 +441,7 @@ def write_range(claim: Claim, range_: OffsetRange, plan: ReplayPlan) -> Receipt:
 
 def account(range_: OffsetRange) -> tuple[int, Gaps, tuple[str, ...]]:
     """The records, gaps and left out offsets of a receipt, for a range that another task reads: the log is read once
-    more where its headers alone don't tell. PlogError as of `find_gaps`.
+    more where its headers alone don't tell. Raises what `find_gaps` raises.
     """
     records, gaps = find_gaps(range_)
     left_out: dict[str, None] = {}
