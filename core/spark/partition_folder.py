@@ -52,8 +52,8 @@ def _escape(text: str) -> str:
 
 
 def ensure_names_folders(column: str, kind: Any) -> None:
-    """Raises UsageError for a column whose folders others would not read: of a type (pyarrow.DataType) that has no text,
-    or of a name that hides them.
+    """Raises UsageError for a column whose folders others would not read: of a type (pyarrow.DataType) that has no
+    text, or of a name that hides them.
     """
     if pa.types.is_nested(kind):
         raise UsageError(f"--partition-by {column}: a value of {kind} can't name a folder")
