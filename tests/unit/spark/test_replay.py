@@ -313,7 +313,7 @@ def test_a_source_that_is_another_is_refused(log_directory: Path, tmp_path: Path
     assert plan.topic_ids == {"t": "G0fpkTIoSrm35pn5auABdQ"}
     ensure_source_is_the_same(plan, ranges)
     (log_directory / "partition.metadata").write_text("version: 0\ntopic_id: AAfpkTIoSrm35pn5auABdQ")
-    with pytest.raises(PlogError, match="topic t was made anew since"):
+    with pytest.raises(PlogError, match="topic t was made again since"):
         ensure_source_is_the_same(plan, ranges)
     (log_directory / "partition.metadata").unlink()
     first, *_ = sorted(log_directory.glob("*.log"))
