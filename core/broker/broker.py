@@ -37,7 +37,7 @@ from core.common.filesystem import FileSystem, access_error
 from core.common.shadow_filesystem import ShadowFileSystem, link_tree
 from core.common.topic_partition import TopicPartition, random_uuid, uuid_text
 from core.common.users_paths import UsersPaths
-from core.compaction.cleaner_process import CleanerSettings
+from core.compaction.cleaner_process import CleanerProcess, CleanerSettings
 from core.compaction.log_cleaner import LogCleaner
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.transaction_coordinator import TransactionCoordinator
@@ -199,6 +199,7 @@ class Broker:
             self.clean_logs,
             self.clock,
             self._filesystem,
+            make_process=lambda: CleanerProcess(lambda: [self._lock.descriptor]),
         )
         self._open_logs()
         self.group_log = GroupLog(self)

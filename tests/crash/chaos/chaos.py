@@ -7,12 +7,14 @@ somebody would who looks after it; it is counted as stuck.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -48,6 +50,7 @@ _PROGRESS = (b'"acknowledged"', b'"committed"', b'"moved"', b'"cut_done"', b'"en
 _STUCK_SECONDS = 40
 _END_SECONDS = 90
 _POLL_SECONDS = 0.05
+_DISK_BYTES = 200_000_000
 
 
 @dataclass
@@ -78,8 +81,12 @@ class Chaos:
         clients: tuple[str, ...] = CLIENTS,
         deeds: Collection[str] = (),
         compiler: str | None = COMPILER,
+        has_disk: bool = False,
     ) -> None:
-        """With `deeds` the nemesis does those only; as of `Nemesis.deeds`."""
+        """With `deeds` the nemesis does those only; as of `Nemesis.deeds`. With `has_disk` each life has a small disk
+        of its own, which can be filled; only root can make one.
+        """
+        self._has_disk = has_disk
         self.report = Report()
         self._directory = directory
         self._seed = seed
@@ -88,13 +95,16 @@ class Chaos:
         self._compiler = compiler
 
     def run(self, rounds: int) -> Report:
-        """A life for each `ROUNDS_A_LIFE` of them; its directory is left where something was wrong."""
+        """A life for each `ROUNDS_A_LIFE` of them; its directory goes where nothing was wrong."""
         number = 0
         while self.report.rounds < rounds:
             random = Random(f"{self._seed} {number}")
             life = _Life(self._directory / f"life-{number}", random, self._clients, self._compiler, self.report)
-            life.run(min(rounds - self.report.rounds, ROUNDS_A_LIFE), self._deeds)
+            with life.disk() if self._has_disk else contextlib.nullcontext():
+                life.run(min(rounds - self.report.rounds, ROUNDS_A_LIFE), self._deeds)
             number += 1
+            if not life.has_problems:
+                shutil.rmtree(life.directory)
         return self.report
 
 
@@ -103,7 +113,7 @@ class _Life:
         self, directory: Path, random: Random, clients: tuple[str, ...], compiler: str | None, report: Report
     ) -> None:
         directory.mkdir()
-        self._directory = directory
+        self.directory = directory
         self._random = random
         self._report = report
         self._problems_before = len(report.problems)
@@ -111,12 +121,25 @@ class _Life:
         self._clients = [_ClientProcess(directory, kind, number) for number, kind in enumerate(clients)]
         self._journal = (directory / "journal").open("w", buffering=1)
 
+    @contextlib.contextmanager
+    def disk(self) -> Iterator[None]:
+        """The server's folder is a disk in memory; what was on it is copied to the usual place where it is of use."""
+        data, kept = self.directory / "data", self.directory / "data that was wrong"
+        data.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "plog-chaos", data], check=True)
+        try:
+            yield
+            if self.has_problems:
+                shutil.copytree(data, kept)
+        finally:
+            subprocess.run(["umount", "--lazy", data], check=True)
+
     def run(self, rounds: int, deeds: Collection[str]) -> None:
         with Proxy(self._random.randrange(1 << 30)) as proxy:
             self._proxy = proxy
             options = [option for setting in SETTINGS for option in ("--set", setting)]
             self._server = Server(
-                self._directory / "data",
+                self.directory / "data",
                 "--advertise", proxy.address, *options,
                 command=self._faults.command,
                 environment=self._faults.environment,
@@ -143,12 +166,16 @@ class _Life:
             self._ensure_sound()
         self._journal.close()
 
+    @property
+    def has_problems(self) -> bool:
+        return len(self._report.problems) > self._problems_before
+
     def _note(self, text: str) -> None:
         self._journal.write(f"{time.strftime('%H:%M:%S')} {text}\n")
 
     def _problem(self, text: str) -> None:
         self._note(f"PROBLEM {text}")
-        self._report.problems.append(f"{self._directory.name}: {text}")
+        self._report.problems.append(f"{self.directory.name}: {text}")
 
     def _make_topics(self) -> None:
         admin = AdminClient({"bootstrap.servers": self._server.address})
@@ -207,7 +234,7 @@ class _Life:
         self._ensure_sound(lambda finding: finding["severity"] == "error" and finding["code"] != "torn-tail")
 
     def _ensure_sound(self, is_wrong: Callable[[dict[str, Any]], bool] = lambda _: True) -> None:
-        done = call_plog("verify", "--output", "ndjson", str(self._directory / "data"))
+        done = call_plog("verify", "--output", "ndjson", str(self.directory / "data"))
         findings = [json.loads(line) for line in done.stdout.splitlines()]
         wrong = [finding for finding in findings if is_wrong(finding)]
         if wrong or (done.returncode and not findings):

@@ -107,7 +107,7 @@ def produce_with_sequences(client: Client) -> None:
                               "message.timeout.ms": 0, "on_delivery": on_delivery})
         )  # fmt: skip
         while not client.is_over.is_set() and not is_broken.is_set():
-            for topic in (KEPT, TRIMMED, CUT, KEYED):
+            for topic in (KEPT, TRIMMED, CUT, KEYED, FLUSHED):
                 partition = client.random.randrange(PARTITIONS)
                 number = numbers[topic, partition]
                 numbers[topic, partition] += 1
