@@ -280,7 +280,7 @@ class SegmentCheck:
         """A batch that does not simply go on from the one before."""
         self._ensure_in_turn(batch.base_offset, batch, next_offset)
         if batch.base_offset > next_offset:
-            if self.log_map is not None:
+            if self.log_map is not None or not self.producers.is_certain:
                 self.producers.forget()
             self.holes.append((next_offset, batch.base_offset, batch.position))
         if is_thinned(batch.count, batch.last_offset_delta, batch.attributes):
