@@ -13,7 +13,7 @@ from core.common.errors import CorruptRecordError, KafkaError
 from core.common.expansion_limit import expansion_limit
 from core.common.steps import Steps, finish
 from core.log.log_config import LogConfig
-from core.log.record_validator import check_records, ensure_size
+from core.log.record_validator import CheckedBatch, check_records, ensure_size
 from core.records.compression import CompressionType
 from core.records.record import SMALLEST_RECORD_BYTES
 from core.records.record_batch import (
@@ -28,21 +28,11 @@ from core.records.record_batch import (
 
 
 def validate_batch(batch: RecordBatch, config: LogConfig, *, from_client: bool, now_ms: int) -> RecordBatch:
-    """The batch, checked; another one where the topic's codec asks for it.
+    """The batch, checked; another one where the topic's codec asks for it. The records of one that `validate_in_steps`
+    gave for the same configuration are not looked at again.
 
     KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP.
     """
-    _check_header(batch, config, from_client=from_client, now_ms=now_ms)
-    return finish(check_records(batch, config, now_ms)) if from_client and config.opens_records else batch
-
-
-def validate_in_steps(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[RecordBatch]:
-    """As `validate_batch`, of a client's batch, in steps that are short however much it holds."""
-    _check_header(batch, config, from_client=True, now_ms=now_ms)
-    return (yield from check_records(batch, config, now_ms)) if config.opens_records else batch
-
-
-def _check_header(batch: RecordBatch, config: LogConfig, *, from_client: bool, now_ms: int) -> None:
     if batch.size_bytes > config.max_message_bytes:
         ensure_size(batch.size_bytes, config)
     try:
@@ -50,11 +40,22 @@ def _check_header(batch: RecordBatch, config: LogConfig, *, from_client: bool, n
         if from_client:
             _ensure_sound_header(batch)
         elif batch.is_control:
-            return
+            return batch
         if batch.max_timestamp - now_ms > config.message_timestamp_after_max_ms and not config.is_log_append_time:
             raise _ahead_of_clock(batch, config, now_ms)
     except CorruptRecordError as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    if from_client and config.opens_records and not (isinstance(batch, CheckedBatch) and batch.checked_by is config):
+        return finish(check_records(batch, config, now_ms))
+    return batch
+
+
+def validate_in_steps(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[CheckedBatch]:
+    """As `validate_batch`, of a client's batch for a topic that has its records opened, in steps that are short however
+    much it holds.
+    """
+    validate_batch(CheckedBatch(batch, config), config, from_client=True, now_ms=now_ms)  # its header
+    return (yield from check_records(batch, config, now_ms))
 
 
 def _ensure_sound_header(batch: RecordBatch) -> None:

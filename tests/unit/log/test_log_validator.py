@@ -123,7 +123,7 @@ def test_the_topics_codec_is_what_is_stored(codec: CompressionType, target: str)
     assert stored.records() == batch.records()
     assert (stored.producer_id, stored.producer_epoch, stored.base_sequence) == (4, 2, 9)
     assert stored.is_transactional
-    assert (stored is batch) == (codec is wanted)
+    assert (stored.buffer is batch.buffer) == (codec is wanted)
 
 
 def test_broken_records_are_noticed_where_they_are_opened() -> None:

@@ -25,6 +25,7 @@ Found = tuple[int, int] | None
 @pytest.fixture(autouse=True)
 def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compression, "PIECE_BYTES", 20)
+    monkeypatch.setattr(record_walk, "SMALL_SECTION_BYTES", -1)
     monkeypatch.setattr(record_walk, "MOST_RECORDS", 2)
     monkeypatch.setattr(log_segment, "_HEADERS_AT_ONCE", 2)
 

@@ -48,6 +48,10 @@ def verdict(batch: RecordBatch, **config: object) -> ErrorCode | RecordBatch:
         return error.code
 
 
+def is_as_it_was(found: ErrorCode | RecordBatch, batch: RecordBatch) -> bool:
+    return isinstance(found, RecordBatch) and found.buffer is batch.buffer
+
+
 def steps_of(batch: RecordBatch, **config: object) -> tuple[int, ErrorCode | RecordBatch]:
     """How many they were, and what they came to."""
     steps, count = validate_in_steps(batch, LogConfig(**config), NOW), 0  # type: ignore[arg-type]
@@ -65,14 +69,14 @@ def steps_of(batch: RecordBatch, **config: object) -> tuple[int, ErrorCode | Rec
 def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read one by one, and as columns, a few bytes and records a step."""
     if request.param:
-        monkeypatch.setattr(record_validator, "_SMALL_SECTION_BYTES", -1)
+        monkeypatch.setattr(record_walk, "SMALL_SECTION_BYTES", -1)
         monkeypatch.setattr(record_validator, "_COMPRESSED_AT_ONCE", 5)
         monkeypatch.setattr(compression, "PIECE_BYTES", 11)
         monkeypatch.setattr(record_walk, "MOST_RECORDS", 2)
 
 
 @pytest.mark.usefixtures("both_ways")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(
     times=st.lists(st.sampled_from([-1, NOW, NOW - 5, NOW - DAY, NOW - 2 * DAY]), min_size=1, max_size=8),
     keys=st.lists(st.sampled_from([b"k", b"", b"key" * 20, b"another", None]), min_size=8, max_size=8),
@@ -100,12 +104,15 @@ def test_what_is_taken_and_what_is_stored(
         message_timestamp_before_max_ms=before_ms,
         message_timestamp_type="LogAppendTime" if is_append_time else "CreateTime",
     )
+    wrong = set()
     if policy == "compact" and None in keys[: len(times)]:
-        assert found is ErrorCode.INVALID_RECORD
-    elif before_ms == DAY and NOW - 2 * DAY in times and not is_append_time:
-        assert found is ErrorCode.INVALID_TIMESTAMP
+        wrong.add(ErrorCode.INVALID_RECORD)
+    if before_ms == DAY and NOW - 2 * DAY in times and not is_append_time:
+        wrong.add(ErrorCode.INVALID_TIMESTAMP)
+    if isinstance(found, ErrorCode):
+        assert found in wrong
     else:
-        assert isinstance(found, RecordBatch)
+        assert not wrong
         found.ensure_valid()
         assert found.records() == items
         stored = {"producer": codec.text, "uncompressed": "none"}.get(target, target)
@@ -145,7 +152,7 @@ def test_what_does_not_decode_is_an_invalid_record(what: str, codec: Compression
     """As Kafka 4.3.1 answers, or with an unexpected error (probed); where nobody asks, it is not seen."""
     section, count = UNREADABLE[what]
     batch = of_section(section, count, codec)
-    assert verdict(batch) is batch
+    assert is_as_it_was(verdict(batch), batch)
     for config in ({"plog_validate_records": True}, {"cleanup_policy": frozenset({"compact"})}):
         assert verdict(batch, **config) is ErrorCode.INVALID_RECORD
     if codec is not GZIP:
@@ -172,14 +179,14 @@ def test_offsets_that_do_not_rise_by_one(deltas: tuple[int, ...], codec: Compres
     section = b"".join(encode_record(delta, 0, b"k", b"v") for delta in deltas)
     batch = of_section(section, 3, codec)
     assert verdict(batch, plog_validate_records=True) is ErrorCode.INVALID_RECORD
-    assert verdict(batch, cleanup_policy=frozenset({"compact"})) is batch
+    assert is_as_it_was(verdict(batch, cleanup_policy=frozenset({"compact"})), batch)
 
 
 @pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("codec", CompressionType)
 def test_a_sound_batch_stays_as_it_is(codec: CompressionType) -> None:
     batch = of_records([Record(n, NOW, None, None, ((b"", None),)) for n in range(7)], codec)
-    assert verdict(batch, plog_validate_records=True) is batch
+    assert is_as_it_was(verdict(batch, plog_validate_records=True), batch)
 
 
 # --- what is large
@@ -189,10 +196,10 @@ def test_more_records_than_a_batch_may_expand_to_are_refused_by_the_header() -> 
     batch = of_section(b"x" * 100, 20_000_000, ZSTD)
     assert verdict(batch) is ErrorCode.INVALID_RECORD
     with expansion_limited_to(140_000_000):
-        assert verdict(batch) is batch
+        assert is_as_it_was(verdict(batch), batch)
     assert verdict(of_section(bytes(69), 10)) is ErrorCode.INVALID_RECORD
     fitting = of_section(bytes(70), 10)
-    assert verdict(fitting) is fitting
+    assert is_as_it_was(verdict(fitting), fitting)
 
 
 MANY = 100_000

@@ -31,6 +31,7 @@ def small_steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """So many bytes and records a step."""
     piece_bytes, records = request.param
     monkeypatch.setattr(compression, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(record_walk, "SMALL_SECTION_BYTES", -1)
     monkeypatch.setattr(record_walk, "MOST_RECORDS", records)
 
 
