@@ -27,12 +27,8 @@ from core.records.record_batch import (
 )
 
 
-def validate_batch(batch: RecordBatch, config: LogConfig, *, from_client: bool, now_ms: int) -> RecordBatch:
-    """The batch, checked; another one where the topic's codec asks for it. The records of one that `validate_in_steps`
-    gave for the same configuration are not looked at again.
-
-    KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP.
-    """
+def validate_header(batch: RecordBatch, config: LogConfig, *, from_client: bool, now_ms: int) -> None:
+    """KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP."""
     if batch.size_bytes > config.max_message_bytes:
         ensure_size(batch.size_bytes, config)
     try:
@@ -40,21 +36,24 @@ def validate_batch(batch: RecordBatch, config: LogConfig, *, from_client: bool, 
         if from_client:
             _ensure_sound_header(batch)
         elif batch.is_control:
-            return batch
+            return
         if batch.max_timestamp - now_ms > config.message_timestamp_after_max_ms and not config.is_log_append_time:
             raise _ahead_of_clock(batch, config, now_ms)
     except CorruptRecordError as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-    if from_client and config.opens_records and not (isinstance(batch, CheckedBatch) and batch.checked_by is config):
-        return finish(check_records(batch, config, now_ms))
-    return batch
+
+
+def validate_batch(batch: RecordBatch, config: LogConfig, now_ms: int) -> RecordBatch:
+    """A client's batch with its records checked, or another one where the topic's codec asks for it, all at once; as it
+    is where `validate_in_steps` gave it for the same configuration. KafkaError as of `validate_header`.
+    """
+    is_checked = isinstance(batch, CheckedBatch) and batch.checked_by is config
+    return batch if is_checked else finish(validate_in_steps(batch, config, now_ms))
 
 
 def validate_in_steps(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[CheckedBatch]:
-    """As `validate_batch`, of a client's batch for a topic that has its records opened, in steps that are short however
-    much it holds.
-    """
-    validate_batch(CheckedBatch(batch, config), config, from_client=True, now_ms=now_ms)  # its header
+    """The same in steps that are short however much the batch holds."""
+    validate_header(batch, config, from_client=True, now_ms=now_ms)
     return (yield from check_records(batch, config, now_ms))
 
 

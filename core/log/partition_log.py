@@ -37,7 +37,7 @@ from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.log_config import LogConfig
 from core.log.log_segment import FoundTimestamp, LogSegment
 from core.log.log_segments import LogSegments
-from core.log.log_validator import validate_batch, validate_in_steps
+from core.log.log_validator import validate_batch, validate_header, validate_in_steps
 from core.log.open_files import OpenFiles
 from core.log.producer_state import BatchMetadata
 from core.log.producer_state_manager import ProducerStateManager
@@ -159,7 +159,10 @@ class PartitionLog:
             self._ensure_settled()
         now_ms = self._clock.now_ms()
         config = self.config
-        batch = validate_batch(batch, config, from_client=from_client, now_ms=now_ms)
+        if from_client and config.opens_records:
+            batch = validate_batch(batch, config, now_ms)
+        else:
+            validate_header(batch, config, from_client=from_client, now_ms=now_ms)
         if batch.producer_id >= 0 and not from_client:
             self._ensure_epoch(batch)
         elif batch.producer_id >= 0 and not self.producers.is_in_order(batch):

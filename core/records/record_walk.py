@@ -17,7 +17,7 @@ from core.common.varint import read_varint
 from core.records.batches import Batch
 from core.records.columns import RecordColumns, decode_in_steps
 from core.records.record import Record
-from core.records.record_batch import RecordBatch
+from core.records.record_batch import CODEC_MASK, RecordBatch
 from core.records.record_places import PAD, RecordPlaces
 
 MOST_RECORDS = 8192
@@ -31,6 +31,8 @@ def read_if_small(batch: RecordBatch) -> list[Record] | Iterator[bytes]:
     """All records of a small batch; of another the pieces of its section. CorruptRecordError where they do not decode,
     which may also show with the next piece.
     """
+    if batch.size_bytes <= SMALL_SECTION_BYTES and not batch.attributes & CODEC_MASK:
+        return batch.records()
     pieces = batch.section_pieces()
     first = list(islice(pieces, 2))
     if len(first) == 1 and len(first[0]) <= SMALL_SECTION_BYTES:

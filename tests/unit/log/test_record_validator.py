@@ -43,7 +43,7 @@ def of_records(items: list[Record], codec: CompressionType = NONE) -> RecordBatc
 
 def verdict(batch: RecordBatch, **config: object) -> ErrorCode | RecordBatch:
     try:
-        return validate_batch(batch, LogConfig(**config), from_client=True, now_ms=NOW)  # type: ignore[arg-type]
+        return validate_batch(batch, LogConfig(**config), NOW)  # type: ignore[arg-type]
     except KafkaError as error:
         return error.code
 
