@@ -76,8 +76,9 @@ class LogSegment:
         is_sealed: bool = False,
         is_new: bool = False,
     ) -> None:
-        """`created_ms`: by the monotonic clock. `is_sealed`: it is on the disk, whole, and takes no appends. `is_new`: its files are made, empty. OSError as
-        the disk says; there is no `.log` then, which is what makes the others a segment.
+        """`created_ms`: by the monotonic clock. `is_sealed`: it is on the disk, whole, and takes no appends. `is_new`:
+        its files are made, empty. OSError as the disk says; there is no `.log` then, which is what makes the others a
+        segment.
         """
         self.base_offset = base_offset
         self.directory = directory
