@@ -98,8 +98,8 @@ BROKER_CONFIG = ConfigDef(
             "queued.max.request.bytes",
             _T.LONG,
             268435456,
-            "The most memory for requests that came in part and answers that are not sent, of all connections together, "
-            "bytes; -1 is no limit.",
+            "The most memory that connections may hold together, for requests that came in part and answers that are "
+            "not sent, bytes; -1 is no limit.",
         ),
         ConfigKey(
             "socket.send.buffer.bytes", _T.INT, 102400, "SO_SNDBUF of connections; -1 is the system's.", at_least(-1)

@@ -3,7 +3,9 @@
 Raw non-blocking sockets under the event loop. Bytes are received into a buffer that all connections share. A
 connection with a frame that is not complete gets one of its own: the shared one, where much of the frame came and the
 rest has room behind it, else another, from a small pool or growing with what arrives, never with what is claimed, and
-as far as there is memory for it (core.broker.connection_memory). Answers go out as they are: bytes by send, file regions by sendfile.
+as far as there is memory for it (core.broker.connection_memory).
+
+Answers go out as they are: bytes by send, file regions by sendfile.
 
 While an answer waits (a long poll) or the client reads slower than it asks, its further requests are set aside and,
 when there are some, reading stops: a client can't make the broker grow. So are they when the connection's

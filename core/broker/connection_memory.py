@@ -7,8 +7,8 @@
 - A request that needs more room than there is waits, and its connection is not read. Of the small ones those that need
   least are served first; large ones have a line of their own, and leave a quarter of the room to small ones. One large
   request is admitted whatever there is.
-- As long as somebody waits, who moves less than 16 KB in two seconds, while holding memory, is slow: slow connections are
-  closed, those that hold most first, until who is next has room. Where everybody waits, who came last is closed.
+- As long as somebody waits, who moves less than 16 KB in two seconds, while holding memory, is slow: slow connections
+  are closed, those that hold most first, until who is next has room. Where everybody waits, who came last is closed.
 - While half of the memory is taken, connections are read in small pieces, and none has a second answer unsent.
 
 So a client whose requests are small, and who reads the answers, is served beside any number of others that do neither.
