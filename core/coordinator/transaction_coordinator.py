@@ -265,9 +265,7 @@ class TransactionCoordinator:
         self.on_step(metadata.state.text)
 
     def _take_up(self, metadata: TransactionMetadata, open_ms: int = 0) -> None:
-        """This is what is known of the id now. A transaction that was not known to be open has been so for
-        `open_ms`.
-        """
+        """That is what is known of the id now. A transaction not known to be open before has been so for `open_ms`."""
         transactional_id = metadata.transactional_id
         self._transactions[transactional_id] = metadata
         if metadata.state is TransactionState.ONGOING:
