@@ -418,17 +418,21 @@ def test_a_cleaning_that_was_broken_off_is_taken_for_no_loss(tmp_path: Path) -> 
     broker.log_cleaner._make_process = ProcessThatDies
     tick(broker)
     assert broker.replicas.find("t", 0).log.segments.first.size_bytes == 0
-    for name in ("killed", "killed in the middle"):
-        shutil.copytree(tmp_path / "data", tmp_path / name)
-    (tmp_path / "killed in the middle" / CLEANER_CHECKPOINT).unlink()  # what the start makes of it knows
-    first = tmp_path / "killed in the middle" / "t-0" / "00000000000000000000.log"
+    killed, in_the_middle = tmp_path / "killed", tmp_path / "killed in the middle"
+    for copy in (killed, in_the_middle):
+        shutil.copytree(tmp_path / "data", copy)
+    (in_the_middle / CLEANER_CHECKPOINT).unlink()  # before it was written
+    first = in_the_middle / "t-0" / "00000000000000000000.log"
     first.with_name(first.name + ".swap").hardlink_to(first)
+    shutil.copytree(in_the_middle, tmp_path / "compacted")
     broker.close()
     assert findings(tmp_path / "data") == set()
-    for name in ("killed", "killed in the middle"):
-        assert findings(tmp_path / name) == {"unfinished-swap"}
-        open_broker(tmp_path / name, clock=ManualClock(NOW)).close()
-        assert findings(tmp_path / name) == set()
+    for copy in (killed, in_the_middle):
+        assert findings(copy) == {"unfinished-swap"}
+        open_broker(copy, clock=ManualClock(NOW)).close()
+        assert findings(copy) == set()
+    assert call_plog("compact", "--apply", str(tmp_path / "compacted")).returncode == 0
+    assert findings(tmp_path / "compacted") == set()
 
 
 def findings(directory: Path) -> set[str]:
