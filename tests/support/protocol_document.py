@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from core.broker.request_dispatcher import SERVED_APIS
 from core.protocol.message import VersionRange
-from tests.support.oracle import KAFKA_VERSION, fetched_libs
+from tests.support.oracle import KAFKA_VERSION, fetched_libs, without_comments
 
 PATH = Path(__file__).parents[2] / "docs" / "protocol.md"
 
@@ -103,8 +103,7 @@ def kafka_apis() -> list[KafkaApi]:
         for path in archive.namelist():
             if not re.fullmatch(r"common/message/\w+Request\.json", path):
                 continue
-            text = re.sub(r"(?m)^\s*//.*$", "", archive.read(path).decode())
-            definition = json.loads(text)
+            definition = json.loads(without_comments(archive.read(path).decode()))
             if "broker" in definition.get("listeners", ()) and definition["validVersions"] != "none":
                 name = definition["name"].removesuffix("Request")
                 versions = VersionRange.parse(definition["validVersions"])
