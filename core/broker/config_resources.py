@@ -21,7 +21,7 @@ from core.broker.config_sources import (
     describe_broker_defaults,
     describe_topic_configs,
 )
-from core.broker.group_configs import GROUP_CONFIG, GROUP_DEFAULTS, ensure_valid_group_configs
+from core.broker.group_configs import GROUP_CONFIG, GROUP_DEFAULTS, broker_key, ensure_valid_group_configs
 from core.common.config_def import ConfigDef, ConfigKey, ConfigResourceType, ConfigSource, ConfigType, value_text
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -259,10 +259,15 @@ class GroupConfigs(_StoredConfigs):
                 key,
                 self._stored.get(key.name),
                 ConfigSource.GROUP_CONFIG,
-                broker_synonyms(self._broker.config, GROUP_DEFAULTS[key.name]) if key.name in GROUP_DEFAULTS else [],
+                self._fallbacks(key),
             )
             for key in GROUP_CONFIG
         ]
+
+    def _fallbacks(self, key: ConfigKey) -> list[Synonym]:
+        if key.name in GROUP_DEFAULTS:
+            return broker_synonyms(self._broker.config, GROUP_DEFAULTS[key.name])
+        return [Synonym(broker_key(key.name), value_text(key.default), ConfigSource.DEFAULT_CONFIG)]
 
     def _ensure_configurable(self) -> None:
         if not self._name:

@@ -68,6 +68,14 @@ GROUP_CONFIG = ConfigDef(
 GROUP_DEFAULTS: Mapping[str, str] = {name: f"group.{name}" for name in (SESSION_TIMEOUT, HEARTBEAT_INTERVAL)}
 """The broker's key that gives each its default."""
 
+_WITHOUT_BROKER_KEY = ("share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable")
+
+
+def broker_key(name: str) -> str:
+    """The key under which Kafka's brokers have the default of a group's key."""
+    return name if name in _WITHOUT_BROKER_KEY else f"group.{name}"
+
+
 _BOUNDS: Mapping[str, tuple[str, str]] = {
     SESSION_TIMEOUT: ("group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
     HEARTBEAT_INTERVAL: ("group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),

@@ -446,6 +446,7 @@ class GroupCoordinator:
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
         """Forgets how far the group has read of partitions that no member reads. KafkaError where nothing may be."""
+        self._ensure_serves(group_id)
         group = self._existing(group_id)
         if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
@@ -484,6 +485,7 @@ class GroupCoordinator:
 
     def describe_consumer_group(self, group_id: str) -> ConsumerGroup:
         """Likewise."""
+        self._ensure_serves(group_id)
         group = self._existing(group_id)
         if not isinstance(group, ConsumerGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")

@@ -87,5 +87,10 @@ def message_definition(jar: str, folder: str, name: str) -> dict[str, Any]:
     """One of Kafka's own message definitions (JSON with comments, inside its jars)."""
     with zipfile.ZipFile(fetched_libs() / f"{jar}-{KAFKA_VERSION}.jar") as archive:
         text = archive.read(f"{folder}/{name}.json").decode()
-    definition: dict[str, Any] = json.loads(re.sub(r"(?m)^\s*//.*$", "", text))
+    definition: dict[str, Any] = json.loads(without_comments(text))
     return definition
+
+
+def without_comments(definition: str) -> str:
+    """The JSON of a message definition, in which Kafka has comments."""
+    return re.sub(r"(?m)^\s*//.*$", "", definition)

@@ -50,7 +50,7 @@ def _describe(broker: Broker, group_id: str) -> DescribedGroup:
             member.subscription.client_id,
             member.subscription.client_host,
             list(member.subscription.topic_names),
-            member.subscription.topic_regex or None,
+            member.subscription.topic_regex or "",
             _assignment(broker, union(member.assigned, member.revoking)),
             _assignment(broker, group.targets.get(member.member_id, {})),
             _CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,

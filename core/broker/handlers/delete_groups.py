@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
     results = []
-    for group_id in request.groups_names:
+    for group_id in dict.fromkeys(request.groups_names):
         result = DeletableGroupResult(group_id)
         try:
             broker.ensure_writable()

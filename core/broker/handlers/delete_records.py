@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from core.broker.request_context import RequestContext
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.topic_partition import INTERNAL_TOPICS
 from core.protocol.schema.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -30,7 +31,7 @@ def handle(broker: Broker, request: DeleteRecordsRequest, context: RequestContex
     topics = []
     for topic in request.topics:
         partitions = []
-        for wanted in topic.partitions:
+        for wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.values():  # the last counts
             try:
                 start = _delete(broker, topic.name, wanted.partition_index, wanted.offset)
                 partitions.append(DeleteRecordsPartitionResult(wanted.partition_index, start, ErrorCode.NONE))
@@ -50,6 +51,8 @@ def _delete(broker: Broker, topic: str, number: int, offset: int) -> int:
     """Where the log starts now."""
     broker.ensure_writable()
     log = broker.replicas.find(topic, number).log
+    if topic in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is an internal topic")
     if "delete" not in log.config.cleanup_policy:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {topic} is compact: nothing is deleted there")
     if offset == _HIGH_WATERMARK:

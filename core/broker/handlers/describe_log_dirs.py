@@ -25,7 +25,7 @@ def handle(broker: Broker, request: DescribeLogDirsRequest, context: RequestCont
     if request.topics is None:
         wanted = list(served)
     else:
-        asked = [TopicPartition(topic.topic, number) for topic in request.topics for number in topic.partitions]
+        asked = {TopicPartition(topic.topic, number) for topic in request.topics for number in topic.partitions}
         wanted = [partition for partition in asked if partition in served]
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for partition in sorted(wanted):

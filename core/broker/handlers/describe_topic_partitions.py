@@ -28,8 +28,11 @@ def handle(
     broker: Broker, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
     """`next_cursor` says where to go on, where there is more."""
-    names = sorted({topic.name for topic in request.topics}) or sorted(broker.image.topics)
+    asked = sorted({topic.name for topic in request.topics})
+    names = asked or sorted(broker.image.topics)
     first = request.cursor or Cursor("", 0)
+    if first.partition_index < 0 or (asked and request.cursor is not None and first.topic_name not in asked):
+        return _refused(asked)
     left = max(min(request.response_partition_limit, _MOST_PARTITIONS), 1)
     topics = []
     for name in (name for name in names if name >= first.topic_name):
@@ -47,6 +50,12 @@ def handle(
         if len(numbers) > left:
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, numbers[left]))
         left -= len(numbers)
+    return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _refused(names: list[str]) -> DescribeTopicPartitionsResponse:
+    """A cursor that lies at none of the topics."""
+    topics = [DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name) for name in names]
     return DescribeTopicPartitionsResponse(topics=topics)
 
 

@@ -23,8 +23,6 @@ _PREFERRED, _UNCLEAN = 0, 1
 
 def handle(broker: Broker, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     """Of all partitions (none is named) those that need no election are left out, as Kafka does."""
-    if request.election_type not in (_PREFERRED, _UNCLEAN):
-        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
     is_of_all = request.topic_partitions is None
     asked = request.topic_partitions
     if asked is None:
@@ -35,12 +33,16 @@ def handle(broker: Broker, request: ElectLeadersRequest, context: RequestContext
         told = [result for result in found if not (is_of_all and result.error_code == ErrorCode.ELECTION_NOT_NEEDED)]
         if told:
             results.append(ReplicaElectionResult(topic.topic, told))
-    return ElectLeadersResponse(replica_election_results=results)
+    is_known = request.election_type in (_PREFERRED, _UNCLEAN)
+    code = ErrorCode.NONE if is_known or not results else ErrorCode.INVALID_REQUEST
+    return ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
 def _elect(broker: Broker, partition: TopicPartition, request: ElectLeadersRequest) -> PartitionResult:
     topic = broker.image.topics.get(partition.topic)
-    if topic is None or partition.partition not in topic.partitions:
+    if request.election_type not in (_PREFERRED, _UNCLEAN):
+        code, message = ErrorCode.INVALID_REQUEST, f"unknown election type {request.election_type}"
+    elif topic is None or partition.partition not in topic.partitions:
         code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {partition}"
     elif partition in broker.replicas.partitions:
         code, message = ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.ELECTION_NOT_NEEDED.text

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("plog.broker")
 
 _FIRST_BATCHED_VERSION = 4
+_FIRST_VERSION_WITH_SHARE_GROUPS = 6
 _GROUP, _TRANSACTIONAL_ID, _SHARE_GROUP = range(3)
 _NO_COORDINATOR = "this broker does not coordinate share groups"
 
@@ -41,7 +42,7 @@ def handle(broker: Broker, request: FindCoordinatorRequest, context: RequestCont
 
 
 def _find(broker: Broker, key_type: int, context: RequestContext) -> FindCoordinatorResponse:
-    if key_type == _SHARE_GROUP:
+    if key_type == _SHARE_GROUP and context.api_version >= _FIRST_VERSION_WITH_SHARE_GROUPS:
         return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, _NO_COORDINATOR)
     if key_type not in (_GROUP, _TRANSACTIONAL_ID):
         return _none(ErrorCode.INVALID_REQUEST, f"unknown key type {key_type}")

@@ -62,5 +62,7 @@ def _new_value(configs: ConfigResource, config: AlterableConfig) -> str | None:
     elements = configs.elements(config.name, operation)
     given = [part.strip() for part in config.value.split(",") if part.strip()]
     if operation == "APPEND":
+        if not given and elements:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"nothing to append to {config.name}")
         return ",".join(elements + [part for part in given if part not in elements])
     return ",".join(part for part in elements if part not in given)

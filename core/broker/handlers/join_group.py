@@ -11,8 +11,13 @@ from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupResponse
 if TYPE_CHECKING:
     from core.broker.broker import Broker
 
+_FIRST_VERSION_WITHOUT_A_PROTOCOL = 7
+
 
 def handle(
     broker: Broker, request: JoinGroupRequest, context: RequestContext
 ) -> JoinGroupResponse | Deferred[JoinGroupResponse]:
-    return broker.groups.join(request, context.client, context.api_version)
+    answer = broker.groups.join(request, context.client, context.api_version)
+    if isinstance(answer, JoinGroupResponse) and answer.error_code:
+        answer.protocol_name = None if context.api_version >= _FIRST_VERSION_WITHOUT_A_PROTOCOL else ""
+    return answer

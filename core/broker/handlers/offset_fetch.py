@@ -25,6 +25,7 @@ from core.protocol.schema.offset_fetch import (
 if TYPE_CHECKING:
     from core.broker.broker import Broker
 
+_FIRST_VERSION_WITH_AN_ERROR = 2  # of the group: before, each partition says it
 _FIRST_VERSION_WITH_SEVERAL_GROUPS = 8
 _FIRST_VERSION_WITH_IDS = 10
 _NOTHING = CommittedOffset(-1, -1, "", -1)
@@ -64,7 +65,8 @@ def _fetch(
     try:
         offsets = broker.groups.offsets(request.group_id, request.member_id, request.member_epoch)
     except KafkaError as error:
-        return OffsetFetchResponseGroup(request.group_id, _refused(request.topics or (), error.code), error.code)
+        topics = _refused(request.topics or (), error.code) if version < _FIRST_VERSION_WITH_AN_ERROR else []
+        return OffsetFetchResponseGroup(request.group_id, topics, error.code)
     asked = _everything(broker, offsets, by_id=by_id) if request.topics is None else request.topics
     topics = []
     for topic in asked:

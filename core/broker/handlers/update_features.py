@@ -17,7 +17,8 @@ from core.protocol.schema.update_features import (
 if TYPE_CHECKING:
     from core.broker.broker import Broker
 
-_UPGRADE = 1
+_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
+_UPGRADE_TYPES = (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE)
 _FIRST_VERSION_WITH_TYPES = 1
 
 
@@ -38,6 +39,8 @@ def handle(broker: Broker, request: UpdateFeaturesRequest, context: RequestConte
 def _check(broker: Broker, update: FeatureUpdateKey, version: int) -> UpdatableFeatureResult:
     is_upgrade = update.upgrade_type == _UPGRADE if version >= _FIRST_VERSION_WITH_TYPES else not update.allow_downgrade
     try:
+        if version >= _FIRST_VERSION_WITH_TYPES and update.upgrade_type not in _UPGRADE_TYPES:
+            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"unknown upgrade type {update.upgrade_type}")
         broker.controller.ensure_feature_may_be(update.feature, update.max_version_level, is_upgrade=is_upgrade)
     except KafkaError as error:
         return UpdatableFeatureResult(update.feature, error.code, error.message)

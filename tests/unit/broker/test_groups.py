@@ -73,7 +73,7 @@ def committed(broker: Broker, group: str = "g", partition: int = 0) -> tuple[int
     topics = [OffsetFetchRequestTopics("t", partition_indexes=[partition])]
     answer = ask(broker, OFFSET_FETCH, OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)]), 9)
     found = answer.groups[0]
-    return found.error_code, found.topics[0].partitions[0].committed_offset
+    return found.error_code, found.topics[0].partitions[0].committed_offset if found.topics else -1
 
 
 def join(broker: Broker, timers: Timers, version: int, group: str = "g") -> JoinGroupResponse:

@@ -148,8 +148,11 @@ def stable(broker: Broker, partition: int = 0) -> tuple[int, int]:
 def offset_of(broker: Broker, group: str = GROUP, *, is_stable: bool = False) -> tuple[int, ErrorCode]:
     topics = [OffsetFetchRequestTopics("t", partition_indexes=[0])]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)], require_stable=is_stable)
-    found = ask(broker, OFFSET_FETCH, request, 9).groups[0].topics[0].partitions[0]
-    return found.committed_offset, ErrorCode.of(found.error_code)
+    found = ask(broker, OFFSET_FETCH, request, 9).groups[0]
+    if found.error_code:
+        return -1, ErrorCode.of(found.error_code)
+    partition = found.topics[0].partitions[0]
+    return partition.committed_offset, ErrorCode.of(partition.error_code)
 
 
 def state_of(broker: Broker, name: str = ID) -> str:

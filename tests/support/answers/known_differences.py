@@ -1,0 +1,176 @@
+"""The differences that are meant, each with its reason: a sentence of the documents.
+
+`tests/interop/test_answers.py` fails for a difference that no entry explains, for an entry that explains nothing in one
+of its scenarios, and for a reason that the document does not give.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tests.support.answers.comparison import ABSENT, Difference
+
+
+class Reason(NamedTuple):
+    """`text` is the start of the paragraph in docs/`document`."""
+
+    document: str
+    text: str
+
+
+WORDS = Reason("protocol.md", "Messages are plog's own words")
+SURPRISES = Reason("protocol.md", "Where Kafka says UNKNOWN_SERVER_ERROR, or nothing")
+ASKS_FOR_NOTHING = Reason("protocol.md", "A topic without partitions is repeated in the answer")
+TWICE = Reason("protocol.md", "What a request names twice")
+NO_NULL_LIST = Reason("protocol.md", "Fetch has an empty list of aborted transactions beside an error")
+IDS = Reason("protocol.md", "Metadata takes ids from version 10 on")
+CREATED_AT_ONCE = Reason("protocol.md", "A topic that Metadata creates is there in the same answer")
+TIMEOUTS = Reason("protocol.md", "A timeout of 0 or less is not waited for")
+MANY_PARTITIONS = Reason("protocol.md", "Too many partitions")
+COLLISIONS = Reason("protocol.md", "Two topics of one request whose names collide")
+AS_PARSED = Reason("protocol.md", "CreateTopics tells configs as they are understood")
+INTERNAL_SEGMENT = Reason("protocol.md", "`internal.segment.bytes` has a least value")
+IN_SYNC = Reason("protocol.md", "`min.insync.replicas` is an ordinary config")
+OWN_CONFIGS = Reason("protocol.md", "Configs of plog's own")
+CONFIG_SOURCES = Reason("protocol.md", "Sources and synonyms")
+FEATURES = Reason("protocol.md", "Features are those that plog has")
+NO_OPERATIONS = Reason("protocol.md", "DescribeTopicPartitions tells no operations of a topic that is not there")
+REPLICAS = Reason("protocol.md", "A Fetch of a replica is answered as a consumer's")
+ODD_NUMBERS = Reason("protocol.md", "Numbers that no client sends")
+DELETED_IN_SESSION = Reason("protocol.md", "A topic that is deleted under a fetch session")
+QUORUM = Reason("protocol.md", "The quorum is one voter")
+SHARE_KEYS = Reason("protocol.md", "Share groups have no coordinator")
+RECORDS_LEFT_ALONE = Reason("validation.md", "the records of an ordinary topic")
+ONE_BATCH = Reason("validation.md", "one whole batch for each partition")
+HEADER_CODES = Reason("validation.md", "which error a broken header gets")
+BAD_RECORDS = Reason("validation.md", "which records are bad")
+REWRITTEN_HEADERS = Reason("validation.md", "base offset, and the bit of the timestamp's type")
+GROUP_EPOCHS = Reason("groups.md", "The epochs of a group")
+REGEX_AT_ONCE = Reason("groups.md", "Topics of a regular expression are looked up")
+
+
+@dataclass(frozen=True)
+class Known:
+    """Patterns of regular expressions, all of which must be found; `plog` and `kafka` in the JSON of a value."""
+
+    reason: Reason
+    scenarios: tuple[str, ...]
+    step: str = ""
+    path: str = ""
+    plog: str = ""
+    kafka: str = ""
+
+    def explains(self, scenario: str, difference: Difference) -> bool:
+        return (
+            scenario in self.scenarios
+            and bool(re.search(self.step, difference.step.name))
+            and bool(re.search(self.path, difference.path))
+            and bool(re.search(self.plog, json.dumps(difference.plog, ensure_ascii=False)))
+            and bool(re.search(self.kafka, json.dumps(difference.kafka, ensure_ascii=False)))
+        )
+
+
+_NOTHING = f'^(null|-1|""|\\[\\]|"{ABSENT}")$'
+_SOME = '^"<message>"$'
+_MISSING = f'^"{ABSENT}"$'
+
+KNOWN = (
+    Known(
+        WORDS,
+        (
+            "create-partitions", "describe-producers", "describe-topic-configs", "find-coordinator", "groups-listed",
+            "idempotent-producers", "idempotent-sequences", "produce-broken-headers", "produce-broken-counts",
+            "produce-broken-records", "produce-sizes", "produce-versions", "transactions-of-old-clients",
+            "transactions-of-new-clients", "fenced-producers", "change-topic-configs",
+        ),
+        path="Message$",
+        plog=_SOME,
+        kafka='^(null|"")$',
+    ),
+    Known(WORDS, ("find-coordinator", "features", "cluster"), path="Message$", plog='^(null|"")$', kafka=_SOME),
+    Known(SURPRISES, ("change-topic-configs",), step="^operation (4|-1)$", path="ErrorCode", plog="42", kafka="^-1$"),
+    Known(SURPRISES, ("create-partitions",), step="^(10003|2147483647)$", path="ErrorCode", plog="37", kafka="^-1$"),
+    Known(SURPRISES, ("consumer-group-of-one",), step="no protocol in common", plog="23", kafka="^-1$"),
+    Known(SURPRISES, ("describe-topic-partitions",), step="^invalid$", path="ErrorCode", plog="3", kafka="^-1$"),
+    Known(SURPRISES, ("metadata-by-id",), step="no id, no name"),
+    Known(SURPRISES, ("transaction-markers",), step="epoch -1", plog="47", kafka="^-1$"),
+    Known(SURPRISES, ("classic-group-limits",), step="a protocol twice", kafka="no answer"),
+    Known(SURPRISES, ("produce-versions",), step="^null$", plog="87", kafka="no answer"),
+    Known(
+        ASKS_FOR_NOTHING,
+        ("commit-offsets", "delete-offsets", "fetch-several-partitions", "produce-versions", "transaction-markers"),
+        step="^no partitions$",
+        kafka=_MISSING,
+    ),
+    Known(
+        TWICE,
+        ("fetch-several-partitions", "list-offsets", "produce-versions"),
+        step="^a (partition|topic) twice$",
+        path=r"(Responses|Topics)\[.*\]",
+    ),
+    Known(TWICE, ("delete-topics",), step="one by name and by id"),
+    Known(
+        NO_NULL_LIST,
+        ("fetch-one-partition", "fetch-sessions", "fetch-sessions-of-deleted-topics", "delete-records"),
+        path="AbortedTransactions$",
+        plog=r"^\[\]$",
+        kafka="^null$",
+    ),
+    Known(IDS, ("metadata-by-id",), step="^(one|two|unknown|id 1)( twice| by id and one by name)?$"),
+    Known(CREATED_AT_ONCE, ("metadata-creates-topics",), step="is asked for first", plog="^0$", kafka="^3$"),
+    Known(TIMEOUTS, ("create-topics-numbers",), step="^timeout (0|-1)$"),
+    Known(MANY_PARTITIONS, ("create-topics-numbers",), step="^(10000|10001|2147483647) partitions$"),
+    Known(COLLISIONS, ("create-topics-names",), step="^two that collide$", path="collide_b"),
+    Known(AS_PARSED, ("values-of-topic-configs",), plog=r'^\["', kafka=r'^\["( |TRUE|0|1)'),
+    Known(INTERNAL_SEGMENT, ("values-of-topic-configs",), step="^internal.segment.bytes$", plog="40"),
+    Known(IN_SYNC, ("describe-topic-configs", "create-topics-numbers"), path=r"\[min.insync.replicas\]"),
+    Known(IN_SYNC, ("change-broker-configs",), step="min.insync.replicas=1", kafka='40|"<message>"'),
+    Known(OWN_CONFIGS, ("describe-topic-configs", "create-topics-numbers"), path=r"\[plog\.", kafka=_MISSING),
+    Known(OWN_CONFIGS, ("describe-broker-configs",), path=r"\[num.io.threads\]$", plog=_MISSING),
+    Known(CONFIG_SOURCES, ("describe-topic-configs",), path=r"Synonyms\[log.roll", kafka=_MISSING),
+    Known(CONFIG_SOURCES, ("describe-broker-configs",), path=r"\[node.id\]|\[log.dir\]"),
+    Known(FEATURES, ("api-versions",), path="Features"),
+    Known(NO_OPERATIONS, ("describe-topic-partitions",), step="^unknown$", path="AuthorizedOperations$"),
+    Known(REPLICAS, ("fetch-several-partitions",), step="^replica [1-9]"),
+    Known(ODD_NUMBERS, ("fetch-one-partition",), step="bytes -1|^both -1|isolation level|leader epoch -2"),
+    Known(ODD_NUMBERS, ("list-offsets",), step="^timestamp (-7|-99)|^isolation level"),
+    Known(DELETED_IN_SESSION, ("fetch-sessions-of-deleted-topics",), path="ErrorCode$", plog="100", kafka="^(3|103)$"),
+    Known(QUORUM, ("cluster",), step="quorum", path=r"Nodes|ReplicaDirectoryId"),
+    Known(SHARE_KEYS, ("find-coordinator",), step="^type 2", path="ErrorCode$", plog="15", kafka="42"),
+    Known(
+        RECORDS_LEFT_ALONE,
+        ("produce-broken-records", "produce-broken-counts"),
+        plog='^(0|"<offset>"|null)$',
+        kafka='^(-1|87|"<message>")$',
+    ),
+    Known(
+        ONE_BATCH,
+        ("produce-broken-headers",),
+        step="bytes after it$|^the first|^length|^attributes 64$",
+        path=r"\[0\]\.(ErrorCode|BaseOffset|LogStartOffset)$",
+    ),
+    Known(ONE_BATCH, ("produce-versions",), step="^empty$", path="ErrorCode", plog="2", kafka="87"),
+    Known(HEADER_CODES, ("produce-broken-headers",), step="^codec [567]$|^magic [01] in", path="ErrorCode$"),
+    Known(
+        BAD_RECORDS,
+        (
+            "produce-to-compacted", "produce-timestamps", "produce-broken-headers", "produce-broken-counts",
+            "produce-broken-records", "idempotent-sequences", "idempotent-producers", "transactions-of-old-clients",
+        ),
+        path=r"RecordErrors|LogStartOffset$",
+        plog=_NOTHING,
+    ),
+    Known(REWRITTEN_HEADERS, ("produce-broken-headers",), step="^base offset"),
+    Known(REWRITTEN_HEADERS, ("produce-attributes",), path="Attributes$", plog="8", kafka="0"),
+    Known(REWRITTEN_HEADERS, ("produce-timestamps",), step="append time: the bit|append time, gzip: (the bit|-2)"),
+    Known(GROUP_EPOCHS, ("administrator-removes-consumers",), path="Epoch$"),
+    Known(REGEX_AT_ONCE, ("consumer-group-by-regex",), step="joins", path="Assignment"),
+)  # fmt: skip
+
+
+def find_known(scenario: str, difference: Difference) -> Known | None:
+    """The first entry that explains it."""
+    return next((known for known in KNOWN if known.explains(scenario, difference)), None)

@@ -1,0 +1,16 @@
+"""What is asked, by theme. `registry.SCENARIOS` has all of them once this package is imported."""
+
+from tests.support.answers.scenarios import (  # noqa: F401
+    classic_groups,
+    cluster,
+    configs,
+    consumer_groups,
+    fetch,
+    frames,
+    metadata,
+    offsets,
+    produce,
+    topics,
+    transactions,
+)
+from tests.support.answers.scenarios.registry import SCENARIOS as SCENARIOS

@@ -1,0 +1,115 @@
+"""DescribeCluster, DescribeLogDirs, DescribeQuorum, ElectLeaders, UpdateFeatures, DescribeProducers."""
+
+from __future__ import annotations
+
+from tests.support.answers.asked_broker import AskedBroker
+from tests.support.answers.message_codec import Fields, versions_of
+from tests.support.answers.scenarios.registry import scenario
+
+PREFERRED, UNCLEAN = 0, 1
+_QUORUM_MOVES = {"HighWatermark", "LogEndOffset", "LeaderEpoch", "LastCaughtUpTimestamp", "LastFetchTimestamp"}
+
+
+@scenario
+def cluster(broker: AskedBroker) -> None:
+    for endpoint_type in (0, 1, 2, 3, -1):
+        fields = {"EndpointType": endpoint_type, "IncludeClusterAuthorizedOperations": True}
+        broker.ask_each(f"endpoint type {endpoint_type}", "DescribeCluster", **fields)
+    for name, partitions in (("__cluster_metadata", [0]), ("__cluster_metadata", [1]), ("nope", [0]), ("", [0])):
+        asked = [{"TopicName": name, "Partitions": [{"PartitionIndex": index} for index in partitions]}]
+        broker.ask_each(f"quorum of {name!r} {partitions}", "DescribeQuorum", pick=_without_moves, Topics=asked)
+    broker.ask_each("quorum of nothing", "DescribeQuorum", Topics=[])
+
+
+def _without_moves(answer: Fields) -> Fields:
+    """Where the log of the metadata stands just now is not compared."""
+
+    def still(value: object) -> object:
+        if isinstance(value, dict):
+            return {name: still(each) for name, each in value.items() if name not in _QUORUM_MOVES}
+        return [still(each) for each in value] if isinstance(value, list) else value
+
+    return {name: still(value) for name, value in answer.items()}
+
+
+@scenario
+def log_directories(broker: AskedBroker) -> None:
+    topic = broker.create_topic("directories", 2).name
+
+    def sizes(answer: Fields) -> Fields:
+        names = ("TotalBytes", "UsableBytes")
+        return {
+            **answer,
+            "Results": [
+                {**each, **{name: each[name] > 0 for name in names if name in each}} for each in answer["Results"]
+            ],
+        }
+
+    for step, topics in {
+        "one": [(topic, [0, 1])],
+        "one partition": [(topic, [0])],
+        "unknown partition": [(topic, [9])],
+        "unknown": [("no-such-topic", [0])],
+        "none": [],
+        "twice": [(topic, [0, 1]), (topic, [0, 1])],
+        "no partitions": [(topic, [])],
+    }.items():
+        asked = [{"Topic": name, "Partitions": partitions} for name, partitions in topics]
+        broker.ask_each(step, "DescribeLogDirs", Topics=asked, pick=sizes)
+
+
+@scenario
+def elections(broker: AskedBroker) -> None:
+    topic = broker.create_topic("elected", 2).name
+    for kind in (PREFERRED, UNCLEAN, 2, -1):
+        for step, topics in {
+            "one": [(topic, [0])],
+            "unknown partition": [(topic, [9])],
+            "unknown": [("no-such-topic", [0])],
+            "none": [],
+            "twice": [(topic, [0, 0])],
+        }.items():
+            asked = [{"Topic": name, "Partitions": partitions} for name, partitions in topics]
+            fields = {"ElectionType": kind, "TopicPartitions": asked, "TimeoutMs": 3000}
+            versions = versions_of("ElectLeaders", 0 if kind == PREFERRED else 1)
+            broker.ask_each(f"{step}, type {kind}", "ElectLeaders", versions, **fields)
+    for step, topics in {"all": None, "one": [(topic, [0])], "unknown": [("no-such-topic", [0])], "none": []}.items():
+        asked = None if topics is None else [{"Name": name, "PartitionIndexes": indexes} for name, indexes in topics]
+        broker.ask(f"reassignments of {step}", "ListPartitionReassignments", Topics=asked, TimeoutMs=3000)
+
+
+@scenario
+def features(broker: AskedBroker) -> None:
+    def ask(step: str, *updates: tuple[str, int, int], version: int = 2) -> None:
+        asked = [
+            {"Feature": name, "MaxVersionLevel": level, "AllowDowngrade": kind > 1, "UpgradeType": kind}
+            for name, level, kind in updates
+        ]
+        fields = {"timeoutMs": 3000, "FeatureUpdates": asked, "ValidateOnly": True}
+        broker.ask(step, "UpdateFeatures", version, **fields)
+
+    for version in (1, 2):
+        for name in ("metadata.version", "group.version", "transaction.version", "nope", ""):
+            for level in (-1, 0, 1, 2, 3, 30, 100):
+                for kind in (0, 1, 2, 3, 4):
+                    ask(f"{name} to {level}, type {kind}", (name, level, kind), version=version)
+        ask("two", ("group.version", 1, 1), ("transaction.version", 2, 1), version=version)
+        ask("one good and one bad", ("group.version", 1, 1), ("nope", 2, 1), version=version)
+        ask("one twice", ("group.version", 1, 1), ("group.version", 1, 1), version=version)
+        ask("none", version=version)
+
+
+@scenario
+def describe_producers(broker: AskedBroker) -> None:
+    topic = broker.create_topic("without-producers", 2).name
+    for step, topics in {
+        "one": [(topic, [0, 1])],
+        "unknown partitions": [(topic, [9, -1])],
+        "unknown": [("no-such-topic", [0])],
+        "invalid": [("a b", [0]), ("", [0])],
+        "twice": [(topic, [0]), (topic, [1])],
+        "none": [],
+        "no partitions": [(topic, [])],
+    }.items():
+        asked = [{"Name": name, "PartitionIndexes": partitions} for name, partitions in topics]
+        broker.ask(step, "DescribeProducers", Topics=asked)
