@@ -485,6 +485,7 @@ class PartitionLog:
         old = [segment for segment in self.segments if segment.base_offset in replaced]
         assert len(old) == len(replaced), f"{self.partition}: {replaced}"
         assert self.segments.active not in old
+        assert swap_files(self.directory, base_offset), f"{self.partition}: no swap at {base_offset}"
         with self._changing("a swap"):
             for segment in old:
                 self._take_out(segment)

@@ -19,7 +19,7 @@ def read_all(address: str, on_problem: Callable[[str], None]) -> Found:
     """Once no transaction is open any more; `on_problem` is told where that is never so, or something can't be read."""
     found = Found()
     options = {"bootstrap.servers": address, "group.id": "checker", "enable.auto.commit": False,
-               "enable.partition.eof": True, "auto.offset.reset": "error"}  # fmt: skip
+               "enable.partition.eof": True, "auto.offset.reset": "earliest"}  # fmt: skip
     committed = Consumer({**options, "isolation.level": "read_committed"})
     uncommitted = Consumer({**options, "isolation.level": "read_uncommitted"})
     for topic, partition in ((topic, partition) for topic in TOPICS for partition in range(PARTITIONS)):
@@ -33,6 +33,9 @@ def read_all(address: str, on_problem: Callable[[str], None]) -> Found:
         found.starts[topic, partition] = ends[0]
         found.records[topic, partition] = []
     _read(committed, found, on_problem)
+    for where, records in found.records.items():  # retention goes on meanwhile
+        start = found.starts[where] = committed.get_watermark_offsets(TopicPartition(*where))[0]
+        found.records[where] = [record for record in records if record.offset >= start]
     committed.close()
     uncommitted.close()
     admin = AdminClient({"bootstrap.servers": address})
