@@ -158,7 +158,10 @@ class Connection:
         except OSError:
             received = 0
         if received == 0:
-            self.close()
+            if self._pending is not None and self._pending.is_at_work:
+                self._stop_reading()  # the request was sent whole, and may want no answer; its end is met again then
+            else:
+                self.close()
             return
         self.moved_bytes += received
         try:

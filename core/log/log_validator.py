@@ -26,6 +26,9 @@ from core.records.record_batch import (
     RecordBatch,
 )
 
+_FEW_BYTES = 1024 * 1024
+"""What a batch may always say it expands to: to ask for the limit costs more than the rest of the header."""
+
 
 def validate_header(batch: RecordBatch, config: LogConfig, *, from_client: bool, now_ms: int) -> None:
     """KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP."""
@@ -90,7 +93,7 @@ def _ensure_room(batch: RecordBatch, codec: CompressionType) -> None:
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"{batch.count} records do not fit in a batch of {batch.size_bytes} bytes"
         )
-    if needed > expansion_limit():
+    if needed > _FEW_BYTES and needed > expansion_limit():
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
             f"{batch.count} records take {needed} bytes at least, a batch may expand to {expansion_limit()}",

@@ -172,6 +172,26 @@ def test_without_acks_there_is_no_answer_but_the_end_when_it_failed(broker: Brok
     serving(broker, talk)
 
 
+@pytest.mark.parametrize("acks", [0, -1])
+def test_a_client_that_has_sent_all_it_had(broker: Broker, acks: int) -> None:
+    """Its records are kept though it is gone by then, and it is answered if it listens."""
+    add_topic(broker, cleanup_policy="compact")
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        writer.write(frame(PRODUCE, 1, produce_request(many(), acks=acks), PRODUCE_BY_NAME))
+        if acks:
+            writer.write_eof()
+            assert await read_correlation_ids(reader, 1) == [1]
+            assert await reader.read() == b""
+        else:
+            writer.close()
+            while broker.replicas.find("t", 0).log.log_end_offset < MANY or server.open_connections:
+                await asyncio.sleep(0)
+
+    serving(broker, talk)
+
+
 def test_a_few_requests_are_worked_on_at_a_time(loop: Loop) -> None:
     at_work: set[int] = set()
     done: list[int] = []
