@@ -468,7 +468,8 @@ class _Loader:
 
     def _has_two(self, aborted: CompletedTransaction, entry: AbortedTransaction) -> bool:
         """Whether what looks like one transaction is two, of which only the second was aborted, as its entry in the
-        index has it: the marker that ended the first is damaged, and a batch of the producer begins where the entry says.
+        index has it: the marker that ended the first is damaged, and a batch of the producer begins where the entry
+        says.
         """
         if entry.producer_id != aborted.producer_id or entry.first_offset <= aborted.first_offset:
             return False

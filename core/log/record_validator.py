@@ -10,19 +10,20 @@ that clients do not send them again; Kafka answers so, or with an unexpected err
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.steps import Steps
 from core.log.log_config import LONG_MAX, LogConfig
-from core.records.columns import RecordColumns
 from core.records.compression import CompressionType, compress, stream_compressor
 from core.records.record import Record
 from core.records.record_batch import HEADER_SIZE, NO_TIMESTAMP, RecordBatch
 from core.records.record_batch_builder import with_section
 from core.records.record_walk import RecordWalk, read_if_small
+
+if TYPE_CHECKING:
+    from core.records.columns import RecordColumns
 
 _COMPRESSED_AT_ONCE = 64 * 1024
 
@@ -134,6 +135,8 @@ class _RecordCheck:
             self._ensure_consecutive([record.offset for record in records])
 
     def columns(self, columns: RecordColumns) -> None:
+        import numpy as np
+
         if self._needs_keys and (columns.key_lengths < 0).any():
             raise _without_key()
         if self._before_max_ms != LONG_MAX:

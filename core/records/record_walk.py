@@ -3,22 +3,24 @@ holds is small but for a record that is large itself.
 
 A kilobyte can hold a million records. Who must not be held up by them, as the broker's task, walks; who wants all of
 them has `columns.decode_columns` and `RecordBatch.records`, which take less time altogether.
+
+Columns are loaded when they are needed, so that a broker which never walks starts without them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain, islice
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from core.common.steps import Steps
 from core.common.varint import read_varint
 from core.records.batches import Batch
-from core.records.columns import RecordColumns, decode_in_steps
 from core.records.record import Record
 from core.records.record_batch import CODEC_MASK, RecordBatch
-from core.records.record_places import PAD, RecordPlaces
+
+if TYPE_CHECKING:
+    from core.records.columns import RecordColumns
 
 MOST_RECORDS = 8192
 """Of a step: some 2 ms."""
@@ -49,6 +51,8 @@ def find_by_time(batch: Batch, timestamp: int, start_offset: int) -> Steps[tuple
         fitting = (r for r in content if r.timestamp >= timestamp and r.offset >= start_offset)
         return next(((record.timestamp, record.offset) for record in fitting), None)
     yield
+    import numpy as np
+
     assert isinstance(batch, RecordBatch)
     walk = RecordWalk(batch)
     for piece in content:
@@ -77,6 +81,8 @@ class RecordWalk:
 
     def take(self, piece: bytes) -> Iterator[RecordColumns | None]:
         """The next records, in order, step by step; None after a step that gave none."""
+        from core.records.record_places import PAD
+
         self._parts.append(piece)
         self._size += len(piece)
         if self._size < self._needed:
@@ -111,6 +117,11 @@ class RecordWalk:
         return ends
 
     def _decode(self, data: bytes, position: int, ends: list[int]) -> Iterator[RecordColumns | None]:
+        import numpy as np
+
+        from core.records.columns import decode_in_steps
+        from core.records.record_places import RecordPlaces
+
         first, self._count = self._count, self._count + len(ends)
         if self._count > self._batch.count:
             raise self._batch.corrupt(f"batch holds more than {self._batch.count} records, as its header says")

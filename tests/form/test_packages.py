@@ -70,3 +70,10 @@ def test_the_locked_dependencies_are_those_of_the_project() -> None:
     wanted = [*PROJECT["dependencies"], *(d for extra in PROJECT["optional-dependencies"].values() for d in extra)]
     names = {d.split(">")[0].split("[")[0].strip().lower() for d in wanted} - {"plog"}
     assert names <= locked
+
+
+def test_a_broker_starts_without_the_libraries_of_columns() -> None:
+    """They take as long to load as all the rest of it, and most brokers never need them."""
+    code = "import sys, core.broker.socket_server; print(*sorted({'numpy', 'pyarrow'} & sys.modules.keys()))"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout.split() == []
