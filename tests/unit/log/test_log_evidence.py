@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import struct
 from pathlib import Path
@@ -125,3 +126,12 @@ def test_an_index_without_its_log_proves_no_more_than_the_segments_after_it(tmp_
     directory = folder(tmp_path, "0.log", "200.log")
     (directory / f"{100:020d}.index").write_bytes(offset_index((900, 300)))
     assert evidence_of(directory).known_end == 100
+
+
+def test_a_folder_or_a_pipe_with_an_indexs_name_tells_of_no_segment(tmp_path: Path) -> None:
+    directory = folder(tmp_path, "0.log")
+    (directory / f"{1000:020d}.timeindex").mkdir()
+    os.mkfifo(directory / f"{2000:020d}.snapshot")
+    (directory / f"{3000:020d}.index").symlink_to("nowhere")
+    known = evidence_of(directory)
+    assert (known.known_end, known.lone_indexes) == (0, ())
