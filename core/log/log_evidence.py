@@ -42,6 +42,7 @@ from core.log.file_names import (
 )
 from core.log.leader_epoch_cache import parse_leader_epochs
 from core.log.lone_index import INDEX_SUFFIXES, indexed_end
+from core.log.segment_deletion import was_replaced
 
 _TIERED = b"remote.storage.enable"
 _PIECE_BYTES = 1024 * 1024
@@ -124,7 +125,7 @@ class DirectoryEvidence:
         """Of a partition's folder, by its name unless the partition is given. OSError if the folder can't be read."""
         partition = partition or locate_partition(directory)[0]
         offsets: dict[str, set[int]] = {}
-        names = [path.name for path in directory.iterdir()]
+        names = {path.name for path in directory.iterdir()}
         for name in names:
             parsed = parse_offset_file_name(name)
             if parsed is not None:
@@ -134,7 +135,7 @@ class DirectoryEvidence:
         is_deleted_just_now = is_being_cleaned or any(name.endswith(DELETED_SUFFIX) for name in names)
         lone = {offset for suffix in INDEX_SUFFIXES for offset in offsets.get(suffix, set()) - logs}
         if is_deleted_just_now:
-            lone = set()
+            lone = {base for base in lone if not is_being_cleaned and was_replaced(names, base)}
         last_base_offset = max(logs, default=-1)
         indexed = [indexed_end(directory, base) for base in lone if base > last_base_offset]
         epochs = _epoch_starts(directory)
