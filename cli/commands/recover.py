@@ -188,9 +188,11 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
         recovery.apply(plans)
         left = sum(1 for _ in verify(path, options=VerifyOptions(is_locked=True)))
     if left:
-        done = [step for plan in plans for step in plan.steps if step.action.changes]
-        told = f"recovered, {_losses(done)}; " if done else ""
-        say(f"{path}: {told}{left} finding{'s' * (left > 1)} left that can't be mended; see plog verify")
+        steps = [step for plan in plans for step in plan.steps if step.action.changes or step.missing]
+        told = f"recovered, {_losses(steps)}; " if any(step.action.changes for step in steps) else ""
+        say(f"{path}: {told}{left} finding{'s' * (left > 1)} left that this plan does not mend; see plog verify")
+        if any(step.missing for step in steps):
+            say("hint: if no replica has what is missing, --accept-missing gives it up")
         return 1
     if any(plan.is_needed for plan in plans):
         done = [step for plan in plans for step in plan.steps if step.action.changes]

@@ -97,8 +97,8 @@ def _lines(trace: Trace) -> list[tuple[str, Any]]:
     lines: list[tuple[str, Any]] = [("record", f"{trace.partition} offset {trace.offset}")]
     if trace.record is None:
         gap = trace.gap
-        why = "no record there yet" if gap is None else f"{gap.reason.value}: {gap.evidence}"
-        lines.append(("missing", why))
+        why = "none there yet" if gap is None else f"{gap.reason.value}: {gap.evidence}"
+        lines.append(("no record", why))
     for name, value in (found["record"] or {}).items():
         lines.append((name, f"{value} ({time_text(value)})" if name == "timestamp" else _shown(value)))
     for name, value in (found["batch"] or {}).items():

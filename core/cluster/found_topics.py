@@ -40,8 +40,9 @@ def find_topics(folders: Mapping[TopicPartition, Path]) -> dict[FoundTopic, dict
         topic = FoundTopic(name, counted[0][0] if counted else random_uuid())
         try:
             ensure_valid_topic_name(name)
-            if any(topic.topic_id == other.topic_id for other in found):
-                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, "another topic has the same id")
+            twin = next((other.name for other in found if other.topic_id == topic.topic_id), None)
+            if twin is not None:
+                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{twin} has the same topic id")
         except KafkaError as error:
             _log.warning("the folders of %s are left alone: %s", name, error)
             continue

@@ -129,6 +129,8 @@ def explain_hole(
     missing = [base for base in evidence.lone_indexes if (is_start or start <= base) and base < end]
     if missing:
         base, count = missing[-1 if is_start else 0], f"{'at least ' * is_end}{end - start} records"
+        if end <= compacted_below:
+            count = f"at most {count}, because the cleaner was at this log"
         is_end, path = False, path.with_name(offset_file_name(base, LOG_SUFFIX))
         return hole(HoleReason.MISSING, f"segment {base} is missing: {offsets_text(start, end)}, {count}")
     if is_start:

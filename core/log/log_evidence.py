@@ -44,6 +44,7 @@ from core.log.file_names import (
 )
 from core.log.leader_epoch_cache import parse_leader_epochs
 from core.log.lone_index import INDEX_SUFFIXES, indexed_end
+from core.log.segment_deletion import was_replaced
 
 _TIERED = b"remote.storage.enable"
 _PIECE_BYTES = 1024 * 1024
@@ -127,7 +128,7 @@ class DirectoryEvidence:
         partition = partition or locate_partition(directory)[0]
         offsets: dict[str, set[int]] = {}
         entries = list(os.scandir(directory))
-        names = [entry.name for entry in entries]
+        names = {entry.name for entry in entries}
         for entry in entries:
             parsed = parse_offset_file_name(entry.name)
             if parsed is not None and (parsed[1] == LOG_SUFFIX or is_file(entry)):
@@ -137,7 +138,7 @@ class DirectoryEvidence:
         is_deleted_just_now = is_being_cleaned or any(name.endswith(DELETED_SUFFIX) for name in names)
         lone = {offset for suffix in INDEX_SUFFIXES for offset in offsets.get(suffix, set()) - logs}
         if is_deleted_just_now:
-            lone = set()
+            lone = {base for base in lone if not is_being_cleaned and was_replaced(names, base)}
         last_base_offset = max(logs, default=-1)
         indexed = [indexed_end(directory, base) for base in lone if base > last_base_offset]
         epochs = _epoch_starts(directory)

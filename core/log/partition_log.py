@@ -597,8 +597,12 @@ def note_damage(damage: DamagedRanges, segment: LogSegment, gap: DamagedRange, p
 
 
 def log_damage(segment: LogSegment, gap: DamagedRange, partition: TopicPartition) -> None:
-    """Tells the operator of the gap."""
+    """Tells the operator of the gap. One without bytes is a hole between batches."""
     lost = gap.end_offset > gap.start_offset
+    if lost and gap.position == gap.end_position:
+        what = f"{offsets_are(gap.start_offset, gap.end_offset)} missing"
+        _log.error("%s: %s after position %d of %s", partition, what, gap.position, segment.records.path)
+        return
     _log.error(
         "%s: %s: bytes %d to %d of %s; they stay as they are, and readers are told",
         partition,

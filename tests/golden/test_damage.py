@@ -383,6 +383,16 @@ def test_a_bit_that_is_known_can_be_put_right(name: str, directory: Path) -> Non
     assert gaps(directory) == ([], 0)
 
 
+def test_what_stays_missing_is_said_beside_what_was_mended(tmp_path: Path) -> None:
+    shutil.copytree(DAMAGE / "08-missing-middle-log", tmp_path / "disk")
+    log = tmp_path / "disk" / "multisegment-0" / f"{229:020d}.log"
+    log.write_bytes(b"\xff" * 100 + log.read_bytes()[100:])
+    told = call_plog("recover", str(tmp_path / "disk"), "--apply").stderr.decode()
+    assert re.search(r"disk: recovered, \d records? lost, 114 offsets stay missing; 1 finding left", told), told
+    traced = call_plog("trace", "multisegment@230", "--data-dir", str(tmp_path / "disk")).stdout.decode()
+    assert re.search("no record +truncated: ", traced), traced
+
+
 @pytest.mark.parametrize(
     ("name", "traces"),
     [("04-gaps-says-compacted", []), ("08-missing-middle-log", ["00000000000000000115.index"])],
@@ -390,7 +400,8 @@ def test_a_bit_that_is_known_can_be_put_right(name: str, directory: Path) -> Non
 def test_what_is_missing_is_given_up_only_if_somebody_says_so(name: str, traces: list[str], directory: Path) -> None:
     case = CASES[name]
     folder = directory / f"{case.topic}-0"
-    call_plog("recover", str(directory), "--apply")
+    told = call_plog("recover", str(directory), "--apply").stderr.decode()
+    assert "this plan does not mend" in told and "hint: if no replica has what is missing, --accept-missing" in told
     assert all((folder / trace).exists() for trace in traces)
     assert gaps(directory) == (case.gaps, 1)
     assert call_plog("recover", str(directory), "--apply", "--accept-missing").returncode == 0

@@ -14,7 +14,7 @@ from core.log.damage import DamagedRange
 from core.log.damaged_ranges import read_damaged_ranges
 from core.log.log_config import LogConfig
 from core.log.log_loader import LoadedLog, LogSettings, load_log
-from core.log.partition_log import PartitionLog
+from core.log.partition_log import PartitionLog, log_damage
 from core.log.retention import delete_old_segments
 from core.records.batches import iter_whole_batches
 from core.records.record import Record
@@ -78,6 +78,13 @@ def read_around(log: PartitionLog) -> tuple[dict[int, Record], list[DamagedRange
             records |= {r.offset: r for r in batch.records()}
         offset = batches[-1].next_offset
     return records, gaps
+
+
+def test_offsets_without_bytes_are_called_missing(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = open_log(directory)
+    log_damage(log.segments.active, DamagedRange(8, 10, 0, 400, 400), log.partition)
+    assert f"t-0: offsets 8 to 9 are missing after position 400 of {directory}" in caplog.text
+    assert "bytes 400 to 400" not in caplog.text
 
 
 @pytest.mark.parametrize("where", [16, 9, 25, 70], ids=["magic", "length", "attributes", "record"])

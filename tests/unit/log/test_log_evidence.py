@@ -10,6 +10,7 @@ import pytest
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import write_offset_checkpoint
+from core.log.hole import explain_hole
 from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from tests.support.golden import directories
 
@@ -122,6 +123,21 @@ def test_the_last_entry_of_an_index_without_its_log_was_in_the_log(
     assert evidence_of(directory).known_end == known_end
 
 
+@pytest.mark.parametrize(
+    ("names", "lone"),
+    [
+        (["0.log", "4.log.deleted", "4.index.deleted", "4.timeindex", "9.log"], ()),
+        (["0.log", "4.log.deleted", "4.index.deleted", "4.timeindex.deleted", "4.index", "9.log"], (4,)),
+        (["0.log", "4.log.deleted", "4.index.deleted", "4.index", "4.log.swap", "9.log"], ()),
+    ],
+    ids=["being deleted", "lost after a compaction", "being put in place"],
+)
+def test_a_compaction_does_not_explain_that_the_log_it_made_is_gone(
+    tmp_path: Path, names: list[str], lone: tuple[int, ...]
+) -> None:
+    assert evidence_of(folder(tmp_path, *names)).lone_indexes == lone
+
+
 def test_an_index_without_its_log_proves_no_more_than_the_segments_after_it(tmp_path: Path) -> None:
     directory = folder(tmp_path, "0.log", "200.log")
     (directory / f"{100:020d}.index").write_bytes(offset_index((900, 300)))
@@ -135,3 +151,10 @@ def test_a_folder_or_a_pipe_with_an_indexs_name_tells_of_no_segment(tmp_path: Pa
     (directory / f"{3000:020d}.index").symlink_to("nowhere")
     known = evidence_of(directory)
     assert (known.known_end, known.lone_indexes) == (0, ())
+
+
+@pytest.mark.parametrize(("compacted_below", "count"), [(9, "at most 5 records, because"), (8, "5 records")])
+def test_a_missing_segment_that_was_cleaned_had_perhaps_fewer_records(compacted_below: int, count: str) -> None:
+    evidence = LogEvidence(lone_indexes=(4,))
+    hole = explain_hole(4, 9, evidence, [], Path("0.log"), 0, compacted_below=compacted_below)
+    assert hole.evidence.startswith(f"segment 4 is missing: offsets 4 to 8, {count}")

@@ -280,6 +280,17 @@ def test_cleaned_files_say_that_the_swap_had_not_begun(directory: Path) -> None:
     assert not [p for p in directory.iterdir() if p.suffix in (".swap", ".cleaned", ".deleted")]
 
 
+def test_a_log_that_a_compaction_made_and_somebody_took_is_not_called_deleted(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for suffix in ("log", "index"):
+        path = directory / f"{4:020d}.{suffix}"
+        shutil.copy(path, path.with_name(f"{path.name}.deleted"))
+    (directory / f"{4:020d}.log").unlink()
+    open_log(directory).close()
+    assert "t-0: segment 4 is missing, an index of it is here" in caplog.text
+
+
 # --- starts
 
 
