@@ -114,6 +114,7 @@ def main() -> None:
                 "consume": [*plog, "consume", "t", "--data-dir", str(folder.parent)],
                 "columns": ["-c", _COLUMNS, str(folder)],
                 "verify": [*plog, "verify", str(folder)],
+                "gaps": [*plog, "gaps", str(folder)],
             }.items():
                 pairs = [
                     (cpu_seconds(options.before, arguments), cpu_seconds(HERE, arguments))

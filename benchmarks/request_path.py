@@ -34,6 +34,7 @@ from core.broker.handlers import fetch
 from core.broker.handlers.fetch import DelayedFetch
 from core.broker.produce_lane import ProduceLane
 from core.broker.replica_manager import ReplicaManager
+from core.broker.turns import Turns
 from core.cluster.controller import NewTopic
 from core.cluster.partition import Partition
 from core.log import partition_log
@@ -57,7 +58,7 @@ STAGES: list[tuple[Any, str, str]] = [
     (ProduceLane, "handle", "met by its bytes (produce_lane)"),
     (fetch, "handle", "handler"),
     (produce_lane, "RecordBatch", "batch header read"),
-    (partition_log, "validate_batch", "batch validated (CRC32C)"),
+    (partition_log, "validate_header", "batch validated (CRC32C)"),
     (ProducerStateManager, "is_in_order", "producer's sequence, state"),
     (ProducerStateManager, "update", "producer's sequence, state"),
     (Partition, "append", "log append"),
@@ -183,7 +184,7 @@ class Bench:
             sendmsg=watch.wrap("sent", server.sendmsg),
         )  # fmt: skip
         self._connection = Connection(
-            NoLoop(), timed, self.broker.dispatcher, ReceiveBuffers(), 100 << 20, lambda _: None
+            NoLoop(), timed, self.broker.dispatcher, ReceiveBuffers(), Turns(NoLoop()), 100 << 20, lambda _: None
         )
 
     def send(self, frames: list[bytes]) -> float:

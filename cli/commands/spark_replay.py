@@ -33,9 +33,6 @@ _START_SECONDS = 10.0
 _BYTES_PER_SECOND = 40_000_000
 """Of one core: what benchmarks/RESULTS.md has of Parquet, rounded down."""
 
-_OF_MANIFEST = ("files", "records", "gaps", "left_out")
-"""What a manifest has beside the plan."""
-
 _NOTHING_TO_COMMIT = "group {} stays where it is: there is nothing new to commit"
 _MOST_NAMES = 5
 
@@ -452,11 +449,11 @@ def _run_to_topic(
 
 def _verify(replay: Replay, output: OutputFormat) -> int:
     from core.spark.offset_proof import what_is_not_checked
-    from core.spark.replay_plan import ReplayPlan
+    from core.spark.replay import plan_of_manifest
 
     manifest = replay.manifest()
     files, problems = replay.verify()
-    plan = ReplayPlan.from_json({key: manifest[key] for key in manifest if key not in _OF_MANIFEST})
+    plan = plan_of_manifest(manifest)
     notes: list[str] = []
     if not problems:
         problems, notes = _compare(replay, plan)

@@ -37,7 +37,7 @@ from core.common.filesystem import FileSystem, access_error
 from core.common.shadow_filesystem import ShadowFileSystem, link_tree
 from core.common.topic_partition import TopicPartition, random_uuid, uuid_text
 from core.common.users_paths import UsersPaths
-from core.compaction.cleaner_process import CleanerSettings
+from core.compaction.cleaner_process import CleanerProcess, CleanerSettings
 from core.compaction.log_cleaner import LogCleaner
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.transaction_coordinator import TransactionCoordinator
@@ -181,7 +181,7 @@ class Broker:
             lambda delay_ms, function: self.schedule(delay_ms, function),
             self.clock,
         )
-        self._scrubber = Scrubber(
+        self.scrubber = Scrubber(
             lambda: list(self.log_manager.logs.values()),
             lambda log: self.replicas.notify([log.partition]),
             lambda work, then=None: self.run_in_background(work, then),
@@ -189,16 +189,17 @@ class Broker:
             bytes_per_second=self.config.integer("plog.scrub.bytes.per.second"),
             interval_ms=self.config.integer("plog.scrub.interval.ms"),
         )
-        self.replicas.on_damage = self._scrubber.examine
+        self.replicas.on_damage = self.scrubber.examine
         self.log_cleaner = LogCleaner(
             self.log_manager,
             lambda work, then=None: self.run_cleaning(work, then),
             lambda log, paths: self._delete_later(paths, log.config.file_delete_delay_ms),
             self.replicas.on_flush_failed,
-            self._scrubber.examine,
+            self.scrubber.examine,
             self.clean_logs,
             self.clock,
             self._filesystem,
+            make_process=lambda: CleanerProcess(lambda: [self._lock.descriptor]),
         )
         self._open_logs()
         self.group_log = GroupLog(self)
@@ -528,7 +529,7 @@ class Broker:
         if self._is_due("retention", config.integer("log.retention.check.interval.ms")):
             self.apply_retention()
         self.replicas.flush_to_close_files()
-        self._scrubber.step()
+        self.scrubber.step()
         if config["log.cleaner.enable"] and self._is_due("cleaner", config.integer("log.cleaner.backoff.ms")):
             self.clean_logs()
         if self._is_due("producers", _EXPIRE_PRODUCERS_EVERY_MS):
@@ -561,7 +562,7 @@ class Broker:
                 continue
             except CorruptRecordError as error:
                 _log.error("retention: %s", error)
-                self._scrubber.examine(log, error)
+                self.scrubber.examine(log, error)
                 continue
             if deleted:
                 self._delete_later(deleted, log.config.file_delete_delay_ms)

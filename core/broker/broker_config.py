@@ -22,6 +22,7 @@ from core.common.config_def import (
     value_text,
 )
 from core.common.endpoint import Endpoint, parse_endpoint
+from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.log.log_config import SERVER_KEYS, TOPIC_CONFIG
 
@@ -93,6 +94,13 @@ BROKER_CONFIG = ConfigDef(
         ConfigKey("num.partitions", _T.INT, 1, "Partitions of a topic that does not say.", at_least(1)),
         ConfigKey("default.replication.factor", _T.INT, 1, "Replicas of a topic that does not say.", at_least(1)),
         ConfigKey("socket.request.max.bytes", _T.INT, 104857600, "The largest request, bytes.", at_least(1)),
+        ConfigKey(
+            "queued.max.request.bytes",
+            _T.LONG,
+            268435456,
+            "The most memory that connections may hold together, for requests that came in part and answers that are "
+            "not sent, bytes; -1 is no limit.",
+        ),
         ConfigKey(
             "socket.send.buffer.bytes", _T.INT, 102400, "SO_SNDBUF of connections; -1 is the system's.", at_least(-1)
         ),
@@ -376,7 +384,18 @@ class BrokerConfig:
         """KafkaError(INVALID_CONFIG) for a value that its key does not allow."""
         known = {name: BROKER_CONFIG[name].parse(text) for name, text in properties.items() if name in BROKER_CONFIG}
         unknown = {name: text for name, text in properties.items() if name not in BROKER_CONFIG}
-        return cls(known, unknown, known)
+        config = cls(known, unknown, known)
+        config._ensure_room_for_a_request()
+        return config
+
+    def _ensure_room_for_a_request(self) -> None:
+        """KafkaError(INVALID_CONFIG) unless the memory that was asked for holds the largest request, as Kafka wants."""
+        most, largest = self.settings.get("queued.max.request.bytes"), self.integer("socket.request.max.bytes")
+        if isinstance(most, int) and 0 < most < largest:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"queued.max.request.bytes is {most}: it must be at least socket.request.max.bytes, {largest}",
+            )
 
     def with_dynamic(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
         """With these instead of what was set so far while it runs. Of what another version of Kafka wrote only what

@@ -2,7 +2,9 @@
 
 Raw non-blocking sockets under the event loop. Bytes are received into a buffer that all connections share. A
 connection with a frame that is not complete gets one of its own: the shared one, where much of the frame came and the
-rest has room behind it, else another, from a small pool or growing with what arrives, never with what is claimed.
+rest has room behind it, else another, from a small pool or growing with what arrives, never with what is claimed, and
+as far as there is memory for it (core.broker.connection_memory).
+
 Answers go out as they are: bytes by send, file regions by sendfile.
 
 While an answer waits (a long poll) or the client reads slower than it asks, its further requests are set aside and,
@@ -14,12 +16,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import mmap
 import os
 import socket
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
+from core.broker.connection_memory import LARGE_BYTES, ConnectionMemory
 from core.broker.handlers.produce import UnacknowledgedError
 from core.broker.pending_answer import PendingAnswer
 from core.broker.request_dispatcher import RequestDispatcher
@@ -33,9 +37,10 @@ _log = logging.getLogger("plog.connection")
 
 _SHARED_BUFFER_BYTES = 288 * 1024  # two requests of 128 KB, and more would not stay in a processor's own cache
 _BUFFER_BYTES = (64 * 1024, _SHARED_BUFFER_BYTES, 1088 * 1024)  # the last: a request of the default message.max.bytes
+_MAPPED_BYTES = 64 * 1024
 _POOLED_BUFFERS = 8  # of each size
 _MOST_MOVED_BYTES = 16 * 1024
-_MAX_QUEUED_BYTES = 1024 * 1024
+_FRUGAL_BYTES = 16 * 1024  # are read at once while memory is short
 _MAX_IOV = 64
 
 
@@ -53,19 +58,17 @@ class ReceiveBuffers:
         """Room for `size_bytes` at least."""
         for size, free in self._free.items():
             if size_bytes <= size:
-                return free.pop() if free else memoryview(bytearray(size))
-        return memoryview(bytearray(size_bytes))
+                return free.pop() if free else _new_buffer(size)
+        return _new_buffer(size_bytes)
 
     def keep(self, buffer: memoryview) -> None:
         """It is the caller's own from now on, if it was the shared one."""
         if buffer is self.shared:
             self.shared = self.take(_SHARED_BUFFER_BYTES)
 
-    def grow(self, buffer: memoryview, used_bytes: int, needed_bytes: int) -> memoryview:
-        """A larger buffer with the same content, a few times as large at most: no claim is paid for before its bytes
-        come.
-        """
-        larger = self.take(min(2 * len(buffer), needed_bytes))
+    def grow(self, buffer: memoryview, used_bytes: int, size_bytes: int) -> memoryview:
+        """A larger buffer with the same content."""
+        larger = self.take(size_bytes)
         larger[:used_bytes] = buffer[:used_bytes]
         self.give_back(buffer)
         return larger
@@ -74,6 +77,16 @@ class ReceiveBuffers:
         free = self._free.get(len(buffer))
         if free is not None and len(free) < _POOLED_BUFFERS:
             free.append(buffer)
+
+
+def _buffer_size(size_bytes: int) -> int:
+    """The smallest usual one that has that room; larger than all of them as it is."""
+    return next((size for size in _BUFFER_BYTES if size_bytes <= size), size_bytes)
+
+
+def _new_buffer(size_bytes: int) -> memoryview:
+    """Large ones come from the system, and go back there: the heap would keep them, in pieces."""
+    return memoryview(mmap.mmap(-1, size_bytes) if size_bytes >= _MAPPED_BYTES else bytearray(size_bytes))
 
 
 class Connection:
@@ -86,6 +99,7 @@ class Connection:
         dispatcher: RequestDispatcher,
         buffers: ReceiveBuffers,
         turns: Turns,
+        memory: ConnectionMemory,
         max_request_bytes: int,
         on_close: Callable[[Connection], None],
     ) -> None:
@@ -95,6 +109,7 @@ class Connection:
         self._dispatcher = dispatcher
         self._buffers = buffers
         self._turns = turns
+        self._memory = memory
         self._max_request_bytes = max_request_bytes
         self._on_close = on_close
         self._local_host: str = sock.getsockname()[0]
@@ -102,16 +117,21 @@ class Connection:
         self._partial: memoryview | None = None  # its own buffer, with a frame of which more is to come
         self._start = 0  # of the frame there, its size first
         self._end = 0  # of what was received of it
+        self._room = 0  # bytes that are counted for that buffer
+        self._next_size = self._next_room = 0  # the buffer that it waits for
+        self._waits_for_room = False
         self._aside = memoryview(b"")  # requests that were received, and are not handled yet
         self._out: deque[Piece] = deque()
         self._out_bytes = 0
+        self._out_file_bytes = 0  # of those, what lies in files
+        self._held = 0  # bytes that the memory knows of
         self._pending: PendingAnswer | None = None
         self._is_reading = False
         self._is_writing = False
         self._is_in_line = False  # for its next turn
         self._is_closed = False
-        self.was_active = True
-        """Whether bytes came or went since somebody last set it to False."""
+        self.moved_bytes = 0
+        """That came or went."""
         self._read()
 
     # --- in
@@ -130,7 +150,7 @@ class Connection:
         partial = self._partial
         try:
             if partial is None:
-                received = self._socket.recv_into(self._buffers.shared)
+                received = self._socket.recv_into(self._buffers.shared, _FRUGAL_BYTES if self._memory.is_short else 0)
             else:
                 received = self._socket.recv_into(partial[self._end :])
         except BlockingIOError:
@@ -138,9 +158,12 @@ class Connection:
         except OSError:
             received = 0
         if received == 0:
-            self.close()
+            if self._pending is not None and self._pending.is_at_work:
+                self._stop_reading()  # the request was sent whole, and may want no answer; its end is met again then
+            else:
+                self.close()
             return
-        self.was_active = True
+        self.moved_bytes += received
         try:
             if partial is None:
                 self._feed(self._buffers.shared, 0, received)
@@ -155,8 +178,9 @@ class Connection:
     def _feed(self, data: memoryview, start: int, end: int, *, was_aside: bool = False) -> None:
         """Handles every whole frame of data[start:end], or as many as a turn is worth; what is left over is kept."""
         turn_end_s = 0.0
+        most_unsent_bytes = self._memory.most_unsent_bytes
         while start < end:
-            if self._pending is not None or self._out_bytes > _MAX_QUEUED_BYTES:
+            if self._pending is not None or self._out_bytes > most_unsent_bytes:
                 self._set_aside(data, start, end, was_aside=was_aside)
                 return
             if turn_end_s and monotonic() >= turn_end_s:
@@ -173,6 +197,8 @@ class Connection:
             if isinstance(answer, list):
                 self._out += answer
                 self._out_bytes += sum(map(len, answer))
+                if len(answer) > 1:
+                    self._out_file_bytes += _bytes_in_files(answer)
             elif answer is not None:
                 self._pending = answer
                 answer.on_ready = self._on_ready
@@ -208,10 +234,14 @@ class Connection:
         if held > _MOST_MOVED_BYTES and start + needed <= len(data):
             self._buffers.keep(data)
             self._partial, self._start, self._end = data, start, end
-            return
-        self._partial = self._buffers.take(max(min(needed, _SHARED_BUFFER_BYTES), held + 1))
-        self._partial[:held] = data[start:end]
-        self._start, self._end = 0, held
+        else:
+            if self._memory.is_short:
+                self._partial = _new_buffer(max(min(needed, 2 * held), held + 1))
+            else:
+                self._partial = self._buffers.take(max(min(needed, _SHARED_BUFFER_BYTES), held + 1))
+            self._partial[:held] = data[start:end]
+            self._start, self._end = 0, held
+        self._room = len(self._partial)
 
     def _continue_frame(self, partial: memoryview) -> None:
         """More of the frame in the connection's own buffer came: handles it when it is whole, with what came behind."""
@@ -221,12 +251,42 @@ class Connection:
             needed += self._frame_size(partial, start)
         if end < needed:
             if end == len(partial):
-                self._partial = self._buffers.grow(partial, end, needed)
+                self._ask_for_room(partial, needed)
             return
         self._partial = None
+        self._room = 0
         self._feed(partial, start, end)
         if self._partial is not partial:
             self._buffers.give_back(partial)
+
+    def _ask_for_room(self, partial: memoryview, needed_bytes: int) -> None:
+        """For more of the frame; for all of it at once, if it is large."""
+        size_bytes = min(2 * len(partial), needed_bytes)
+        if not self._memory.is_short:
+            size_bytes = _buffer_size(size_bytes)
+        self._next_size = size_bytes
+        self._next_room = max(self._room, needed_bytes if size_bytes > LARGE_BYTES else size_bytes)
+        self._waits_for_room = True
+        self._memory.ask(self, self._held - self._room + self._next_room)
+        if self._waits_for_room:
+            self._stop_reading()
+
+    def on_granted(self) -> None:
+        """As of `Holder`."""
+        assert self._partial is not None
+        self._waits_for_room = False
+        self._held += self._next_room - self._room
+        self._room = self._next_room
+        self._partial = self._buffers.grow(self._partial, self._end, self._next_size)
+        self._read()
+
+    def _account(self) -> None:
+        """Tells the memory what is held, unless it knows."""
+        unsent = self._out_bytes - self._out_file_bytes if self._is_writing else 0
+        held = self._room + len(self._aside) + unsent
+        if held != self._held and not self._waits_for_room:
+            self._held = held
+            self._memory.hold(self, held)
 
     def _on_ready(self, pieces: list[Piece]) -> None:
         """The answer that was waited for is there; requests behind it have their turn."""
@@ -234,6 +294,7 @@ class Connection:
         if not self._is_closed:
             self._out += pieces
             self._out_bytes += sum(map(len, pieces))
+            self._out_file_bytes += _bytes_in_files(pieces)
             self._go_on()
 
     def _go_on(self) -> None:
@@ -248,12 +309,13 @@ class Connection:
                 self._close_because(error)
                 return
             self._flush()
-        if not self._is_reading and not self._aside:
+        if not self._is_reading and not self._aside and not self._waits_for_room:
             self._read()
+        self._account()
 
     def _may_handle_more(self) -> bool:
         is_free = self._pending is None and not self._is_in_line
-        return is_free and len(self._aside) > 0 and self._out_bytes <= _MAX_QUEUED_BYTES
+        return is_free and len(self._aside) > 0 and self._out_bytes <= self._memory.most_unsent_bytes
 
     def _close_because(self, error: Exception) -> None:
         if isinstance(error, MalformedMessageError):
@@ -279,6 +341,7 @@ class Connection:
                 else:
                     sent = self._socket.send(first)  # type: ignore[arg-type]  # a piece is a region or bytes
                     self._out_bytes -= sent
+                    self.moved_bytes += sent
                     if sent < len(first):
                         self._out[0] = memoryview(first)[sent:]  # type: ignore[arg-type]
                     else:
@@ -296,7 +359,6 @@ class Connection:
             self._is_writing = False
 
     def _on_writable(self) -> None:
-        self.was_active = True
         self._go_on()
 
     def _send_region(self, region: FileRegion) -> None:
@@ -304,6 +366,8 @@ class Connection:
         if sent == 0:
             raise ConnectionError("the file was cut under an answer")
         self._out_bytes -= sent
+        self._out_file_bytes -= sent
+        self.moved_bytes += sent
         self._out.popleft()
         if sent < region.size_bytes:
             self._out.appendleft(FileRegion(region.file, region.position + sent, region.size_bytes - sent))
@@ -317,6 +381,7 @@ class Connection:
         more = socket.MSG_MORE if len(self._out) > len(run) else 0
         sent = self._socket.sendmsg(run, (), more)
         self._out_bytes -= sent
+        self.moved_bytes += sent
         for piece in run:
             self._out.popleft()
             if sent < len(piece):
@@ -337,8 +402,14 @@ class Connection:
             self._buffers.give_back(self._partial)
         self._out.clear()
         self._aside = memoryview(b"")
+        self._memory.forget(self)
         self._socket.close()
         self._on_close(self)
+
+
+def _bytes_in_files(pieces: list[Piece]) -> int:
+    """Those that are in memory only while they are sent."""
+    return sum(len(piece) for piece in pieces if isinstance(piece, FileRegion))
 
 
 def _peer(sock: socket.socket) -> tuple[str, str]:

@@ -1,26 +1,30 @@
 """An internal topic in which a coordinator keeps what it knows, and from which it knows it after a start.
 
 What belongs to a key, a group's id or a transactional id, is in the partition that the key's hash says
-(org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime). A partition is read once, in the background; until
-that is done its keys answer COORDINATOR_LOAD_IN_PROGRESS, which clients try again.
+(org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime). A partition is read once, in the background, where
+only the newest record of each key is kept, as the log's cleaner would; the coordinator then takes these up in turns,
+apart from what it knows, and knows them all at once. Until that is done the partition's keys answer
+COORDINATOR_LOAD_IN_PROGRESS, which clients try again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from core.cluster.controller import NewTopic
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
+from core.common.steps import Steps, finish
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
 from core.log.log_segment import LogSegment
 from core.log.segment_reading import DamagedBytes
-from core.records.batches import Batch
+from core.records.batches import Batch, group_batches
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import NO_PRODUCER_ID, RecordBatch
 
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
     from core.broker.broker import Broker
 
 _INT_MIN = -(1 << 31)
+_FEW_BATCHES = 100
+"""So many are read sooner one by one than by columns, whose libraries may have to be loaded first."""
 
 _log = logging.getLogger("plog.coordinator")
 
@@ -60,6 +66,16 @@ class ReadRecord(NamedTuple):
     is_commit: bool = False
 
 
+class Replay(Protocol):
+    """How a coordinator takes up what a partition holds."""
+
+    def take_up(self, read: ReadRecord) -> None:
+        """Takes up one record, apart from what the coordinator knows."""
+
+    def finish(self) -> None:
+        """Makes known all that was taken up, in one step."""
+
+
 class CoordinatorLog:
     """Owned by the broker's task, but for the reading itself."""
 
@@ -68,13 +84,13 @@ class CoordinatorLog:
         broker: Broker,
         topic: str,
         new_topic: Callable[[], NewTopic],
-        replay: Callable[[int, list[ReadRecord]], None],
+        begin_replay: Callable[[int], Replay],
     ) -> None:
-        """`new_topic`: how the topic is made. `replay` takes up what a partition, by its number, holds."""
+        """`new_topic`: how the topic is made. `begin_replay` is called with a partition's number when it was read."""
         self._broker = broker
         self._topic = topic
         self._new_topic = new_topic
-        self._replay = replay
+        self._begin_replay = begin_replay
         self._is_loaded: dict[int, bool] = {}  # by partition; False while it is being read
         self._after_loading: dict[int, list[Callable[[], None]]] = {}
 
@@ -170,13 +186,12 @@ class CoordinatorLog:
         self._is_loaded[number] = False
         ends = [(segment, log.end_of(segment)) for segment in log.segments]
         found: list[ReadRecord] = []
-        is_whole = False
+        is_whole = False  # whether all of it could be read
 
         def work() -> None:
             nonlocal is_whole
             try:
-                for segment, end in ends:
-                    found.extend(_records(segment, end, log.log_start_offset))
+                found.extend(newest_records(_batches(ends, log.log_start_offset)))
                 is_whole = True
             except OSError as error:
                 _log.error("%s-%d could not be read from %s: %s", self._topic, number, log.directory, error.strerror)
@@ -184,28 +199,102 @@ class CoordinatorLog:
         def then() -> None:
             if self._is_loaded.get(number) is not False:
                 return  # the topic is gone
-            waiting = self._after_loading.pop(number, [])
             if not is_whole:  # the next one who asks tries again
+                self._after_loading.pop(number, None)
                 del self._is_loaded[number]
                 return
-            self._is_loaded[number] = True
-            self._replay(number, found)
-            for later in waiting:
-                later()
+            steps = self._take_up(number, found)
+            if self._broker.turns is None:
+                finish(steps)
+            else:
+                self._broker.turns.go_through(steps)
 
         self._broker.run_in_background(work, then)
 
+    def _take_up(self, number: int, found: list[ReadRecord]) -> Steps[None]:
+        replay = self._begin_replay(number)
+        for read in found:
+            replay.take_up(read)
+            yield
+            if self._is_loaded.get(number) is not False:
+                return  # the topic is gone
+        self._is_loaded[number] = True
+        replay.finish()
+        _log.info("%s-%d: %d records", self._topic, number, len(found))
+        for later in self._after_loading.pop(number, []):
+            later()
 
-def _records(segment: LogSegment, end: OffsetPosition, log_start_offset: int) -> Iterator[ReadRecord]:
-    """What can be read of the segment, up to `end`; safe from any thread. OSError as the disk says."""
-    for item in segment.reading(end).items():
-        if isinstance(item, DamagedBytes):
-            _log.error("offsets %s of %s can't be read: %s", item.range, segment.records.path, item.cause)
-        elif item.next_offset > log_start_offset:
-            try:
-                yield from _of_batch(item)
-            except CorruptRecordError as error:
-                _log.error("offsets %d-%d can't be read: %s", item.base_offset, item.last_offset, error)
+
+def _batches(ends: Sequence[tuple[LogSegment, OffsetPosition]], log_start_offset: int) -> Iterator[Batch]:
+    """What can be read of the segments, each up to its end; safe from any thread. OSError as the disk says."""
+    for segment, end in ends:
+        for item in segment.reading(end).items():
+            if isinstance(item, DamagedBytes):
+                _log.error("offsets %s of %s can't be read: %s", item.range, segment.records.path, item.cause)
+            elif item.next_offset > log_start_offset:
+                yield item
+
+
+def newest_records(batches: Iterable[Batch]) -> Iterable[ReadRecord]:
+    """The records of the batches in their order, but for those whose key has a later one: nobody would see a
+    difference, as the log's cleaner may take them away at any time.
+
+    Those of transactions and their markers all stay: which of them counts is known at the end only.
+    """
+    found: dict[object, ReadRecord] = {}
+    for group in group_batches(batches):
+        for run in _runs(group):
+            for read in _records(run):
+                key = read.key if read.key and read.producer_id == NO_PRODUCER_ID else object()
+                found.pop(key, None)  # for the order, which is that of the last ones
+                found[key] = read
+    return found.values()
+
+
+def _runs(batches: Sequence[Batch]) -> Iterator[list[Batch]]:
+    """Neighbours that belong to no transaction together, each other one alone."""
+    for is_plain, neighbours in groupby(batches, _is_plain):
+        if is_plain:
+            yield list(neighbours)
+        else:
+            yield from ([batch] for batch in neighbours)
+
+
+def _is_plain(batch: Batch) -> bool:
+    return not (isinstance(batch, RecordBatch) and (batch.is_control or batch.is_transactional))
+
+
+def _records(batches: list[Batch]) -> Iterator[ReadRecord]:
+    """Of batches that belong to no transaction, or of one that does."""
+    if len(batches) > _FEW_BATCHES:
+        yield from _newest_by_columns(batches)
+        return
+    for batch in batches:
+        try:
+            yield from _of_batch(batch)
+        except CorruptRecordError as error:
+            _say_undecodable(batch, error)
+
+
+def _newest_by_columns(batches: list[Batch]) -> Iterator[ReadRecord]:
+    """The newest record of each key in the batches, in order: what there is more of costs no object."""
+    import numpy as np
+
+    from core.records.columns import decode_whole_batches
+
+    for columns in decode_whole_batches(batches, _say_undecodable):
+        keyed = columns.select(np.flatnonzero(columns.key_lengths > 0))
+        if len(keyed):
+            codes = keyed.keys().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+            last = np.zeros(int(codes.max()) + 1, np.int64)
+            last[codes] = np.arange(len(codes))  # of what is assigned to one place several times, the last counts
+            newest = keyed.select(np.sort(last))
+            for key, value in zip(newest.keys().to_pylist(), newest.values().to_pylist(), strict=True):
+                yield ReadRecord(key, value, NO_PRODUCER_ID)
+
+
+def _say_undecodable(batch: Batch, error: CorruptRecordError) -> None:
+    _log.error("offsets %d-%d can't be read: %s", batch.base_offset, batch.last_offset, error)
 
 
 def _of_batch(batch: Batch) -> Iterator[ReadRecord]:

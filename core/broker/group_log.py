@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from core.broker.coordinator_log import CoordinatorLog, ReadRecord
@@ -56,7 +57,7 @@ class GroupLog:
             group_consumer_migration_policy=str(broker.config["group.consumer.migration.policy"]).lower(),
         )
         self.coordinator = GroupCoordinator(self)
-        self._kept = CoordinatorLog(broker, GROUPS_TOPIC, self._new_topic, self._replay)
+        self._kept = CoordinatorLog(broker, GROUPS_TOPIC, self._new_topic, partial(_Replay, self.coordinator))
 
     @property
     def topics(self) -> Mapping[str, TopicImage]:
@@ -156,12 +157,20 @@ class GroupLog:
         """As of `GroupEnvironment.ensure_loaded`."""
         self._kept.ensure_loaded(group_id)
 
-    def _replay(self, number: int, found: list[ReadRecord]) -> None:
-        group_ids = set()
-        for read in found:
-            if read.key:
-                group_ids.add(self.coordinator.replay(read.key, read.value, read.producer_id))
-            else:
-                self.coordinator.replay_end_of_transaction(number, read.producer_id, is_commit=read.is_commit)
-        self.coordinator.begin(group_ids)
-        _log.info("%s-%d: %d records of %d groups", GROUPS_TOPIC, number, len(found), len(group_ids))
+
+class _Replay:
+    """The groups of one partition, which the coordinator does not know before `finish`; as of `Replay`."""
+
+    def __init__(self, coordinator: GroupCoordinator, number: int) -> None:
+        self._coordinator = coordinator
+        self._number = number
+        self._read = coordinator.beside()
+
+    def take_up(self, read: ReadRecord) -> None:
+        if read.key:
+            self._read.replay(read.key, read.value, read.producer_id)
+        else:
+            self._read.replay_end_of_transaction(self._number, read.producer_id, is_commit=read.is_commit)
+
+    def finish(self) -> None:
+        self._coordinator.take_over(self._read)

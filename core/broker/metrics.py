@@ -147,6 +147,12 @@ def _transaction_metrics(broker: Broker) -> Iterator[Metric]:
     yield _gauges(
         "plog_transaction_coordinator_transactionalids", "Transactional ids by state.", ("state",), states.items()
     )
+    yield _counter(
+        "plog_scrubber_wrong_transaction_indexes",
+        "Transaction indexes of sealed segments that the log contradicts, as often as they were found.",
+        (),
+        [((), broker.scrubber.wrong_transaction_indexes)],
+    )
 
 
 def _session_metrics(broker: Broker) -> Iterator[Metric]:

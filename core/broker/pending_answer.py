@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from core.broker.delayed_operation import DelayedOperation
+from core.broker.stepped_answer import SteppedAnswer
 from core.common.deferred import Deferred
 from core.protocol.primitives import Piece
 
@@ -19,6 +20,11 @@ class PendingAnswer(ABC):
     on_ready: Callable[[list[Piece]], None] | None = None
     on_failed: Callable[[Exception], None] | None = None
     """Called in place of `on_ready` where an error comes of it that nobody foresaw, or that is no answer."""
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether the request is being worked on still, and not just waited for."""
+        return False
 
     @abstractmethod
     def complete_now(self) -> None:
@@ -38,6 +44,10 @@ class DelayedAnswer(PendingAnswer):
         operation.on_complete = self._ready
         if isinstance(operation, Deferred):
             operation.on_failure = self._failed
+
+    @property
+    def is_at_work(self) -> bool:
+        return isinstance(self._operation, SteppedAnswer) and self._operation.is_at_work
 
     def _ready(self, response: Any) -> None:  # a response message of the request's API
         if self.on_ready is not None:

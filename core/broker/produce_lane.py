@@ -20,10 +20,10 @@ from core.cluster.partition import Partition
 from core.common.deferred import TimerHandle
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.steps import made_in_one_step
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.common.varint import read_uvarint, uvarint
 from core.log.partition_log import AppendResult
-from core.log.record_validator import may_take_long
 from core.protocol.frame import SIZE, Endpoint, encode_request
 from core.protocol.primitives import Piece
 from core.protocol.schema.header import RequestHeader
@@ -162,15 +162,16 @@ class ProduceLane:
         batch = RecordBatch(frame[start:end])
         if batch.magic != CURRENT_MAGIC or batch.size_bytes != size - 1 or batch.attributes & TRANSACTIONAL_FLAG:
             return None
-        if partition.log.config.opens_records and may_take_long(batch):
-            return None
+        log = partition.log
         try:
-            result = replicas.append(partition, batch, required_acks=known.acks)
+            ready = made_in_one_step(log.validate(batch)) if log.config.opens_records else batch
+            if ready is None:
+                return None
+            result = replicas.append(partition, ready, required_acks=known.acks)
         except KafkaError as error:
             if error.code is PERHAPS_KEPT:
                 return known.refusal(frame[_CORRELATION_ID], PERHAPS_KEPT)
             return None
-        log = partition.log
         replicas.notify((log.partition,))
         correlation_id = frame[_CORRELATION_ID]
         if log.config.is_flushed_while_appending and partition.must_flush(result.last_offset + 1):

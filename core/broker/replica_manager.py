@@ -114,24 +114,15 @@ class ReplicaManager:
     # --- writing
 
     def append(
-        self,
-        partition: Partition,
-        batch: RecordBatch,
-        *,
-        required_acks: int,
-        from_client: bool = True,
-        validated_by: LogConfig | None = None,
+        self, partition: Partition, batch: RecordBatch, *, required_acks: int, from_client: bool = True
     ) -> AppendResult:
         """Appends a batch, a client's or one of the broker's own; the caller calls `notify` when its request is done.
-        `validated_by` as of `PartitionLog.append_as_leader`.
 
         KafkaError as of `Partition.append`, and KAFKA_STORAGE_ERROR where the disk refuses, or holds damage where the
         batch is to go: it is not kept then. PERHAPS_KEPT where it was written, and the partition is offline.
         """
         try:
-            result = partition.append(
-                batch, required_acks=required_acks, from_client=from_client, validated_by=validated_by
-            )
+            result = partition.append(batch, required_acks=required_acks, from_client=from_client)
             if partition.log.config.is_flushed_while_appending:
                 self.flush_as_configured(partition.log)
             return result

@@ -2,7 +2,8 @@
 
 All batches of all partitions are read and their checksums computed, at most `plog.scrub.bytes.per.second`, once in
 `plog.scrub.interval.ms`. What is damaged is noted in the log's ledger: readers are told, and so is the operator. What a
-read ran into by itself is looked at here, too.
+read ran into by itself is looked at here, too. The transaction indexes of sealed segments are held against the batches,
+and what is wrong with them is logged and counted; readers get their entries as they are.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from core.common.background import RunInBackground
 from core.common.clock import Clock
 from core.common.errors import CorruptRecordError
 from core.index.offset_index import OffsetPosition
+from core.index.transaction_index import read_transaction_index
+from core.log.abort_follower import AbortFollower
 from core.log.damage import DamagedRange
+from core.log.file_names import TRANSACTION_INDEX_SUFFIX
 from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog
 from core.log.segment_reading import DamagedBytes, SegmentReading
@@ -42,9 +46,12 @@ class Scrubber:
         self._clock = clock
         self._bytes_per_second = bytes_per_second
         self._interval_ms = interval_ms
+        self.wrong_transaction_indexes = 0
+        """How many were found since the start; one that stays wrong counts in each pass."""
         self._next_pass_ms = clock.monotonic_ms() + interval_ms if bytes_per_second else None
         self._segments: Iterator[tuple[PartitionLog, LogSegment]] = iter(())
         self._current: tuple[PartitionLog, LogSegment, _Read] | None = None
+        self._last: tuple[PartitionLog, _Read] | None = None
         self._is_reading = False
         self._examining: set[tuple[str, int]] = set()  # path and position
 
@@ -61,12 +68,17 @@ class Scrubber:
             self._current = None
             return
         end = log.end_of(segment)
+        is_sealed = segment is not log.segments.active
 
         def work() -> None:
             read.on(segment, self._bytes_per_second, end)
+            if is_sealed and read.position >= end.position:
+                read.check_transaction_index(segment)
 
         def then() -> None:
             self._is_reading = False
+            if read.problems and not segment.is_removed:
+                self._tell_of_index(log, segment, read.problems)
             gap, read.gap = read.gap, None
             if gap is not None:
                 self._note(log, segment, gap)
@@ -86,7 +98,23 @@ class Scrubber:
             self._next_pass_ms = now_ms + self._interval_ms
             self._segments = ((log, segment) for log in self._find_logs() for segment in log.segments)
             found = next(self._segments, None)
-        return None if found is None else (*found, _Read(found[1].base_offset))
+        if found is None:
+            return None
+        log, segment = found
+        if self._last is not None and self._last[0] is log and self._last[1].next_offset == segment.base_offset:
+            follower = self._last[1].follower
+        else:
+            follower = AbortFollower()
+        read = _Read(segment.base_offset, follower)
+        self._last = log, read
+        return log, segment, read
+
+    def _tell_of_index(self, log: PartitionLog, segment: LogSegment, problems: list[str]) -> None:
+        self.wrong_transaction_indexes += 1
+        path = segment.records.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
+        text = "%s: %s is wrong, and readers of committed records get what it says: %s; plog recover makes it again"
+        more = f", and {len(problems) - 1} more" * (len(problems) > 1)
+        _log.error(text, log.partition, path, problems[0] + more)
 
     def examine(self, log: PartitionLog, error: CorruptRecordError) -> None:
         """Finds out how far the damage goes that a reader met."""
@@ -127,7 +155,10 @@ def _reading(segment: LogSegment) -> Iterator[None]:
 class _Read:
     """Of one segment, piece by piece: how far it came, and what the last piece met."""
 
-    def __init__(self, base_offset: int) -> None:
+    def __init__(self, base_offset: int, follower: AbortFollower) -> None:
+        """`follower` has followed the log up to there."""
+        self.follower = follower
+        self.problems: list[str] = []
         self.position = 0
         self.next_offset = base_offset
         self.is_at_end = False
@@ -141,10 +172,22 @@ class _Read:
             self._read(segment, size_bytes, end)
             self.is_at_end = self.position >= end.position
 
+    def check_transaction_index(self, segment: LogSegment) -> None:
+        """Once the segment was read to its end."""
+        try:
+            entries = read_transaction_index(segment.records.path.with_suffix(TRANSACTION_INDEX_SUFFIX))
+        except FileNotFoundError:
+            entries = []
+        except CorruptRecordError as error:
+            self.problems = [error.cause]
+            return
+        self.problems = list(self.follower.end_segment(entries))
+
     def _read(self, segment: LogSegment, size_bytes: int, end: OffsetPosition) -> None:
         for gap in segment.gaps:
             if gap.position <= self.position < gap.end_position:
                 self.position, self.next_offset = gap.end_position, gap.end_offset
+                self.follower.forget()
         start = self.position
         next_gap = min((gap.position for gap in segment.gaps if gap.position > start), default=-1)
         if self._reading is None or self._reading.end != end:  # else what it found out about the segment still holds
@@ -152,9 +195,11 @@ class _Read:
         for item in self._reading.items(start, self.next_offset):
             if isinstance(item, DamagedBytes):
                 self.position, self.next_offset = item.range.end_position, item.range.end_offset
+                self.follower.forget()
                 if item.range not in segment.gaps:
                     self.gap = item.range
                 return
             self.position, self.next_offset = item.position + item.size_bytes, item.last_offset + 1
+            self.follower.see(item)
             if self.position - start >= size_bytes or self.position == next_gap:
                 return

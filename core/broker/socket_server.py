@@ -10,13 +10,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from core.broker.broker import Broker
+from core.broker.broker_config import BrokerConfig
 from core.broker.connection import Connection, ReceiveBuffers
+from core.broker.connection_memory import ConnectionMemory
 from core.broker.timing_wheel import TimingWheel
 from core.broker.turns import Turns
 from core.common.descriptors import OUT_OF_DESCRIPTORS, share
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError
 from core.common.filesystem import access_error
+from core.log.log_config import LONG_MAX
 
 _log = logging.getLogger("plog.server")
 
@@ -24,6 +27,12 @@ _HOUSEKEEPING_SECONDS = 1.0
 _ACCEPT_AGAIN_SECONDS = 0.1
 _OUT_OF_ROOM = (*OUT_OF_DESCRIPTORS, errno.ENOBUFS, errno.ENOMEM)
 _SAY_AGAIN_SECONDS = 60.0
+
+
+def _most_bytes(config: BrokerConfig) -> int:
+    """What connections may hold in memory."""
+    limit = config.integer("queued.max.request.bytes")
+    return max(limit, config.integer("socket.request.max.bytes")) if limit > 0 else LONG_MAX
 
 
 class SocketServer:
@@ -35,7 +44,8 @@ class SocketServer:
         self._listener: socket.socket | None = None
         self._connections: set[Connection] = set()
         self._buffers = ReceiveBuffers()
-        self._idle_since: dict[Connection, float] = {}
+        self._memory = ConnectionMemory(_most_bytes(broker.config))
+        self._idle_since: dict[Connection, tuple[int, float]] = {}  # what each had moved, and since when no more
         self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-background")
         self._flushing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-flusher")
         self._cleaning = ThreadPoolExecutor(thread_name_prefix="plog-cleaner")
@@ -135,6 +145,7 @@ class SocketServer:
                     self._broker.dispatcher,
                     self._buffers,
                     self._turns,
+                    self._memory,
                     self._broker.config.integer("socket.request.max.bytes"),
                     self._on_closed,
                 )
@@ -207,6 +218,7 @@ class SocketServer:
             _log.error("housekeeping: %s: %s", error.filename, error.strerror)
         if self._is_full:  # max.connections may be another now
             self._listen_again()
+        self._memory.step()
         self._close_idle(loop.time())
 
     def _close_idle(self, now_s: float) -> None:
@@ -214,12 +226,13 @@ class SocketServer:
         idle_since = {}
         limit_ms = self._broker.config.integer("connections.max.idle.ms")
         for connection in list(self._connections):
-            since = now_s if connection.was_active else self._idle_since.get(connection, now_s)
-            connection.was_active = False
-            if limit_ms >= 0 and (now_s - since) * 1000 >= limit_ms:
+            moved, since_s = self._idle_since.get(connection, (-1, now_s))
+            if moved != connection.moved_bytes:
+                since_s = now_s
+            if limit_ms >= 0 and (now_s - since_s) * 1000 >= limit_ms:
                 connection.close()
             else:
-                idle_since[connection] = since
+                idle_since[connection] = connection.moved_bytes, since_s
         self._idle_since = idle_since
 
     def stop(self) -> None:

@@ -40,6 +40,10 @@ class SteppedAnswer(Deferred[Any]):
         self._is_over = False
         self.made: Any = None
 
+    @property
+    def is_at_work(self) -> bool:
+        return not self._is_over
+
     def take_turn(self) -> bool:
         """Works as long as a turn lasts; whether there is more to do."""
         end_s = monotonic() + TURN_SECONDS

@@ -49,7 +49,7 @@ class TransactionLog:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.coordinator = TransactionCoordinator(self)
-        self._kept = CoordinatorLog(broker, TRANSACTIONS_TOPIC, self._new_topic, self._replay)
+        self._kept = CoordinatorLog(broker, TRANSACTIONS_TOPIC, self._new_topic, partial(_Replay, self))
 
     @property
     def config(self) -> TransactionConfig:
@@ -109,9 +109,11 @@ class TransactionLog:
         """As of `TransactionEnvironment.ensure_loaded`."""
         self._kept.ensure_loaded(transactional_id)
 
-    def _replay(self, number: int, found: list[ReadRecord]) -> None:
-        transactional_ids = [self.coordinator.replay(read.key, read.value) for read in found]
-        _log.info("%s-%d: %d records", TRANSACTIONS_TOPIC, number, len(found))
+    def take_over(self, number: int, read: TransactionCoordinator) -> None:
+        """All that the partition says is known. What was being ended when the broker stopped is ended now, unless it
+        only reads.
+        """
+        transactional_ids = self.coordinator.take_over(read)
         if not self._broker.is_read_only:
             partition = self._broker.replicas.find(TRANSACTIONS_TOPIC, number)
             self._broker.replicas.flush_as_configured(partition.log)  # nobody else asks for what was recovered
@@ -236,3 +238,18 @@ def _has_marker(partition: Partition, prepared: TransactionMetadata) -> bool:
         and state.producer_epoch == prepared.producer_epoch
         and state.current_txn_first_offset is None
     )
+
+
+class _Replay:
+    """The transactional ids of one partition, as of `Replay`."""
+
+    def __init__(self, log: TransactionLog, number: int) -> None:
+        self._log = log
+        self._number = number
+        self._read = TransactionCoordinator(log)
+
+    def take_up(self, read: ReadRecord) -> None:
+        self._read.replay(read.key, read.value)
+
+    def finish(self) -> None:
+        self._log.take_over(self._number, self._read)

@@ -7,7 +7,6 @@ from typing import Protocol
 from core.cluster.metadata_image import PartitionRegistration
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.log.log_config import LogConfig
 from core.log.partition_log import AppendResult, PartitionLog
 from core.records.record_batch import RecordBatch
 
@@ -41,23 +40,16 @@ class Partition:
             log.flush()
         log.update_high_watermark(log.log_end_offset)
 
-    def append(
-        self,
-        batch: RecordBatch,
-        *,
-        required_acks: int,
-        from_client: bool = True,
-        validated_by: LogConfig | None = None,
-    ) -> AppendResult:
+    def append(self, batch: RecordBatch, *, required_acks: int, from_client: bool = True) -> AppendResult:
         """Appends a batch, and makes it visible unless it must be flushed before.
 
         KafkaError and OSError as of `PartitionLog.append_as_leader`, and as of `ensure_enough_replicas`.
         """
         log = self.log
         config = log.config
-        if required_acks == -1:
+        if required_acks == -1 and self._isr_size < config.min_insync_replicas:
             self.ensure_enough_replicas()
-        result = log.append_as_leader(batch, self.leader_epoch, from_client=from_client, validated_by=validated_by)
+        result = log.append_as_leader(batch, self.leader_epoch, from_client=from_client)
         if not result.is_duplicate:
             self.messages_in += result.last_offset - result.base_offset + 1
             self.bytes_in += batch.size_bytes

@@ -21,3 +21,14 @@ def finish(steps: Steps[T]) -> T:
         except StopIteration as end:
             made: T = end.value
             return made
+
+
+def made_in_one_step(steps: Steps[T]) -> T | None:
+    """What they make if one is enough; None, and they are ended, if there are more."""
+    try:
+        next(steps)
+    except StopIteration as end:
+        made: T = end.value
+        return made
+    steps.close()
+    return None

@@ -17,6 +17,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,9 @@ class CleanerProcess:
     meanwhile.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, inherited: Callable[[], Sequence[int]] = tuple) -> None:
+        """`inherited` gives the descriptors that the child is to hold: the lock of the directory it works in."""
+        self._inherited = inherited
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = threading.Lock()
         self.is_closed = False
@@ -75,7 +78,7 @@ class CleanerProcess:
         with self._starting:
             if self.is_closed:
                 raise PlogError("the cleaner's process was ended")
-            process = self._process = self._process or _start()
+            process = self._process = self._process or _start(self._inherited())
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -103,7 +106,7 @@ class CleanerProcess:
                         pipe.close()
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start(inherited: Sequence[int]) -> subprocess.Popen[bytes]:
     """With the parent's own modules, whatever lies in the working directory."""
     code = (
         "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
@@ -111,7 +114,7 @@ def _start() -> subprocess.Popen[bytes]:
     )
     command = [sys.executable, "-P", "-c", code, json.dumps(sys.path)]
     return subprocess.Popen(  # noqa: S603 - ourselves
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, pass_fds=inherited
     )
 
 

@@ -179,8 +179,12 @@ class LogCleaner:
             """The checkpoint comes first: until it knows of the segment, its `.swap` tells who took the records."""
             if cleaning.process.is_closed:
                 raise PlogError("broken off")
-            write_checkpoint()
-            settle_swap(log.directory, ready.base_offset, self._filesystem)
+            try:
+                write_checkpoint()
+                settle_swap(log.directory, ready.base_offset, self._filesystem)
+            except OSError:
+                cleaning.process.close()  # it would take the next log for its go-ahead
+                raise
             return cleaning.process.go_on()
 
         self._ask(cleaning, ask)

@@ -11,6 +11,7 @@ import itertools
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from core.common.deferred import Deferred
@@ -153,11 +154,23 @@ class GroupCoordinator:
         number = self._environment.number_of(group_id)
         self._pending[number, producer_id][group_id, partition] = _PendingOffset(next(self._order), committed)
 
-    def begin(self, group_ids: Iterable[str]) -> None:
-        """All that the log says of these groups is known: time runs for their members."""
-        for group_id in group_ids:
-            if group_id in self.groups:
-                self.groups[group_id].begin()
+    def beside(self) -> GroupCoordinator:
+        """An empty one, for what a part of the log says, until `take_over`: what is known in part is known wrongly."""
+        beside = GroupCoordinator(self._environment)
+        beside._order = self._order
+        return beside
+
+    def take_over(self, read: GroupCoordinator) -> None:
+        """All that the log says of these groups is known: they are groups of this one, and time runs for their
+        members.
+        """
+        self._offsets |= read._offsets
+        self._pending.update(read._pending)
+        for group_id, group in read.groups.items():
+            self.groups[group_id] = group
+            if isinstance(group, ConsumerGroup):
+                group.downgrade = partial(self._downgrade, group)
+            group.begin()
 
     def _classic_group(self, group_id: str) -> ClassicGroup:
         """The group, made where there is none, or where one of the other protocol is over."""
@@ -170,8 +183,8 @@ class GroupCoordinator:
         """Likewise."""
         group = self.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
-            made = group = self.groups[group_id] = ConsumerGroup(group_id, self._environment)
-            made.downgrade = lambda leaving: self._downgrade(made, leaving)
+            group = self.groups[group_id] = ConsumerGroup(group_id, self._environment)
+            group.downgrade = partial(self._downgrade, group)
         return group
 
     def _take_up(
@@ -376,7 +389,7 @@ class GroupCoordinator:
         group = ConsumerGroup.of_classic_members(
             classic.group_id, self._environment, classic.generation_id, members, [group_tombstone(classic.group_id)]
         )
-        group.downgrade = lambda leaving: self._downgrade(group, leaving)
+        group.downgrade = partial(self._downgrade, group)
         response = group.heartbeat(request, client)
         self.groups[classic.group_id] = group
         group.begin()

@@ -78,6 +78,12 @@ class TransactionCoordinator:
             self._drop(transactional_id)
         return transactional_id
 
+    def take_over(self, read: TransactionCoordinator) -> list[str]:
+        """Knows what the other one does, of which nothing was known here; gives its ids, for `begin`."""
+        self._transactions |= read._transactions
+        self._open_since_ms |= read._open_since_ms
+        return list(read._transactions)
+
     def begin(self, transactional_ids: Iterable[str]) -> None:
         """All that the log says of these is known: what was being ended when the broker stopped is ended now (I2)."""
         for transactional_id in dict.fromkeys(transactional_ids):
@@ -265,9 +271,7 @@ class TransactionCoordinator:
         self.on_step(metadata.state.text)
 
     def _take_up(self, metadata: TransactionMetadata, open_ms: int = 0) -> None:
-        """This is what is known of the id now. A transaction that was not known to be open has been so for
-        `open_ms`.
-        """
+        """That is what is known of the id now. A transaction not known to be open before has been so for `open_ms`."""
         transactional_id = metadata.transactional_id
         self._transactions[transactional_id] = metadata
         if metadata.state is TransactionState.ONGOING:

@@ -48,7 +48,7 @@ from core.log.log_config import LogConfig, parse_topic_configs, stored_topic_val
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_log import PartitionLog
 from core.log.partition_reader import PartitionReader
-from core.log.segment_swap import begin_swap, finish_swaps
+from core.log.segment_swap import begin_swap, finish_swaps, swapped_below
 
 _INTERNAL = {
     "__consumer_offsets": {"cleanup.policy": "compact", "segment.bytes": "104857600"},
@@ -278,7 +278,7 @@ class Compaction:
     def _apply(self, partition: TopicPartition) -> CompactionPlan:
         directory = self._reader.partitions[partition]
         try:
-            finish_swaps(directory, self._filesystem)
+            self._finish_swaps(partition, directory)
             done: CompactionPlan | None = None
             while True:
                 with self._opened(partition) as opened:
@@ -314,17 +314,28 @@ class Compaction:
             raise
         if self._options.rolls:
             self._write_active_segment(opened)
-        self._swap(directory, cleaned, cleaner.stats)
-        self._write_checkpoint(log.partition, cleaner.end_offset)
+        self._swap(log.partition, directory, cleaned, cleaner)
         return replace(plan, part=part, stats=cleaner.stats, end_offset=cleaner.end_offset)
 
-    def _swap(self, directory: Path, cleaned: list[CleanedSegment], stats: CleanerStats) -> None:
+    def _finish_swaps(self, partition: TopicPartition, directory: Path) -> None:
+        """The checkpoint comes first: until it knows of the segments, their `.swap` tells who took the records."""
+        clean_offset = swapped_below(directory, self._filesystem)
+        if clean_offset > (self._checkpoint(partition) or 0):
+            self._write_checkpoint(partition, clean_offset)
+        finish_swaps(directory, self._filesystem)
+
+    def _swap(
+        self, partition: TopicPartition, directory: Path, cleaned: list[CleanedSegment], cleaner: Cleaner
+    ) -> None:
+        stats = cleaner.stats
         is_changed = stats.bytes_after != stats.bytes_before or len(cleaned) != sum(len(c.replaced) for c in cleaned)
         if is_changed:
             begin_swap(directory, [segment.base_offset for segment in cleaned], self._filesystem)
-            finish_swaps(directory, self._filesystem)
         else:
             self._drop_cleaned(directory)
+        self._write_checkpoint(partition, cleaner.end_offset)
+        if is_changed:
+            finish_swaps(directory, self._filesystem)
 
     def _drop_cleaned(self, directory: Path) -> None:
         for path in directory.glob("*.cleaned"):

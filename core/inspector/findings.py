@@ -39,6 +39,7 @@ class Code(StrEnum):
     OFFSETS_MISSING = "offsets-missing"
     EPOCHS_NOT_RISING = "epochs-not-rising"
     LOG_SHORT = "log-short"
+    LOG_MISMATCH = "log-mismatch"
     SEGMENT_MISSING = "segment-missing"
     SEGMENT_MISNAMED = "segment-misnamed"
     BATCH_REPEATED = "batch-repeated"

@@ -98,6 +98,7 @@ class _IndexCheck(ABC):
         self._left_out = 0
         self._not_looked_at = 0
         self._next = 0
+        self._right = 0
         self._entries: Sequence[tuple[int, int]] = ()
         self._file: SalvagingFile | None = None
         self._unreadable: UnreadableFileError | None = None
@@ -178,6 +179,17 @@ class _IndexCheck(ABC):
             message = f"{self._not_looked_at} more entries, which were not looked at"
             yield Finding(Severity.WARNING, self.MISMATCH, str(self._path), message)
 
+    @property
+    def count(self) -> int:
+        return len(self._entries)
+
+    def is_of_another_log(self) -> bool:
+        """Whether the entries are in order, as in any index, and not one of them is right. After `findings`."""
+        if self._right or not self._entries or self._not_looked_at or self._unreadable is not None:
+            return False
+        rises = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(self._entries))
+        return rises and len(self._problems) + self._left_out >= len(self._entries)
+
     def take_entries_behind(self) -> int | None:
         """The largest offset of the entries that no batch was due for, None where there are none; they are not
         complained of then.
@@ -225,6 +237,7 @@ class OffsetIndexCheck(_IndexCheck):
         """The batch at `due`, or the first behind it."""
         if batch_position == self.due and last_offset - self._base_offset == self._entries[self._next][0]:
             self._next += 1  # as it should be
+            self._right += 1
             self.due = self._due()
             return
         while self._next < len(self._entries) and not self._maybe_give_up():
@@ -311,6 +324,7 @@ class TimeIndexCheck(_IndexCheck):
         """A batch that ends with `due`, or the first behind it; `largest` has its timestamp."""
         if last_offset == self.due and self._entries[self._next][0] == self.largest:
             self._next += 1  # as it should be
+            self._right += 1
             self.due = self._due()
             return
         while self._next < len(self._entries) and not self._maybe_give_up():

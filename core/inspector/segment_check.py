@@ -15,6 +15,7 @@ from core.log.damage import Damage, DamageKind
 from core.log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from core.log.hole import LOSSES
 from core.log.log_map import LogMap
+from core.log.placement import Fate
 from core.log.segment_walk import SegmentWalk, SoundRun
 from core.records.batches import Batch, first_offset_of, stated_offset
 from core.records.checksum import crc32c_by_table
@@ -24,6 +25,8 @@ from core.records.record_batch import ATTRIBUTES_POSITION, DELETE_HORIZON_FLAG, 
 OnBytes = Callable[[int], None]
 """Told, now and then, how many bytes more were checked."""
 
+_ENOUGH_ENTRIES = 3
+"""Of indexes that contradict their log: fewer may be wrong by chance."""
 _REPORT_BYTES = 8 * 1024 * 1024
 _GROUP_BYTES = 4 * 1024 * 1024
 
@@ -120,6 +123,9 @@ class SegmentCheck:
                 on_bytes(last_position - reported)
                 reported = last_position
         yield from self._look_into_group()
+        for batches in self._placed():
+            yield from self._look_into(batches)
+            yield from self._look_into_group()
         on_bytes(walk.size_bytes - reported)
         self.end_offset = next_offset
         if self.log_map is None and next_offset > (self.limit_offset or next_offset):
@@ -136,6 +142,14 @@ class SegmentCheck:
             if one.piece.file == self.number:
                 found |= {batch.position for batch in self.log_map.read(one.piece)}
         return found
+
+    def _placed(self) -> Iterator[list[Batch]]:
+        """The sound batches of this file that belong to the log elsewhere, if they are to be looked into."""
+        if self.log_map is None or not self.options.is_deep:
+            return
+        for one in self.log_map.displaced:
+            if one.piece.file == self.number and one.fate is Fate.PLACED:
+                yield list(self.log_map.read(one.piece))
 
     def _parts(
         self, item: SoundRun | LegacyRecordBatch | Damage, out_of_place: Set[int]
@@ -214,12 +228,33 @@ class SegmentCheck:
         if not self.is_active:
             offset_index.check_reach(last_position)
         has_batches = last_position >= 0
+        findings = [
+            finding
+            for index in (offset_index, time_index)
+            for finding in index.findings(has_batches=has_batches, may_lag=self.is_active)
+        ]
+        if has_batches and not self.has_damage and self._has_anothers_indexes():
+            yield self._anothers_finding()
+            return
         is_explained = self.has_damage or (not has_batches and self._is_lost())
-        for index in (offset_index, time_index):
-            for finding in index.findings(has_batches=has_batches, may_lag=self.is_active):
-                # where the log is damaged, or empty, entries that do not fit are a part of that
-                if not is_explained or finding.code not in (Code.INDEX_MISMATCH, Code.TIME_INDEX_MISMATCH):
-                    yield finding
+        for finding in findings:
+            # where the log is damaged, or empty, entries that do not fit are a part of that
+            if not is_explained or finding.code not in (Code.INDEX_MISMATCH, Code.TIME_INDEX_MISMATCH):
+                yield finding
+
+    def _has_anothers_indexes(self) -> bool:
+        indexes = (self._offset_index, self._time_index)
+        has_enough = sum(index.count for index in indexes) >= _ENOUGH_ENTRIES
+        return has_enough and all(index.is_of_another_log() for index in indexes)
+
+    def _anothers_finding(self) -> Finding:
+        """In the place of what is wrong with the indexes: made again from the log, they would say nothing any more."""
+        count = self._offset_index.count + self._time_index.count
+        message = (
+            f"not one of the {count} entries of its .index and .timeindex, which are in order, fits it: "
+            "this .log may belong to another partition, or they may"
+        )
+        return Finding(Severity.ERROR, Code.LOG_MISMATCH, str(self.path), message, offset=self.base_offset)
 
     def _is_lost(self) -> bool:
         """Whether the segment's first offset is among those that are lost."""
@@ -245,7 +280,7 @@ class SegmentCheck:
         """A batch that does not simply go on from the one before."""
         self._ensure_in_turn(batch.base_offset, batch, next_offset)
         if batch.base_offset > next_offset:
-            if self.log_map is not None:
+            if self.log_map is not None or not self.producers.is_certain:
                 self.producers.forget()
             self.holes.append((next_offset, batch.base_offset, batch.position))
         if is_thinned(batch.count, batch.last_offset_delta, batch.attributes):

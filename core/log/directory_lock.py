@@ -5,6 +5,9 @@ The file holds a line of JSON that says who the owner is: `{"pid": 4711, "addres
 empty for an owner that listens nowhere. Kafka leaves the file empty.
 
 POSIX drops a process's lock when it closes *any* descriptor of the file: within a process it is opened once.
+
+A process that the owner starts to work in the directory (the cleaner's) outlives the owner's death by a moment. So the
+owner takes the file with `flock` too, which belongs to the open file: whoever inherits the descriptor holds it as well.
 """
 
 from __future__ import annotations
@@ -76,8 +79,20 @@ class DirectoryLock:
         except (BlockingIOError, PermissionError):
             os.close(fd)
             return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # the owner is dead, and somebody whom it started is not yet
+            os.close(fd)
+            return False
+        except OSError:  # a file system without such locks
+            pass
         self._fd = fd
         return True
+
+    @property
+    def descriptor(self) -> int:
+        """For processes that work in the directory: it is taken until those that have it have ended too."""
+        return self._fd
 
     def announce(self, address: str) -> None:
         """Tells others, through the file, where the owner listens."""
@@ -90,6 +105,8 @@ class DirectoryLock:
         if self._fd >= 0:
             os.ftruncate(self._fd, 0)
             _held.pop(self._path, None)
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
             os.close(self._fd)
             self._fd = -1
 

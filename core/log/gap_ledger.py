@@ -12,8 +12,6 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-import numpy as np
-
 from core.common.errors import CorruptRecordError
 from core.log.batch_place import find_file
 from core.log.hole import Hole, HoleReason, offsets_text
@@ -21,7 +19,6 @@ from core.log.partition_reader import PartitionReader
 from core.log.transaction_marker import FateKind
 from core.log.transaction_outcomes import Outcome
 from core.records.batches import GROUP_BYTES, Batch, decoding_weight, first_offset_of
-from core.records.columns import decode_whole_batches
 from core.records.compression import CompressionType
 from core.records.control_record import control_type
 from core.records.record_batch import RecordBatch
@@ -154,6 +151,10 @@ class GapLedger:
 
     def _decode(self, waiting: Sequence[Gap | _Given]) -> Iterator[Gap]:
         """The gaps among them, and those that batches have inside."""
+        import numpy as np
+
+        from core.records.columns import decode_whole_batches  # a trace needs neither
+
         offsets: dict[int, list[int]] = {}  # of batches that lack some
         errors: dict[int, CorruptRecordError] = {}
 

@@ -14,6 +14,7 @@ not deleted so. Snapshots say nothing of that: those of clean stops outlive the 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,7 @@ from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint
 from core.log.file_names import (
+    CHECKPOINT_SUFFIX,
     CLEAN_SHUTDOWN,
     CLEANED_SUFFIX,
     CLEANER_CHECKPOINT,
@@ -158,7 +160,11 @@ class DirectoryEvidence:
             ),
             newest_snapshot=newest_snapshot,
             lone_indexes=tuple(sorted(lone)),
-            known_start=None if is_deleted_just_now else self._known_start(partition, logs, lone, epochs),
+            known_start=(
+                None
+                if is_deleted_just_now or _has_snapshot_of(names, min(logs, default=0))
+                else self._known_start(partition, logs, lone, epochs)
+            ),
             first_base_offset=min(logs, default=0),
             was_stopped_cleanly=self.was_stopped_cleanly,
             directory=directory,
@@ -183,6 +189,12 @@ class DirectoryEvidence:
             return not paths or any(_contains(path, _TIERED) for path in paths)
         except OSError:
             return True
+
+
+def _has_snapshot_of(names: Iterable[str], offset: int) -> bool:
+    """Whether a snapshot of the metadata holds what the metadata log had below that offset: there it was deleted."""
+    snapshots = (name.partition("-")[0] for name in names if name.endswith(CHECKPOINT_SUFFIX))
+    return any(end.isdecimal() and int(end) >= offset for end in snapshots)
 
 
 def _contains(path: Path, text: bytes) -> bool:

@@ -44,6 +44,7 @@ from core.log.log_segments import LogSegments
 from core.log.lone_index import INDEX_SUFFIXES, indexed_end
 from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog, log_damage, note_damage, rebuild_producer_state
+from core.log.producer_state import CompletedTransaction
 from core.log.producer_state_manager import ProducerStateManager
 from core.log.recovery_journal import read_lost_offsets
 from core.log.segment_deletion import finish_deletions
@@ -436,11 +437,12 @@ class _Loader:
 
         def on_batch(batch: RecordBatch) -> None:
             end_aborted_before(batch.base_offset)
-            if known and known[0].last_offset == batch.last_offset:
-                del known[0]
+            entry = known.pop(0) if known and known[0].last_offset == batch.last_offset else None
             self._note_leader_epoch(batch)
             completed = producers.update(batch, segment.base_offset, batch.position)
             if completed is not None and completed.is_aborted:
+                if entry is not None and self._has_two(completed, entry):
+                    completed = completed._replace(first_offset=entry.first_offset)
                 stable = producers.last_stable_offset(completed)
                 segment.transaction_index.append(
                     AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
@@ -463,6 +465,27 @@ class _Loader:
         segment.offset_index.flush()
         segment.time_index.flush()
         return damaged
+
+    def _has_two(self, aborted: CompletedTransaction, entry: AbortedTransaction) -> bool:
+        """Whether what looks like one transaction is two, of which only the second was aborted, as its entry in the
+        index has it: the marker that ended the first is damaged, and a batch of the producer begins where the entry says.
+        """
+        if entry.producer_id != aborted.producer_id or entry.first_offset <= aborted.first_offset:
+            return False
+        gaps = [gap for segment in self._segments for gap in segment.gaps]
+        segment = self._segments.floor(entry.first_offset)
+        if segment is None or not any(
+            aborted.first_offset < gap.end_offset and gap.start_offset < entry.first_offset for gap in gaps
+        ):
+            return False
+        upwards = (batch for batch in segment.batches(0) if batch.last_offset >= entry.first_offset)
+        found = next(upwards, None)
+        return (
+            isinstance(found, RecordBatch)
+            and found.base_offset == entry.first_offset
+            and found.producer_id == entry.producer_id
+            and found.is_transactional
+        )
 
     def _cut(self, known: LogEvidence, segment: LogSegment, damaged: DamagedBytes, later: list[LogSegment]) -> None:
         """Ends the log at the damaged bytes; every byte that goes is kept aside."""

@@ -169,8 +169,7 @@ class LogManager:
 
     def _warn_of_lost_start(self, log: PartitionLog, evidence: DirectoryEvidence) -> None:
         """Of first segments that nobody deleted: consumers never ask an owner for their offsets."""
-        epochs = log.leader_epochs.entries
-        if self._settings.is_read_only or not epochs or epochs[0].start_offset >= log.log_start_offset:
+        if self._settings.is_read_only or not _has_earlier_epochs(log):
             return
         known, given_up = evidence.of(log.directory, log.partition), read_lost_offsets(log.directory)
         hole = find_lost_start(known, given_up, log.directory)
@@ -242,9 +241,14 @@ class LogManager:
         self._checkpoint(HIGH_WATERMARK_CHECKPOINT, {tp: log.high_watermark for tp, log in self.logs.items()}, run)
 
     def checkpoint_log_starts(self, run: RunInBackground = run_now) -> None:
-        """Also where the first segment begins there: after a power cut those before it may be back."""
-        trimmed = {tp: log.log_start_offset for tp, log in self.logs.items() if log.log_start_offset > 0}
-        self._checkpoint(LOG_START_OFFSET_CHECKPOINT, trimmed, run)
+        """Also where the first segment begins there: after a power cut those before it may be back. But not where those
+        were lost: nobody would know any more.
+        """
+        held = self._checkpoints[LOG_START_OFFSET_CHECKPOINT]
+        starts = {
+            tp: held.get(tp, 0) if _has_earlier_epochs(log) else log.log_start_offset for tp, log in self.logs.items()
+        }
+        self._checkpoint(LOG_START_OFFSET_CHECKPOINT, {tp: start for tp, start in starts.items() if start > 0}, run)
 
     @property
     def clean_offsets(self) -> Mapping[TopicPartition, int]:
@@ -317,6 +321,12 @@ def _topic_id_of(directory: Path) -> bytes | None:
     except CorruptRecordError as error:
         _log.warning("%s", error)
         return None
+
+
+def _has_earlier_epochs(log: PartitionLog) -> bool:
+    """Whether the log knows of epochs before its start: a deletion drops those."""
+    epochs = log.leader_epochs.entries
+    return bool(epochs) and epochs[0].start_offset < log.log_start_offset
 
 
 def _is_of_another(directory: Path, topic_id: bytes) -> bool:

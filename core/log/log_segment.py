@@ -119,8 +119,7 @@ class LogSegment:
         self._last_batch = (base_offset, 0)  # base offset and position of a batch near the end: where tails begin
         self._is_kept_open = False
         if is_new:
-            note_opened(self.records.file)
-            self._keep_open()
+            note_opened(self.records.file)  # there is nothing in it yet that a sync could fail for
         elif not is_sealed:
             self._ensure_opens()
 

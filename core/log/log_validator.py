@@ -13,7 +13,7 @@ from core.common.errors import CorruptRecordError, KafkaError
 from core.common.expansion_limit import expansion_limit
 from core.common.steps import Steps, finish
 from core.log.log_config import LogConfig
-from core.log.record_validator import check_records, ensure_size
+from core.log.record_validator import CheckedBatch, check_records, ensure_size
 from core.records.compression import CompressionType
 from core.records.record import SMALLEST_RECORD_BYTES
 from core.records.record_batch import (
@@ -26,23 +26,12 @@ from core.records.record_batch import (
     RecordBatch,
 )
 
-
-def validate_batch(batch: RecordBatch, config: LogConfig, *, from_client: bool, now_ms: int) -> RecordBatch:
-    """The batch, checked; another one where the topic's codec asks for it.
-
-    KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP.
-    """
-    _check_header(batch, config, from_client=from_client, now_ms=now_ms)
-    return finish(check_records(batch, config, now_ms)) if from_client and config.opens_records else batch
+_FEW_BYTES = 1024 * 1024
+"""What a batch may always say it expands to: to ask for the limit costs more than the rest of the header."""
 
 
-def validate_in_steps(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[RecordBatch]:
-    """As `validate_batch`, of a client's batch, in steps that are short however much it holds."""
-    _check_header(batch, config, from_client=True, now_ms=now_ms)
-    return (yield from check_records(batch, config, now_ms)) if config.opens_records else batch
-
-
-def _check_header(batch: RecordBatch, config: LogConfig, *, from_client: bool, now_ms: int) -> None:
+def validate_header(batch: RecordBatch, config: LogConfig, *, from_client: bool, now_ms: int) -> None:
+    """KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP."""
     if batch.size_bytes > config.max_message_bytes:
         ensure_size(batch.size_bytes, config)
     try:
@@ -55,6 +44,20 @@ def _check_header(batch: RecordBatch, config: LogConfig, *, from_client: bool, n
             raise _ahead_of_clock(batch, config, now_ms)
     except CorruptRecordError as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+
+
+def validate_batch(batch: RecordBatch, config: LogConfig, now_ms: int) -> RecordBatch:
+    """A client's batch with its records checked, or another one where the topic's codec asks for it, all at once; as it
+    is where `validate_in_steps` gave it for the same configuration. KafkaError as of `validate_header`.
+    """
+    is_checked = isinstance(batch, CheckedBatch) and batch.checked_by is config
+    return batch if is_checked else finish(validate_in_steps(batch, config, now_ms))
+
+
+def validate_in_steps(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[CheckedBatch]:
+    """The same in steps that are short however much the batch holds."""
+    validate_header(batch, config, from_client=True, now_ms=now_ms)
+    return (yield from check_records(batch, config, now_ms))
 
 
 def _ensure_sound_header(batch: RecordBatch) -> None:
@@ -90,7 +93,7 @@ def _ensure_room(batch: RecordBatch, codec: CompressionType) -> None:
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"{batch.count} records do not fit in a batch of {batch.size_bytes} bytes"
         )
-    if needed > expansion_limit():
+    if needed > _FEW_BYTES and needed > expansion_limit():
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
             f"{batch.count} records take {needed} bytes at least, a batch may expand to {expansion_limit()}",

@@ -37,10 +37,11 @@ from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.log_config import LogConfig
 from core.log.log_segment import FoundTimestamp, LogSegment
 from core.log.log_segments import LogSegments
-from core.log.log_validator import validate_batch, validate_in_steps
+from core.log.log_validator import validate_batch, validate_header, validate_in_steps
 from core.log.open_files import OpenFiles
 from core.log.producer_state import BatchMetadata
 from core.log.producer_state_manager import ProducerStateManager
+from core.log.record_validator import CheckedBatch
 from core.log.segment_swap import swap_files
 from core.records.batches import Batch
 from core.records.control_record import read_end_transaction_marker
@@ -142,15 +143,14 @@ class PartitionLog:
 
     # --- append
 
-    def validate(self, batch: RecordBatch) -> Steps[RecordBatch]:
-        """A client's batch as `append_as_leader` would check it, in steps; KafkaError as of `validate_batch`."""
+    def validate(self, batch: RecordBatch) -> Steps[CheckedBatch]:
+        """A client's batch for a log whose configuration has its records opened, checked in steps as `append_as_leader`
+        would check it at once; KafkaError as of `validate_batch`.
+        """
         return validate_in_steps(batch, self.config, self._clock.now_ms())
 
-    def append_as_leader(
-        self, batch: RecordBatch, leader_epoch: int, *, from_client: bool = True, validated_by: LogConfig | None = None
-    ) -> AppendResult:
-        """Appends a producer's batch, giving it the next offsets; its buffer is changed in place. `validated_by`: by
-        which configuration `validate` gave it; by another one than the log's it is checked here.
+    def append_as_leader(self, batch: RecordBatch, leader_epoch: int, *, from_client: bool = True) -> AppendResult:
+        """Appends a producer's batch, giving it the next offsets; its buffer is changed in place.
 
         KafkaError as of `validate_batch` and of the producer's sequences, nothing appended then; OSError as the disk
         says, and CorruptRecordError of what is read, likewise.
@@ -159,8 +159,10 @@ class PartitionLog:
             self._ensure_settled()
         now_ms = self._clock.now_ms()
         config = self.config
-        if validated_by is not config:
-            batch = validate_batch(batch, config, from_client=from_client, now_ms=now_ms)
+        if from_client and config.opens_records:
+            batch = validate_batch(batch, config, now_ms)
+        else:
+            validate_header(batch, config, from_client=from_client, now_ms=now_ms)
         if batch.producer_id >= 0 and not from_client:
             self._ensure_epoch(batch)
         elif batch.producer_id >= 0 and not self.producers.is_in_order(batch):
@@ -483,6 +485,7 @@ class PartitionLog:
         old = [segment for segment in self.segments if segment.base_offset in replaced]
         assert len(old) == len(replaced), f"{self.partition}: {replaced}"
         assert self.segments.active not in old
+        assert swap_files(self.directory, base_offset), f"{self.partition}: no swap at {base_offset}"
         with self._changing("a swap"):
             for segment in old:
                 self._take_out(segment)

@@ -10,7 +10,6 @@ that clients do not send them again; Kafka answers so, or with an unexpected err
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, islice
 
 import numpy as np
 
@@ -21,22 +20,24 @@ from core.log.log_config import LONG_MAX, LogConfig
 from core.records.columns import RecordColumns
 from core.records.compression import CompressionType, compress, stream_compressor
 from core.records.record import Record
-from core.records.record_batch import CODEC_MASK, HEADER_SIZE, NO_TIMESTAMP, RecordBatch
+from core.records.record_batch import HEADER_SIZE, NO_TIMESTAMP, RecordBatch
 from core.records.record_batch_builder import with_section
-from core.records.record_walk import RecordWalk
-
-_SMALL_SECTION_BYTES = 16 * 1024
-"""Uncompressed: records in it are read faster one by one than as columns, and in less than a step's time."""
+from core.records.record_walk import RecordWalk, read_if_small
 
 _COMPRESSED_AT_ONCE = 64 * 1024
 
 
-def may_take_long(batch: RecordBatch) -> bool:
-    """Whether to check its records may take more than one step."""
-    return batch.size_bytes > _SMALL_SECTION_BYTES or bool(batch.attributes & CODEC_MASK)
+class CheckedBatch(RecordBatch):
+    """A batch whose records were checked, and compressed, as that configuration wants it."""
+
+    __slots__ = ("checked_by",)
+
+    def __init__(self, batch: RecordBatch, checked_by: LogConfig) -> None:
+        super().__init__(batch.buffer, batch.start, batch.position)
+        self.checked_by = checked_by
 
 
-def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[RecordBatch]:
+def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[CheckedBatch]:
     """The batch, or one that is compressed as the topic wants it. KafkaError: INVALID_RECORD, INVALID_TIMESTAMP,
     MESSAGE_TOO_LARGE.
     """
@@ -44,22 +45,21 @@ def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[R
     if target is batch.compression:
         target = None
     check = _RecordCheck(batch, config, now_ms)
-    if target is None and not check.asks_anything:
-        return batch
-    pieces = batch.section_pieces()
-    try:
-        first = list(islice(pieces, 2))
-        if len(first) == 1 and len(first[0]) <= _SMALL_SECTION_BYTES:
-            (section,) = first
-            check.records(batch.records_in(section))
-            if target is None:
-                return batch
-            rebuilt = with_section(batch, target, compress(target, section, config.compression_level(target)))
-            ensure_size(rebuilt.size_bytes, config)
-            return rebuilt
-        return (yield from _walk(batch, chain(first, pieces), check, target, config))
-    except CorruptRecordError as error:
-        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+    if target is not None or check.asks_anything:
+        try:
+            content = read_if_small(batch)
+            if not isinstance(content, list):
+                yield
+                batch = yield from _walk(batch, content, check, target, config)
+            else:
+                check.records(content)
+                if target is not None:
+                    section = compress(target, batch.records_section(), config.compression_level(target))
+                    ensure_size(HEADER_SIZE + len(section), config)
+                    batch = with_section(batch, target, section)
+        except CorruptRecordError as error:
+            raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+    return CheckedBatch(batch, config)
 
 
 def _walk(

@@ -285,13 +285,14 @@ class _Lz4Stream:
         self._frame = lz4.frame.LZ4FrameCompressor(
             compression_level=level or 0, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False
         )
+        self._head: bytes = self._frame.begin()
 
     def compress(self, data: Buffer) -> bytes:
-        begin = b"" if self._frame.started() else self._frame.begin()
-        return begin + bytes(self._frame.compress(data))
+        head, self._head = self._head, b""
+        return head + bytes(self._frame.compress(data))
 
     def flush(self) -> bytes:
-        return bytes(self._frame.flush())
+        return self._head + bytes(self._frame.flush())
 
 
 def _decompress_lz4(data: Buffer, _limit: int, magic: int) -> Iterator[bytes]:

@@ -75,7 +75,7 @@ class Claim:
         return self.folder / name
 
     def write(self, target: Path, content: bytes, name: str) -> None:
-        """Replaces `target` whole; `name`: what it is called beside. Errors as of `place`."""
+        """Replaces `target` whole; `name` is what it is called beside. Raises what `place` raises."""
         with self.told_if_lost():
             self.beside(name).write_bytes(content)
         self.place(self.beside(name), target)
@@ -91,7 +91,7 @@ class Claim:
             _filesystem.sync_directory(target.parent)
 
     def take_away(self, path: Path) -> None:
-        """Removes a file of the folder. Errors as of `place`; one that is gone already is none."""
+        """Removes a file of the folder, if it is still there. Raises what `place` raises."""
         away = self.beside(f"{uuid.uuid4().hex}.away")
         with contextlib.suppress(FileNotFoundError), self.told_if_lost():
             _filesystem.rename(path, away)
@@ -147,7 +147,7 @@ def find_lock(directory: Path) -> tuple[int, LockOwner] | None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Until it is gone, though others still make files in it. OSError as the disk says."""
+    """Removes it until it is gone, though others still make files in it. Raises OSError as the disk says."""
     while folder.exists():
         try:
             _filesystem.remove_tree(folder)

@@ -255,7 +255,7 @@ def _warn_of_holes(source: Source, starts: Offsets, ends: Offsets) -> None:
 
 
 def _ensure_forward(starts: Offsets, ends: Offsets, starting: str, ending: str) -> None:
-    """UsageError where a partition is to be read from an offset past that where the reading ends."""
+    """Raises UsageError if a partition is to be read from an offset past that where the reading ends."""
     for partition in sorted(starts):
         if starts[partition] > ends[partition]:
             raise UsageError(

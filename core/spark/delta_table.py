@@ -23,7 +23,7 @@ _VERSION = 1
 
 
 def ensure_delta() -> None:
-    """AccessError where the package is not there."""
+    """Raises AccessError if the package is not there."""
     try:
         import deltalake  # noqa: F401
     except ImportError:

@@ -21,7 +21,7 @@ NOWHERE = -1
 
 @dataclass(frozen=True, slots=True)
 class CommitNote:
-    """Of one group and one partition. `before`: where the group was before the replay committed to it."""
+    """What is noted of one group and one partition. `before` is where the group was before the replay committed."""
 
     before: int
     is_done: bool

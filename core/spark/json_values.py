@@ -16,7 +16,7 @@ _SHOWN = 40
 
 
 def ensure_one_value_each(partition: TopicPartition, records: RecordColumns) -> None:
-    """PlogError, with the offset, for a value with text after its JSON."""
+    """Raises PlogError, with the offset, for a value with text after its JSON."""
     decode = msgspec.json.Decoder(msgspec.Raw).decode
     for row, value in enumerate(records.values().to_pylist()):
         if not value:
@@ -61,7 +61,7 @@ def _end_of_value(text: bytes) -> int:
 
 
 def _end_of_word(text: bytes, start: int) -> int:
-    """Of a number, or of true, false, null."""
+    """Finds the end of a number, or of true, false, null."""
     for position in range(start, len(text)):
         if text[position] in b" \t\r\n{[\"'":
             return position

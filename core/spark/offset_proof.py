@@ -38,7 +38,7 @@ def what_is_not_checked(plan: ReplayPlan) -> str:
 
 
 def compare_offsets(replay: Replay, plan: ReplayPlan) -> Iterator[tuple[OffsetRange, str, bool]]:
-    """Each range, what is wrong with its offsets or counts ("" for nothing), and whether the log still says it."""
+    """Gives each range, what is wrong with its offsets or counts ("" for nothing), and whether it could be compared."""
     whole = read_receipt(replay.directory, WHOLE)
     records = 0
     for range_ in plan.ranges:
@@ -85,7 +85,7 @@ def _offsets_of_log(range_: OffsetRange) -> Any:  # numpy.ndarray
 
 
 def _offsets_of_files(directory: Path, files: tuple[WrittenFile, ...], kind: str) -> Any | None:  # numpy.ndarray
-    """None where they have no column of that name with whole numbers in it."""
+    """Gives None if they have no column of that name with whole numbers in it."""
     found = [np.empty(0, np.int64)]
     for file in files:
         column = _OFFSETS[kind](directory / file.name)

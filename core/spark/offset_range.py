@@ -44,9 +44,9 @@ class OffsetRange:
     """Offsets [start_offset, end_offset) of a partition whose files are in `directory`, or that `servers` have; about
     `size_bytes` of log. `fails_if_gone`: reading fails at offsets that are damaged, missing, or deleted since it was
     planned; else it goes on after them, and tells which they are. `latest_per_key`: of each key only the last record of
-    the range, and none where that is a tombstone. `nulls_bad_timestamps`: as of `to_arrow`. `max_expansion`: bytes that
-    one batch may decompress to, 0 for the limit that is set for everyone. `is_json`: values are to be one JSON value
-    each.
+    the range, and none where that is a tombstone. `nulls_bad_timestamps`: as `to_arrow` takes it. `max_expansion`:
+    bytes that one batch may decompress to, 0 for the limit that is set for everyone. `is_json`: values are to be one
+    JSON value each.
     """
 
     topic: str
@@ -159,7 +159,7 @@ def _meet_deleted(range_: OffsetRange, start: int, end: int, patience: Patience)
     end = min(end, range_.end_offset)
     text = f"{range_.topic_partition}: {offsets_are(start, end)} gone, deleted since the reading was planned"
     if not patience.skips_damage:
-        raise PlogError(text, hint="failOnDataLoss=false reads what there is, planned anew")
+        raise PlogError(text, hint="failOnDataLoss=false reads what there is, planned again")
     patience.tell_left_out(text)
 
 
@@ -189,7 +189,7 @@ def _from_servers(range_: OffsetRange, patience: Patience) -> Iterator[Batch]:
 
 
 def ensure_allowed(range_: OffsetRange, left_out: Iterable[str]) -> None:
-    """PlogError if something was left out of the range, and it `fails_if_gone`: what a replay does."""
+    """Raises PlogError if something was left out of a range that `fails_if_gone`: a replay must not pass over it."""
     if range_.fails_if_gone:
         for text in left_out:
             raise PlogError(text, hint="--allow-loss replays what there is, and names what there is not")

@@ -30,7 +30,7 @@ _MOST_BYTES = 255
 
 
 def folder_name(column: str, value: str | None) -> str:
-    """PlogError for a value that is too long for a name."""
+    """Raises PlogError for a value that is too long for a name."""
     name = f"{_escape(column)}={_escape(value) if value else NULL_PARTITION}"
     size = len(os.fsencode(name))
     if size > _MOST_BYTES:
@@ -52,8 +52,8 @@ def _escape(text: str) -> str:
 
 
 def ensure_names_folders(column: str, kind: Any) -> None:
-    """UsageError for a column whose folders others would not read: of a type (pyarrow.DataType) that has no text, or of
-    a name that hides them.
+    """Raises UsageError for a column whose folders others would not read: of a type (pyarrow.DataType) that has no
+    text, or of a name that hides them.
     """
     if pa.types.is_nested(kind):
         raise UsageError(f"--partition-by {column}: a value of {kind} can't name a folder")
@@ -93,7 +93,7 @@ def _timestamp_text(text: str) -> str:
 
 
 def _float_text(number: Any) -> str:  # numpy.floating
-    """As Java's Double.toString and Float.toString: with an exponent from 10,000,000 on and below 0.001."""
+    """Writes it as Java's Double.toString and Float.toString: with an exponent from 10,000,000 on and below 0.001."""
     if not np.isfinite(number):
         return "NaN" if np.isnan(number) else f"{'-' if number < 0 else ''}Infinity"
     if number == 0 or 1e-3 <= abs(number) < 1e7:

@@ -10,7 +10,7 @@ MINIMUM_VERSION = (4, 2)  # the first that hands Arrow batches to a data source'
 
 
 def ensure_pyspark() -> None:
-    """AccessError where there is none, or an older one."""
+    """Raises AccessError if there is none, or an older one."""
     try:
         from pyspark.version import __version__ as version
     except ImportError:

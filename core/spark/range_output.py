@@ -34,6 +34,7 @@ from core.common.filesystem import FileSystem, access_error
 from core.spark.claim import STATE, Claim
 from core.spark.partition_folder import ensure_names_folders, folder_name, partition_texts
 from core.spark.spilled_rows import SpilledRows
+from core.spark.state_file import read_state
 from core.spark.time_texts import are_four_digit_years, few_time_texts, time_texts
 
 _RECEIPTS = "receipts"
@@ -110,7 +111,7 @@ def make_state(directory: Path) -> None:
 
 
 def claim_unshared(directory: Path) -> Claim:
-    """Of a folder that nobody else knows: it needs no lock. OSError as the disk says."""
+    """Makes the claim to a folder that nobody else knows: it needs no lock. Raises OSError as the disk says."""
     make_state(directory)
     claim = Claim(directory, 1)
     claim.folder.mkdir(exist_ok=True)
@@ -122,8 +123,8 @@ def receipt_path(directory: Path, unit: str) -> Path:
 
 
 def write_receipt(claim: Claim, receipt: Receipt) -> None:
-    """Whole, also where two attempts at a task are at it at once. DirectoryLockedError as of `Claim.place`; AccessError
-    as the disk says.
+    """Writes it whole, also if two attempts at a task are at it at once. Raises what `Claim.place` raises, but
+    AccessError as the disk says.
     """
     content = json.dumps(receipt.to_json()).encode()
     path = receipt_path(claim.directory, receipt.unit)
@@ -140,14 +141,13 @@ def not_written(error: OSError, path: Path) -> AccessError:
 
 
 def read_receipt(directory: Path, unit: str) -> Receipt | None:
-    try:
-        return Receipt.from_json(json.loads(receipt_path(directory, unit).read_bytes()))
-    except FileNotFoundError:
-        return None
+    """Gives None if there is none. Raises what `read_state` raises."""
+    hint = "remove it, and the same command replays its records again"
+    return read_state(receipt_path(directory, unit), Receipt.from_json, hint)
 
 
 def write_part(claim: Claim, unit: str, files: Sequence[WrittenFile]) -> None:
-    """What one task wrote of a whole that is one unit. Errors as of `Claim.place`."""
+    """Notes what one task wrote of a whole that is one unit. Raises what `Claim.place` raises."""
     content = json.dumps({"files": [file.to_json() for file in files]}).encode()
     claim.write(claim.beside(f"{unit}.part"), content, f"{unit}.{os.getpid()}.part.tmp")
 
@@ -166,8 +166,8 @@ def write_files(
 ) -> tuple[WrittenFile, ...]:
     """The batches (of pyarrow.RecordBatch, of `schema`), in the order they come; a file even where there are none.
 
-    UsageError for a column that can't be written so; DirectoryLockedError as of `Claim.place`; AccessError as the disk
-    says: no file has its name then.
+    Raises UsageError for a column that can't be written so, DirectoryLockedError as `Claim.place` does, and AccessError
+    as the disk says: no file has its name then.
     """
     output: _Output | None = None
     try:
@@ -184,7 +184,7 @@ def write_files(
 
 
 class _Output:
-    """Of one unit: a writer for each partition of the output, `_MOST_OPEN_FILES` of them at the same time."""
+    """What is written of one unit: a writer for each partition of the output, `_MOST_OPEN_FILES` of them at a time."""
 
     def __init__(self, claim: Claim, unit: str, format_: OutputFormat, schema: Any) -> None:
         self._claim = claim
@@ -290,7 +290,7 @@ def partition_column(format_: OutputFormat, schema: Any) -> Callable[[Any], Any]
 
 
 def ensure_writable(format_: OutputFormat, schema: Any) -> None:
-    """UsageError where rows of the schema can't be written so, or would not be read by others."""
+    """Raises UsageError if rows of the schema can't be written so, or would not be read by others."""
     partition_column(format_, schema)
     written_schema(format_, schema)
 
@@ -330,7 +330,7 @@ def _bytes_format(format_: OutputFormat, name: str) -> str:
 
 
 def to_written(format_: OutputFormat, batch: Any, schema: Any) -> Any:
-    """PlogError for bytes that should be text and are not."""
+    """Raises PlogError for bytes that should be text and are not."""
     columns = []
     for name, kind in zip(schema.names, schema.types, strict=True):
         column = batch.column(name)
@@ -408,7 +408,7 @@ class _CsvFile:
         self._file.write(lines.getvalue())
 
     def _texts(self, times: Any) -> Any:
-        """As Arrow writes them."""
+        """Writes them as Arrow does."""
         zone = "Z" if times.type.tz else ""
         texts = (None if text is None else text.replace("T", " ") + zone for text in time_texts(times))
         return pa.array(texts, pa.string())
@@ -433,7 +433,7 @@ class _JsonFile:
         self._file.write("".join(f"{encode(dict(zip(self._names, row, strict=True)))}\n" for row in rows).encode())
 
     def _values(self, name: str, column: Any) -> list[Any]:
-        """PlogError for a time inside another value that Python does not hold."""
+        """Raises PlogError for a time inside another value that Python does not hold."""
         if pa.types.is_timestamp(column.type):
             zone = "Z" if column.type.tz else ""
             return [None if text is None else text + zone for text in time_texts(column, "ms")]

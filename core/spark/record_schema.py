@@ -46,7 +46,7 @@ SPARK_TYPES = {
 
 
 def schema_of(columns: Sequence[str]) -> Any:  # pyarrow.Schema
-    """UsageError for a column that there is not."""
+    """Raises UsageError for a column that there is not."""
     for name in columns:
         if name not in COLUMNS:
             raise UsageError(f"no column {name!r}, expected some of {', '.join(COLUMNS)}")

@@ -80,7 +80,7 @@ class RecordCutter:
 
 
 def ensure_writable(schema: Any, topic: str) -> None:  # schema: pyarrow.Schema
-    """UsageError where a DataFrame can't be written to topics."""
+    """Raises UsageError if a DataFrame can't be written to topics."""
     names = schema.names
     if "value" not in names:
         raise UsageError(f"there is no column value to write, only {', '.join(names)}")

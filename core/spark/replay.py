@@ -47,6 +47,7 @@ from core.spark.range_output import (
 from core.spark.record_schema import schema_of, to_arrow
 from core.spark.replay_lock import ReplayLock
 from core.spark.replay_plan import ReplayPlan
+from core.spark.state_file import read_state
 
 WHOLE = "all"
 """The unit of a job that shuffles."""
@@ -55,11 +56,14 @@ _EMPTY = "part-00000"
 """The file of a replay of nothing."""
 
 _MANIFEST = "manifest.json"
+_OF_MANIFEST = ("files", "records", "gaps", "left_out")
+"""What a manifest has beside the plan."""
+
 _PART = re.compile(r"part-\d{5}")
 _DELTA = "_delta_log"
 
 Gaps = tuple[tuple[int, int, str, str], ...]
-"""As of `Receipt`."""
+"""The gaps of a `Receipt`."""
 
 
 class Replay:
@@ -85,7 +89,7 @@ class Replay:
 
     @property
     def claim(self) -> Claim:
-        """AccessError outside of `locked`."""
+        """Raises AccessError outside of `locked`."""
         return self.lock.claim
 
     # --- the plan
@@ -93,8 +97,8 @@ class Replay:
     @property
     def plan(self) -> ReplayPlan | None:
         """The frozen one, where there is one."""
-        fields = self._read("plan.json")
-        return None if fields is None else ReplayPlan.from_json(fields)
+        hint = "replay to a new folder: without the plan nobody knows what is in this one"
+        return read_state(self._state / "plan.json", ReplayPlan.from_json, hint)
 
     def find_plan(self, request: Mapping[str, Any]) -> ReplayPlan | None:
         """The plan that was written here before; None where the folder can have one. PlogError where the first is of
@@ -189,7 +193,9 @@ class Replay:
         return [range_ for range_ in plan.ranges if range_.name in wanted or WHOLE in wanted]
 
     def reopen(self, units: Iterable[str]) -> None:
-        """These units are not done any more, and so the replay is not. Errors as of `Claim.take_away`."""
+        """Takes away the receipts of these units, and the manifest: they are to be done again. Raises what
+        `Claim.take_away` raises.
+        """
         self.claim.take_away(self._state / _MANIFEST)
         for unit in units:
             self.claim.take_away(receipt_path(self.directory, unit))
@@ -200,7 +206,7 @@ class Replay:
 
     def write_nothing(self, plan: ReplayPlan) -> None:
         """Writes one file without rows, of a plan without ranges: readers find the columns in it, as they do where
-        Spark's own writer was given nothing. Folders have none. Errors as of `write_files`.
+        Spark's own writer was given nothing. Folders have none. Raises what `write_files` raises.
         """
         if plan.output.partition_by:
             return
@@ -210,7 +216,7 @@ class Replay:
 
     def clear(self, plan: ReplayPlan) -> None:
         """Takes away what tasks that ended between left: files of the plan's units without a receipt, and temporary
-        ones. Errors as of `Claim.take_away`; AccessError outside of `locked`.
+        ones. Raises what `Claim.take_away` raises, and AccessError outside of `locked`.
         """
         claim = self.claim
         for name in filter(_names_of(plan), self._files_without_receipt(plan)):
@@ -229,12 +235,12 @@ class Replay:
         return [str(name) for name in names if str(name) not in known and name.parts[0] not in (STATE, _DELTA)]
 
     def receipts(self, plan: ReplayPlan) -> list[Receipt]:
-        """Of the units that are done."""
+        """The receipts of the units that are done."""
         found = (read_receipt(self.directory, unit) for unit in (WHOLE, *(range_.name for range_ in plan.ranges)))
         return [receipt for receipt in found if receipt is not None]
 
     def files(self, plan: ReplayPlan) -> list[WrittenFile]:
-        """All of them. PlogError where a unit is missing."""
+        """Gives all of them. Raises PlogError if a unit is missing."""
         missing = self.missing(plan)
         if missing:
             raise PlogError(
@@ -262,8 +268,16 @@ class Replay:
         )
 
     def manifest(self) -> dict[str, Any]:
-        """AccessError where the replay is not done."""
-        manifest = self._read(_MANIFEST)
+        """Raises AccessError if the replay is not done, and what `read_state` raises."""
+
+        def parse(fields: dict[str, Any]) -> dict[str, Any]:
+            for file in fields["files"]:
+                WrittenFile.from_json(file)
+            plan_of_manifest(fields)
+            return fields
+
+        hint = "remove it, and the replay's command writes it again"
+        manifest = read_state(self._state / _MANIFEST, parse, hint)
         if manifest is None:
             raise AccessError(
                 f"{self.directory} holds no finished replay",
@@ -276,14 +290,28 @@ class Replay:
 
     def commit_notes(self, group: str) -> dict[TopicPartition, CommitNote]:
         """What earlier runs noted of their commits to the group."""
-        notes = (self._read("groups.json") or {}).get(group, [])
-        return {TopicPartition(topic, number): CommitNote(**fields) for topic, number, fields in notes}
+        return self._groups().get(group, {})
+
+    def _groups(self) -> dict[str, dict[TopicPartition, CommitNote]]:
+        def parse(groups: dict[str, Any]) -> dict[str, dict[TopicPartition, CommitNote]]:
+            return {
+                group: {TopicPartition(topic, number): CommitNote(**fields) for topic, number, fields in notes}
+                for group, notes in groups.items()
+            }
+
+        return read_state(self._state / "groups.json", parse) or {}
 
     def note_commits(self, group: str, notes: Notes) -> None:
-        """Adds to them."""
-        all_notes = {**self.commit_notes(group), **notes}
-        of_group = [[*partition, note.to_json()] for partition, note in sorted(all_notes.items())]
-        self._write("groups.json", (self._read("groups.json") or {}) | {group: of_group})
+        """Adds to what is noted of commits to the group."""
+        groups = self._groups()
+        groups[group] = {**groups.get(group, {}), **notes}
+        self._write(
+            "groups.json",
+            {
+                name: [[*partition, note.to_json()] for partition, note in sorted(of_group.items())]
+                for name, of_group in groups.items()
+            },
+        )
 
     # --- the proof
 
@@ -307,8 +335,8 @@ class Replay:
         return promised, problems
 
     def compare_with_log(self, plan: ReplayPlan) -> Iterator[tuple[OffsetRange, str, bool]]:
-        """Each range, what its files have wrong of what the log says now ("" where they are exact), and whether the log
-        still says it.
+        """Gives each range, what its files have wrong of what the log says now ("" if they are exact), and whether it
+        could be compared.
 
         The range is written again, beside, and compared. Only of a plan that `is_direct`.
         """
@@ -333,22 +361,17 @@ class Replay:
 
     # --- state files
 
-    def _read(self, name: str) -> dict[str, Any] | None:
-        path = self._state / name
-        try:
-            fields: dict[str, Any] = json.loads(path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise AccessError(f"could not read {path}: {error}", where=str(path)) from error
-        return fields
-
     def _write(self, name: str, fields: dict[str, Any]) -> None:
         path = self._state / name
         try:
             self.claim.write(path, json.dumps(fields, indent=1).encode() + b"\n", f"{name}.tmp")
         except OSError as error:
             raise access_error(error, path, "write") from error
+
+
+def plan_of_manifest(manifest: dict[str, Any]) -> ReplayPlan:
+    """Raises what `ReplayPlan.from_json` raises."""
+    return ReplayPlan.from_json({key: value for key, value in manifest.items() if key not in _OF_MANIFEST})
 
 
 def _names_of(plan: ReplayPlan) -> Callable[[str], bool]:
@@ -418,7 +441,7 @@ def write_range(claim: Claim, range_: OffsetRange, plan: ReplayPlan) -> Receipt:
 
 def account(range_: OffsetRange) -> tuple[int, Gaps, tuple[str, ...]]:
     """The records, gaps and left out offsets of a receipt, for a range that another task reads: the log is read once
-    more where its headers alone don't tell. PlogError as of `find_gaps`.
+    more where its headers alone don't tell. Raises what `find_gaps` raises.
     """
     records, gaps = find_gaps(range_)
     left_out: dict[str, None] = {}

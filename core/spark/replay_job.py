@@ -53,7 +53,7 @@ _SOURCE = re.compile(r"BatchScan.*\bplog\b.*")
 
 def run_replay(session: SparkSession, replay: Replay, plan: ReplayPlan, on_done: Callable[[Receipt], None]) -> None:
     """Does what is missing, and tells `on_done` of every unit as it is done. PySparkException where a task fails;
-    errors as of `Claim.place` here: the replay is locked.
+    raises what `Claim.place` raises too: the replay is locked.
     """
     todo = replay.missing(plan)
     replay.clear(plan)

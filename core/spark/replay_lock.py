@@ -55,7 +55,7 @@ class ReplayLock:
 
     @property
     def claim(self) -> Claim:
-        """AccessError where the lock is not held."""
+        """Raises AccessError if the lock is not held."""
         if self._claim is None:
             raise AccessError(
                 f"{self._directory} is not locked: a replay writes into its folder only while it holds the lock",
@@ -101,7 +101,7 @@ class ReplayLock:
         )
 
     def _try_number(self, number: int) -> bool:
-        """False where somebody else was quicker."""
+        """Gives False if somebody else was quicker."""
         prepared = self._state / f"{_CLAIM}{uuid.uuid4().hex}"
         self._filesystem.make_directory(prepared)
         try:
@@ -217,7 +217,7 @@ def find_flock(path: Path) -> bool | None:
 
 
 def is_running(pid: int, started: int) -> bool | None:
-    """Of this machine; None where it can't be known: another process may have the number by now."""
+    """Whether the process runs on this machine; None if it can't be known: another may have the number by now."""
     now = process_start(pid)
     if now and started:
         return now == started

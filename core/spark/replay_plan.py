@@ -54,9 +54,9 @@ class ReplayPlan:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> ReplayPlan:
-        """PlogError for a plan of another version."""
+        """Raises PlogError for a plan of another version, and KeyError or TypeError for what is no plan."""
         given = dict(fields)
-        version = given.pop("version", None)
+        version = given.pop("version")
         if version != _VERSION:
             raise PlogError(f"the replay's plan is of version {version}, expected {_VERSION}")
         given["ranges"] = tuple(OffsetRange(**r) for r in given["ranges"])
@@ -83,13 +83,13 @@ def find_topic_ids(ranges: Sequence[OffsetRange]) -> dict[str, str]:
 
 
 def ensure_source_is_the_same(plan: ReplayPlan, missing: Sequence[OffsetRange]) -> None:
-    """PlogError where what is still to be read is not there any more, or is not what the plan was made of."""
+    """Raises PlogError if what is still to be read is not there any more, or is not what the plan was made of."""
     now = find_topic_ids(missing)
     for topic, topic_id in now.items():
         planned = plan.topic_ids.get(topic, topic_id)
         if planned != topic_id:
             raise PlogError(
-                f"topic {topic} was made anew since the replay was planned: its id was {planned}, and is {topic_id}",
+                f"topic {topic} was made again since the replay was planned: its id was {planned}, and is {topic_id}",
                 hint="replay to a new folder",
             )
     for range_ in missing:

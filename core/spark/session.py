@@ -159,7 +159,7 @@ def _failure(error: Exception, log: Path) -> PlogError:
 
 @contextmanager
 def _output_to(log: Path) -> Iterator[None]:
-    """What processes started meanwhile print, for as long as they live, goes to the log."""
+    """Sends to the log what processes print that are started meanwhile, for as long as they live."""
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)

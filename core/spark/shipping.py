@@ -44,7 +44,7 @@ def write_zip(path: Path) -> None:
 
 
 def ship(session: SparkSession, scratch: Path) -> None:
-    """AccessError where a node lacks what plog needs, or has another Python."""
+    """Raises AccessError if a node lacks what plog needs, or has another Python."""
     archive = scratch / "plog.zip"
     write_zip(archive)
     session.sparkContext.addPyFile(str(archive))

@@ -64,14 +64,14 @@ class Source(Protocol):
 
 
 def open_source(options: SourceOptions) -> Source:
-    """AccessError where it is not there; ConnectionFailedError where nobody answers."""
+    """Raises AccessError if it is not there, and ConnectionFailedError if nobody answers."""
     if options.servers:
         return ServersSource(options.servers, read_committed=options.read_committed)
     return FilesSource(list(map(Path, options.paths)), read_committed=options.read_committed)
 
 
 class FilesSource:
-    """Of data directories (a broker's log.dirs) and of partitions' folders, without a lock."""
+    """Reads data directories (a broker's log.dirs) and partitions' folders, without a lock."""
 
     def __init__(self, paths: Sequence[Path], *, read_committed: bool) -> None:
         self.records = DirectorySource(*map(DirectoryReader, paths), read_committed=read_committed)
@@ -160,7 +160,7 @@ def _cut(start: int, end: int, pieces: int) -> list[tuple[int, int]]:
 
 
 def find_partitions(source: Source, options: SourceOptions) -> list[TopicPartition]:
-    """KafkaError(UNKNOWN_TOPIC_OR_PARTITION) for a topic that is not there; UsageError for such a partition."""
+    """Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) for a topic that is not there, UsageError for such a partition."""
     records = source.records
     if options.assigned:
         for partition in options.assigned:

@@ -103,7 +103,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
-        """UsageError, with the option's name, for what is not understood."""
+        """Raises UsageError, with the option's name, for what is not understood."""
         given = {name.lower(): value for name, value in options.items()}
         _ensure_known(given)
         read = _Reader(given)

@@ -33,7 +33,7 @@ class SpilledRows:
         self._batches += 1
 
     def read(self) -> Iterator[tuple[str, Iterator[Any]]]:
-        """Each folder with its batches. Nothing may be added any more."""
+        """Gives each folder with its batches. Nothing may be added any more."""
         if self._writer is None:
             return
         self._writer.close()

@@ -23,7 +23,7 @@ def time_texts(times: Any, unit: str = "us") -> list[str | None]:
 
 
 def few_time_texts(times: Any, unit: str) -> Any:  # pyarrow.StringArray
-    """Likewise, made once for each time that occurs."""
+    """Does the same, once for each time that occurs."""
     found, places = np.unique(_cut(times, unit), return_inverse=True)
     texts = [None if text == "NaT" else _with_sign(text) for text in np.datetime_as_string(found).tolist()]
     return pa.array(texts, pa.string()).take(pa.array(places))

@@ -12,7 +12,7 @@ ranges in order; the records of one are a transaction, and its end offset is com
 takes the lane over fences the first. What a lane was planned for is written before any record is.
 
 A replay that begins where a group has read up to is a job that is done again and again. Its lanes keep their plan until
-that is done and the group is at its end; then they are planned anew, from there.
+that is done and the group is at its end; then they are planned again, from there.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Lane:
 
     @property
     def metadata(self) -> str:
-        """Of the committed offset."""
+        """What is committed with the offset."""
         groups = {group: note.to_json() for group, note in self.groups.items()}
         fields = {"start": self.start_offset, "end": self.end_offset, "topic_id": self.topic_id, "groups": groups}
         return json.dumps(fields | (_IS_LACKING if self.is_lacking else {}))

@@ -53,7 +53,7 @@ class WriterOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriterOptions:
-        """UsageError for what is not understood. `transactional_id_prefix` is "" if it is not given."""
+        """Raises UsageError for what is not understood. `transactional_id_prefix` is "" if it is not given."""
         given = {name.lower(): value for name, value in options.items()}
         servers = given.get("kafka.bootstrap.servers", "")
         if not servers:
@@ -124,7 +124,7 @@ def _with_records(messages: Sequence[WriterCommitMessage | None]) -> list[Prepar
 
 
 class TopicBatchWriter(_TopicWriter, DataSourceArrowWriter):
-    """Of one job: when all of its tasks are prepared, they are committed. Without a prefix its ids are new."""
+    """Writes one job: when all of its tasks are prepared, they are committed. Without a prefix its ids are new."""
 
     def __init__(self, options: WriterOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -144,7 +144,7 @@ class TopicBatchWriter(_TopicWriter, DataSourceArrowWriter):
 
 
 class TopicStreamWriter(_TopicWriter, DataSourceStreamArrowWriter):
-    """Of a stream's batches, of which the last may be done more than once."""
+    """Writes a stream's batches, of which the last may be done more than once."""
 
     def _task_prefix(self, context: TaskContext) -> str:
         stream = context.getLocalProperty(_STREAM_ID)

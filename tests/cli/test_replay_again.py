@@ -223,3 +223,26 @@ def test_a_replay_says_each_time_what_it_left_out(data: Path, out: Path) -> None
     assert [len(texts) for texts in manifest["left_out"].values()] == [1]
     flip_bit(log)  # as a backup would bring it back: then it is not all of the log any more
     assert "records, the log " in verify(out, code=1)
+
+
+# --- a folder that is not as it was left
+
+
+@pytest.mark.parametrize("name", ["plan.json", "manifest.json", "groups.json", "receipts/"])
+def test_state_that_is_damaged_is_named(data: Path, out: Path, name: str) -> None:
+    replay(data, out)
+    path = receipts(out)[0] if name.endswith("/") else out / "_plog" / name
+    for content in (b"", b"{", b"[]", b"{}", b'{"files": 7}', b"\xff\xfe", b"null"):
+        path.write_bytes(content)
+        done = call_plog("spark-replay", "--verify", str(out))
+        named = f"error: {path} is damaged: ".encode() in done.stderr
+        assert done.returncode == (3 if named else 0), done.stderr
+        assert named == (name == "manifest.json") or name == "receipts/"
+        if name == "groups.json" and content in (b"[]", b"{}", b"null"):
+            continue  # which say nothing of any group, or the wrong thing
+        options = ["--commit-group", "g"] if name == "groups.json" else []
+        where = ["--to", f"parquet:{out}", "--range-size", "700", "--data-dir", str(data), *options]
+        done = call_plog("spark-replay", "t", *where)
+        told = done.stderr.decode()
+        assert done.returncode == (0 if name == "manifest.json" else 3), told
+        assert f"error: {path} is damaged: " in told or name == "manifest.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from core.client.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
 from core.common.error_code import ErrorCode
 from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.crash.chaos.chaos import Chaos
+from tests.crash.chaos.chaos import Chaos, may_mount
 from tests.crash.chaos.checker import Found, FoundRecord, check
 from tests.crash.chaos.faults import COMPILER, Faults, Kind
 from tests.crash.chaos.ledger import COPIERS, COPIES, CUT, KEPT, KEYED, PLAIN, READERS, TELLS, Ledger, Transaction
@@ -28,7 +29,7 @@ SEED = int(os.environ.get("PLOG_CHAOS_SEED", "1"))
 
 
 def test_nothing_is_lost_doubled_or_mixed_up_by_chaos(tmp_path: Path) -> None:
-    chaos = Chaos(tmp_path, seed=SEED)
+    chaos = Chaos(tmp_path, seed=SEED, has_disk=ROUNDS > 3 and may_mount(tmp_path))
     report = chaos.run(ROUNDS)
     sys.stdout.write(f"{report}\n")
     assert report.problems == []
@@ -185,13 +186,21 @@ def test_a_disk_that_refuses_is_found_honest_and_one_that_lies_is_not(server: Se
     assert check(ledger, read(server)) == ["plain-0: 1 are lost (acknowledged): p.1 3 at 2"]
 
 
-def test_the_clock_of_the_server_steps(tmp_path: Path) -> None:
-    if COMPILER is None:
-        pytest.skip("there is no compiler")
+@pytest.mark.skipif(COMPILER is None, reason="there is no compiler")
+@pytest.mark.parametrize("step_s", [-3600, 3600])
+def test_housekeeping_goes_on_while_the_wall_clock_steps(step_s: int, tmp_path: Path) -> None:
     faults = Faults(tmp_path, tmp_path / "data")
-    faults.step_clock(-86400 * 365 * 30)
-    with Server(tmp_path / "data", environment=faults.environment) as server:
-        assert server.log.read_text()
-    (made,) = (tmp_path / "data").glob("__cluster_metadata-0/*.log")
-    dumped = call_plog("dump-segment", str(made)).stdout
-    assert b"CreateTime: 8" in dumped  # 1990s
+    settings = ("--set", "log.retention.check.interval.ms=50")
+    with Server(tmp_path / "data", *settings, environment=faults.environment) as server:
+        options = ("--config", "internal.segment.bytes=2000", "--config", "retention.bytes=2000")
+        call_plog("topic", "create", PLAIN, *options, "--bootstrap-server", server.address)
+        faults.step_clock(step_s)
+        for number in range(60):
+            assert produce(server, Ledger(), number) is ErrorCode.NONE
+        consumer = Consumer({"bootstrap.servers": server.address, "group.id": "x"})
+        deadline = time.monotonic() + 60
+        while not consumer.get_watermark_offsets(Position(PLAIN, 0), timeout=20)[0]:
+            assert time.monotonic() < deadline
+        consumer.close()
+        hours = {time.strftime("%Y-%m-%d %H", time.localtime(time.time() + step_s + near_s)) for near_s in (-60, 0)}
+        assert any(f"\n{hour}:" in server.log.read_text() for hour in hours), "its clock did not step"

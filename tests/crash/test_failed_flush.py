@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import subprocess
 import threading
 from collections import defaultdict
 from pathlib import Path
@@ -27,6 +28,7 @@ from core.log.partition_log import AppendResult
 from core.records.record_batch import RecordBatch
 from tests.support.broker import add_topic
 from tests.support.logs import read_all
+from tests.support.oracle import java_command, requires_kafka
 
 ROUNDS = int(os.environ.get("PLOG_FLUSH_ROUNDS", "12"))
 ANSWER_SECONDS = 20
@@ -161,4 +163,44 @@ def test_an_idempotent_producer_and_flushes_that_fail(tmp_path: Path, monkeypatc
     assert acknowledged == sent
     assert values == sent
     assert any(len(sequences) > 1 for sequences in arrivals.values())  # what was perhaps kept was sent again
+    assert all(len(set(sequences)) == 1 for sequences in arrivals.values())
+
+
+@requires_kafka
+@pytest.mark.java
+def test_javas_producer_and_flushes_that_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is idempotent unless told otherwise, and takes the error of a batch that is perhaps kept for one to retry."""
+    arrivals = note_arrivals(monkeypatch)
+    server = ThreadedServer(tmp_path)
+    properties = ("batch.size=100", "retry.backoff.ms=20", "retry.backoff.max.ms=50", "reconnect.backoff.ms=20")
+    options = [option for text in properties for option in ("--producer-property", text)]
+    producer = subprocess.Popen(
+        java_command(
+            "org.apache.kafka.tools.ConsoleProducer", "--bootstrap-server", server.address, "--topic", "t", *options
+        ),
+        stdin=subprocess.PIPE,
+    )
+    sent: list[bytes] = []
+    try:
+        assert producer.stdin is not None
+        for _ in range(3):
+            server.disk.good = 2
+            while not server.disk.has_failed.wait(0.001):
+                assert producer.poll() is None
+                assert len(sent) < 100_000
+                sent.append(b"%d" % len(sent))
+                producer.stdin.write(sent[-1] + b"\n")
+                producer.stdin.flush()
+            server.kill()
+            server.start(FailingSync())
+        producer.stdin.close()
+        assert producer.wait(ANSWER_SECONDS * 3) == 0
+    finally:
+        producer.kill()
+    server.kill()
+    broker = Broker(tmp_path, BrokerConfig(), clock=SystemClock())
+    values = [record.value for record in read_all(broker.replicas.find("t", 0).log)]
+    broker.close()
+    assert values == sent
+    assert any(len(sequences) > 1 for sequences in arrivals.values())
     assert all(len(set(sequences)) == 1 for sequences in arrivals.values())

@@ -217,6 +217,20 @@ def test_gaps_decodes_what_a_reader_would_be_given_and_no_more(tmp_path: Path) -
     assert bad == [(60, 62), (62, 64), (198, 200)]
 
 
+@pytest.mark.parametrize("broken", [30, 31])
+def test_deep_finds_it_out_of_order_too(broken: int, tmp_path: Path) -> None:
+    """Two batches that stand in each other's places, one of which does not decode: gaps and verify agree."""
+    sound, bad = batch(record(0), record(1)), batch(record(0, headers=varint(-1)), record(1))
+    batches = [struct.pack(">q", 2 * n) + (bad if n == broken else sound)[8:] for n in range(60)]
+    batches[30], batches[31] = batches[31], batches[30]
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / LOG).write_bytes(b"".join(batches))
+    rows = json.loads(call_plog("gaps", str(tmp_path), "--output", "json").stdout)
+    assert [(row["start_offset"], row["end_offset"]) for row in rows] == [(2 * broken, 2 * broken + 2)]
+    deep = json.loads(call_plog("verify", "--deep", str(tmp_path), "--output", "json").stdout)
+    assert [(f["offset"], f["last_offset"]) for f in deep if f["code"] == "bad-batch"] == [(2 * broken, 2 * broken + 1)]
+
+
 def test_a_spark_task_names_it() -> None:
     from core.common.errors import CorruptRecordError
     from core.spark.offset_range import OffsetRange, read_columns

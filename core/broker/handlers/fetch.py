@@ -69,7 +69,7 @@ class DelayedFetch(DelayedOperation):
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._names: dict[bytes, str | None] = {}
         self._watched: dict[TopicPartition, list[tuple[int, FetchPartition]]] = {}  # with numbers in `_count`
-        self._count = FetchCount((), ())
+        self._count: FetchCount  # once it waits
         self._enough: FetchResponse | None = None
 
     def wait(self, response: FetchResponse) -> None:

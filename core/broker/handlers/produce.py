@@ -155,16 +155,20 @@ def _append_opened(
     broker: Broker, request: ProduceRequest, context: RequestContext, partition: Partition, batch: RecordBatch
 ) -> Steps[AppendResult]:
     """Appends a batch whose records the topic wants to be looked at, which may take many steps."""
-    yield
-    partition = _served(broker, partition)
-    if request.acks == -1:
-        partition.ensure_enough_replicas()
-    config = partition.log.config
-    batch = yield from partition.log.validate(batch)
-    partition = _served(broker, partition)
+    is_checked = False
+    while not is_checked:
+        yield
+        partition = _served(broker, partition)
+        if request.acks == -1:
+            partition.ensure_enough_replicas()
+        config = partition.log.config
+        if not config.opens_records:
+            break
+        batch = yield from partition.log.validate(batch)
+        is_checked = partition.is_served and partition.log.config is config
     if batch.is_transactional:
         _ensure_still_in_transaction(broker, request, context, partition, batch)
-    return broker.replicas.append(partition, batch, required_acks=request.acks, validated_by=config)
+    return broker.replicas.append(partition, batch, required_acks=request.acks)
 
 
 def _served(broker: Broker, partition: Partition) -> Partition:

@@ -7,25 +7,28 @@ somebody would who looks after it; it is counted as stuck.
 
 from __future__ import annotations
 
+import contextlib
 import json
-import signal
+import os
+import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.crash.chaos.checker import Found, FoundRecord, check
+from tests.crash.chaos.checker import check
+from tests.crash.chaos.client_process import ClientProcess
 from tests.crash.chaos.faults import COMPILER, Faults
-from tests.crash.chaos.ledger import COPIERS, PARTITIONS, READERS, TOPICS, Ledger
+from tests.crash.chaos.ledger import COPIERS, PARTITIONS, TOPICS, Ledger
 from tests.crash.chaos.nemesis import Nemesis, may_die
 from tests.crash.chaos.proxy import Proxy
+from tests.crash.chaos.reading import read_all
 from tests.support.server import Server, call_plog
 
 ROUNDS_A_LIFE = 10
@@ -44,10 +47,10 @@ SETTINGS = (
     "log.message.timestamp.after.max.ms=9223372036854775807",
     "plog.scrub.interval.ms=500",
 )
-_PROGRESS = (b'"acknowledged"', b'"committed"', b'"moved"', b'"cut_done"', b'"ended"')
 _STUCK_SECONDS = 40
 _END_SECONDS = 90
 _POLL_SECONDS = 0.05
+_DISK_BYTES = 200_000_000
 
 
 @dataclass
@@ -78,8 +81,12 @@ class Chaos:
         clients: tuple[str, ...] = CLIENTS,
         deeds: Collection[str] = (),
         compiler: str | None = COMPILER,
+        has_disk: bool = False,
     ) -> None:
-        """With `deeds` the nemesis does those only; as of `Nemesis.deeds`."""
+        """With `deeds` the nemesis does those only; as of `Nemesis.deeds`. With `has_disk` each life has a small disk
+        of its own, which can be filled; only root can make one.
+        """
+        self._has_disk = has_disk
         self.report = Report()
         self._directory = directory
         self._seed = seed
@@ -88,14 +95,29 @@ class Chaos:
         self._compiler = compiler
 
     def run(self, rounds: int) -> Report:
-        """A life for each `ROUNDS_A_LIFE` of them; its directory is left where something was wrong."""
+        """A life for each `ROUNDS_A_LIFE` of them; its directory goes where nothing was wrong."""
         number = 0
         while self.report.rounds < rounds:
+            to_do = min(rounds - self.report.rounds, ROUNDS_A_LIFE)
+            self.report.rounds += to_do
             random = Random(f"{self._seed} {number}")
             life = _Life(self._directory / f"life-{number}", random, self._clients, self._compiler, self.report)
-            life.run(min(rounds - self.report.rounds, ROUNDS_A_LIFE), self._deeds)
+            with life.disk() if self._has_disk else contextlib.nullcontext():
+                life.run(to_do, self._deeds)
             number += 1
+            if not life.has_problems:
+                shutil.rmtree(life.directory)
         return self.report
+
+
+def may_mount(directory: Path) -> bool:
+    """Whether a life may have a disk of its own: for root, where the system lets it."""
+    if os.geteuid():
+        return False
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4096", "plog-chaos", directory], check=False)
+    if done.returncode == 0:
+        subprocess.run(["umount", directory], check=True)
+    return done.returncode == 0
 
 
 class _Life:
@@ -103,52 +125,76 @@ class _Life:
         self, directory: Path, random: Random, clients: tuple[str, ...], compiler: str | None, report: Report
     ) -> None:
         directory.mkdir()
-        self._directory = directory
+        self.directory = directory
         self._random = random
         self._report = report
         self._problems_before = len(report.problems)
         self._faults = Faults(directory, directory / "data", compiler=compiler)
-        self._clients = [_ClientProcess(directory, kind, number) for number, kind in enumerate(clients)]
+        self._clients = [ClientProcess(directory, kind, number) for number, kind in enumerate(clients)]
         self._journal = (directory / "journal").open("w", buffering=1)
 
+    @contextlib.contextmanager
+    def disk(self) -> Iterator[None]:
+        """The server's folder is a disk in memory; what was on it is copied to the usual place where it is of use."""
+        data, kept = self.directory / "data", self.directory / "data that was wrong"
+        data.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "plog-chaos", data], check=True)
+        try:
+            yield
+            if self.has_problems:
+                shutil.copytree(data, kept)
+        finally:
+            subprocess.run(["umount", "--lazy", data], check=True)
+
     def run(self, rounds: int, deeds: Collection[str]) -> None:
+        """What fails in the middle, such as a start, is a problem too."""
         with Proxy(self._random.randrange(1 << 30)) as proxy:
             self._proxy = proxy
             options = [option for setting in SETTINGS for option in ("--set", setting)]
             self._server = Server(
-                self._directory / "data",
+                self.directory / "data",
                 "--advertise", proxy.address, *options,
                 command=self._faults.command,
                 environment=self._faults.environment,
             )  # fmt: skip
             self._nemesis = Nemesis(self._server, self._faults, proxy, self._random, self._verify)
-            self._server.start()
-            proxy.target = self._server.host_and_port
-            self._make_topics()
             try:
-                for client in self._clients:
-                    client.start(proxy.address, self._random)
-                self._wait_for_progress()
-                for _ in range(rounds):
-                    self._round(self._random.choice(list(deeds or self._nemesis.deeds)))
-                self._stop_clients()
+                self._live(rounds, deeds)
+                self._check(proxy.address)
+                proxy.target = None
+                self._server.stop()
+                self._ensure_sound()
+            except (AssertionError, KafkaException) as error:
+                self._problem(repr(error)[-2000:])
             finally:
                 for client in self._clients:
                     client.kill()
-            self._report.faults += self._faults.injected
-            self._report.cuts += proxy.cuts
-            self._check(proxy.address)
-            proxy.target = None
-            self._server.stop()
-            self._ensure_sound()
+                self._server.kill()
+        self._report.faults += self._faults.injected
+        self._report.cuts += proxy.cuts
         self._journal.close()
+
+    def _live(self, rounds: int, deeds: Collection[str]) -> None:
+        self._server.start()
+        self._proxy.target = self._server.host_and_port
+        self._make_topics()
+        for client in self._clients:
+            client.start(self._proxy.address, self._random)
+        self._wait_for_progress()
+        for _ in range(rounds):
+            self._round(self._random.choice(list(deeds or self._nemesis.deeds)))
+        self._stop_clients()
+
+    @property
+    def has_problems(self) -> bool:
+        return len(self._report.problems) > self._problems_before
 
     def _note(self, text: str) -> None:
         self._journal.write(f"{time.strftime('%H:%M:%S')} {text}\n")
 
     def _problem(self, text: str) -> None:
         self._note(f"PROBLEM {text}")
-        self._report.problems.append(f"{self._directory.name}: {text}")
+        self._report.problems.append(f"{self.directory.name}: {text}")
 
     def _make_topics(self) -> None:
         admin = AdminClient({"bootstrap.servers": self._server.address})
@@ -159,7 +205,6 @@ class _Life:
     # --- a round
 
     def _round(self, deed: str) -> None:
-        self._report.rounds += 1
         self._report.deeds[deed] = self._report.deeds.get(deed, 0) + 1
         self._note(f"{deed} ..")
         self._note(f"{deed}: {self._nemesis.strike(deed)}")
@@ -207,7 +252,7 @@ class _Life:
         self._ensure_sound(lambda finding: finding["severity"] == "error" and finding["code"] != "torn-tail")
 
     def _ensure_sound(self, is_wrong: Callable[[dict[str, Any]], bool] = lambda _: True) -> None:
-        done = call_plog("verify", "--output", "ndjson", str(self._directory / "data"))
+        done = call_plog("verify", "--output", "ndjson", str(self.directory / "data"))
         findings = [json.loads(line) for line in done.stdout.splitlines()]
         wrong = [finding for finding in findings if is_wrong(finding)]
         if wrong or (done.returncode and not findings):
@@ -224,13 +269,14 @@ class _Life:
             if not client.wait(max(deadline - time.monotonic(), 0)):
                 self._note(f"{client.name} did not come to an end")
                 self._report.stuck[client.kind] = self._report.stuck.get(client.kind, 0) + 1
+            client.kill()
         self._note("the clients have stopped")
 
     def _check(self, address: str) -> None:
         ledger = Ledger()
         for client in self._clients:
             ledger.add(client.ledger)
-        found = self._read_all(address)
+        found = read_all(address, self._problem)
         for problem in check(ledger, found):
             self._problem(problem)
         self._report.acknowledged += sum(map(len, ledger.acknowledged.values()))
@@ -238,107 +284,3 @@ class _Life:
         self._report.perhaps += sum(map(len, ledger.perhaps.values()))
         self._report.transactions += len(ledger.transactions)
         self._report.copies += sum(found.offsets[COPIERS].values())
-
-    def _read_all(self, address: str) -> Found:
-        """Once no transaction is open any more."""
-        found = Found()
-        options = {"bootstrap.servers": address, "group.id": "checker", "enable.auto.commit": False,
-                   "enable.partition.eof": True, "auto.offset.reset": "error"}  # fmt: skip
-        committed = Consumer({**options, "isolation.level": "read_committed"})
-        uncommitted = Consumer({**options, "isolation.level": "read_uncommitted"})
-        for topic, partition in ((topic, partition) for topic in TOPICS for partition in range(PARTITIONS)):
-            where = TopicPartition(topic, partition)
-            deadline = time.monotonic() + _END_SECONDS
-            while (ends := committed.get_watermark_offsets(where)) != uncommitted.get_watermark_offsets(where):
-                if time.monotonic() > deadline:
-                    self._problem(f"the last stable offset of {topic}-{partition} is stuck at {ends}")
-                    break
-                time.sleep(_POLL_SECONDS)
-            found.starts[topic, partition] = ends[0]
-            found.records[topic, partition] = []
-        self._read(committed, found)
-        committed.close()
-        uncommitted.close()
-        admin = AdminClient({"bootstrap.servers": address})
-        for group in (READERS, COPIERS):
-            asked = [ConsumerGroupTopicPartitions(group)]
-            positions = admin.list_consumer_group_offsets(asked)[group].result(20).topic_partitions
-            found.offsets[group] = {position.partition: position.offset for position in positions}
-        return found
-
-    def _read(self, consumer: Consumer, found: Found) -> None:
-        """All partitions to their ends."""
-        consumer.assign([TopicPartition(*where, start) for where, start in found.starts.items()])
-        left = set(found.starts)
-        while left:
-            message = consumer.poll(20)
-            error = message and message.error()
-            if message is None or (error and error.code() != KafkaError._PARTITION_EOF):
-                self._problem(f"{sorted(left)} can't be read on: {error}")
-                return
-            where = message.topic(), message.partition()
-            if error:
-                left.discard(where)
-            else:
-                key = message.key() and message.key().decode()
-                found.records[where].append(FoundRecord(message.offset(), key, message.value().decode()))
-
-
-class _ClientProcess:
-    """A client, and the process that comes after it if it is stuck."""
-
-    def __init__(self, directory: Path, kind: str, number: int) -> None:
-        self.kind = kind
-        self.name = f"{kind}{number}"
-        self.ledger = directory / f"{self.name}.jsonl"
-        self.errors = directory / f"{self.name}.err"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._starts = 0
-        self._read_to = 0
-        self._has_moved = False
-
-    def start(self, address: str, random: Random) -> None:
-        self._starts += 1
-        name = self.name if self.kind == "teller" else f"{self.name}.{self._starts}"  # an id that fences the one before
-        self.ledger.touch()
-        arguments = (self.kind, name, address, str(self.ledger), str(random.randrange(1 << 30)))
-        with self.errors.open("ab") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.crash.chaos.clients", *arguments], stdout=errors, stderr=errors
-            )
-
-    def mark(self) -> None:
-        """What is written from now on counts for `has_moved`."""
-        self._read_to = self.ledger.stat().st_size
-        self._has_moved = False
-
-    def has_moved(self) -> bool:
-        if not self._has_moved:
-            with self.ledger.open("rb") as file:
-                file.seek(self._read_to)
-                text = file.read()
-            self._has_moved = any(what in text for what in _PROGRESS)
-        return self._has_moved
-
-    def has_ended(self) -> bool:
-        return self._process is not None and self._process.poll() is not None
-
-    def terminate(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-
-    def wait(self, seconds: float) -> bool:
-        """Whether it ended in that time."""
-        assert self._process is not None
-        try:
-            self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
-    def kill(self) -> None:
-        """Its threads say where they are first."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGUSR1)
-            self._process.kill()
-            self._process.wait()

@@ -48,7 +48,7 @@ QUICK = {
     "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 20, "retry.backoff.max.ms": 100,
     "topic.metadata.refresh.fast.interval.ms": 20, "metadata.recovery.strategy": "none", "log_level": 0,
 }  # fmt: skip
-_KEYS = 40
+_KEYS = 400
 _TRANSACTION_SECONDS = 20
 _PERHAPS = (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT)
 """Answers that say that the batch may be kept."""
@@ -107,7 +107,7 @@ def produce_with_sequences(client: Client) -> None:
                               "message.timeout.ms": 0, "on_delivery": on_delivery})
         )  # fmt: skip
         while not client.is_over.is_set() and not is_broken.is_set():
-            for topic in (KEPT, TRIMMED, CUT, KEYED):
+            for topic in (KEPT, TRIMMED, CUT, KEYED, FLUSHED):
                 partition = client.random.randrange(PARTITIONS)
                 number = numbers[topic, partition]
                 numbers[topic, partition] += 1

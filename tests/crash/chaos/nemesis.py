@@ -4,8 +4,11 @@ returns; the server runs then, or may have died of it where `may_die` says so.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable
 from random import Random
@@ -19,6 +22,7 @@ _PLACES = ("", ".log", ".index", "checkpoint", ".snapshot", "/kept-", "/flushed-
 _KINDS = (Kind.READ, Kind.WRITE, Kind.SYNC, Kind.TRUNCATE, Kind.NAMES, Kind.OPEN, Kind.SHORT, Kind.WRITE | Kind.READ,
           ~Kind.SHORT & ~Kind.LOSE & Kind(255))  # fmt: skip
 _HOUR_S = 3600
+_PAGE_BYTES = 4096
 
 
 class Nemesis:
@@ -160,10 +164,20 @@ class Nemesis:
     def full_disk(self) -> str:
         """No write grows a file, for a while; nobody starts the server again after it."""
         seconds = self._random.uniform(0.2, 2)
-        self._faults.fail(Kind.WRITE, errno.ENOSPC)
-        time.sleep(seconds)
-        self._faults.heal()
-        return f"{seconds:.1f} s"
+        directory = self._server.data_dir
+        if not directory.is_mount():
+            self._faults.fail(Kind.WRITE, errno.ENOSPC)
+            time.sleep(seconds)
+            self._faults.heal()
+            return f"{seconds:.1f} s"
+        with tempfile.TemporaryFile(dir=directory) as ballast:
+            filled = 0
+            with contextlib.suppress(OSError):
+                while True:
+                    os.posix_fallocate(ballast.fileno(), filled, _PAGE_BYTES)
+                    filled += _PAGE_BYTES
+            time.sleep(seconds)
+        return f"{seconds:.1f} s, {filled} bytes were free"
 
     # --- the clock
 

@@ -340,9 +340,9 @@ def test_a_request_of_a_usual_size_is_moved_once(
     grown: list[int] = []
     grow = ReceiveBuffers.grow
 
-    def noted(self: ReceiveBuffers, buffer: memoryview, used_bytes: int, needed_bytes: int) -> memoryview:
+    def noted(self: ReceiveBuffers, buffer: memoryview, used_bytes: int, size_bytes: int) -> memoryview:
         grown.append(used_bytes)
-        return grow(self, buffer, used_bytes, needed_bytes)
+        return grow(self, buffer, used_bytes, size_bytes)
 
     monkeypatch.setattr(ReceiveBuffers, "grow", noted)
     add_topic(broker)

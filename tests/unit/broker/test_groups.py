@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from core.broker.broker import Broker
-from core.broker.coordinator_log import java_hash, partition_of
+from core.broker.coordinator_log import ReadRecord, java_hash, newest_records, partition_of
 from core.broker.pending_answer import PendingAnswer
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
@@ -40,8 +42,12 @@ from core.protocol.schema.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from core.protocol.schema.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
+from core.records.compression import CompressionType
+from core.records.record import Record
+from core.records.record_batch import RecordBatch
+from core.records.record_batch_builder import batch_of
 from tests.support.broker import Background, Timers, add_topic, ask, decode, open_broker, produce, send
-from tests.support.logs import NOW, make_batch
+from tests.support.logs import NOW, make_batch, make_marker
 
 ID = bytes(16)
 
@@ -261,6 +267,80 @@ def test_groups_that_are_being_read_ask_for_patience(tmp_path: Path, broker: Bro
     assert committed(again) == (0, 5)
     assert ask(again, LIST_GROUPS, ListGroupsRequest()).error_code == 0
     again.close()
+
+
+class Steps:
+    """Turns that are taken when the test says so."""
+
+    def __init__(self) -> None:
+        self.work: list[Iterator[None]] = []
+
+    def go_through(self, steps: Iterator[None]) -> None:
+        self.work.append(steps)
+
+
+def test_groups_are_taken_up_in_turns_and_known_all_at_once(tmp_path: Path, broker: Broker) -> None:
+    for number in range(20):
+        commit(broker, f"group {number}", offset=number)
+    broker.close()
+    again = open_broker(tmp_path / "data", ManualClock(NOW))
+    again.turns = turns = Steps()  # type: ignore[assignment]  # of it this is used
+    again.group_log.load_all()
+    steps = 0
+    while turns.work:
+        assert again.groups.groups == {} or steps > 0
+        assert ask(again, LIST_GROUPS, ListGroupsRequest()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        again.groups.expire()  # of what is known in part nothing may be said, and no tombstone written
+        for work in list(turns.work):
+            if next(work, turns) is turns:
+                turns.work.remove(work)
+            steps += 1
+    assert steps >= 20
+    assert [committed(again, f"group {number}") for number in range(20)] == [(0, number) for number in range(20)]
+    again.close()
+
+
+def test_a_topic_that_is_deleted_while_its_groups_are_taken_up(tmp_path: Path, broker: Broker) -> None:
+    for number in range(6):
+        commit(broker, f"group {number}", offset=number)
+    broker.close()
+    again = open_broker(tmp_path / "data", ManualClock(NOW))
+    again.turns = turns = Steps()  # type: ignore[assignment]  # of it this is used
+    again.group_log.load_all()
+    next(turns.work[0])
+    again.delete_topic("__consumer_offsets")
+    for work in turns.work:
+        assert len(list(work)) < 2, "it notices at its next step"
+    assert again.groups.groups == {}
+    again.close()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_newest_records_are_those_that_the_cleaner_would_leave(seed: int) -> None:
+    """Beside a plain model: of each key the last record outside of transactions, and all that is in transactions."""
+    random = Random(seed)
+    batches: list[RecordBatch] = []
+    expected: list[ReadRecord] = []
+    for _ in range(random.choice([5, 400])):
+        kind, producer = random.random(), random.randint(1, 3)
+        if kind < 0.05:
+            batches.append(make_marker(producer, is_commit=kind < 0.03))
+            expected.append(ReadRecord(b"", None, producer, kind < 0.03))
+            continue
+        is_open = kind < 0.1
+        fields = {"is_transactional": True, "producer_id": producer, "producer_epoch": 0} if is_open else {}
+        records = [
+            Record(n, NOW, random.choice([b"", b"a", b"b", b"c" * 300]), random.choice([None, b"", b"%d" % n]))
+            for n in range(random.randint(1, 5))
+        ]
+        codec = random.choice([CompressionType.NONE, CompressionType.ZSTD])
+        batches.append(RecordBatch(memoryview(bytearray(batch_of(records, compression=codec, **fields)))))
+        for record in records:
+            if record.key and not is_open:
+                expected = [r for r in expected if r.key != record.key or r.producer_id >= 0]
+            if record.key:
+                expected.append(ReadRecord(record.key, record.value, producer if is_open else -1))
+    assert list(newest_records(batches)) == expected
 
 
 def test_what_can_be_read_is_read_past_damage(tmp_path: Path, broker: Broker, caplog: pytest.LogCaptureFixture) -> None:

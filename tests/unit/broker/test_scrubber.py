@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,8 +13,13 @@ from core.broker.broker import Broker
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.filesystem import File
+from core.index.transaction_index import read_transaction_index
+from core.log.abort_follower import AbortFollower
+from core.log.file_names import find_offset_files
 from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
+from core.records.batches import iter_whole_batches
 from tests.support.broker import Background, add_topic, ask, fetch, open_broker, produce_values, values_of
+from tests.support.golden import GOLDEN, directories
 from tests.support.logs import NOW
 
 DAY_MS = 86_400_000
@@ -191,3 +199,75 @@ def test_damage_that_a_reader_meets_is_noted(tmp_path: Path, caplog: pytest.LogC
     assert fetch(broker, 3).error_code == ErrorCode.CORRUPT_MESSAGE
     assert values_of(fetch(broker, 1)) == [b"value 1", b"value 2"]
     broker.close()
+
+
+# --- transaction indexes
+
+
+SEALED = "00000000000000000000.txnindex"
+"""Of the first of two segments: its transactions, aborted and committed, are written by real Kafka."""
+
+
+def with_transactions(directory: Path, edit: Callable[[bytes], bytes]) -> Broker:
+    """Kafka's own log with its first segment's transaction index edited; scrubbed once."""
+    shutil.copytree(GOLDEN / "txn_multisegment", directory / "txn_multisegment-0")
+    (directory / "txn_multisegment-0" / "partition.metadata").unlink()
+    index = directory / "txn_multisegment-0" / SEALED
+    index.write_bytes(edit(index.read_bytes()))
+    (directory / "meta.properties").write_bytes((GOLDEN / "_root" / "meta.properties").read_bytes())
+    (directory / "recovery-point-offset-checkpoint").write_text("0\n1\ntxn_multisegment 0 226\n")
+    (directory / ".kafka_cleanshutdown").write_text('{"version":0}')
+    clock = ManualClock(NOW)
+    broker = open_broker(directory, clock)
+    clock.advance(DAY_MS)
+    for _ in range(4):
+        broker.housekeep()
+    return broker
+
+
+def committed_with_an_entry(data: bytes) -> bytes:
+    """The commit of producer 42 at offset 64 is called an abort."""
+    entries = [data[at : at + 34] for at in range(0, len(data), 34)]
+    made = struct.pack(">hqqqq", 0, 42, 35, 64, 65)
+    return b"".join(sorted([*entries, made], key=lambda entry: struct.unpack(">hqqqq", entry)[3]))
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (lambda data: data, ""),
+        (
+            lambda data: data[34:],
+            "the aborted transaction of producer 42 with offsets 9 to 32 is not in it, or not all",
+        ),
+        (
+            lambda _: b"",
+            "the aborted transaction of producer 42 with offsets 9 to 32 is not in it, or not all of it, and 3 ",
+        ),
+        (committed_with_an_entry, "it calls the transaction of producer 42 aborted that was committed at offset 64"),
+    ],
+    ids=["sound", "without its first entry", "empty", "with an entry too many"],
+)
+def test_a_sealed_segment_s_transaction_index_is_held_against_the_log(
+    edit: Callable[[bytes], bytes], says: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = with_transactions(tmp_path, edit)
+    broker.close()
+    assert broker.scrubber.wrong_transaction_indexes == bool(says)
+    assert caplog.text.count(f"{SEALED} is wrong") == bool(says)
+    assert says in caplog.text
+
+
+INDEXED = [path for path in directories() if list(path.glob("*.txnindex")) and path.suffix != ".corrupt"]
+
+
+@pytest.mark.parametrize("folder", INDEXED, ids=lambda folder: folder.name)
+def test_no_transaction_index_of_kafkas_is_wrong(folder: Path) -> None:
+    """Compacted ones included; asked of the follower itself, all of their segments."""
+    follower = AbortFollower()
+    for base_offset, path in find_offset_files(folder, ".log"):
+        for batch in iter_whole_batches(memoryview(path.read_bytes())):
+            follower.see(batch)
+        index = path.with_suffix(".txnindex")
+        problems = list(follower.end_segment(read_transaction_index(index) if index.exists() else []))
+        assert not problems, (base_offset, problems)

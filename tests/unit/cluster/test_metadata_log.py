@@ -12,6 +12,7 @@ from core.common.clock import ManualClock
 from core.common.errors import CorruptRecordError, KafkaError, MalformedMessageError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import random_uuid
+from core.inspector.verify import verify
 from core.protocol.schema.metadata_records import (
     BeginTransactionRecord,
     ConfigRecord,
@@ -139,6 +140,7 @@ def test_a_long_log_becomes_a_snapshot_at_a_clean_stop(tmp_path: Path, monkeypat
     folder = tmp_path / "__cluster_metadata-0"
     assert [p.name for p in folder.glob("*.checkpoint")] == [f"{end:020d}-0000000001.checkpoint"]
     assert [p.name for p in folder.glob("*.log")] == [f"{end:020d}.log"]
+    assert list(verify(folder)) == [], "what the snapshot holds is not lost"
     again = open_log(tmp_path)
     assert again.image.topics == log.image.topics
     assert (again.end_offset, from_outside(tmp_path)) == (end, names(log))

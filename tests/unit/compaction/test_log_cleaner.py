@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import time
@@ -32,7 +33,7 @@ from core.compaction.log_to_clean import CleanablePart, LogToClean, find_cleanab
 from core.log.checkpoint_file import read_offset_checkpoint
 from core.log.file_names import CLEANER_CHECKPOINT
 from core.log.partition_log import PartitionLog
-from core.log.segment_swap import begin_swap, drop_swaps
+from core.log.segment_swap import begin_swap, drop_swaps, settle_swap
 from tests.support.broker import Background, add_topic, fetch, open_broker, produce, records_of
 from tests.support.logs import NOW, make_batch
 from tests.support.server import call_plog
@@ -418,17 +419,47 @@ def test_a_cleaning_that_was_broken_off_is_taken_for_no_loss(tmp_path: Path) -> 
     broker.log_cleaner._make_process = ProcessThatDies
     tick(broker)
     assert broker.replicas.find("t", 0).log.segments.first.size_bytes == 0
-    for name in ("killed", "killed in the middle"):
-        shutil.copytree(tmp_path / "data", tmp_path / name)
-    (tmp_path / "killed in the middle" / CLEANER_CHECKPOINT).unlink()  # what the start makes of it knows
-    first = tmp_path / "killed in the middle" / "t-0" / "00000000000000000000.log"
+    killed, in_the_middle = tmp_path / "killed", tmp_path / "killed in the middle"
+    for copy in (killed, in_the_middle):
+        shutil.copytree(tmp_path / "data", copy)
+    (in_the_middle / CLEANER_CHECKPOINT).unlink()  # before it was written
+    first = in_the_middle / "t-0" / "00000000000000000000.log"
     first.with_name(first.name + ".swap").hardlink_to(first)
+    shutil.copytree(in_the_middle, tmp_path / "compacted")
     broker.close()
     assert findings(tmp_path / "data") == set()
-    for name in ("killed", "killed in the middle"):
-        assert findings(tmp_path / name) == {"unfinished-swap"}
-        open_broker(tmp_path / name, clock=ManualClock(NOW)).close()
-        assert findings(tmp_path / name) == set()
+    for copy in (killed, in_the_middle):
+        assert findings(copy) == {"unfinished-swap"}
+        open_broker(copy, clock=ManualClock(NOW)).close()
+        assert findings(copy) == set()
+    assert call_plog("compact", "--apply", str(tmp_path / "compacted")).returncode == 0
+    assert findings(tmp_path / "compacted") == set()
+
+
+def test_a_process_in_the_middle_of_one_log_is_not_asked_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next answer would be of the first log, and be taken for the second's: segments went that nothing replaced."""
+    broker = open_broker(tmp_path / "data", clock=ManualClock(NOW), log_cleaner_backoff_ms="1000")
+    broker.run_cleaning = run_now
+    for topic in ("t", "u"):
+        add_compacted(broker, topic)
+        fill(broker, topic=topic)
+    before = [keys_and_values(broker, topic) for topic in ("t", "u")]
+    refusals = iter([OSError(errno.ENOSPC, "no space left on device")])
+
+    def settle(directory: Path, base_offset: int, filesystem: FileSystem) -> None:
+        for error in refusals:
+            raise error
+        settle_swap(directory, base_offset, filesystem)
+
+    monkeypatch.setattr(log_cleaner, "settle_swap", settle)
+    for _ in range(4):
+        tick(broker)
+    assert not broker.log_manager.offline
+    assert [keys_and_values(broker, topic) for topic in ("t", "u")] == before
+    broker.close()
+    assert findings(tmp_path / "data") == set()
 
 
 def findings(directory: Path) -> set[str]:

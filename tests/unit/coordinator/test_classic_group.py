@@ -388,9 +388,10 @@ def test_members_go_on_after_a_restart(world: GroupWorld, client: Client) -> Non
     leader, other = stable(world, client)
     again = Client(world)
     again.coordinator = GroupCoordinator(world)
+    read = again.coordinator.beside()
     for key, value in world.written:
-        again.coordinator.replay(key, value)
-    again.coordinator.begin(["g"])
+        read.replay(key, value)
+    again.coordinator.take_over(read)
     assert group_of(again).state == GroupState.STABLE
     assert again.heartbeat(leader) == again.heartbeat(other) == 0
     assert again.sync(other).answered.assignment == b"to 1"

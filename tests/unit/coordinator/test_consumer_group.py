@@ -265,8 +265,8 @@ def test_a_topic_that_grows_or_goes(world: GroupWorld, coordinator: GroupCoordin
 def test_a_restart_is_no_change_of_topics(world: GroupWorld, coordinator: GroupCoordinator) -> None:
     member = Member(world, coordinator, "a")
     settle(coordinator, member)
-    member.coordinator = again = replayed(world)
-    again.begin(["g"])
+    member.coordinator = again = GroupCoordinator(world)
+    again.take_over(replayed(world))
     settle(again, member)
     assert member.epoch == 1
     world.advance(SESSION_MS)

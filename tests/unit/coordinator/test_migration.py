@@ -432,9 +432,10 @@ def test_a_disk_that_refuses_changes_nothing(world: GroupWorld, client: Client) 
 def replayed(world: GroupWorld) -> Client:
     """The next broker, which knows what the log says."""
     client = Client(world)
+    read = client.coordinator.beside()
     for record in world.written:
-        client.coordinator.replay(*record)
-    client.coordinator.begin(["g"])
+        read.replay(*record)
+    client.coordinator.take_over(read)
     return client
 
 

@@ -23,7 +23,7 @@ from core.records.control_record import EndTransactionMarker, end_transaction_ba
 from core.records.record import encode_record
 from core.records.record_batch_builder import build_batch
 from tests.support import doors
-from tests.support.logs import NOW
+from tests.support.logs import NOW, append, make_batch, open_log
 
 OPEN = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
 
@@ -132,3 +132,35 @@ def test_strays_are_counted_without_being_read_at_once(tmp_path: Path) -> None:
     folder = write(tmp_path / "t-0", {0: [*whole[:5], *strays, *whole[5:]], 20: [batch(20)]})
     steps = [step for plan in plan_recovery(folder, RecoveryOptions()) for step in plan.steps]
     assert sum(step.given_up for step in steps if step.action is Action.CUT_OUT) == 10
+
+
+# --- a log of another partition
+
+
+def test_a_log_whose_indexes_are_of_another_one_is_named_and_its_indexes_stay(tmp_path: Path) -> None:
+    folders = [tmp_path / "a" / "t-0", tmp_path / "b" / "t-0"]
+    for number, folder in enumerate(folders):
+        log = open_log(folder, index_interval_bytes=100)
+        for n in range(20):
+            append(log, make_batch(b"x" * (20 + 15 * number), timestamp=NOW + 10 * n + number))
+        log.close()
+    (folders[0] / f"{0:020d}.log").write_bytes((folders[1] / f"{0:020d}.log").read_bytes())
+    found = list(verify(folders[0]))
+    assert [(one.code, Path(one.path).name) for one in found] == [(Code.LOG_MISMATCH, f"{0:020d}.log")]
+    assert "may belong to another partition" in found[0].message
+    (plan,) = plan_recovery(folders[0], RecoveryOptions())
+    assert [step.action for step in plan.steps] == [Action.NONE]
+
+
+def test_an_index_alone_that_fits_nowhere_is_the_index_that_is_wrong(tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    log = open_log(folder, index_interval_bytes=100)
+    for n in range(20):
+        append(log, make_batch(b"x" * 20, timestamp=NOW + 10 * n))
+    log.close()
+    index = folder / f"{0:020d}.index"
+    data = bytearray(index.read_bytes())
+    for at in range(7, len(data), 8):
+        data[at] ^= 1
+    index.write_bytes(data)
+    assert {one.code for one in verify(folder)} == {Code.INDEX_MISMATCH}

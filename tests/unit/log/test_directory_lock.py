@@ -38,6 +38,32 @@ def other_process(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.wait()
 
 
+_START_ANOTHER = """
+import os, subprocess, sys
+from pathlib import Path
+from core.log.directory_lock import DirectoryLock
+lock = DirectoryLock(Path(sys.argv[1]))
+lock.acquire()
+print("held", flush=True)
+subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], pass_fds=[lock.descriptor])
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_killed_process_holds_it_while_one_lives_that_it_started(tmp_path: Path) -> None:
+    """Such as the cleaner's, which would go on beneath the next owner."""
+    command = [sys.executable, "-c", _START_ANOTHER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.wait() == -9
+        with pytest.raises(DirectoryLockedError, match="in use by another process"):
+            DirectoryLock(tmp_path).acquire()
+        assert process.stdin is not None
+        process.stdin.close()  # that of the other, which ends then
+        lock = DirectoryLock(tmp_path)
+        lock.acquire(timeout_s=60)
+        lock.release()
+
+
 def test_only_one_process_owns_a_directory(other_process: subprocess.Popen[str], tmp_path: Path) -> None:
     assert find_lock_holder(tmp_path) == LockHolder(other_process.pid, "127.0.0.1:9092")
     with pytest.raises(DirectoryLockedError) as caught:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def folder(root: Path, *names: str, epochs: str = "") -> Path:
     directory = root / "t-0"
     directory.mkdir(parents=True, exist_ok=True)
     for name in names:
-        (directory / f"{int(name.partition('.')[0]):020d}.{name.partition('.')[2]}").touch()
+        (directory / re.sub(r"^\d+", lambda match: f"{int(match[0]):020d}", name)).touch()
     if epochs:
         lines = epochs.split(", ")
         (directory / "leader-epoch-checkpoint").write_text("\n".join(["0", str(len(lines)), *lines, ""]))
@@ -52,6 +53,8 @@ def test_no_folder_of_kafkas_has_lost_its_first_segments(directory: Path) -> Non
         (["9.log", "4.timeindex"], "0 0", 0),
         (["9.log", "4.snapshot"], "0 9", None),  # of a clean stop within a segment that was deleted since
         (["9.log", "4.log.deleted", "4.index"], "0 0", None),  # a deletion that a crash cut short
+        (["9.log", "9-0000000001.checkpoint"], "1 0", None),  # what a snapshot of the metadata holds
+        (["9.log", "4-0000000001.checkpoint"], "1 0", 0),
         ([], "0 5", 5),
         (["9.index"], "", 9),
     ],

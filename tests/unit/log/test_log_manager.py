@@ -181,3 +181,39 @@ def test_a_folder_without_a_readable_topic_id_gets_it_anew(tmp_path: Path, conte
 )
 def test_names_of_partition_folders(name: str, partition: TopicPartition | None) -> None:
     assert parse_partition_directory_name(name) == partition
+
+
+@pytest.mark.parametrize("suffixes", [["log"], ["log", "index", "timeindex", "snapshot"]], ids=["log", "all files"])
+def test_a_start_says_that_the_first_segment_is_gone(
+    tmp_path: Path, suffixes: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """And leaves what proves it: the epochs."""
+    manager = opened(tmp_path)
+    log = manager.create(A, random_uuid(), LogConfig(segment_bytes=200))
+    for _ in range(6):
+        append(log, make_batch(b"x", b"y"))
+    assert len(log.segments) > 2
+    second = [segment.base_offset for segment in log.segments][1]
+    manager.close(broker_epoch=1)
+    for suffix in suffixes:
+        (tmp_path / "a-0" / f"{0:020d}.{suffix}").unlink(missing_ok=True)
+    opened(tmp_path).close(broker_epoch=2)
+    assert f"a-0: offsets 0 to {second - 1} are not in the log" in caplog.text
+    assert ("a-0: segment 0 is missing, an index of it is here" in caplog.text) == (suffixes == ["log"])
+    caplog.clear()
+    opened(tmp_path)
+    assert f"a-0: offsets 0 to {second - 1} are not in the log" in caplog.text
+
+
+def test_a_start_says_nothing_of_segments_that_were_deleted(
+    manager: LogManager, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = manager.create(A, random_uuid(), LogConfig(segment_bytes=200))
+    log.roll()
+    for path in log.delete_oldest([log.segments.first]):
+        path.unlink()
+    manager.close(broker_epoch=1)
+    (tmp_path / "log-start-offset-checkpoint").unlink()
+    caplog.clear()
+    opened(tmp_path)
+    assert "not in the log" not in caplog.text

@@ -7,7 +7,7 @@ import pytest
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.log.log_config import LogConfig
-from core.log.log_validator import validate_batch
+from core.log.log_validator import validate_batch, validate_header
 from core.records.checksum import crc32c
 from core.records.compression import CompressionType
 from core.records.record_batch import RecordBatch
@@ -15,7 +15,11 @@ from tests.support.logs import NOW, make_batch
 
 
 def validate(batch: RecordBatch, *, from_client: bool = True, **config: object) -> RecordBatch:
-    return validate_batch(batch, LogConfig(**config), from_client=from_client, now_ms=NOW)  # type: ignore[arg-type]
+    configured = LogConfig(**config)  # type: ignore[arg-type]
+    if from_client:
+        return validate_batch(batch, configured, NOW)
+    validate_header(batch, configured, from_client=False, now_ms=NOW)
+    return batch
 
 
 def changed(batch: RecordBatch, position: int, form: str, value: int) -> RecordBatch:
@@ -34,7 +38,7 @@ def refused(batch: RecordBatch, code: ErrorCode, message: str, **config: object)
 
 def test_a_sound_batch_passes_as_it_is() -> None:
     batch = make_batch(b"a", b"b", producer_id=1, producer_epoch=0, base_sequence=0)
-    assert validate(batch) is batch
+    assert validate(batch).buffer is batch.buffer
 
 
 def test_too_large() -> None:
@@ -123,7 +127,7 @@ def test_the_topics_codec_is_what_is_stored(codec: CompressionType, target: str)
     assert stored.records() == batch.records()
     assert (stored.producer_id, stored.producer_epoch, stored.base_sequence) == (4, 2, 9)
     assert stored.is_transactional
-    assert (stored is batch) == (codec is wanted)
+    assert (stored.buffer is batch.buffer) == (codec is wanted)
 
 
 def test_broken_records_are_noticed_where_they_are_opened() -> None:

@@ -100,6 +100,7 @@ class WatchfulFile(File):
         if str(self.path) in self._disk.failing:
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.path))
         self._is_dirty = False  # before: what is written meanwhile may not be on the disk
+        self._disk.syncs += 1
         super().sync()
 
     def close(self) -> None:
@@ -112,6 +113,7 @@ class WatchfulDisk(FileSystem):
     def __init__(self) -> None:
         self.closed_unsynced: list[Path] = []
         self.failing: set[str] = set()
+        self.syncs = 0
 
     def open_append(self, path: Path, *, creates: bool = True) -> File:
         opened = super().open_append(path, creates=creates)
@@ -144,6 +146,16 @@ def test_logs_that_nobody_writes_to_are_closed(tmp_path: Path) -> None:
     for log in logs:
         assert [r.value for r in read_all(log)] == [b"x"] * 3
         assert logs_opened_below(tmp_path) <= 5
+
+
+def test_logs_that_are_only_made_need_no_sync(tmp_path: Path) -> None:
+    disk = WatchfulDisk()
+    logs = many_logs(tmp_path, 12, 5, disk)
+    assert logs_opened_below(tmp_path) <= 5
+    assert disk.syncs == 0
+    append(logs[0], make_batch(b"x"))
+    logs[0].flush()
+    assert disk.syncs == 1
 
 
 def test_what_is_written_is_synced_before_it_is_closed(tmp_path: Path) -> None:

@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.common.errors import CorruptRecordError, KafkaError
-from core.records.compression import CompressionType, compress, decompress
+from core.records.compression import (
+    PIECE_BYTES,
+    CompressionType,
+    compress,
+    decompress,
+    decompressed_pieces,
+    stream_compressor,
+)
 
 CODECS = [codec for codec in CompressionType if codec is not CompressionType.NONE]
 TEXT = b"the quick brown fox jumps over the lazy dog " * 3000
@@ -135,3 +142,67 @@ def test_gzip_beyond_the_limit_whatever_it_claims(claimed: int | None) -> None:
         data = data[:-4] + claimed.to_bytes(4, "little")
     with pytest.raises(CorruptRecordError, match="expands to more than 10000000 bytes"):
         decompress(CompressionType.GZIP, data, limit=10_000_000)
+
+
+# --- piece by piece
+
+
+@pytest.mark.parametrize("codec", CompressionType)
+def test_pieces_are_small_and_make_the_whole(codec: CompressionType) -> None:
+    for data in (b"", TEXT, TEXT * 40, random.Random(1).randbytes(3_000_000)):
+        compressed = compress(codec, data)
+        pieces = list(decompressed_pieces(codec, compressed))
+        assert b"".join(pieces) == data
+        assert max(map(len, pieces), default=0) <= PIECE_BYTES
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_others_may_be_decompressed_between_two_pieces(codec: CompressionType) -> None:
+    """A library's context may be one for all."""
+    contents = [random.Random(n).randbytes(3_000_000) for n in range(3)]
+    readers = [decompressed_pieces(codec, compress(codec, data)) for data in contents]
+    found = [b"", b"", b""]
+    while readers:
+        for number, reader in enumerate(readers):
+            piece = next(reader, None)
+            if piece is None:
+                assert found == contents
+                return
+            found[number] += piece
+            assert decompress(codec, compress(codec, TEXT)) == TEXT
+
+
+@pytest.mark.parametrize("codec", CompressionType)
+@pytest.mark.parametrize("size", [0, 1, 1000, 100_000])
+def test_what_is_compressed_piece_by_piece(codec: CompressionType, size: int) -> None:
+    stream = stream_compressor(codec)
+    data = (TEXT * 3)[: size * 3]
+    parts = [stream.compress(memoryview(data)[start : start + size]) for start in range(0, len(data), size or 1)]
+    whole = b"".join((*parts, stream.flush()))
+    assert decompress(codec, whole) == data if whole or size else not data
+
+
+@pytest.mark.parametrize(
+    ("codec", "level"), [(CompressionType.GZIP, 9), (CompressionType.LZ4, 12), (CompressionType.ZSTD, 19)]
+)
+def test_levels_of_streams(codec: CompressionType, level: int) -> None:
+    stream = stream_compressor(codec, level)
+    whole = stream.compress(TEXT) + stream.flush()
+    assert decompress(codec, whole) == TEXT
+    assert len(whole) <= len(compress(codec, TEXT))
+
+
+def test_very_many_members_of_gzip_take_as_many_pieces() -> None:
+    """What a member leaves over is copied: of little at a time."""
+    data = gzip.compress(b"") * 20_000
+    assert sum(1 for _ in decompressed_pieces(CompressionType.GZIP, data)) >= 20_000
+
+
+def test_very_many_blocks_of_zstd_are_counted_in_pieces() -> None:
+    """A block may hold nothing at all."""
+    frame = zstandard.ZstdCompressor(write_content_size=False).compressobj()
+    head = frame.compress(b"abc") + frame.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+    data = head + bytes(3) * 30_000 + frame.flush()
+    pieces = list(decompressed_pieces(CompressionType.ZSTD, data))
+    assert b"".join(pieces) == b"abc"
+    assert len(pieces) > 3

@@ -27,7 +27,7 @@ from core.common.errors import PlogError, UsageError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import write_offset_checkpoint
-from core.log.file_names import LOG_START_OFFSET_CHECKPOINT
+from core.log.file_names import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
 from core.log.partition_metadata_file import write_partition_metadata
 from core.records.byte_strings import ByteStrings
 from core.spark.data_source import PlogDataSource, PlogReader, PlogStreamReader, RangePartition
@@ -287,12 +287,29 @@ def test_times_that_sparks_type_does_not_hold(tmp_path: Path, sign: int) -> None
 def test_a_range_whose_beginning_went_away_fails_its_task(data: Path) -> None:
     reader = reader_of(path=str(data), subscribe="t")
     partitions = reader.partitions()
-    first, *_ = sorted((data / "t-0").glob("*.log"))
-    first.unlink()
+    first, second, *_ = sorted((data / "t-0").glob("*.log"))
+    for path in (data / "t-0").glob(f"{first.stem}.*"):  # as retention leaves the folder
+        path.unlink()
+    (data / "t-0" / LEADER_EPOCH_CHECKPOINT).write_text(f"0\n1\n0 {int(second.stem)}\n")
     with pytest.raises(PlogError, match="are gone, deleted since the reading was planned"):
         rows(reader, partitions)
     allowing = reader_of(path=str(data), subscribe="t", failOnDataLoss="false")
     assert rows(allowing, allowing.partitions())
+
+
+def test_a_range_whose_beginning_was_lost_fails_its_task(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody deleted it: an index of the segment is there. Where only an epoch tells, the driver warns."""
+    first, *_ = sorted((data / "t-0").glob("*.log"))
+    first.unlink()
+    reader = reader_of(path=str(data), subscribe="t")
+    with pytest.raises(PlogError, match="segment 0 is missing"):
+        rows(reader, reader.partitions())
+    for path in (data / "t-0").glob(f"{first.stem}.*"):
+        path.unlink()
+    reader = reader_of(path=str(data), subscribe="t")
+    caplog.clear()
+    assert rows(reader, reader.partitions())
+    assert "offsets 0 to 97 are not in the log" in caplog.text
 
 
 def test_from_servers(tmp_path: Path) -> None:

@@ -1,0 +1,173 @@
+"""What one client's request costs all the others, and what checking records costs.
+
+    git worktree add /tmp/before COMMIT
+    .venv/bin/python -m benchmarks.fairness [--before /tmp/before] [--rounds 5]
+
+- polls: CPU of a Produce of one record while 50 fetches wait for 1,000 partitions each
+- records: a batch of 8 million records in 5 KB, looked up by time and produced to a compacted topic: CPU seconds, the
+  longest that the broker did nothing else, and the memory of the process at its peak
+- validation: CPU of a Produce request by default, and with `plog.validate.records`
+
+Each round is a process of its own for each version, without sockets, in turns; medians, with the least and the most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+from core.records.compression import CompressionType
+from core.records.record_batch_builder import build_batch
+
+NOW, RECORDS = 1_700_000_000_000, 8_000_000
+HERE = Path(__file__).parent.parent
+
+_ROUND = r"""
+import json, os, resource, sys, tempfile, time
+from pathlib import Path
+from core.broker.broker import Broker
+from core.broker.broker_config import BrokerConfig
+from core.broker.pending_answer import PendingAnswer
+from core.broker.turns import Turns
+from core.cluster.controller import NewTopic
+from core.protocol.frame import encode_request
+from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from core.protocol.schema.list_offsets import *
+from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
+from core.records.compression import CompressionType as C
+from core.records.record import Record
+from core.records.record_batch_builder import batch_of
+
+NOW = 1_700_000_000_000
+figures, to_do = {}, []
+
+class Loop:
+    def call_soon(self, function):
+        to_do.append(function)
+
+class Timer:
+    def cancel(self): ...
+
+broker = Broker(Path(tempfile.mkdtemp(dir="/dev/shm")), BrokerConfig.parse({"log.retention.ms": "-1"}))
+broker.turns, broker.schedule = Turns(Loop()), lambda delay_ms, function: Timer()
+for name, partitions, configs in (
+    ("t", 1000, {}), ("plain", 1, {}), ("compacted", 1, {"cleanup.policy": "compact"}),
+    ("checked", 1, {"plog.validate.records": "true"}),
+):
+    try:
+        broker.create_topic(NewTopic(name, partitions, configs=configs))
+    except Exception:
+        pass  # a version that can't
+
+def send(api, request, version=12):
+    "How long the longest part of the work took, ms."
+    frame = memoryview(bytearray(encode_request(api, version, 1, "bench", request)))[4:]
+    started = time.process_time()
+    answer = broker.dispatcher.handle(frame)
+    longest = time.process_time() - started
+    while to_do:
+        started = time.process_time()
+        to_do.pop(0)()
+        longest = max(longest, time.process_time() - started)
+    return longest * 1000
+
+def produce(topic, batch, partition=0):
+    data = [TopicProduceData(topic, partition_data=[PartitionProduceData(partition, batch)])]
+    return send(PRODUCE, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data))
+
+def took(what, function, count=1):
+    started = time.process_time()
+    for _ in range(count):
+        longest = function()
+    figures[what] = (time.process_time() - started) / count
+    return longest
+
+for records, codec in ((1, C.NONE), (100, C.NONE), (1000, C.ZSTD)):
+    batch = batch_of([Record(0, NOW, b"key", os.urandom(50) + bytes(50))] * records, compression=codec)
+    for topic in ("plain", "checked") if "checked" in broker.image.topics else ("plain",):
+        produce(topic, batch)
+        took(f"validation, {topic}, {records} records, us", lambda: produce(topic, batch), 20_000 // (records + 10))
+        figures[f"validation, {topic}, {records} records, us"] *= 1e6
+
+one = batch_of([Record(0, NOW, None, b"x" * 50)])
+partitions = [FetchPartition(n, fetch_offset=0, partition_max_bytes=1_000_000) for n in range(1000)]
+for _ in range(50):
+    send(FETCH, FetchRequest(max_wait_ms=300_000, min_bytes=50_000_000, max_bytes=60_000_000,
+                             topics=[FetchTopic("t", partitions=partitions)]))
+took("polls, ms of CPU an append", lambda: produce("t", one), 10)
+figures["polls, ms of CPU an append"] *= 1000
+
+def peak_mb():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+
+def lookup(topic):
+    wanted = [ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, NOW + 3)])]
+    return send(LIST_OFFSETS, ListOffsetsRequest(-1, 0, wanted), 7)
+
+without_keys, keyed = (Path(path).read_bytes() for path in sys.argv[1:])
+produce("plain", without_keys)
+for what, work in (("lookup", lambda: lookup("plain")), ("compacted", lambda: produce("compacted", keyed))):
+    before_mb = peak_mb()
+    figures[f"records, {what}, ms without another's turn"] = took(f"records, {what}, CPU s", work)
+    figures[f"records, {what}, MB more at the peak"] = peak_mb() - before_mb
+print(json.dumps(figures))
+os._exit(0)
+"""
+
+
+def large_batches(directory: Path) -> list[Path]:
+    """8 million records without a key, and with one."""
+    paths = []
+    for name, record in (("plain", bytes([12, 0, 0, 0, 1, 1, 0])), ("keyed", bytes([14, 0, 0, 0, 2, 65, 1, 0]))):
+        batch = build_batch(
+            record * RECORDS,
+            count=RECORDS,
+            base_timestamp=NOW,
+            max_timestamp=NOW + 5,
+            compression=CompressionType.ZSTD,
+        )
+        paths.append(directory / name)
+        paths[-1].write_bytes(batch)
+    return paths
+
+
+def one_round(root: Path, batches: list[Path]) -> dict[str, float]:
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    command = [sys.executable, "-P", "-c", _ROUND, *map(str, batches)]
+    made = subprocess.run(command, env=environment, cwd=root, capture_output=True, check=True, text=True)
+    figures: dict[str, float] = json.loads(made.stdout)
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    versions = {"before": options.before, "now": HERE} if options.before else {"now": HERE}
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as directory:
+        batches = large_batches(Path(directory))
+        for _ in range(options.rounds):
+            for version, root in versions.items():
+                for what, figure in one_round(root, batches).items():
+                    found[what, version].append(figure)
+    print(f"| what | {' | '.join(versions)} |")
+    print("|---" * (1 + len(versions)) + "|")
+    for what in sorted({what for what, _ in found}):
+        cells = [
+            f"{statistics.median(f):.3g} ({min(f):.3g}-{max(f):.3g})" if (f := found[what, version]) else ""
+            for version in versions
+        ]
+        print(f"| {what} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()

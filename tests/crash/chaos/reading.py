@@ -1,0 +1,64 @@
+"""Reads what is there in the end, by librdkafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.crash.chaos.checker import Found, FoundRecord
+from tests.crash.chaos.ledger import COPIERS, PARTITIONS, READERS, TOPICS
+
+_STABLE_SECONDS = 90
+_POLL_SECONDS = 0.05
+
+
+def read_all(address: str, on_problem: Callable[[str], None]) -> Found:
+    """Once no transaction is open any more; `on_problem` is told where that is never so, or something can't be read."""
+    found = Found()
+    options = {"bootstrap.servers": address, "group.id": "checker", "enable.auto.commit": False,
+               "enable.partition.eof": True, "auto.offset.reset": "earliest"}  # fmt: skip
+    committed = Consumer({**options, "isolation.level": "read_committed"})
+    uncommitted = Consumer({**options, "isolation.level": "read_uncommitted"})
+    for topic, partition in ((topic, partition) for topic in TOPICS for partition in range(PARTITIONS)):
+        where = TopicPartition(topic, partition)
+        deadline = time.monotonic() + _STABLE_SECONDS
+        while (ends := committed.get_watermark_offsets(where)) != uncommitted.get_watermark_offsets(where):
+            if time.monotonic() > deadline:
+                on_problem(f"the last stable offset of {topic}-{partition} is stuck at {ends}")
+                break
+            time.sleep(_POLL_SECONDS)
+        found.starts[topic, partition] = ends[0]
+        found.records[topic, partition] = []
+    _read(committed, found, on_problem)
+    for where, records in found.records.items():  # retention goes on meanwhile
+        start = found.starts[where] = committed.get_watermark_offsets(TopicPartition(*where))[0]
+        found.records[where] = [record for record in records if record.offset >= start]
+    committed.close()
+    uncommitted.close()
+    admin = AdminClient({"bootstrap.servers": address})
+    for group in (READERS, COPIERS):
+        asked = [ConsumerGroupTopicPartitions(group)]
+        positions = admin.list_consumer_group_offsets(asked)[group].result(20).topic_partitions
+        found.offsets[group] = {position.partition: position.offset for position in positions}
+    return found
+
+
+def _read(consumer: Consumer, found: Found, on_problem: Callable[[str], None]) -> None:
+    """All partitions to their ends."""
+    consumer.assign([TopicPartition(*where, start) for where, start in found.starts.items()])
+    left = set(found.starts)
+    while left:
+        message = consumer.poll(20)
+        error = message and message.error()
+        if message is None or (error and error.code() != KafkaError._PARTITION_EOF):
+            on_problem(f"{sorted(left)} can't be read on: {error}")
+            return
+        where = message.topic(), message.partition()
+        if error:
+            left.discard(where)
+        else:
+            key = message.key() and message.key().decode()
+            found.records[where].append(FoundRecord(message.offset(), key, message.value().decode()))

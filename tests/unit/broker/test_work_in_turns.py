@@ -1,0 +1,399 @@
+"""One request that is much work: others have their turns in between, and what they do meanwhile is seen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from core.broker import stepped_answer, turns
+from core.broker.broker import Broker
+from core.broker.pending_answer import PendingAnswer
+from core.broker.socket_server import SocketServer
+from core.broker.turns import MOST_AT_WORK, Turns
+from core.common.clock import ManualClock
+from core.common.error_code import ErrorCode
+from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
+from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
+from core.records import record_walk
+from core.records.compression import CompressionType
+from core.records.record import Record, encode_records
+from core.records.record_batch import RecordBatch
+from core.records.record_batch_builder import build_batch
+from tests.support.broker import (
+    PRODUCE_BY_NAME,
+    Background,
+    add_topic,
+    ask,
+    decode,
+    fetch,
+    open_broker,
+    produce,
+    produce_request,
+    records_of,
+    send,
+)
+from tests.support.logs import NOW, make_batch
+from tests.unit.broker.test_connection import connect, frame, read_correlation_ids, read_frame, serving, versions_frame
+from tests.unit.broker.test_transactions import SETTINGS, Client
+
+MANY = 5_000
+
+
+class Loop:
+    """An event loop that does one thing at a time, when it is told to."""
+
+    def __init__(self) -> None:
+        self._ready: deque[Callable[[], None]] = deque()
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        self._ready.append(function)
+
+    def step(self) -> bool:
+        """Whether there was something to do."""
+        if self._ready:
+            self._ready.popleft()()
+            return True
+        return False
+
+    def run(self) -> None:
+        while self.step():
+            pass
+
+
+@pytest.fixture(autouse=True)
+def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each turn is a step, each step a hundred records."""
+    monkeypatch.setattr(stepped_answer, "TURN_SECONDS", 0)
+    monkeypatch.setattr(turns, "ROUND_SECONDS", 0)
+    monkeypatch.setattr(record_walk, "MOST_RECORDS", 100)
+
+
+@pytest.fixture
+def loop(broker: Broker) -> Loop:
+    loop = Loop()
+    broker.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+    return loop
+
+
+def many(key: bytes | None = b"k", **fields: Any) -> bytes:
+    items = [Record(n, NOW, key, b"v") for n in range(MANY)]
+    fields = {"base_timestamp": NOW, "max_timestamp": NOW + 5, "compression": CompressionType.ZSTD, **fields}
+    return build_batch(encode_records(items, 0, NOW), count=MANY, **fields)
+
+
+def lookup(timestamp: int = NOW + 1, topics: str = "t") -> ListOffsetsRequest:
+    wanted = [ListOffsetsTopic(name, [ListOffsetsPartition(0, -1, timestamp)]) for name in topics]
+    return ListOffsetsRequest(-1, 0, wanted)
+
+
+class Asked:
+    """A request, and what became of it; `pending` where it takes turns."""
+
+    def __init__(self, broker: Broker, api: Any, request: Any, version: int = PRODUCE_BY_NAME) -> None:
+        self.answer: Any = None
+        self.error: Exception | None = None
+        self._api, self._version = api, version if api is PRODUCE else api.versions.last
+        pending = send(broker, api, request, self._version)
+        if isinstance(pending, PendingAnswer):
+            self.pending = pending
+            pending.on_ready = self._keep
+            pending.on_failed = lambda error: setattr(self, "error", error)
+        else:
+            self._keep(pending)
+
+    def _keep(self, pieces: Any) -> None:
+        self.answer = decode(self._api, pieces, self._version)
+
+    @property
+    def partition(self) -> Any:
+        topics = self.answer.topics if hasattr(self.answer, "topics") else self.answer.responses
+        (topic,) = topics
+        (found,) = topic.partitions if hasattr(topic, "partitions") else topic.partition_responses
+        return found
+
+
+# --- who else is served
+
+
+def test_others_are_served_while_a_lookup_goes_through_a_batch(broker: Broker) -> None:
+    add_topic(broker)
+    assert produce(broker, many()).error_code == 0
+
+    async def talk(server: SocketServer) -> None:
+        slow_reader, slow_writer = await connect(server)
+        reader, writer = await connect(server)
+        slow_writer.write(frame(LIST_OFFSETS, 1, lookup(), 11))
+        answer = asyncio.create_task(read_frame(slow_reader))
+        for number in range(5):
+            writer.write(versions_frame(number))
+            assert await read_correlation_ids(reader, 1) == [number]
+        assert not answer.done()
+        await answer
+
+    serving(broker, talk)
+
+
+def test_others_are_served_while_a_batch_is_validated(broker: Broker) -> None:
+    add_topic(broker, cleanup_policy="compact", compression_type="gzip")
+
+    async def talk(server: SocketServer) -> None:
+        slow_reader, slow_writer = await connect(server)
+        reader, writer = await connect(server)
+        slow_writer.write(frame(PRODUCE, 1, produce_request(many()), PRODUCE_BY_NAME) + versions_frame(2))
+        answers = asyncio.create_task(read_correlation_ids(slow_reader, 2))
+        for number in range(5):
+            writer.write(versions_frame(number))
+            assert await read_correlation_ids(reader, 1) == [number]
+        assert not answers.done()
+        assert await answers == [1, 2], "in order, as ever"
+
+    serving(broker, talk)
+    assert [r.offset for r in records_of(fetch(broker, 0))] == list(range(MANY))
+
+
+@pytest.mark.parametrize("key", [b"k", None])
+def test_without_acks_there_is_no_answer_but_the_end_when_it_failed(broker: Broker, key: bytes | None) -> None:
+    add_topic(broker, cleanup_policy="compact")
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        writer.write(frame(PRODUCE, 1, produce_request(many(key), acks=0), PRODUCE_BY_NAME) + versions_frame(2))
+        if key is None:
+            assert await reader.read() == b""
+        else:
+            assert await read_correlation_ids(reader, 1) == [2]
+
+    serving(broker, talk)
+
+
+@pytest.mark.parametrize("acks", [0, -1])
+def test_a_client_that_has_sent_all_it_had(broker: Broker, acks: int) -> None:
+    """Its records are kept though it is gone by then, and it is answered if it listens."""
+    add_topic(broker, cleanup_policy="compact")
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        writer.write(frame(PRODUCE, 1, produce_request(many(), acks=acks), PRODUCE_BY_NAME))
+        if acks:
+            writer.write_eof()
+            assert await read_correlation_ids(reader, 1) == [1]
+            assert await reader.read() == b""
+        else:
+            writer.close()
+            while broker.replicas.find("t", 0).log.log_end_offset < MANY or server.open_connections:
+                await asyncio.sleep(0)
+
+    serving(broker, talk)
+
+
+def test_a_few_requests_are_worked_on_at_a_time(loop: Loop) -> None:
+    at_work: set[int] = set()
+    done: list[int] = []
+    line = Turns(cast(asyncio.AbstractEventLoop, loop))
+
+    def begin(number: int) -> None:
+        left = 3 + number
+
+        def take_turn() -> bool:
+            nonlocal left
+            at_work.add(number)
+            assert len(at_work) <= MOST_AT_WORK
+            left -= 1
+            if not left:
+                at_work.discard(number)
+                done.append(number)
+            return left > 0
+
+        line.work(take_turn)
+
+    for number in range(20):
+        begin(number)
+    loop.run()
+    assert sorted(done) == list(range(20))
+
+
+def test_who_fails_at_work_holds_up_nobody(loop: Loop) -> None:
+    line = Turns(cast(asyncio.AbstractEventLoop, loop))
+    done: list[int] = []
+
+    def fail() -> bool:
+        raise RuntimeError("a bug")
+
+    for _ in range(10):
+        line.work(fail)
+    line.work(lambda: bool(done.append(1)))
+    failures = 0
+    while True:
+        try:
+            if not loop.step():
+                break
+        except RuntimeError:
+            failures += 1
+    assert (failures, done) == (10, [1])
+
+
+# --- what happens meanwhile
+
+
+def test_a_lookup_gives_what_it_would_have_given_at_once(broker: Broker, loop: Loop) -> None:
+    add_topic(broker)
+    for timestamp in (NOW, NOW + 10):
+        assert produce(broker, many(base_timestamp=timestamp)).error_code == 0
+    broker.turns = None
+    expected = [ask(broker, LIST_OFFSETS, lookup(NOW + n)).topics for n in range(13)]
+    broker.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+    asked = [Asked(broker, LIST_OFFSETS, lookup(NOW + n)) for n in range(13)]
+    loop.run()
+    assert [lookup.answer.topics for lookup in asked] == expected
+
+
+def test_a_client_that_leaves_ends_its_work(broker: Broker, loop: Loop) -> None:
+    add_topic(broker, cleanup_policy="compact")
+    asked = Asked(broker, PRODUCE, produce_request(many()))
+    loop.step()
+    asked.pending.cancel()
+    loop.step()
+    assert not loop.step()
+    assert broker.replicas.find("t", 0).log.log_end_offset == 0
+
+
+def test_who_can_not_wait_has_the_rest_done_at_once(broker: Broker, loop: Loop) -> None:
+    add_topic(broker, cleanup_policy="compact")
+    asked = Asked(broker, PRODUCE, produce_request(many()))
+    asked.pending.complete_now()
+    assert asked.partition.error_code == 0
+    loop.run()
+    assert broker.replicas.find("t", 0).log.log_end_offset == MANY
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_topic_that_goes_meanwhile(broker: Broker, loop: Loop, is_made_again: bool) -> None:
+    add_topic(broker, cleanup_policy="compact")
+    with_records = add_topic(broker, "u")
+    assert with_records
+    assert produce(broker, make_batch(b"v"), "u").error_code == 0
+    broker.turns, taken = None, broker.turns
+    assert produce(broker, many(), "u").error_code == 0
+    broker.turns = taken
+    written, asked = Asked(broker, PRODUCE, produce_request(many())), Asked(broker, LIST_OFFSETS, lookup(topics="u"))
+    loop.step()
+    for name in "tu":
+        broker.delete_topic(name)
+        if is_made_again:
+            add_topic(broker, name, cleanup_policy="delete,compact")
+    loop.run()
+    if is_made_again:
+        assert written.partition.error_code == 0, "the new topic's rules are asked, too"
+    else:
+        assert written.partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert asked.partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_other_rules_meanwhile(broker: Broker, loop: Loop) -> None:
+    """A batch that was looked at by the rules of before is looked at again."""
+    add_topic(broker, compression_type="gzip")
+    asked = Asked(broker, PRODUCE, produce_request(many(None)))
+    loop.step()
+    broker.set_configs(2, "t", {"cleanup.policy": "compact"})
+    loop.run()
+    assert asked.partition.error_code == ErrorCode.INVALID_RECORD
+    assert broker.replicas.find("t", 0).log.log_end_offset == 0
+
+
+def test_batches_of_others_meanwhile(broker: Broker, loop: Loop) -> None:
+    add_topic(broker, cleanup_policy="compact")
+    asked = Asked(broker, PRODUCE, produce_request(many()))
+    loop.step()
+    for number in range(3):
+        assert Asked(broker, PRODUCE, produce_request(make_batch(b"other"))).partition.base_offset == number
+        loop.step()
+    assert asked.answer is None
+    loop.run()
+    assert asked.partition.base_offset == 3
+    assert [r.offset for r in records_of(fetch(broker, 0))] == list(range(MANY + 3))
+
+
+def test_the_frame_may_be_overwritten_meanwhile(broker: Broker, loop: Loop) -> None:
+    add_topic(broker, partitions=2, cleanup_policy="compact")
+    from core.protocol.frame import encode_request
+
+    data = [PartitionProduceData(0, many()), PartitionProduceData(1, bytes(make_batch(b"v").buffer))]
+    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData("t", partition_data=data)])
+    received = bytearray(encode_request(PRODUCE, PRODUCE_BY_NAME, 77, "test", request))
+    pending = broker.dispatcher.handle(memoryview(received)[4:])
+    assert isinstance(pending, PendingAnswer)
+    received[:] = bytes(len(received))
+    loop.run()
+    for number, count in ((0, MANY), (1, 1)):
+        assert len(records_of(fetch(broker, 0, partition=number))) == count
+
+
+def test_a_batch_that_must_be_flushed_too(broker: Broker, loop: Loop) -> None:
+    disk = Background()
+    broker.run_flush = disk
+    add_topic(broker, cleanup_policy="compact", flush_messages="1")
+    asked = Asked(broker, PRODUCE, produce_request(many()))
+    loop.run()
+    assert asked.answer is None
+    disk.run()
+    assert (asked.partition.error_code, asked.partition.base_offset) == (0, 0)
+
+
+@pytest.mark.parametrize(("produce_version", "end_version"), [(12, 5), (11, 4)])
+def test_a_transaction_that_is_ended_meanwhile(tmp_path: Path, produce_version: int, end_version: int) -> None:
+    """No marker would follow its records."""
+    broker = open_broker(tmp_path / "data", ManualClock(NOW), **SETTINGS)
+    add_topic(broker, partitions=2, cleanup_policy="compact")
+    client = Client(broker)
+    loop = Loop()
+    assert client.produce(b"first") == 0
+    producer_id, epoch = client.producer
+    broker.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+    batch = many(producer_id=producer_id, producer_epoch=epoch, base_sequence=1, is_transactional=True)
+    request = produce_request(batch)
+    request.transactional_id = client.name
+    asked = Asked(broker, PRODUCE, request, produce_version)
+    loop.step()
+    assert asked.answer is None
+    ended = ask(broker, END_TXN, EndTxnRequest(client.name, producer_id, epoch, True), end_version)
+    assert ended.error_code == 0
+    end_offset = broker.replicas.find("t", 0).log.log_end_offset
+    loop.run()
+    assert asked.partition.error_code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_ABORTABLE)
+    partition = broker.replicas.find("t", 0)
+    assert partition.log.log_end_offset == end_offset == partition.log.last_stable_offset
+    broker.close()
+
+
+def test_a_lookup_over_many_partitions_gives_way_between_them(broker: Broker, loop: Loop) -> None:
+    add_topic(broker, partitions=20)
+    for number in range(20):
+        assert produce(broker, make_batch(b"v"), partition=number).error_code == 0
+    partitions = [ListOffsetsPartition(number, -1, NOW) for number in range(20)]
+    asked = Asked(broker, LIST_OFFSETS, ListOffsetsRequest(-1, 0, [ListOffsetsTopic("t", partitions)]))
+    steps = 0
+    while loop.step():
+        steps += 1
+    assert steps > 15
+    assert [p.offset for p in asked.answer.topics[0].partitions] == [0] * 20
+
+
+def test_what_is_wrong_with_records_is_said(broker: Broker, loop: Loop) -> None:
+    add_topic(broker, plog_validate_records="true")
+    assert ask_by(broker, loop, many()).error_code == 0
+    for section in (b"\xff" * 40, b"A" * 60):
+        bad = RecordBatch(memoryview(build_batch(section, count=3, base_timestamp=NOW, max_timestamp=NOW)))
+        assert ask_by(broker, loop, bytes(bad.buffer)).error_code == ErrorCode.INVALID_RECORD
+    assert broker.replicas.find("t", 0).log.log_end_offset == MANY
+
+
+def ask_by(broker: Broker, loop: Loop, batch: bytes) -> Any:
+    asked = Asked(broker, PRODUCE, produce_request(batch))
+    loop.run()
+    return asked.partition

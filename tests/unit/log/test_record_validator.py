@@ -1,0 +1,273 @@
+"""Records inside a batch: what a topic that has them opened takes, refuses and compresses anew, in short steps."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.expansion_limit import expansion_limited_to
+from core.common.varint import varint
+from core.log import record_validator
+from core.log.log_config import LogConfig
+from core.log.log_validator import validate_batch, validate_in_steps
+from core.records import compression, record_walk
+from core.records.compression import CompressionType
+from core.records.record import Record, encode_record, encode_records
+from core.records.record_batch import RecordBatch
+from core.records.record_batch_builder import batch_of, build_batch
+from tests.support.logs import NOW
+
+GZIP, ZSTD, NONE = CompressionType.GZIP, CompressionType.ZSTD, CompressionType.NONE
+DAY = 24 * 3600 * 1000
+
+
+def writable(data: bytes) -> RecordBatch:
+    return RecordBatch(memoryview(bytearray(data)))
+
+
+def of_section(section: bytes, count: int, codec: CompressionType = NONE) -> RecordBatch:
+    return writable(
+        build_batch(section, count=count, base_timestamp=NOW, max_timestamp=NOW, compression=codec, base_offset=0)
+    )
+
+
+def of_records(items: list[Record], codec: CompressionType = NONE) -> RecordBatch:
+    return writable(batch_of(items, compression=codec))
+
+
+def verdict(batch: RecordBatch, **config: object) -> ErrorCode | RecordBatch:
+    try:
+        return validate_batch(batch, LogConfig(**config), NOW)  # type: ignore[arg-type]
+    except KafkaError as error:
+        return error.code
+
+
+def is_as_it_was(found: ErrorCode | RecordBatch, batch: RecordBatch) -> bool:
+    return isinstance(found, RecordBatch) and found.buffer is batch.buffer
+
+
+def steps_of(batch: RecordBatch, **config: object) -> tuple[int, ErrorCode | RecordBatch]:
+    """How many they were, and what they came to."""
+    steps, count = validate_in_steps(batch, LogConfig(**config), NOW), 0  # type: ignore[arg-type]
+    try:
+        while True:
+            next(steps)
+            count += 1
+    except StopIteration as end:
+        return count, end.value
+    except KafkaError as error:
+        return count, error.code
+
+
+@pytest.fixture(params=[False, True], ids=["at once", "in steps"])
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read one by one, and as columns, a few bytes and records a step."""
+    if request.param:
+        monkeypatch.setattr(record_walk, "SMALL_SECTION_BYTES", -1)
+        monkeypatch.setattr(record_validator, "_COMPRESSED_AT_ONCE", 5)
+        monkeypatch.setattr(compression, "PIECE_BYTES", 11)
+        monkeypatch.setattr(record_walk, "MOST_RECORDS", 2)
+
+
+@pytest.mark.usefixtures("both_ways")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(
+    times=st.lists(st.sampled_from([-1, NOW, NOW - 5, NOW - DAY, NOW - 2 * DAY]), min_size=1, max_size=8),
+    keys=st.lists(st.sampled_from([b"k", b"", b"key" * 20, b"another", None]), min_size=8, max_size=8),
+    codec=st.sampled_from(CompressionType),
+    target=st.sampled_from(["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]),
+    policy=st.sampled_from(["compact", "delete"]),
+    before_ms=st.sampled_from([DAY, 2**63 - 1]),
+    is_append_time=st.booleans(),
+)
+def test_what_is_taken_and_what_is_stored(
+    times: list[int],
+    keys: list[bytes | None],
+    codec: CompressionType,
+    target: str,
+    policy: str,
+    before_ms: int,
+    is_append_time: bool,
+) -> None:
+    items = [Record(n, time, keys[n], b"value" * n, ((b"h", None),) * (n % 2)) for n, time in enumerate(times)]
+    batch = of_records(items, codec)
+    found = verdict(
+        batch,
+        compression_type=target,
+        cleanup_policy=frozenset({policy}),
+        message_timestamp_before_max_ms=before_ms,
+        message_timestamp_type="LogAppendTime" if is_append_time else "CreateTime",
+    )
+    wrong = set()
+    if policy == "compact" and None in keys[: len(times)]:
+        wrong.add(ErrorCode.INVALID_RECORD)
+    if before_ms == DAY and NOW - 2 * DAY in times and not is_append_time:
+        wrong.add(ErrorCode.INVALID_TIMESTAMP)
+    if isinstance(found, ErrorCode):
+        assert found in wrong
+    else:
+        assert not wrong
+        found.ensure_valid()
+        assert found.records() == items
+        stored = {"producer": codec.text, "uncompressed": "none"}.get(target, target)
+        assert found.compression.text == stored
+        same = ("base_offset", "last_offset_delta", "base_timestamp", "max_timestamp", "producer_id", "count", "magic")
+        assert [getattr(found, name) for name in same] == [getattr(batch, name) for name in same]
+        assert found.size_bytes == len(found.buffer)
+
+
+# --- what nobody can read
+
+
+def body(record: bytes) -> bytes:
+    return varint(len(record)) + record
+
+
+SOUND = encode_records([Record(n, NOW, b"k", b"v") for n in range(3)], 0, NOW)
+NULL_HEADER = body(b"\0\0\0" + varint(1) + b"k" + varint(1) + b"v" + varint(1) + varint(-1) + varint(1) + b"x")
+UNREADABLE: dict[str, tuple[bytes, int]] = {
+    "no varint": (b"\xff" * 40, 3),
+    "letters": (b"A" * 60, 3),
+    "a long varint": (b"\x0c\x00\x00\x00\x01\x01\xff\xff\xff\xff\x0f" * 2, 3),
+    "cut": (SOUND[:-1], 3),
+    "more bytes": (SOUND + b"\0\0", 3),
+    "more records": (SOUND + encode_record(3, 0, b"k", b"v"), 3),
+    "fewer records": (SOUND + bytes(10), 4),
+    "a header without a key": (NULL_HEADER, 1),
+    "a value over the end": (body(b"\0\0\0" + varint(1) + b"k" + varint(50) + b"v\0"), 1),
+    "a negative number of headers": (body(b"\0\0\0" + varint(1) + b"k" + varint(1) + b"v" + varint(-1)), 1),
+}
+
+
+@pytest.mark.usefixtures("both_ways")
+@pytest.mark.parametrize("what", UNREADABLE)
+@pytest.mark.parametrize("codec", [NONE, GZIP])
+def test_what_does_not_decode_is_an_invalid_record(what: str, codec: CompressionType) -> None:
+    """As Kafka 4.3.1 answers, or with an unexpected error (probed); where nobody asks, it is not seen."""
+    section, count = UNREADABLE[what]
+    batch = of_section(section, count, codec)
+    assert is_as_it_was(verdict(batch), batch)
+    for config in ({"plog_validate_records": True}, {"cleanup_policy": frozenset({"compact"})}):
+        assert verdict(batch, **config) is ErrorCode.INVALID_RECORD
+    if codec is not GZIP:
+        assert verdict(batch, compression_type="gzip") is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.usefixtures("both_ways")
+@pytest.mark.parametrize("codec", [codec for codec in CompressionType if codec is not NONE])
+def test_what_does_not_decompress_is_an_invalid_record(codec: CompressionType) -> None:
+    data = bytearray(of_section(SOUND, 3, codec).buffer)
+    data[61:] = b"no compressed data, whatever it says"
+    batch = RecordBatch(memoryview(data))
+    batch.length = len(data) - 12
+    batch.size_bytes = len(data)
+    crc = batch.computed_crc()
+    batch.crc = crc
+    assert verdict(batch, plog_validate_records=True) is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.usefixtures("both_ways")
+@pytest.mark.parametrize("deltas", [(0, 0, 0), (0, 2, 1), (1, 2, 3), (0, 1, 3), (0, -1, 2)])
+@pytest.mark.parametrize("codec", [NONE, GZIP])
+def test_offsets_that_do_not_rise_by_one(deltas: tuple[int, ...], codec: CompressionType) -> None:
+    section = b"".join(encode_record(delta, 0, b"k", b"v") for delta in deltas)
+    batch = of_section(section, 3, codec)
+    assert verdict(batch, plog_validate_records=True) is ErrorCode.INVALID_RECORD
+    assert is_as_it_was(verdict(batch, cleanup_policy=frozenset({"compact"})), batch)
+
+
+@pytest.mark.usefixtures("both_ways")
+@pytest.mark.parametrize("codec", CompressionType)
+def test_a_sound_batch_stays_as_it_is(codec: CompressionType) -> None:
+    batch = of_records([Record(n, NOW, None, None, ((b"", None),)) for n in range(7)], codec)
+    assert is_as_it_was(verdict(batch, plog_validate_records=True), batch)
+
+
+# --- what is large
+
+
+def test_more_records_than_a_batch_may_expand_to_are_refused_by_the_header() -> None:
+    batch = of_section(b"x" * 100, 20_000_000, ZSTD)
+    assert verdict(batch) is ErrorCode.INVALID_RECORD
+    with expansion_limited_to(140_000_000):
+        assert is_as_it_was(verdict(batch), batch)
+    assert verdict(of_section(bytes(69), 10)) is ErrorCode.INVALID_RECORD
+    fitting = of_section(bytes(70), 10)
+    assert is_as_it_was(verdict(fitting), fitting)
+
+
+MANY = 100_000
+
+
+def keyed(count: int = MANY) -> RecordBatch:
+    return of_section(bytes([14, 0, 0, 0, 2, 65, 1, 0]) * count, count, ZSTD)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"cleanup_policy": frozenset({"compact"})}, None),
+        ({"message_timestamp_before_max_ms": DAY}, None),
+        ({"compression_type": "lz4"}, None),
+        ({"plog_validate_records": True}, ErrorCode.INVALID_RECORD),
+    ],
+)
+def test_many_records_take_many_steps_and_little_memory(config: dict[str, object], expected: ErrorCode | None) -> None:
+    batch = keyed()
+    tracemalloc.start()
+    try:
+        steps, found = steps_of(batch, **config)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8_000_000, "all of them took 20 MB"
+    assert found is expected if expected else isinstance(found, RecordBatch)
+    assert steps >= (MANY / record_walk.MOST_RECORDS if expected is None else 0)
+
+
+def test_a_small_batch_takes_one_step() -> None:
+    for codec in CompressionType:
+        batch = of_records([Record(0, NOW, b"k", b"v")] * 50, codec)
+        assert steps_of(batch, cleanup_policy=frozenset({"compact"}), compression_type="gzip")[0] == 0
+
+
+@pytest.mark.parametrize("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("size", [3_000_000, 10_000])
+def test_a_batch_that_is_too_large_in_the_topics_codec(
+    target: str, size: int, incompressible: Callable[[int], bytes]
+) -> None:
+    """As Kafka, which looks at the size again. It is not compressed to the end."""
+    batch = of_records([Record(0, NOW, b"k", incompressible(size))], ZSTD if target != "zstd" else GZIP)
+    allowed = batch.size_bytes + 1000
+    config = {"compression_type": target, "max_message_bytes": allowed}
+    found = verdict(batch, **config)
+    if target == "uncompressed" or isinstance(found, ErrorCode):
+        assert found is ErrorCode.MESSAGE_TOO_LARGE
+    else:
+        assert found.size_bytes <= allowed
+        assert found.records() == batch.records()
+
+
+@pytest.fixture
+def incompressible() -> Callable[[int], bytes]:
+    """Half of it can't be compressed: no codec makes it much smaller or larger than another does."""
+    import random
+
+    def make(size: int) -> bytes:
+        return random.Random(1).randbytes(size // 2) + bytes(size // 2)
+
+    return make
+
+
+def test_a_large_record_is_compressed_anew() -> None:
+    items = [Record(0, NOW, b"k", bytes(5_000_000)), Record(1, NOW, b"k", b"small")]
+    steps, found = steps_of(of_records(items, GZIP), compression_type="zstd")
+    assert steps > 5_000_000 / record_validator._COMPRESSED_AT_ONCE
+    assert isinstance(found, RecordBatch)
+    assert (found.compression, found.records()) == (ZSTD, items)
