@@ -47,7 +47,7 @@ field by field; `tests/interop/test_answers.py` does so with recorded answers of
   id; INVALID_PARTITIONS beyond the limit; INCONSISTENT_GROUP_PROTOCOL for a classic member that has no protocol in
   common with consumers; UNKNOWN_TOPIC_OR_PARTITION for invalid names in DescribeTopicPartitions;
   INVALID_PRODUCER_EPOCH for a marker of epoch -1; INVALID_RECORD for null records. A JoinGroup that names a protocol
-  twice is answered.
+  twice is answered, and so is AddPartitionsToTxn without transactions.
 - A topic without partitions is repeated in the answer, where Kafka leaves it out: it asks for nothing.
 - What a request names twice (a partition of Fetch, a topic of Fetch, ListOffsets and Produce) is answered as often as
   it is named; Kafka merges it. In ListOffsets both places of a partition named twice say INVALID_REQUEST.

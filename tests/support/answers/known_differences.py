@@ -90,7 +90,13 @@ KNOWN = (
         plog=_SOME,
         kafka='^(null|"")$',
     ),
-    Known(WORDS, ("find-coordinator", "features", "cluster"), path="Message$", plog='^(null|"")$', kafka=_SOME),
+    Known(
+        WORDS,
+        ("find-coordinator", "features", "cluster", "requests-with-defaults"),
+        path="Message$",
+        plog='^(null|"")$',
+        kafka=_SOME,
+    ),
     Known(SURPRISES, ("change-topic-configs",), step="^operation (4|-1)$", path="ErrorCode", plog="42", kafka="^-1$"),
     Known(SURPRISES, ("create-partitions",), step="^(10003|2147483647)$", path="ErrorCode", plog="37", kafka="^-1$"),
     Known(SURPRISES, ("consumer-group-of-one",), step="no protocol in common", plog="23", kafka="^-1$"),
@@ -99,6 +105,13 @@ KNOWN = (
     Known(SURPRISES, ("transaction-markers",), step="epoch -1", plog="47", kafka="^-1$"),
     Known(SURPRISES, ("classic-group-limits",), step="a protocol twice", kafka="no answer"),
     Known(SURPRISES, ("produce-versions",), step="^null$", plog="87", kafka="no answer"),
+    Known(
+        SURPRISES,
+        ("requests-with-defaults", "requests-with-nulls"),
+        step="^(defaults|V3AndBelow)",
+        plog="ResultsByTransaction",
+        kafka="no answer",
+    ),
     Known(
         ASKS_FOR_NOTHING,
         ("commit-offsets", "delete-offsets", "fetch-several-partitions", "produce-versions", "transaction-markers"),
@@ -138,7 +151,7 @@ KNOWN = (
     Known(ODD_NUMBERS, ("fetch-one-partition",), step="bytes -1|^both -1|isolation level|leader epoch -2"),
     Known(ODD_NUMBERS, ("list-offsets",), step="^timestamp (-7|-99)|^isolation level"),
     Known(DELETED_IN_SESSION, ("fetch-sessions-of-deleted-topics",), path="ErrorCode$", plog="100", kafka="^(3|103)$"),
-    Known(QUORUM, ("cluster",), step="quorum", path=r"Nodes|ReplicaDirectoryId"),
+    Known(QUORUM, ("cluster", "requests-with-defaults"), path=r"Nodes|ReplicaDirectoryId"),
     Known(SHARE_KEYS, ("find-coordinator",), step="^type 2", path="ErrorCode$", plog="15", kafka="42"),
     Known(
         RECORDS_LEFT_ALONE,

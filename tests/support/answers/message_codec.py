@@ -48,6 +48,13 @@ def api_keys() -> dict[str, int]:
     return {name.removesuffix("Request"): d["apiKey"] for name, d in definitions if name.endswith("Request")}
 
 
+def fields_that_hold_something(api: str) -> list[str]:
+    """The request's strings, bytes and lists: what can be null on the wire, allowed or not."""
+    kinds = ("string", "bytes")
+    fields = _definitions()[api + "Request"]["fields"]
+    return [field["name"] for field in fields if field["type"] in kinds or field["type"].startswith("[]")]
+
+
 def encode_request(api: str, version: int, correlation_id: int, client_id: str | None, values: Fields) -> bytes:
     """The frame after its length."""
     codec = _codec(api + "Request", version)

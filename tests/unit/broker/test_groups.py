@@ -112,7 +112,7 @@ def test_a_member_through_its_life(broker: Broker, timers: Timers, version: int)
     joined = join(broker, timers, version)
     assert (joined.error_code, joined.generation_id, joined.leader) == (0, 1, joined.member_id)
     assert [m.metadata for m in joined.members] == [b"m"]
-    sync = SyncGroupRequest("g", 1, joined.member_id)
+    sync = SyncGroupRequest("g", 1, joined.member_id, protocol_type="consumer", protocol_name="range")
     sync.assignments = [SyncGroupRequestAssignment(joined.member_id, b"all of it")]
     assert ask(broker, SYNC_GROUP, sync, min(version, 5)).assignment == b"all of it"
     alive = HeartbeatRequest("g", 1, joined.member_id)
@@ -243,7 +243,7 @@ def test_the_hash_is_javas(text: str, expected: int) -> None:
 
 def test_a_restart_keeps_offsets_and_members(tmp_path: Path, broker: Broker, timers: Timers) -> None:
     joined = join(broker, timers, 5)
-    ask(broker, SYNC_GROUP, SyncGroupRequest("g", 1, joined.member_id))
+    ask(broker, SYNC_GROUP, SyncGroupRequest("g", 1, joined.member_id, protocol_type="consumer", protocol_name="range"))
     for number in range(20):
         assert commit(broker, f"group {number}", offset=number) == 0
     broker.close()
@@ -379,7 +379,7 @@ def test_a_disk_that_refuses_while_groups_are_read(
 def test_the_first_to_ask_after_a_restart_does_no_harm(tmp_path: Path, broker: Broker, timers: Timers) -> None:
     """Where there is no loop, its request reads the partition."""
     joined = join(broker, timers, 5)
-    ask(broker, SYNC_GROUP, SyncGroupRequest("g", 1, joined.member_id))
+    ask(broker, SYNC_GROUP, SyncGroupRequest("g", 1, joined.member_id, protocol_type="consumer", protocol_name="range"))
     broker.close()
     for request, api in (
         (JoinGroupRequest("g", 1, 1, "", None, "consumer", []), JOIN_GROUP),
@@ -409,7 +409,7 @@ def test_members_that_were_there_before_the_topic_stay(broker: Broker, timers: T
     """Nobody looked for the coordinator: the first write makes the topic, and what it holds then is known."""
     joined = join(broker, timers, 5)
     member = next(iter(broker.groups.describe("g").members.values()))
-    ask(broker, SYNC_GROUP, SyncGroupRequest("g", 1, joined.member_id))
+    ask(broker, SYNC_GROUP, SyncGroupRequest("g", 1, joined.member_id, protocol_type="consumer", protocol_name="range"))
     assert ask(broker, HEARTBEAT, HeartbeatRequest("g", 1, joined.member_id)).error_code == 0
     assert broker.groups.describe("g").members[joined.member_id] is member
 

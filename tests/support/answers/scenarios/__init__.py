@@ -1,6 +1,7 @@
 """What is asked, by theme. `registry.SCENARIOS` has all of them once this package is imported."""
 
 from tests.support.answers.scenarios import (  # noqa: F401
+    bare_requests,
     classic_groups,
     cluster,
     configs,
