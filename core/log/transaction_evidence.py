@@ -169,8 +169,8 @@ def _read_indexes(directory: Path, index_paths: Mapping[int, Path], *, is_clean:
 
 
 def _end_of_index(index: SegmentIndex, holes: Iterable[tuple[int, int]]) -> int:
-    """Where it can be relied on no more: what is missing before the next segment, without a byte that is damaged, may be
-    a whole segment with an index of its own.
+    """Where it can be relied on no more: what is missing before the next segment, without a damaged byte, may be a
+    whole segment with an index of its own.
     """
     return min((start for start, end in holes if index.base_offset < end == index.end_offset), default=index.end_offset)
 
