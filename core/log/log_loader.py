@@ -548,17 +548,28 @@ class _Loader:
             target.sync()
 
     def _drop_all_below(self, log_start_offset: int) -> None:
-        """The log ends below where it should begin (its files were lost): it begins anew, empty, there."""
+        """The log ends below where it should begin: it begins again, empty, there. Its files were lost, or its start is
+        wrong, which no checksum covers: what is there is kept aside.
+        """
+        keeps = self._settings.keeps_cut_bytes
         _log.warning(
-            "%s: the log ends below its start offset %d; it goes on from there, empty",
+            "%s: the log ends below its start offset %d; it goes on from there, empty; %s",
             self._partition,
             log_start_offset,
+            f"what was there is kept aside in *.cut-at-0 in {self._directory}"
+            if keeps
+            else "what was there is left out",
         )
         for segment in self._segments:
             self._segments.remove(segment)
             segment.on_removed()
-            for path in segment.paths:
-                self._filesystem.unlink(path)
+            segment.records.close()
+            path = segment.records.path
+            if keeps and segment.size_bytes:
+                self._filesystem.rename(path, path.with_name(f"{path.name}.cut-at-0"))
+            for left in segment.paths:
+                self._filesystem.unlink(left)
+        self._filesystem.sync_directory(self._directory)
         self._segments.add(self._new_segment(log_start_offset))
 
 

@@ -330,7 +330,7 @@ class PartitionReader:
                 for batch in checked_headers(segment.records, segment.position_of(offset), segment.records.size_bytes):
                     if not isinstance(batch, RecordBatch):  # which knows no transactions
                         continue
-                    is_whole = is_whole and batch.base_offset <= next_offset
+                    is_whole = is_whole and offset <= batch.base_offset <= next_offset
                     if batch.base_offset >= self.end_offset:
                         is_read = is_read and is_whole
                         break

@@ -90,8 +90,11 @@ def read_evidence(
     if not index_paths:
         return TransactionEvidence([], [], [], [])
     contents = _LogContents()
+    holes_without_bytes: list[tuple[int, int]] = []
     for item in reading.items(reading.start_offset):
         if isinstance(item, Hole):
+            if item.reason not in (HoleReason.COMPACTED, HoleReason.DAMAGED):
+                holes_without_bytes.append((item.start, item.end))
             may_hold_marker = item.reason is not HoleReason.COMPACTED and not _is_of_records(item)
             contents.missing.append(MissingRange(item.start, item.end, may_hold_marker))
         elif item.base_offset >= limit:
@@ -105,7 +108,10 @@ def read_evidence(
     snapshots = _read_snapshots(directory, limit)
     newest = max((snapshot.offset for snapshot in snapshots), default=0)
     is_clean = newest == reading.sound_end or _is_stopped_cleanly(directory)
-    indexes = list(_read_indexes(directory, index_paths, is_clean=is_clean))
+    indexes = [
+        index._replace(end_offset=_end_of_index(index, holes_without_bytes))
+        for index in _read_indexes(directory, index_paths, is_clean=is_clean)
+    ]
     return TransactionEvidence(contents.events, contents.missing, indexes, snapshots)
 
 
@@ -160,6 +166,13 @@ def _read_indexes(directory: Path, index_paths: Mapping[int, Path], *, is_clean:
         with contextlib.suppress(CorruptRecordError, OSError):
             entries = tuple(read_transaction_index(paths[base]))
         yield SegmentIndex(base, end, entries, base < last_log or is_clean, paths[base].name)
+
+
+def _end_of_index(index: SegmentIndex, holes: Iterable[tuple[int, int]]) -> int:
+    """Where it can be relied on no more: what is missing before the next segment, without a damaged byte, may be a
+    whole segment with an index of its own.
+    """
+    return min((start for start, end in holes if index.base_offset < end == index.end_offset), default=index.end_offset)
 
 
 def _read_snapshots(directory: Path, limit: int) -> list[ProducerSnapshotAt]:

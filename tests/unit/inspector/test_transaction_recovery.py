@@ -249,3 +249,24 @@ def test_a_marker_with_one_flipped_bit_is_known(tmp_path: Path, *, fixes_bits: b
     recover(folder, fixes_bits=fixes_bits)
     assert committed(folder, passes_over=False)[0] == [0, 1, 6, 7, 9]
     assert list(verify(folder)) == []
+
+
+def test_the_index_before_a_segment_that_is_gone_says_nothing_of_it(tmp_path: Path) -> None:
+    """The marker that aborted the second transaction went with its segment, and with the index that listed it."""
+    folder = tmp_path / "t-0"
+    log = open_log(folder)
+    batch = {"producer_id": 4, "producer_epoch": 0, "is_transactional": True}
+    for sequence in (0, 1):
+        append(log, make_batch(b"aborted", base_sequence=sequence, **batch))
+        if sequence == 1:
+            log.roll()
+        append_marker(log, 4, is_commit=False)
+    log.roll()
+    append(log, make_batch(b"plain"))
+    log.close()
+    assert committed(folder) == ([4], [])
+    for path in folder.glob(f"{3:020}.*"):
+        path.unlink()
+    offsets, told = committed(folder)
+    assert offsets == [4]
+    assert any("record 2: aborted or not can't be told" in text for text in told), told

@@ -302,6 +302,15 @@ def test_a_log_start_behind_everything_begins_anew(directory: Path) -> None:
     assert append(loaded.log, make_batch(b"a")).base_offset == 50
 
 
+def test_what_ends_below_the_log_start_is_kept_aside(directory: Path) -> None:
+    """No checksum covers the checkpoint that says where logs begin: one wrong digit must not cost what is sound."""
+    logs = {path.name: path.read_bytes() for path in directory.glob("*.log")}
+    settings = LogSettings(ManualClock(NOW), FileSystem())
+    load_log(directory, PARTITION, LogConfig(), settings, log_start_offset=50).log.close()
+    suffix = ".cut-at-0"
+    assert {p.name.removesuffix(suffix): p.read_bytes() for p in directory.glob(f"*{suffix}")} == logs
+
+
 def test_damage_that_hides_what_was_safe_stays_as_it_is(directory: Path) -> None:
     path = directory / "00000000000000000016.log"
     data = bytearray(path.read_bytes())

@@ -324,3 +324,22 @@ def test_a_reader_goes_on_with_what_it_opened(tmp_path: Path) -> None:
         found = [r.offset for batch in reader.read(start, 42) for r in batch.records()]
         assert [offset for offset in found if offset >= start] == list(range(max(start, 2), 42))
     reader.close()
+
+
+def test_a_damaged_batch_that_claims_the_end_is_no_open_transaction(directory: Path) -> None:
+    """Its wrong last offset makes it the batch that the newest snapshot is followed by; nothing was read, nor said."""
+    log = open_log(directory)
+    append(log, make_batch(b"lost" * 100, producer_id=4, producer_epoch=0, base_sequence=0, is_transactional=True))
+    log.roll()
+    append_marker(log, 4, is_commit=True)
+    log.close()
+    for path in directory.glob(f"{1:020}.*"):
+        path.unlink()
+    path = directory / f"{FIRST}.log"
+    data = bytearray(path.read_bytes())
+    data[25] ^= 0x78  # of the last offset's delta
+    path.write_bytes(data)
+    reader = PartitionReader(directory)
+    with pytest.raises(CorruptRecordError, match=r"crc mismatch|crc-mismatch"):
+        values(reader)
+    reader.close()
