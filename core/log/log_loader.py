@@ -458,17 +458,17 @@ class _Loader:
             self._damage.set_segments({segment.base_offset: segment.gaps})
             for gap in segment.gaps:
                 log_damage(segment, gap, self._partition)
+        segment.offset_index.flush()  # before they are released: without an entry they would be read from the old files
+        segment.time_index.flush()
         if segment is self._segments.active or damaged is not None:
             segment.unseal()
         else:
             segment.on_become_inactive()
-        segment.offset_index.flush()
-        segment.time_index.flush()
         return damaged
 
     def _has_two(self, aborted: CompletedTransaction, entry: AbortedTransaction) -> bool:
         """Whether what looks like one transaction is two, of which only the second was aborted, as its entry in the
-        index has it: the marker that ended the first is damaged, and a batch of the producer begins where the entry says.
+        index has it: the first one's marker is damaged, and a batch of the producer begins where the entry says.
         """
         if entry.producer_id != aborted.producer_id or entry.first_offset <= aborted.first_offset:
             return False
