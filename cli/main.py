@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -17,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from cli.config_file import apply_config, find_default
 from core import VERSION
 from core.common.did_you_mean import did_you_mean
-from core.common.errors import KafkaError, PlogError, UsageError
+from core.common.errors import AccessError, KafkaError, PlogError, UsageError
 from core.common.expansion_limit import PLOG_MAX_EXPANSION, parse_size
 
 COMMANDS = {
@@ -43,6 +44,8 @@ COMMANDS = {
 """Name -> (module with `app`, one line of help). Modules are imported when their command is used."""
 
 EXIT_OUR_BUG = 4
+_OUR_ERRNOS = (None, errno.EBADF, errno.EFAULT, errno.ENOTSOCK)
+"""What the system answers only if a program asks it wrongly."""
 EXIT_INTERRUPTED = 130
 
 
@@ -168,6 +171,8 @@ def run(args: list[str] | None = None) -> int:
             raise
         _stop_writing()  # which typer made an exit of
         return 0
+    except OSError as error:
+        return _tell_our_bug(error) if error.errno in _OUR_ERRNOS else _tell(_refused(error))
     except Exception as error:  # noqa: BLE001 - the door of the command line
         return _tell_our_bug(error)
 
@@ -180,6 +185,14 @@ def _tell(error: PlogError) -> int:
     if error.hint:
         print(f"hint: {error.hint}", file=sys.stderr)
     return error.exit_code
+
+
+def _refused(error: OSError) -> AccessError:
+    """Of what the system refused where nobody reckoned with it: a share that went away, a folder that changed."""
+    path = error.filename2 or error.filename
+    where = "" if path is None else f" {os.fsdecode(path)}" if isinstance(path, str | bytes) else ""
+    reason = (error.strerror or str(error)).lower()
+    return AccessError(f"could not read or write{where}: {reason} (errno {error.errno})")
 
 
 def _tell_usage(error: Any) -> int:  # typer's ClickException

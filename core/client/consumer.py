@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +30,7 @@ from core.log.unexplained import UnexplainedHoles
 from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from core.records.batches import Batch, first_offset_of, iter_whole_batches
+from core.records.record_batch import RecordBatch
 
 _FETCH_BYTES = 50 * 1024 * 1024
 PARTITION_BYTES = 1024 * 1024
@@ -143,6 +145,8 @@ class Consumer:
         self._damaged: dict[TopicPartition, int] = {}  # first offset of what is being passed over
         self._known_damage: dict[TopicPartition, _Ranges] = {}
         self._said: dict[TopicPartition, _SaidByBroker] = {}
+        self._failures: dict[TopicPartition, tuple[int, CorruptRecordError | None]] = {}
+        """What was met after what was given last, by the offset that the broker is asked for again."""
         self._end_offsets: Mapping[TopicPartition, int] = {}  # what comes after them is none of the reader's
 
     def read(
@@ -463,6 +467,9 @@ class Consumer:
         """
         if data.error_code:
             return [], self._without_records(partition, ErrorCode.of(data.error_code), position)
+        failed_at, failure = self._failures.pop(partition, (-1, None))
+        if failure is not None and failed_at == position:
+            raise failure  # a broker that is asked for what is damaged may pass over it without a word
         self._tell_damaged(partition, position)
         if self._watermarks is not None:
             self._watermarks[partition] = Watermarks(
@@ -473,15 +480,16 @@ class Consumer:
         records = data.records
         assert records is None or isinstance(records, memoryview)
         batches: list[Batch] = []
-        start, batch = position, None
-        found = iter_whole_batches(records or memoryview(b""))
+        start, batch, following = position, None, None
+        found = _with_next(iter_whole_batches(records or memoryview(b"")))
         while True:
             try:
-                batch = next(found, None)
+                batch, following = next(found, (None, None))
                 if batch is None:
                     return batches, position
-                if batch.last_offset < position:
+                if position == start and batch.last_offset < position:
                     continue
+                _ensure_fits(batch, following, position, data.high_watermark, is_first=position == start)
                 if (first_offset := first_offset_of(batch, position)) > position:
                     if (
                         batches
@@ -492,18 +500,24 @@ class Consumer:
                     self._pass_hole(partition, position, first_offset)
                 batch.ensure_valid()
             except CorruptRecordError as error:
-                if position > start:
-                    return batches, position  # a broker that is asked for what is damaged may know how far that goes
-                if not self._patience.skips_damage:
+                skips_damage = self._patience.skips_damage
+                is_asked_again = position > start and not (skips_damage and following is not None)
+                if not skips_damage:
                     failure = CorruptRecordError(f"{error.cause} of {partition}", offset=error.offset)
                     failure.hint = DAMAGE_HINT
-                    raise failure from None
-                claimed = batch.next_offset if batch is not None else position
-                following = claimed if position < claimed <= position + _MOST_OFFSETS else position + 1
-                self._patience.tell_left_out(
-                    f"{partition}: {offsets_text(position, following)} passed over: {error.cause}"
-                )
-                return batches, following
+                    if not is_asked_again:
+                        raise failure from None
+                    self._failures[partition] = position, failure
+                if is_asked_again:
+                    return batches, position  # a broker that is asked for what is damaged may know how far that goes
+                end = _end_of_damage(batch, following, position, data.high_watermark)
+                if end > position:
+                    text = f"{offsets_text(position, end)} passed over: {error.cause}"
+                    self._patience.tell_left_out(f"{partition}: {text}")
+                if following is None:
+                    return batches, max(end, position + 1)
+                start = position = end  # a broker that is asked again may begin with the same batch
+                continue
             is_hidden = hidden.hides(batch)
             if not is_hidden and self._is_undecided(partition, batch):
                 if batches and not self._patience.skips_damage:
@@ -513,6 +527,54 @@ class Consumer:
             position = batch.next_offset
             if not is_hidden or (self._with_control and batch.is_control):
                 batches.append(batch)
+
+
+def _with_next(found: Iterator[Batch]) -> Iterator[tuple[Batch, Batch | None]]:
+    """Each with the one after it; an error that ends them comes after all that was found before it."""
+    before, failure = None, None
+    while failure is None:
+        try:
+            batch = next(found, None)
+        except CorruptRecordError as error:
+            batch, failure = None, error
+        if before is not None:
+            yield before, batch
+        if batch is None:
+            break
+        before = batch
+    if failure is not None:
+        raise failure
+
+
+def _ensure_fits(batch: Batch, following: Batch | None, position: int, high_watermark: int, *, is_first: bool) -> None:
+    """CorruptRecordError for a batch whose offsets can't be its own: no checksum covers the first one, and a broker
+    that trusts its log sends it as it lies. `position` is what comes next; `is_first` of what was asked for.
+
+    A compressed message of magic 0 or 1 goes by its last offset: it would have to be opened for the first.
+    """
+    first_offset = batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
+    if first_offset >= high_watermark:
+        raise batch.corrupt(f"offsets lie after the log's end, which is {high_watermark}")
+    if not is_first and first_offset < position:
+        raise batch.corrupt("offsets do not rise")
+    if first_offset > position and following is not None and position <= following.last_offset <= batch.last_offset:
+        raise batch.corrupt("offsets are the next batch's")
+
+
+def _end_of_damage(batch: Batch | None, following: Batch | None, position: int, high_watermark: int) -> int:
+    """Where the offsets from `position` on end that a damaged batch holds: where the next one begins, if that is sound,
+    or by its own header, if that can be believed; the next offset else.
+    """
+    if following is not None:
+        with contextlib.suppress(CorruptRecordError):
+            following.ensure_valid()
+            if position <= following.last_offset < high_watermark:
+                return max(first_offset_of(following, position), position)
+    if batch is None:
+        return position + 1
+    count = batch.next_offset - first_offset_of(batch, position)
+    claimed = batch.next_offset if position < batch.next_offset <= high_watermark else position + count
+    return claimed if position < claimed <= min(position + _MOST_OFFSETS, high_watermark) else position + 1
 
 
 def _common(ranges: _Ranges, start: int, end: int) -> _Ranges:

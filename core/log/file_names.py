@@ -71,7 +71,7 @@ def find_offset_files(directory: Path, suffix: str) -> list[tuple[int, Path]]:
     found = []
     for entry in os.scandir(directory):
         parsed = parse_offset_file_name(entry.name)
-        if parsed and parsed[1] == suffix and _is_file(entry):
+        if parsed and parsed[1] == suffix and is_file(entry):
             found.append((parsed[0], Path(entry.path)))
     return sorted(found)
 
@@ -111,7 +111,7 @@ def find_unreadable_files(
     found = []
     for entry in os.scandir(directory):
         parsed = parse_offset_file_name(entry.name)
-        if parsed is None or parsed[1] != suffix or (not opens_all and _is_file(entry)):
+        if parsed is None or parsed[1] != suffix or (not opens_all and is_file(entry)):
             continue
         error = find_unreadable(Path(entry.path), filesystem)
         if error is not None:
@@ -133,7 +133,8 @@ def find_unreadable(path: Path, filesystem: FileSystem | None = None) -> Unreada
     return None
 
 
-def _is_file(entry: os.DirEntry[str]) -> bool:
+def is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a regular file, or a link to one."""
     try:
         return entry.is_file()
     except OSError:  # a link to itself
@@ -155,7 +156,7 @@ def find_partition_folders(directory: Path) -> dict[TopicPartition, Path]:
     found = {}
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         partition = parse_partition_directory_name(entry.name)
-        if partition is not None and (is_folder(entry) or (entry.is_symlink() and not _is_file(entry))):
+        if partition is not None and (is_folder(entry) or (entry.is_symlink() and not is_file(entry))):
             found[partition] = Path(entry.path)
     return found
 

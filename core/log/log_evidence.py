@@ -14,6 +14,7 @@ not deleted so. Snapshots say nothing of that: those of clean stops outlive the 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +38,7 @@ from core.log.file_names import (
     RECOVERY_POINT_CHECKPOINT,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
+    is_file,
     locate_partition,
     parse_offset_file_name,
 )
@@ -127,10 +129,11 @@ class DirectoryEvidence:
         """
         partition = partition or locate_partition(directory)[0]
         offsets: dict[str, set[int]] = {}
-        names = {path.name for path in directory.iterdir()}
-        for name in names:
-            parsed = parse_offset_file_name(name)
-            if parsed is not None:
+        entries = list(os.scandir(directory))
+        names = {entry.name for entry in entries}
+        for entry in entries:
+            parsed = parse_offset_file_name(entry.name)
+            if parsed is not None and (parsed[1] == LOG_SUFFIX or is_file(entry)):
                 offsets.setdefault(parsed[1], set()).add(parsed[0])
         logs = offsets.get(LOG_SUFFIX, set())
         is_being_cleaned = any(name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)) for name in names)

@@ -468,24 +468,26 @@ class _Loader:
 
     def _has_two(self, aborted: CompletedTransaction, entry: AbortedTransaction) -> bool:
         """Whether what looks like one transaction is two, of which only the second was aborted, as its entry in the
-        index has it: the first one's marker is damaged, and a batch of the producer begins where the entry says.
+        index has it: the marker that ended the first is damaged, and a batch of the producer begins where the entry
+        says, or a cleaner took what did.
         """
-        if entry.producer_id != aborted.producer_id or entry.first_offset <= aborted.first_offset:
+        first_offset = entry.first_offset
+        if entry.producer_id != aborted.producer_id or first_offset <= aborted.first_offset:
             return False
         gaps = [gap for segment in self._segments for gap in segment.gaps]
-        segment = self._segments.floor(entry.first_offset)
+        segment = self._segments.floor(first_offset)
         if segment is None or not any(
-            aborted.first_offset < gap.end_offset and gap.start_offset < entry.first_offset for gap in gaps
+            aborted.first_offset < gap.end_offset and gap.start_offset < first_offset for gap in gaps
         ):
             return False
-        upwards = (batch for batch in segment.batches(0) if batch.last_offset >= entry.first_offset)
-        found = next(upwards, None)
-        return (
-            isinstance(found, RecordBatch)
-            and found.base_offset == entry.first_offset
-            and found.producer_id == entry.producer_id
-            and found.is_transactional
-        )
+        try:
+            found = next((batch for batch in segment.batches(0) if batch.last_offset >= first_offset), None)
+        except CorruptRecordError:
+            return False
+        if found is None or found.base_offset > first_offset:
+            return True
+        is_its_own = isinstance(found, RecordBatch) and found.producer_id == entry.producer_id
+        return is_its_own and found.base_offset == first_offset and found.is_transactional
 
     def _cut(self, known: LogEvidence, segment: LogSegment, damaged: DamagedBytes, later: list[LogSegment]) -> None:
         """Ends the log at the damaged bytes; every byte that goes is kept aside."""

@@ -235,7 +235,7 @@ def ensure_can_undo(directory: Path) -> None:
             where=str(directory),
             hint="the files of before are beside the new ones, *.before-recovery-*",
         )
-    gone = [was for _, was in run.files if was is not None and not (directory / was).exists()]
+    gone = [was for _, was in run.files if was is not None and not os.path.lexists(directory / was)]
     if gone:
         raise AccessError(
             f"{directory}: the recovery can't be taken back, {gone[0]} is gone",
@@ -267,17 +267,19 @@ def undo(directory: Path, filesystem: FileSystem) -> int:
     for path in _leftovers(directory):
         if path.is_dir():
             filesystem.remove_tree(path)
-        elif path.exists():
+        elif os.path.lexists(path):
             filesystem.unlink(path)
     _keep_runs(directory, runs[:-1], filesystem)
     return len(run.files)
 
 
 def _put_back(was: Path, path: Path, filesystem: FileSystem) -> None:
-    """A file of before. Where it has both names yet, a rename would leave both."""
-    if not was.exists():
+    """A file of before. Where it has both names yet, a rename would leave both. What was a link is asked of itself: it
+    may lead nowhere, or to its own name.
+    """
+    if not os.path.lexists(was):
         return
-    if path.exists() and was.samefile(path):
+    if os.path.lexists(path) and os.path.samestat(was.lstat(), path.lstat()):
         filesystem.unlink(was)
     else:
         filesystem.rename(was, path)

@@ -532,3 +532,19 @@ def test_a_server_that_only_reads_serves_the_rest(data_dir: Path, caplog: pytest
         assert f"could not read {broken}: is a named pipe, no regular file (errno 22); it is passed over" in caplog.text
     finally:
         broker.close()
+
+
+def test_what_the_system_refuses_where_nobody_reckoned_with_it_is_no_bug_of_plogs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A share that goes away may refuse anything, at any time."""
+
+    def refuse_all(*_: object, **__: object) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), "/data/t-0")
+
+    monkeypatch.setattr("cli.main.app", refuse_all)
+    done = call_plog("verify", "/data")
+    assert done.returncode == 3
+    assert (
+        done.stderr.decode() == f"error: could not read or write /data/t-0: stale file handle (errno {errno.ESTALE})\n"
+    )

@@ -12,7 +12,7 @@ from core.client.consumer import Consumer, Patience
 from core.client.kafka_client import KafkaClient
 from core.cluster.partition import READ_UNCOMMITTED
 from core.common.error_code import ErrorCode
-from core.common.errors import CorruptRecordError, KafkaError
+from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.log.damage import DamagedRange
 from tests.support.broker import add_topic, produce_values
@@ -120,6 +120,52 @@ def test_a_frame_that_went_bad_on_the_disk(broker: Broker, position: int) -> Non
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
     patient = consumer(broker, patience=Patience(skips_damage=True))
     assert [b.base_offset for _, batches in patient.read({A: 0}, {A: 3}) for b in batches] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("base_offset", "told", "found"),
+    [
+        (1 << 29, "offset 1 passed over: offsets lie after the log's end, which is 5", [0, 2, 3]),
+        (2, "offset 1 passed over: offsets are the next batch's", [0, 2, 3]),
+        (0, "offset 1 passed over: offsets do not rise", [0, 2, 3]),
+    ],
+)
+def test_a_batch_whose_offsets_cannot_be_its_own(broker: Broker, base_offset: int, told: str, found: list[int]) -> None:
+    """No checksum covers the base offset, and a broker that trusts its log sends it as it lies. Whoever believed it
+    would go on after it, and leave out what is sound.
+    """
+    produce_values(broker, b"a", b"b", b"c")
+    log = broker.replicas.partitions[A].log
+    append(log, make_batch(b"d", b"e"))
+    segment = log.segments.active
+    at = segment.translate_offset(1)
+    assert at is not None
+    data = bytearray(segment.records.path.read_bytes())
+    data[at[0] : at[0] + 8] = base_offset.to_bytes(8, "big")
+    segment.records.path.write_bytes(data)
+    batches = consumer(broker).read({A: 0}, {A: 5})
+    assert [batch.base_offset for batch in next(batches)[1]] == [0]
+    with pytest.raises(PlogError):
+        next(batches)
+    left_out: list[str] = []
+    patient = consumer(broker, patience=Patience(skips_damage=True, tell_left_out=left_out.append))
+    assert [b.base_offset for _, batches in patient.read({A: 0}, {A: 5}) for b in batches] == found
+    assert left_out == [f"t-0: {told}"]
+
+
+def test_a_damaged_batch_that_claims_what_is_sound(broker: Broker) -> None:
+    """Its last offset is covered by the checksum that does not fit: where the next batch begins tells more."""
+    produce_values(broker, b"a", b"b", b"c", b"d")
+    segment = broker.replicas.partitions[A].log.segments.active
+    at = segment.translate_offset(1)
+    assert at is not None
+    data = bytearray(segment.records.path.read_bytes())
+    data[at[0] + 26] |= 2  # the last offset's delta
+    segment.records.path.write_bytes(data)
+    left_out: list[str] = []
+    patient = consumer(broker, patience=Patience(skips_damage=True, tell_left_out=left_out.append))
+    assert [b.base_offset for _, batches in patient.read({A: 0}, {A: 4}) for b in batches] == [0, 2, 3]
+    assert [text.partition(": crc")[0] for text in left_out] == ["t-0: offset 1 passed over"]
 
 
 def test_damage_that_the_broker_knows_is_passed_over_at_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,6 +245,20 @@ def test_runs_are_taken_back_one_by_one(data_dir: Path) -> None:
     assert undo(folder, FileSystem()) == 0
 
 
+@pytest.mark.parametrize("target", ["nowhere", "", "/dev/null"], ids=["that leads nowhere", "to itself", "to a device"])
+def test_a_link_in_an_indexs_place_is_put_back(data_dir: Path, target: str) -> None:
+    """Under the name that it is kept by, a link to itself leads to the file that took its place."""
+    folder = data_dir / "t-0"
+    index = folder / "00000000000000000000.timeindex"
+    index.unlink()
+    index.symlink_to(target or index.name)
+    recover(folder, data_dir)
+    assert not index.is_symlink()
+    undo(folder, FileSystem())
+    assert str(index.readlink()) == (target or index.name)
+    assert not list(folder.glob("*before-recovery*"))
+
+
 def test_it_is_not_taken_back_over_what_was_written_since(data_dir: Path) -> None:
     folder = data_dir / "t-0"
     damage(folder, 3)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import struct
 from pathlib import Path
@@ -148,3 +149,12 @@ def test_a_missing_segment_that_was_cleaned_had_perhaps_fewer_records(compacted_
     evidence = LogEvidence(lone_indexes=(4,))
     hole = explain_hole(4, 9, evidence, [], Path("0.log"), 0, compacted_below=compacted_below)
     assert hole.evidence.startswith(f"segment 4 is missing: offsets 4 to 8, {count}")
+
+
+def test_a_folder_or_a_pipe_with_an_indexs_name_tells_of_no_segment(tmp_path: Path) -> None:
+    directory = folder(tmp_path, "0.log")
+    (directory / f"{1000:020d}.timeindex").mkdir()
+    os.mkfifo(directory / f"{2000:020d}.snapshot")
+    (directory / f"{3000:020d}.index").symlink_to("nowhere")
+    known = evidence_of(directory)
+    assert (known.known_end, known.lone_indexes) == (0, ())

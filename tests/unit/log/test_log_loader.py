@@ -401,27 +401,30 @@ def test_a_start_says_that_the_log_went_on_behind_damage(directory: Path, caplog
     assert f"t-0: damage: {path}" in caplog.text
 
 
+@pytest.mark.parametrize("is_cleaned", [False, True], ids=["as written", "without its records"])
 def test_a_damaged_commit_marker_does_not_make_its_records_aborted_with_those_of_the_next_transaction(
-    tmp_path: Path,
+    tmp_path: Path, is_cleaned: bool
 ) -> None:
     """The index that is made again keeps from its old entry where the aborted one began."""
     directory = tmp_path / "t-0"
     log = open_log(directory)
+    segment, ends = log.segments.active, []
     for number, is_commit in enumerate((True, False)):
         append(log, make_batch(b"t", producer_id=4, producer_epoch=0, base_sequence=number, is_transactional=True))
+        ends.append(segment.size_bytes)
         append_marker(log, 4, is_commit=is_commit)
-        if is_commit:
-            marker_end = log.segments.active.size_bytes
+        ends.append(segment.size_bytes)
     append(log, make_batch(b"after"))
-    index = log.segments.active.transaction_index
-    before = index.entries()
+    before = segment.transaction_index.entries()
     assert before == [AbortedTransaction(4, 2, 3, 4)]
     log.close()
     path = last_segment(directory)
     data = bytearray(path.read_bytes())
-    data[marker_end - 1] ^= 1  # of the commit marker
+    data[ends[1] - 1] ^= 1  # of the commit marker
+    if is_cleaned:
+        del data[ends[1] : ends[2]]
     path.write_bytes(data)
     log, was_cut = open_unclean(directory, recovery_point=5)
     assert not was_cut
-    assert [(gap.start_offset, gap.end_offset) for gap in log.segments.first.gaps] == [(1, 2)]
+    assert [(gap.position, gap.end_position) for gap in log.segments.first.gaps] == [(ends[0], ends[1])]
     assert log.segments.first.transaction_index.entries() == before
