@@ -209,7 +209,7 @@ def _print(name: str, log: dict[str, Any]) -> None:
 def _print_sample(sample: dict[str, Any]) -> None:
     if sample["uncompressed_bytes"]:
         ratio = sample["uncompressed_bytes"] / sample["stored_bytes"]
-        print(f"  stored at {ratio:.2f} to 1; by {sample['batches']} batches compressed anew:")
+        print(f"  stored at {ratio:.2f} to 1; by {sample['batches']} batches compressed again:")
         for row in sample["recompressed"]:
             saving = row["saving"]
             text = f"would save {saving:.0%}" if saving >= 0.005 else f"would cost {-saving:.0%} more"

@@ -67,8 +67,8 @@ class Code(StrEnum):
 class Finding:
     """Bytes [position, end_position) of a file; offsets `offset` to `last_offset`, of which `records` are at stake.
 
-    -1 where there is none to name; `records` is None where that can't be told. `fix`: the one byte that mends it, where
-    that is known.
+    Numbers are -1 if there is none to name; `records` is None if that can't be told. `fix` is the one byte that mends
+    it, if that is known.
     """
 
     severity: Severity

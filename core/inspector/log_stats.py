@@ -93,7 +93,7 @@ class Spread:
         self.most = max(self.most, value)
 
     def quantile(self, share: float) -> int:
-        """The value that a share of all is not above; 0 where there are none."""
+        """The value that a share of all is not above; 0 if there are none."""
         awaited = share * sum(self.counts.values())
         for value, count in sorted(self.counts.items()):
             awaited -= count
@@ -144,7 +144,7 @@ class Sample:
     value_sizes: Spread = field(default_factory=Spread)
 
     def saving(self, codec: str) -> float:
-        """Share of the stored bytes that another codec would save; negative where it would cost."""
+        """Share of the stored bytes that another codec would save; negative if it would cost."""
         return 1 - self.as_codec[codec] / self.stored_bytes if self.stored_bytes else 0.0
 
     def top_keys(self) -> list[tuple[bytes, int]]:
@@ -153,7 +153,7 @@ class Sample:
 
 @dataclass(slots=True)
 class LogStats:
-    """Of one partition. Times in ms; -1 where there are none."""
+    """Of one partition. Times in ms; -1 if there are none."""
 
     segments: list[SegmentStats] = field(default_factory=list)
     batches: int = 0
@@ -207,7 +207,7 @@ def find_log(path: Path) -> StoredLog:
 
 
 def collect_stats(log: StoredLog, now_ms: int, on_bytes: Callable[[int], None] = lambda _size: None) -> LogStats:
-    """AccessError if a file can't be read."""
+    """Counts all of it. Raises AccessError if a file can't be read."""
     with open_reading(log.files, log.evidence, log.given_up) as reading:
         collector = _Collector(log.files, now_ms)
         collector.read(reading, on_bytes)

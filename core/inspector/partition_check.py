@@ -116,7 +116,7 @@ class PartitionCheck:
 
 
 class _Pass:
-    """The segments read once."""
+    """One reading of all segments."""
 
     def __init__(
         self,
@@ -331,7 +331,7 @@ class _Pass:
             yield corrupt_finding(Code.TRANSACTION_INDEX_CORRUPT, error, path)
             list(self._producers.check_transaction_index([], path, 0, is_complete=False))
             return
-        is_end_known = segment.end_offset in segment.known_ends  # an entry behind it is wrong then
+        is_end_known = segment.end_offset in segment.known_ends  # an entry after it is wrong then
         limit = 1 << 63 if is_end_known else segment.end_offset
         yield from self._producers.check_transaction_index(entries, path, limit, is_complete=is_complete)
 
@@ -349,8 +349,8 @@ def _runs_in_order(log_map: LogMap) -> Iterator[EpochRun]:
 
 
 def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]:
-    """Each damage once, with all that is lost by it; what is missing; what is out of place. Of a log that somebody
-    writes to, what lies at its end is none of these.
+    """Names each damage once, with all that is lost by it; what is missing; what is out of place. Of a log that
+    somebody writes to, what lies at its end is none of these.
     """
     end_offset = log_map.sound_end if is_live else 1 << 63
     holes = [hole for hole in log_map.holes if hole.reason in LOSSES and hole.start < end_offset]

@@ -1,7 +1,7 @@
 """Does what a recovery plan says, so that it can be taken back.
 
 A partition is recovered in a folder of its own inside it, which Kafka's loader passes over: its logs are linked there,
-or written anew without what is taken out; what else is wrong is left away; then the log engine opens it, which makes
+or written again without what is taken out; what else is wrong is left away; then the log engine opens it, which makes
 again what is missing. Only then do the files that differ take their places, one by one, each noted in the journal
 first: at no time are damaged bytes in one place only.
 """
@@ -102,7 +102,7 @@ class Recovery:
         return cleared
 
     def apply(self, plans: Sequence[FolderPlan]) -> None:
-        """What can be mended is; steps that can't be done are passed over. A folder that the disk refuses to mend is
+        """Mends what can be mended; steps that can't be done are passed over. A folder that the disk refuses to mend is
         told of by an AccessError, when all others are done.
         """
         end_offsets: dict[TopicPartition, int] = {}
@@ -189,8 +189,8 @@ class Recovery:
         return end_offset
 
     def _fill(self, stage: Path, plan: FolderPlan) -> set[str]:
-        """The names of the files that stay as they are: what can't be read, and all that tells of a segment whose log
-        can't be.
+        """Gives the names of the files that stay as they are: what can't be read, and all that tells of a segment
+        whose log can't be.
         """
         left_away = _left_away(plan)
         unreadable = {file.path.stem for file in find_unreadable_files(plan.directory, filesystem=self._filesystem)}
@@ -256,8 +256,8 @@ class Recovery:
         return not bad
 
     def _write_log(self, source: Path, target: Path, steps: Sequence[Step]) -> bool:
-        """The log without the bytes that are taken out, and with the fixed ones. Whether some that stay could not be
-        read; they are zeros then.
+        """Writes the log without the bytes that are taken out, and with the fixed ones. Whether some that stay could
+        not be read; they are zeros then.
         """
         fixes = _fixes(steps)
         file = open_salvaging(source, self._filesystem)
@@ -276,7 +276,7 @@ class Recovery:
     def _write_stretches(
         self, stretches: Sequence[Stretch], target: Path, steps_by_path: Mapping[Path, Sequence[Step]]
     ) -> None:
-        """A log that is put together of parts of several."""
+        """Writes a log that is put together of parts of several."""
         fixes = {path: _fixes(steps_by_path.get(path, [])) for path in {stretch.path for stretch in stretches}}
         out = self._filesystem.open_append(target)
         try:
@@ -342,7 +342,7 @@ class Recovery:
         journal.finish()
 
     def _lowered_checkpoints(self, end_offsets: dict[TopicPartition, int]) -> Iterator[Path]:
-        """New checkpoints, beside the old."""
+        """Writes new checkpoints beside the old."""
         for name in _ROOT_CHECKPOINTS:
             fitting = self._lowered(name, end_offsets)
             if fitting is not None:
@@ -351,7 +351,7 @@ class Recovery:
                 yield path
 
     def _lowered(self, name: str, end_offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int] | None:
-        """A checkpoint with no offset behind the end of a log that was recovered; None if it is so already."""
+        """Gives a checkpoint with no offset after the end of a log that was recovered; None if it is so already."""
         try:
             offsets = read_offset_checkpoint(self._root / name)
         except (CorruptRecordError, OSError):  # set aside
@@ -388,7 +388,7 @@ def _telling(directory: Path) -> Iterator[None]:
 
 
 def _left_away(plan: FolderPlan) -> set[Path]:
-    """Files that are made again: those named by the plan, and the indexes of logs that change."""
+    """Names the files that are made again: those named by the plan, and the indexes of logs that change."""
     left = {plan.directory / DAMAGED_RANGES}
     for step in plan.steps:
         if not step.action.changes or step.action is Action.RESTORE:
@@ -410,12 +410,12 @@ def _left_away(plan: FolderPlan) -> set[Path]:
 
 
 def _fixes(steps: Iterable[Step]) -> list[tuple[int, int]]:
-    """The right bytes and where they belong, in order."""
+    """Gives the right bytes and where they belong, in order."""
     return sorted({step.fix.position: step.fix.expected for step in steps if step.fix is not None}.items())
 
 
 def _kept(size: int, steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
-    """The bytes [start, end) of a log that stay."""
+    """Gives the stretches [start, end) of a log that stay."""
     start = 0
     for step in sorted(steps, key=lambda step: step.position):
         if step.action in (Action.CUT_OUT, Action.TRUNCATE):

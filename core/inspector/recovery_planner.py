@@ -182,12 +182,12 @@ class _Planner:
             self._plan.steps.append(step)
 
     def _lay_out(self) -> dict[Path, list[Stretch]]:
-        """Every log that is to hold other batches than it does, or in another order."""
+        """Plans every log that is to hold other batches than it does, or in another order."""
         with self._open() as reader:
             return lay_out(reader.reading.map, fixes_bits=self._options.fixes_bits)
 
     def _truncate(self, damage: list[Finding]) -> None:
-        """The log ends at the first damage that is not mended."""
+        """Ends the log at the first damage that is not mended."""
         if self._options.fixes_bits:
             fixed = [f for f in damage if f.fix is not None]
             damage = [f for f in damage if f.fix is None]
@@ -217,7 +217,7 @@ class _Planner:
         self._set_aside_after(path, offset, log_end)
 
     def _set_aside_after(self, path: Path, offset: int, log_end: int) -> None:
-        """The segments after the one in which the log ends now, at that offset."""
+        """Sets aside the segments after the one in which the log ends now, at that offset."""
         logs = find_offset_files(self._directory, LOG_SUFFIX)
         for number, (base_offset, later) in enumerate(logs):
             if base_offset <= _base_offset(path):
@@ -279,7 +279,7 @@ class _Planner:
             return sum(count_records(log_map.read(piece)) for piece in strays)
 
     def _step_for_batches(self, finding: Finding, why: str) -> Step:
-        """For batches that are sound, or missing."""
+        """Plans for batches that are sound, or missing."""
         path = Path(finding.path)
         at = finding.position, finding.end_position
         if finding.code is Code.SEGMENT_MISNAMED:
@@ -329,7 +329,7 @@ def _keeps_epochs(findings: Sequence[Finding]) -> bool:
 
 
 def _count_sound(finding: Finding) -> int:
-    """The records of a batch that is sound, but no part of the log: its offsets are others'."""
+    """Counts the records of a batch that is sound, but no part of the log: its offsets are others'."""
     if finding.code is not Code.OFFSETS_NOT_RISING or finding.fix is not None:
         return 0
     with contextlib.closing(FileRecords(Path(finding.path), open_salvaging)) as records:
@@ -337,7 +337,7 @@ def _count_sound(finding: Finding) -> int:
 
 
 def _mended(finding: Finding) -> Iterator[RecordBatch]:
-    """The batch that a damaged one was, where one known byte makes it sound."""
+    """Gives the batch that a damaged one was, if one known byte makes it sound."""
     if finding.fix is None:
         return
     with Path(finding.path).open("rb") as file:

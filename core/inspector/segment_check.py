@@ -79,7 +79,7 @@ class SegmentCheck:
     limit_offset: int | None = None
     """Where the next segment begins."""
     known_ends: Container[int] = ()
-    """Where the log ended at some time, by other files: an index that knows of more behind one of them is wrong."""
+    """Where the log ended at some time, by other files: an index that knows of more after one of them is wrong."""
     last_epoch: int = -1
     end_offset: int = 0
     log_map: LogMap | None = None
@@ -90,7 +90,7 @@ class SegmentCheck:
     is_compacted: bool = False
     """Batches lack records, as only compaction leaves them."""
     holes: list[tuple[int, int, int]] = field(default_factory=list)
-    """(start offset, end offset, position) where a batch begins behind the end of the one before."""
+    """(start offset, end offset, position) where a batch begins beyond the end of the one before."""
     _group: list[Batch] = field(default_factory=list)
     _offset_index: OffsetIndexCheck = field(init=False)
     _time_index: TimeIndexCheck = field(init=False)
@@ -212,7 +212,7 @@ class SegmentCheck:
         return self.is_active and damage.end_position >= walk.size_bytes
 
     def _see_damage(self, damage: Damage) -> None:
-        """The map tells of it; what stands beside it can't be held against the other files."""
+        """Notes damage, which the map tells of: what stands beside it can't be held against the other files."""
         if self.log_map is None and self.is_in_partition:
             raise OddLogError
         self.has_damage = True

@@ -41,8 +41,8 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """`passed_timestamp`: of the first commit behind the record that __consumer_offsets still holds; None where the
-    group's last commit is not behind it. Times in ms.
+    """How far a group has read. `passed_timestamp` is that of the first commit beyond the record that
+    __consumer_offsets still holds; None if the group's last commit is not beyond it. Times are in ms.
     """
 
     group: str
@@ -72,7 +72,7 @@ class Trace:
 
 
 class Tracer:
-    """Of one data directory; owned by one task. `now_ms`: what retention is reckoned from."""
+    """Traces records of one data directory; owned by one task. Retention is reckoned from `now_ms`."""
 
     def __init__(self, reader: DirectoryReader, now_ms: int) -> None:
         self._reader = reader
@@ -80,7 +80,7 @@ class Tracer:
         self._surroundings = DirectorySurroundings(reader.root)
 
     def trace(self, partition: TopicPartition, offset: int) -> Trace:
-        """AccessError where there is no such partition; CorruptRecordError where the record's batch is damaged."""
+        """Raises AccessError if there is no such partition, CorruptRecordError if the record's batch is damaged."""
         log = self._reader.open(partition)
         trace = Trace(partition, offset)
         try:
@@ -211,7 +211,7 @@ class Tracer:
 def _commits(
     reader: DirectoryReader, number: int, partition: TopicPartition, doubts: list[str]
 ) -> Iterator[tuple[str, int | None, int]]:
-    """(group, committed offset or None for a deletion, time of the commit), in order. What can't be read is told to
+    """(group, committed offset or None for a deletion, time of the commit), in order. What can't be read is added to
     `doubts`.
     """
     from core.coordinator.group_records import read_record
@@ -253,7 +253,7 @@ def _commits(
 
 
 def _find(partition: TopicPartition, log: PartitionReader, offset: int) -> tuple[SegmentReader, Batch, Record] | None:
-    """Where the record of that offset lies; None where there is none. CorruptRecordError where it is lost to damage."""
+    """Finds the record of that offset, if there is one. Raises CorruptRecordError if it is lost to damage."""
     if not log.start_offset <= offset < log.end_offset:
         return None
     item = next(log.reading.items(offset), None)

@@ -63,11 +63,11 @@ class Hole:
 
     @property
     def absence_text(self) -> str:
-        """What is said of offsets without any damage."""
+        """Says that the offsets are not there; for holes without any damage."""
         return f"{offsets_are(self.start, self.end)} not in the log: {self.evidence}"
 
     def error(self) -> CorruptRecordError:
-        """What a reader is told that may not pass over it."""
+        """Gives what a reader raises that may not pass over it."""
         offsets = f"{self.offsets_text}: " if self.end > self.start else ""
         position = self.position if self.damage is not None else -1
         return CorruptRecordError(f"{offsets}{self.evidence}", position=position, path=str(self.path))
@@ -94,7 +94,7 @@ class Tail:
         return f"{self.path} position {self.damage.position}: {self.damage.kind}: {self.damage.message}"
 
     def as_hole(self, end_offset: int) -> Hole:
-        """The damage, without any offset that is known to be lost with it."""
+        """Gives the damage as a hole without offsets: none is known to be lost with it."""
         damage = self.damage
         why = f"{damage.kind}: {damage.message}"
         return Hole(

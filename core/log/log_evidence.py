@@ -52,7 +52,7 @@ _PIECE_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LogEvidence:
-    """Of one partition; offsets.
+    """What is known of one partition from outside its logs, in offsets.
 
     Records below `known_end` were in the log; `source` says who knows. The cleaner worked on what lies below
     `cleaned_below`. `lone_indexes` are the base offsets of segments of which an index is left and no log. `known_start`
@@ -99,7 +99,7 @@ class DirectoryEvidence:
 
     @cached_property
     def _recovery_points(self) -> dict[TopicPartition, int]:
-        """Without those that say no more than that nobody knows."""
+        """Leaves out those that say no more than that nobody knows."""
         found = self.checkpoint(RECOVERY_POINT_CHECKPOINT)
         return {partition: offset for partition, offset in found.items() if offset != UNKNOWN_RECOVERY_POINT}
 
@@ -113,7 +113,7 @@ class DirectoryEvidence:
         return self.checkpoint(CLEANER_CHECKPOINT)
 
     def checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """As it is now; empty if it is not there or does not parse."""
+        """Reads it as it is now; gives nothing if it is not there or does not parse."""
         try:
             return read_offset_checkpoint(self.root / name)
         except (CorruptRecordError, OSError):
@@ -124,7 +124,9 @@ class DirectoryEvidence:
         return (self.root / CLEAN_SHUTDOWN).exists()
 
     def of(self, directory: Path, partition: TopicPartition | None = None) -> LogEvidence:
-        """Of a partition's folder, by its name unless the partition is given. OSError if the folder can't be read."""
+        """Gathers what is known of a partition's folder; its name says which one it is, unless that is given. Raises
+        OSError if the folder can't be read.
+        """
         partition = partition or locate_partition(directory)[0]
         offsets: dict[str, set[int]] = {}
         entries = list(os.scandir(directory))
@@ -202,7 +204,7 @@ def _has_snapshot_of(names: Iterable[str], offset: int) -> bool:
 
 
 def _contains(path: Path, text: bytes) -> bool:
-    """Read in pieces; OSError as the system says."""
+    """Reads the file in pieces. Raises OSError as the system says."""
     with path.open("rb") as file:
         before = b""
         while data := file.read(_PIECE_BYTES):

@@ -458,12 +458,12 @@ class _Loader:
             self._damage.set_segments({segment.base_offset: segment.gaps})
             for gap in segment.gaps:
                 log_damage(segment, gap, self._partition)
+        segment.offset_index.flush()  # before they are released: without an entry they would be read from the old files
+        segment.time_index.flush()
         if segment is self._segments.active or damaged is not None:
             segment.unseal()
         else:
             segment.on_become_inactive()
-        segment.offset_index.flush()
-        segment.time_index.flush()
         return damaged
 
     def _has_two(self, aborted: CompletedTransaction, entry: AbortedTransaction) -> bool:

@@ -58,7 +58,8 @@ class _Loss(NamedTuple):
 
 
 class LogMap:
-    """Immutable; it reads the files again where batches are asked for.
+    """Says what all files of a partition hold together. Immutable; it reads the files again where batches are asked
+    for.
 
     I1 the batches of the log and the holes cover [start_offset, end_offset) without overlap
     """
@@ -95,7 +96,7 @@ class LogMap:
 
     @cached_property
     def standing(self) -> list[Piece]:
-        """The batches of the log that stand where they should, in order."""
+        """Gives the batches of the log that stand where they should, in order."""
         return [self.log[number] for number in self._standing]
 
     @cached_property
@@ -137,7 +138,7 @@ class LogMap:
         return SegmentWalk(file.path, file.base_offset, self._limit(number), file=file.file, read_bytes=read_bytes)
 
     def _limit(self, number: int) -> int:
-        """Where the offsets of that file end at the latest."""
+        """Gives where the offsets of that file end at the latest."""
         if number + 1 < len(self.files):
             return self.files[number + 1].base_offset
         return self.files[number].base_offset + MAX_RELATIVE_OFFSET + 1
@@ -147,7 +148,7 @@ class LogMap:
             yield _piece_of(piece.file, batch)
 
     def read(self, piece: Piece) -> Iterator[Batch]:
-        """The piece's batches, one after the other."""
+        """Reads the piece's batches, one after the other."""
         size = piece.end_position - piece.position
         for batch in self._walk(piece.file, min(size, _READ_BYTES)).walk_from(piece.position):
             if isinstance(batch, Damage) or batch.position >= piece.end_position:
@@ -155,7 +156,7 @@ class LogMap:
             yield batch
 
     def _displacement(self, one: Displaced) -> Damage:
-        """A flipped or stray batch, as the damage that it is."""
+        """Describes a flipped or stray batch as the damage that it is."""
         piece = one.piece
         batch = next(self.read(piece))
         kind, is_negative = DamageKind.OFFSETS_NOT_RISING, piece.base_offset < 0
@@ -178,7 +179,7 @@ class LogMap:
 
     @cached_property
     def sound_end(self) -> int:
-        """After the last batch of the log; where an empty last file begins."""
+        """Is the offset after the last batch of the log, or where an empty last file begins."""
         first_base_offset = self.files[0].base_offset if self.files else 0
         end_offset = self.log[-1].end_offset if self.log else first_base_offset
         if self.files and self.files[-1].file.size() == 0:
@@ -187,13 +188,13 @@ class LogMap:
 
     @cached_property
     def end_offset(self) -> int:
-        """After the last batch of the log, or further, if there is proof that more was there."""
+        """Is the offset after the last batch of the log, or further, if there is proof that more was there."""
         after = [one.damage for one in self._damage_after(len(self.log) - 1)]
         return max(self.sound_end, self._last_base_offset, self.evidence.known_end, claimed_end(self.sound_end, after))
 
     @cached_property
     def _last_base_offset(self) -> int:
-        """Of the last file that is not just a copy of others: the log reached to it."""
+        """Belongs to the last file that is not just a copy of others: the log reached to it."""
         return max((file.base_offset for n, file in enumerate(self.files) if n not in self.copies), default=0)
 
     @cached_property
@@ -313,7 +314,7 @@ class LogMap:
 
     @cached_property
     def _named(self) -> list[FileDamage]:
-        """In order of the offsets that their headers name."""
+        """Sorts them by the offsets that their headers name."""
         return sorted((one for one in self.damage if one.damage.batch is not None), key=_named_offset)
 
     def _explain_part(self, number: int, start: int, end: int, found: Sequence[FileDamage]) -> Iterator[Hole]:
@@ -337,7 +338,7 @@ class LogMap:
         yield from self._merged(losses)
 
     def _merged(self, losses: Sequence[_Loss | Hole]) -> Iterator[Hole]:
-        """Each damage once, with all that it costs."""
+        """Names each damage once, with all that it costs."""
         pending: _Loss | None = None
         for loss in losses:
             if pending is not None:
@@ -360,7 +361,7 @@ class LogMap:
         found: Sequence[FileDamage],
         number: int,
     ) -> _Loss | Hole:
-        """Offsets that no damaged batch's header names."""
+        """Explains offsets that no damaged batch's header names."""
         low = before.at.place if before is not None else (-1, 0)
         high = after.at.place if after is not None else (len(self.files), 0)
         at = bisect_right(found, low, key=_place_of)

@@ -181,7 +181,7 @@ class PartitionReader:
     # --- finding offsets
 
     def find_offset_by_timestamp(self, timestamp: int) -> int | None:
-        """The first offset whose record is as new as `timestamp` or newer; None where there is none."""
+        """The first offset whose record is as new as `timestamp` or newer; None if there is none."""
         for number, segment in enumerate(self.segments):
             is_last = number == len(self.segments) - 1
             if not is_last and NO_TIMESTAMP < segment.max_timestamp < timestamp:
@@ -221,7 +221,7 @@ class PartitionReader:
             yield from (item for item in self.reading.items(next_offset) if not isinstance(item, Hole))
 
     def headers_of(self, segment: SegmentReader) -> Iterator[Batch]:
-        """Of the log's batches with offsets that are the segment's; as of `headers`."""
+        """Gives those of `headers` whose offsets are the segment's."""
         following = self._following_base(segment)
         for batch in self.headers(segment.base_offset):
             if following is not None and batch.last_offset >= following:
@@ -359,7 +359,7 @@ class PartitionReader:
 
     @cached_property
     def transaction_fates(self) -> list[TransactionFate]:
-        """Of every transaction: what a damaged log is judged by."""
+        """Says of every transaction how it ended, which a damaged log is judged by."""
         return self.transaction_evidence.fates()
 
     def read_ahead(self, start_offset: int) -> tuple[Iterable[Batch | Hole], TransactionOutcomes]:
@@ -368,11 +368,11 @@ class PartitionReader:
         return ahead, TransactionOutcomes(ahead.markers(), lambda: self.transaction_fates)
 
     def find_marker(self, batch: Batch) -> Marker | None:
-        """Of the transaction that a batch is of, if nothing is missing up to there."""
+        """Finds the marker of the transaction that a batch is of, if nothing is missing up to there."""
         return TransactionOutcomes(self._markers_from(batch.base_offset), list).find_marker(batch)
 
     def _markers_from(self, start_offset: int) -> Iterator[Marker]:
-        """Of the batch that holds `start_offset`, and of those after it; perhaps of some before, too."""
+        """Finds those in the batch that holds `start_offset` and after it; perhaps some before, too."""
         first = max(bisect_right([s.base_offset for s in self.segments], start_offset) - 1, 0)
         segments = self.segments[first:]
         positions = [segments[0].position_before(start_offset), *(0 for _ in segments[1:])] if segments else []
@@ -384,7 +384,7 @@ class PartitionReader:
         self, outcomes: TransactionOutcomes, on_hole: Callable[[Hole], None] | None
     ) -> Callable[[Batch], bool]:
         """Tells of batches of transactions, in order, whether they were committed; if that is not known, `on_hole` is
-        called, or an error raised, as of `read`.
+        called, or an error raised, as `read` does.
         """
         told: set[int] = set()
 
@@ -452,7 +452,9 @@ class PartitionReader:
 
 
 def _log_files(directory: Path, names: Iterable[str]) -> list[tuple[int, Path]]:
-    """By their offsets; with those that wait as `.swap`, but for a swap half prepared, as of `finish_swaps`."""
+    """Gives them by their offsets, also those that wait as `.swap`, but not those of a swap that is half prepared,
+    which `finish_swaps` takes back.
+    """
     found = []
     for name in names:
         stem, _, last = name.rpartition(".")
@@ -480,7 +482,7 @@ def _without_replaced(segments: list[SegmentReader]) -> list[SegmentReader]:
 
 
 def _end_offset(segment: SegmentReader) -> int:
-    """By its sound batches."""
+    """Goes by its sound batches."""
     end_offset = segment.base_offset + 1
     with contextlib.suppress(CorruptRecordError):
         for batch in segment.records.iter_headers(segment.position_before(AFTER_ALL_OFFSETS)):

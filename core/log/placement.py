@@ -48,7 +48,7 @@ class Piece:
     is_thinned: bool = False
 
     def then(self, other: Piece) -> Piece:
-        """This piece and the one that follows it in the file, as one."""
+        """Joins this piece and the one that follows it in the file."""
         return replace(
             self,
             end_position=other.end_position,
@@ -107,7 +107,7 @@ class PieceBuilder:
         self._is_after_contradiction = True
 
     def add(self, piece: Piece) -> None:
-        """The next batch, or the next few that follow one another without a hole."""
+        """Takes the next batch, or the next few that follow one another without a hole."""
         tail = self._tail
         if tail is None or tail.file != piece.file or tail.end_position != piece.position:
             self.end_piece()
@@ -125,7 +125,7 @@ class PieceBuilder:
             self._tail, self._is_after_contradiction = piece, False
 
     def end_piece(self) -> None:
-        """What comes next is no part of what came before."""
+        """Ends the piece: what comes next is no part of what came before."""
         self.pieces += [piece for piece in (self._head, self._tail) if piece is not None]
         self._head = self._tail = None
         self._is_after_contradiction = True

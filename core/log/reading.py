@@ -36,7 +36,7 @@ _EXPECTED = (HoleReason.COMPACTED, HoleReason.TRUNCATED)
 
 
 class ReadableSegment(Protocol):
-    """A segment whose files are open."""
+    """What `LogReading` needs of a segment whose files are open."""
 
     base_offset: int
     records: FileRecords
@@ -84,7 +84,7 @@ class LogReading:
 
     @cached_property
     def map(self) -> LogMap:
-        """Everything, read at once."""
+        """Reads everything at once, when it is first asked for."""
         from core.log.log_map import LogFile, LogMap  # most logs need none
 
         files = [LogFile(one.base_offset, one.records.path, one.records.file) for one in self._segments]
@@ -98,8 +98,8 @@ class LogReading:
     # --- the end
 
     def _find_end(self) -> None:
-        """By the headers from the last index entry on, and the checksums of the last few batches; by all there is, if
-        that is not a sound end.
+        """Goes by the headers from the last index entry on, and the checksums of the last few batches; by all there
+        is, if that is not a sound end.
         """
         last = self._segments[-1]
         next_offset, position = last.base_offset, last.position_before(AFTER_ALL_OFFSETS)
@@ -162,7 +162,7 @@ class LogReading:
         return SegmentWalk(records.path, segment.base_offset, self._limit(number), file=records.file)
 
     def _limit(self, number: int) -> int | None:
-        """Where the next segment begins."""
+        """Gives where the next segment begins."""
         return self._segments[number + 1].base_offset if number + 1 < len(self._segments) else None
 
     # --- batches and holes

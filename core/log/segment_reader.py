@@ -60,7 +60,7 @@ class SegmentReader:
         return self._load(TimeIndex, TIME_INDEX_SUFFIX)
 
     def _load(self, kind: type[_Index], suffix: str) -> _Index:
-        """As it is now; empty where it is not this segment's any more."""
+        """Opens it as it is now; it is empty if it is not this segment's any more."""
         index = kind(self.file(suffix), self.base_offset, _MOST_INDEX_BYTES, self._filesystem, may_map=False)
         try:
             len(index)  # which reads it
@@ -90,7 +90,7 @@ class SegmentReader:
             yield self.base_offset + relative, position
 
     def position_of(self, offset: int) -> int:
-        """Position of the batch that holds `offset`, or of the first behind it; the file's end where there is none."""
+        """Position of the batch that holds `offset`, or of the first after it; the file's end if there is none."""
         for batch in self.records.iter_headers(self.position_before(offset)):
             if batch.last_offset >= offset:
                 return batch.position
@@ -106,7 +106,7 @@ class SegmentReader:
 
     @cached_property
     def max_timestamp(self) -> int:
-        """The largest that the time index knows; -1 where it knows none. A live segment may hold larger ones."""
+        """The largest that the time index knows; -1 if it knows none. A live segment may hold larger ones."""
         return self._time_index.last_entry().timestamp
 
     def close(self) -> None:

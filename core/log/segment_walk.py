@@ -55,7 +55,9 @@ _SMALLEST_ZERO_RUN = 512
 
 
 class SoundRun(NamedTuple):
-    """Batches of the current magic, all sound, one behind the other in `data`, which lies at `position` in its file."""
+    """Batches of the current magic, all sound, that stand one after the other in `data`, which lies at `position` in
+    its file.
+    """
 
     data: memoryview
     position: int
@@ -108,7 +110,7 @@ class SegmentWalk:
         yield from self.walk_from(0)
 
     def walk_from(self, position: int) -> Iterator[Batch | Damage]:
-        """From a position where a batch begins."""
+        """Goes on from a position where a batch begins."""
         self.position = position
         while self.position < self.size_bytes:
             yield from self._sound_run()
@@ -138,7 +140,7 @@ class SegmentWalk:
             yield RecordBatch(data, start, data_position + start)
 
     def _sound_starts(self) -> Iterator[int]:
-        """Where they begin in it; the position is behind the one that was given last."""
+        """Gives where they begin in it; the position is after the one that was given last."""
         data, data_position = self._data, self._data_position
         start = self.position - data_position
         size = len(data)
@@ -161,7 +163,7 @@ class SegmentWalk:
             start = end
 
     def _other(self) -> Batch | Damage | None:
-        """What lies at the position where a sound run ends; None where more is to be read first, or nothing is left."""
+        """What lies at the position where a sound run ends; None if more is to be read first, or nothing is left."""
         if self.position >= self.size_bytes:
             return None
         if self._is_more_needed():
@@ -182,7 +184,7 @@ class SegmentWalk:
     def sound_window(self, size_bytes: int) -> tuple[list[RecordBatch], bool]:
         """The batches from the position on that lie whole in a window of the file, or the first where it is larger, all
         in one buffer; and whether all is well: what comes next begins like a batch, and the window's end cuts it. The
-        position is behind them then.
+        position is after them then.
         """
         start, end = self.position, self._window_end(size_bytes)
         self._data, self._data_position = self._read(end - start, start), start
@@ -194,7 +196,7 @@ class SegmentWalk:
         return batches, bool(batches) and (is_well or self.position == self.size_bytes)
 
     def pass_window(self, size_bytes: int) -> bool:
-        """Goes on to where `sound_window` would if all is well, by frames alone; False where it would find no batch."""
+        """Goes on to where `sound_window` would if all is well, by frames alone; False if it would find no batch."""
         start, end = self.position, self._window_end(size_bytes)
         while (frame := self._frame()) is not None and frame[0] <= end:
             self.position, self.next_offset = frame
@@ -205,8 +207,8 @@ class SegmentWalk:
         return max(self.position + size_bytes, frame[0] if frame is not None else 0)
 
     def _frame(self) -> tuple[int, int] | None:
-        """Where the batch of the current magic ends whose header seems to be at the position, and the offset behind it;
-        None where there is none, or not all of it.
+        """Where the batch of the current magic ends whose header seems to be at the position, and the offset after it;
+        None if there is none, or not all of it.
         """
         try:
             header = self._file.read_at(_FRAME_BYTES, self.position)
@@ -237,7 +239,7 @@ class SegmentWalk:
         self._data, self._data_position = self._read(self._read_bytes, position), position
 
     def _read(self, size: int, position: int) -> memoryview:
-        """Fewer bytes where the file ends, which may have been cut meanwhile."""
+        """Gives fewer bytes where the file ends, which may have been cut meanwhile."""
         wanted = min(size, self.size_bytes - position)
         try:
             data = memoryview(self._file.read_at(wanted, position))
@@ -309,7 +311,7 @@ class SegmentWalk:
         return flipped or self._examine_length(position, cause)
 
     def _flipped_magic(self, position: int, size: int) -> Damage | None:
-        """The batch of which nothing but the magic is wrong; None where more is."""
+        """Gives the batch of which nothing but the magic is wrong; None if more is."""
         if size < HEADER_SIZE:
             return None
         batch = RecordBatch(self._bytes(size, position), 0, position)
@@ -356,7 +358,7 @@ class SegmentWalk:
         return self._framed(DamageKind.CRC_MISMATCH, message, batch, fix)
 
     def _flipped_length(self, position: int) -> Damage | None:
-        """The batch whose length has one flipped bit; None where that explains nothing."""
+        """Gives the batch whose length has one flipped bit; None if that explains nothing."""
         left = self.size_bytes - position
         head = self._bytes(min(HEADER_SIZE, left), position)
         if len(head) < HEADER_SIZE or head[MAGIC_POSITION] != CURRENT_MAGIC:
@@ -565,7 +567,7 @@ FIELDS = (
 
 
 def _zero_run(batch: Batch) -> tuple[int, int] | None:
-    """Positions [start, end) in the file of the first zeros that are as long as a sector; None where none are."""
+    """Positions [start, end) in the file of the first zeros that are as long as a sector; None if there are none."""
     start = _find_zeros(batch)
     if start < 0:
         return None
@@ -580,7 +582,7 @@ def _zero_run(batch: Batch) -> tuple[int, int] | None:
 
 
 def _find_zeros(batch: Batch) -> int:
-    """Where in a batch they begin; -1 where there are none. A piece at a time, as a batch may be large."""
+    """Where in a batch they begin; -1 if there are none. Reads a piece at a time, as a batch may be large."""
     for start in range(0, batch.size_bytes, _READ_BYTES):
         end = min(start + _READ_BYTES + _SMALLEST_ZERO_RUN, batch.size_bytes)
         found = bytes(batch.buffer[batch.start + start : batch.start + end]).find(bytes(_SMALLEST_ZERO_RUN))

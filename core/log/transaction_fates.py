@@ -318,7 +318,7 @@ class _Indexes:
 
     @cached_property
     def _listed_ends(self) -> list[tuple[int, int]]:
-        """By the entries of transactions that can be seen, with the producer ids."""
+        """Goes by the entries of transactions that can be seen, and gives the producer ids."""
         entries = (entry for of_producer in self.entries.values() for entry, _ in of_producer)
         return sorted((entry.last_offset, entry.producer_id) for entry in entries if self._is_seen(entry))
 
@@ -392,7 +392,7 @@ class _Producer:
         self._snapshots = snapshots
 
     def fates(self) -> list[TransactionFate]:
-        """From the last one back: a part may go on in the next one, and then has its fate."""
+        """Judges from the last one back: a part may go on in the next one, and then has its fate."""
         later: TransactionFate | None = None
         later_outcomes: frozenset[FateKind] = frozenset()
         found = []
@@ -431,7 +431,7 @@ class _Producer:
     def _fate_of(
         self, part: _Part, later: TransactionFate | None, later_outcomes: frozenset[FateKind]
     ) -> tuple[TransactionFate, frozenset[FateKind]]:
-        """With every outcome that is possible."""
+        """Judges a part, with every outcome that is possible."""
         first, last = part.batches[0].base_offset, part.batches[-1].last_offset
         following = part.following
         next_offset = _END if following is None else _offset(following)

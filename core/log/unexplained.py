@@ -38,7 +38,7 @@ class UnexplainedHoles:
     """[start, end) of each, up to a thousand."""
 
     def add(self, start: int, end: int) -> None:
-        """The next hole, in order of offsets; one that goes on where the last ended is the same."""
+        """Counts the next hole, in order of offsets; one that goes on where the last ended is the same."""
         is_first = self.count == 0
         is_another = is_first or start > self.end
         self.count += is_another
@@ -51,7 +51,7 @@ class UnexplainedHoles:
         self.offsets += end - start
 
     def add_all(self, others: UnexplainedHoles) -> None:
-        """Those that come after."""
+        """Counts those of a stretch that comes after."""
         self.start = others.start if self.count == 0 else self.start
         self.end = max(self.end, others.end)
         self.count += others.count
@@ -59,8 +59,8 @@ class UnexplainedHoles:
         self.ranges = [*self.ranges, *others.ranges]
 
     def text(self, root: Path | None = None, *, more: bool = False) -> str:
-        """What is missing, and what would tell why; `root` is where the checkpoints are, if that is here. `more`: some
-        were told of before.
+        """Says what is missing, and what would tell why; `root` is where the checkpoints are, if that is here. `more`:
+        some were told of before.
         """
         other = "more " * more
         what = f"{self.offsets:,} {other}offsets in {self.count:,} holes from {self.start} to {self.end - 1} are"
@@ -81,7 +81,7 @@ def find_unexplained(
     most_batches: int | None = MOST_BATCHES,
 ) -> UnexplainedHoles:
     """The holes in offsets [start, end) that nothing explains, by the headers of up to so many batches of each segment,
-    and of its last ones. Of segments that are damaged nothing is told: whoever reads them will say it.
+    and of its last ones. Says nothing of segments that are damaged: whoever reads them will.
     """
     found = UnexplainedHoles()
     if not segments or (end <= evidence.cleaned_below and evidence.known_start is None):

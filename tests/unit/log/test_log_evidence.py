@@ -144,6 +144,13 @@ def test_an_index_without_its_log_proves_no_more_than_the_segments_after_it(tmp_
     assert evidence_of(directory).known_end == 100
 
 
+@pytest.mark.parametrize(("compacted_below", "count"), [(9, "at most 5 records, because"), (8, "5 records")])
+def test_a_missing_segment_that_was_cleaned_had_perhaps_fewer_records(compacted_below: int, count: str) -> None:
+    evidence = LogEvidence(lone_indexes=(4,))
+    hole = explain_hole(4, 9, evidence, [], Path("0.log"), 0, compacted_below=compacted_below)
+    assert hole.evidence.startswith(f"segment 4 is missing: offsets 4 to 8, {count}")
+
+
 def test_a_folder_or_a_pipe_with_an_indexs_name_tells_of_no_segment(tmp_path: Path) -> None:
     directory = folder(tmp_path, "0.log")
     (directory / f"{1000:020d}.timeindex").mkdir()
@@ -151,10 +158,3 @@ def test_a_folder_or_a_pipe_with_an_indexs_name_tells_of_no_segment(tmp_path: Pa
     (directory / f"{3000:020d}.index").symlink_to("nowhere")
     known = evidence_of(directory)
     assert (known.known_end, known.lone_indexes) == (0, ())
-
-
-@pytest.mark.parametrize(("compacted_below", "count"), [(9, "at most 5 records, because"), (8, "5 records")])
-def test_a_missing_segment_that_was_cleaned_had_perhaps_fewer_records(compacted_below: int, count: str) -> None:
-    evidence = LogEvidence(lone_indexes=(4,))
-    hole = explain_hole(4, 9, evidence, [], Path("0.log"), 0, compacted_below=compacted_below)
-    assert hole.evidence.startswith(f"segment 4 is missing: offsets 4 to 8, {count}")

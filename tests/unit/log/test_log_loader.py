@@ -291,6 +291,19 @@ def test_a_log_that_a_compaction_made_and_somebody_took_is_not_called_deleted(
     assert "t-0: segment 4 is missing, an index of it is here" in caplog.text
 
 
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+def test_a_segment_that_is_cut_at_its_first_batch_keeps_no_index_entry(directory: Path, suffix: str) -> None:
+    path = directory / f"{8:020d}.log"
+    path.write_bytes(b"\xff" * 40 + path.read_bytes()[40:])
+    assert (directory / f"{8:020d}.{suffix}").stat().st_size > 0
+    log, was_cut = open_unclean(directory)
+    assert (was_cut, log.log_end_offset, log.segments.active.base_offset) == (True, 8, 8)
+    assert (directory / f"{8:020d}.{suffix}").read_bytes() == b""
+    append(log, make_batch(b"new", timestamp=NOW + 9))
+    found = finish(log.find_offset_by_timestamp(NOW + 5))
+    assert found is not None and found.offset == 8
+
+
 # --- starts
 
 
