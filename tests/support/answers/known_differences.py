@@ -149,7 +149,7 @@ KNOWN = (
     Known(NO_OPERATIONS, ("describe-topic-partitions",), step="^unknown$", path="AuthorizedOperations$"),
     Known(REPLICAS, ("fetch-several-partitions",), step="^replica [1-9]"),
     Known(ODD_NUMBERS, ("fetch-one-partition",), step="bytes -1|^both -1|isolation level|leader epoch -2"),
-    Known(ODD_NUMBERS, ("list-offsets",), step="^timestamp (-7|-99)|^isolation level"),
+    Known(ODD_NUMBERS, ("list-offsets",), step="^isolation level"),
     Known(DELETED_IN_SESSION, ("fetch-sessions-of-deleted-topics",), path="ErrorCode$", plog="100", kafka="^(3|103)$"),
     Known(QUORUM, ("cluster", "requests-with-defaults"), path=r"Nodes|ReplicaDirectoryId"),
     Known(SHARE_KEYS, ("find-coordinator",), step="^type 2", path="ErrorCode$", plog="15", kafka="42"),
