@@ -166,16 +166,8 @@ KNOWN = (
         path=r"\[0\]\.(ErrorCode|BaseOffset|LogStartOffset)$",
     ),
     Known(ONE_BATCH, ("produce-versions",), step="^empty$", path="ErrorCode", plog="2", kafka="87"),
-    Known(HEADER_CODES, ("produce-broken-headers",), step="^codec [567]$|^magic [01] in", path="ErrorCode$"),
-    Known(
-        BAD_RECORDS,
-        (
-            "produce-to-compacted", "produce-timestamps", "produce-broken-headers", "produce-broken-counts",
-            "produce-broken-records", "idempotent-sequences", "idempotent-producers", "transactions-of-old-clients",
-        ),
-        path=r"RecordErrors|LogStartOffset$",
-        plog=_NOTHING,
-    ),
+    Known(HEADER_CODES, ("produce-broken-headers",), step="^codec [567]$|^magic [01] in", path="ErrorCode$|Start"),
+    Known(BAD_RECORDS, ("produce-timestamps",), step="^before 0: one of three is in the future", path="RecordErrors"),
     Known(REWRITTEN_HEADERS, ("produce-broken-headers",), step="^base offset"),
     Known(REWRITTEN_HEADERS, ("produce-attributes",), path="Attributes$", plog="8", kafka="0"),
     Known(REWRITTEN_HEADERS, ("produce-timestamps",), step="append time: the bit|append time, gzip: (the bit|-2)"),
