@@ -9,11 +9,14 @@ PlogError
 │   └── UnreadableFileError   bytes that the system does not give
 ├── MalformedMessageError a protocol message that does not decode
 └── KafkaError            an error that has one of Kafka's codes and goes to the client
+    └── InvalidRecordsError   with the records of a batch that are to blame
 
 The CLI turns each into a message, a hint and an exit code (`exit_code`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from core.common.error_code import ErrorCode
 
@@ -116,3 +119,13 @@ class KafkaError(PlogError):
     def __init__(self, code: ErrorCode, message: str | None = None, *, hint: str | None = None) -> None:
         super().__init__(message or code.text, hint=hint)
         self.code = code
+
+
+class InvalidRecordsError(KafkaError):
+    """Some records of a batch are wrong, and no record of it was kept. `records`: the number in the batch of each that
+    is wrong, and why, of the first ones at least (KIP-467).
+    """
+
+    def __init__(self, code: ErrorCode, message: str, records: Sequence[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.records = records

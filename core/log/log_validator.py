@@ -13,7 +13,14 @@ from core.common.errors import CorruptRecordError, KafkaError
 from core.common.expansion_limit import expansion_limit
 from core.common.steps import Steps, finish
 from core.log.log_config import LogConfig
-from core.log.record_validator import CheckedBatch, check_records, ensure_size
+from core.log.record_validator import (
+    MOST_TOLD,
+    CheckedBatch,
+    check_records,
+    ensure_size,
+    invalid_records,
+    out_of_range,
+)
 from core.records.compression import CompressionType
 from core.records.record import SMALLEST_RECORD_BYTES
 from core.records.record_batch import (
@@ -25,6 +32,7 @@ from core.records.record_batch import (
     TRANSACTIONAL_FLAG,
     RecordBatch,
 )
+from core.records.record_walk import read_if_small
 
 _FEW_BYTES = 1024 * 1024
 """What a batch may always say it expands to: to ask for the limit costs more than the rest of the header."""
@@ -101,8 +109,11 @@ def _ensure_room(batch: RecordBatch, codec: CompressionType) -> None:
 
 
 def _ahead_of_clock(batch: RecordBatch, config: LogConfig, now_ms: int) -> KafkaError:
-    return KafkaError(
-        ErrorCode.INVALID_TIMESTAMP,
-        f"timestamp {batch.max_timestamp} lies {batch.max_timestamp - now_ms} ms ahead of the broker's clock, "
-        f"message.timestamp.after.max.ms is {config.message_timestamp_after_max_ms}",
-    )
+    """Names the records that are ahead, if the batch is small: of a large one it is not worth the work."""
+    latest = now_ms + config.message_timestamp_after_max_ms
+    code, why = ErrorCode.INVALID_TIMESTAMP, out_of_range(batch.max_timestamp, now_ms, config)
+    records = read_if_small(batch)
+    if not isinstance(records, list):
+        return KafkaError(code, why)
+    ahead = [(n, out_of_range(r.timestamp, now_ms, config)) for n, r in enumerate(records) if r.timestamp > latest]
+    return invalid_records(code, ahead[:MOST_TOLD]) if ahead else KafkaError(code, why)

@@ -9,11 +9,12 @@ that clients do not send them again; Kafka answers so, or with an unexpected err
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from core.common.error_code import ErrorCode
-from core.common.errors import CorruptRecordError, KafkaError
+from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaError
 from core.common.steps import Steps
 from core.log.log_config import LONG_MAX, LogConfig
 from core.records.compression import CompressionType, compress, stream_compressor
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from core.records.columns import RecordColumns
 
 _COMPRESSED_AT_ONCE = 64 * 1024
+MOST_TOLD = 1000
+"""Of the records of one batch that are wrong."""
 
 
 class CheckedBatch(RecordBatch):
@@ -54,6 +57,7 @@ def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[C
                 batch = yield from _walk(batch, content, check, target, config)
             else:
                 check.records(content)
+                check.end()
                 if target is not None:
                     section = compress(target, batch.records_section(), config.compression_level(target))
                     ensure_size(HEADER_SIZE + len(section), config)
@@ -81,6 +85,7 @@ def _walk(
             yield from section.add(piece)
         yield
     walk.ensure_whole()
+    check.end()
     if target is None or section is None:
         return batch
     return with_section(batch, target, section.end())
@@ -111,50 +116,66 @@ class _NewSection:
 
 
 class _RecordCheck:
-    """What is asked of each record of a batch. KafkaError where one does not answer."""
+    """What is asked of each record of a batch. InvalidRecordsError at the end, or as soon as enough are wrong."""
 
     def __init__(self, batch: RecordBatch, config: LogConfig, now_ms: int) -> None:
+        self._config = config
         self._needs_keys = config.is_compacted
         self._checks_offsets = config.plog_validate_records
         self._before_max_ms = LONG_MAX if config.is_log_append_time else config.message_timestamp_before_max_ms
         self._now_ms = now_ms
         self._next_offset = batch.base_offset
+        self._seen = 0
+        self._wrong: list[tuple[int, str]] = []
+        self._is_late = False
 
     @property
     def asks_anything(self) -> bool:
         return self._needs_keys or self._checks_offsets or self._before_max_ms != LONG_MAX
 
     def records(self, records: list[Record]) -> None:
-        if self._needs_keys and any(record.key is None for record in records):
-            raise _without_key()
+        if self._needs_keys:
+            self._note_without_key(number for number, record in enumerate(records) if record.key is None)
         if self._before_max_ms != LONG_MAX:
-            self._ensure_recent(
-                min((r.timestamp for r in records if r.timestamp != NO_TIMESTAMP), default=self._now_ms)
-            )
+            oldest_ms = self._now_ms - self._before_max_ms
+            times = ((number, record.timestamp) for number, record in enumerate(records))
+            self._note_late((number, time) for number, time in times if time < oldest_ms and time != NO_TIMESTAMP)
         if self._checks_offsets:
             self._ensure_consecutive([record.offset for record in records])
 
     def columns(self, columns: RecordColumns) -> None:
         import numpy as np
 
-        if self._needs_keys and (columns.key_lengths < 0).any():
-            raise _without_key()
+        if self._needs_keys:
+            self._note_without_key(map(int, np.flatnonzero(columns.key_lengths < 0)))
         if self._before_max_ms != LONG_MAX:
-            timestamps = columns.timestamps[columns.timestamps != NO_TIMESTAMP]
-            self._ensure_recent(int(timestamps.min(initial=self._now_ms)))
+            times = columns.timestamps
+            late = np.flatnonzero((times < self._now_ms - self._before_max_ms) & (times != NO_TIMESTAMP))
+            self._note_late((int(number), int(times[number])) for number in late)
         if self._checks_offsets:
             offsets = columns.offsets
             if (offsets != np.arange(self._next_offset, self._next_offset + len(offsets))).any():
                 self._ensure_consecutive(offsets.tolist())
             self._next_offset += len(offsets)
+        self._seen += len(columns)
 
-    def _ensure_recent(self, oldest: int) -> None:
-        if self._now_ms - oldest > self._before_max_ms:
-            raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"timestamp {oldest} lies {self._now_ms - oldest} ms behind the broker's clock, "
-                f"message.timestamp.before.max.ms is {self._before_max_ms}",
-            )
+    def _note_without_key(self, numbers: Iterable[int]) -> None:
+        self._note((number, "compacted topics do not accept records without a key") for number in numbers)
+
+    def _note_late(self, times: Iterable[tuple[int, int]]) -> None:
+        before = len(self._wrong)
+        self._note((number, out_of_range(timestamp, self._now_ms, self._config)) for number, timestamp in times)
+        self._is_late = self._is_late or len(self._wrong) > before
+
+    def _note(self, wrong: Iterable[tuple[int, str]]) -> None:
+        room = MOST_TOLD - len(self._wrong)
+        self._wrong += [(self._seen + number, why) for number, why in islice(wrong, room)]
+
+    def end(self) -> None:
+        """Raises InvalidRecordsError if records were wrong."""
+        if self._wrong:
+            code = ErrorCode.INVALID_TIMESTAMP if self._is_late else ErrorCode.INVALID_RECORD
+            raise invalid_records(code, self._wrong)
 
     def _ensure_consecutive(self, offsets: list[int]) -> None:
         for expected, offset in enumerate(offsets, self._next_offset):
@@ -164,8 +185,19 @@ class _RecordCheck:
                 )
 
 
-def _without_key() -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_RECORD, "compacted topics do not accept records without a key")
+def out_of_range(timestamp: int, now_ms: int, config: LogConfig) -> str:
+    """Says how far a record's timestamp is from what the topic takes now."""
+    if timestamp > now_ms:
+        limit = f"message.timestamp.after.max.ms is {config.message_timestamp_after_max_ms}"
+        return f"timestamp {timestamp} lies {timestamp - now_ms} ms ahead of the broker's clock, {limit}"
+    limit = f"message.timestamp.before.max.ms is {config.message_timestamp_before_max_ms}"
+    return f"timestamp {timestamp} lies {now_ms - timestamp} ms behind the broker's clock, {limit}"
+
+
+def invalid_records(code: ErrorCode, wrong: Sequence[tuple[int, str]]) -> InvalidRecordsError:
+    """The error of a batch that is refused for these records."""
+    first = "; ".join(f"record {number}: {why}" for number, why in wrong[:3])
+    return InvalidRecordsError(code, f"records of the batch are refused, and so all of it is: {first}", wrong)
 
 
 def ensure_size(size_bytes: int, config: LogConfig) -> None:

@@ -55,10 +55,13 @@ def test_a_topic(where: list[str]) -> None:
 def test_a_broker_and_all_of_them(where: list[str]) -> None:
     call_plog("config", "alter", "broker", "--set", "log.segment.bytes=3000000", *where)
     call_plog("config", "alter", "broker", "1", "--set", "max.connections=100", *where)
-    assert described(where, "broker", "1") == {
+    shown = described(where, "broker", "1")
+    runs_with = {"node.id", "broker.id", "log.dirs", "log.dir", "listeners", "advertised.listeners"}
+    assert {key: value for key, value in shown.items() if key not in runs_with} == {
         "log.segment.bytes": ("3000000", "dynamic_default_broker_config"),
         "max.connections": ("100", "dynamic_broker_config"),
     }
+    assert shown["node.id"] == ("1", "static_broker_config")
     assert described(where, "broker") == {"log.segment.bytes": ("3000000", "dynamic_default_broker_config")}
     assert described(where, "topic", "t", "--key", "segment.bytes") == {
         "segment.bytes": ("3000000", "dynamic_default_broker_config")
@@ -99,7 +102,7 @@ def test_what_people_read(where: list[str]) -> None:
     assert header.split() == ["key", "value", "source", "doc"]
     assert line.split()[:3] == ["retention.ms", "-1", "topic_config"]
     assert b"has its defaults" in call_plog("config", "describe", "group", "other", *where).stderr
-    warned = call_plog("config", "alter", "broker", "1", "--set", "num.io.threads=3", *where).stderr
+    warned = call_plog("config", "alter", "broker", "1", "--set", "num.io.threads=4", *where).stderr
     assert b"the broker does not know num.io.threads" in warned
     assert described(where, "broker", "1")["num.io.threads"][0] == "(hidden)"
     call_plog("config", "alter", "broker", "1", "--unset", "num.io.threads", *where)

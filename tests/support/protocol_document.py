@@ -77,9 +77,9 @@ field by field; `tests/interop/test_answers.py` does so with recorded answers of
 - DescribeTopicPartitions tells no operations of a topic that is not there; Kafka tells all of them.
 - A Fetch of a replica is answered as a consumer's. There is no other replica, so none has to be told
   NOT_LEADER_OR_FOLLOWER.
-- Numbers that no client sends are read in the nearest sense: a negative limit of bytes as 0, an unknown isolation
-  level as read_uncommitted, a timestamp below -6 in ListOffsets as a time before all records. The leader epoch -2 of
-  a Fetch is older than any (FENCED_LEADER_EPOCH); Kafka takes it for none.
+- Numbers that no client sends are read in the nearest sense: in a Fetch a negative limit of bytes as 0, and an unknown
+  isolation level as read_uncommitted, which ListOffsets refuses (UNSUPPORTED_VERSION; Kafka: an unexpected error). The
+  leader epoch -2 of a Fetch is older than any (FENCED_LEADER_EPOCH); Kafka takes it for none.
 - A topic that is deleted under a fetch session is an UNKNOWN_TOPIC_ID from then on; Kafka's says
   UNKNOWN_TOPIC_OR_PARTITION, and INCONSISTENT_TOPIC_ID when the name is there again. Clients look up the topic for
   each.

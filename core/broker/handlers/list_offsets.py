@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from core.broker.replica_manager import ReplicaManager
 from core.broker.request_context import RequestContext
 from core.broker.stepped_answer import answer_in_turns
-from core.cluster.partition import Partition
+from core.cluster.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.steps import Steps
@@ -48,7 +48,7 @@ def _answer(broker: Broker, request: ListOffsetsRequest, context: RequestContext
             try:
                 if times[topic.name, wanted.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                if context.api_version < _FIRST_VERSION_OF.get(wanted.timestamp, 0):
+                if not _is_known(wanted.timestamp, request.isolation_level, context.api_version):
                     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
                 partition = broker.replicas.find(topic.name, wanted.partition_index)
                 found = yield from _look_up(broker.replicas, partition, wanted, request.isolation_level)
@@ -57,6 +57,12 @@ def _answer(broker: Broker, request: ListOffsetsRequest, context: RequestContext
                 partitions.append(ListOffsetsPartitionResponse(wanted.partition_index, error.code))
         topics.append(ListOffsetsTopicResponse(topic.name, partitions))
     return ListOffsetsResponse(topics=topics)
+
+
+def _is_known(timestamp: int, isolation_level: int, version: int) -> bool:
+    """Whether the special timestamp, if it is one, exists in that version, and the isolation level at all."""
+    is_timestamp_known = timestamp >= EARLIEST_PENDING_UPLOAD and version >= _FIRST_VERSION_OF.get(timestamp, 0)
+    return is_timestamp_known and isolation_level in (READ_UNCOMMITTED, READ_COMMITTED)
 
 
 def _look_up(

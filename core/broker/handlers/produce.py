@@ -16,12 +16,13 @@ from core.broker.transaction_guard import COORDINATOR_IS_AWAY, Knows, refusals
 from core.cluster.partition import Partition
 from core.common.deferred import Deferred
 from core.common.error_code import ErrorCode
-from core.common.errors import CorruptRecordError, KafkaError
+from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaError
 from core.common.steps import Steps
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.log.partition_log import AppendResult
 from core.protocol.primitives import Records
 from core.protocol.schema.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     PartitionProduceResponse,
     ProduceRequest,
@@ -41,6 +42,15 @@ _FIRST_VERSION_WITH_ZSTD = 7
 _FIRST_VERSION_WITH_ABORTABLE_ERRORS = 11
 _FIRST_VERSION_WITH_IMPLICIT_ADDING = 12
 _ADMIN_CLIENT_ID = "__admin_client"
+_WITHOUT_LOG_START = (
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+"""Errors that Kafka answers without the log's start (`ReplicaManager.appendRecordsToLeader`)."""
 
 
 class UnacknowledgedError(Exception):
@@ -117,6 +127,7 @@ def _append_in_steps(
             name = _name_of(broker, topic_data, context)
             partitions = []
             for data in topic_data.partition_data:
+                log_start_offset = -1
                 try:
                     partition = _find(broker, name, data.index, request.acks, context)
                     opens_records = partition.log.config.opens_records
@@ -126,6 +137,7 @@ def _append_in_steps(
                     batch = read_one_batch(data.records, context.api_version)
                     if batch.is_transactional:
                         _ensure_in_transaction(request, partition, refused)
+                    log_start_offset = partition.log.log_start_offset
                     if opens_records:
                         result = yield from _append_opened(broker, request, context, partition, batch)
                     else:
@@ -139,7 +151,7 @@ def _append_in_steps(
                     appended.append(partition.log.partition)
                 except KafkaError as error:
                     has_failed = True
-                    partitions.append(_failure(broker, name, data.index, error))
+                    partitions.append(_failure(broker, name, data.index, error, log_start_offset))
             responses.append(TopicProduceResponse(topic_data.name, topic_data.topic_id, partitions))
     finally:  # it ends early where the client leaves
         broker.replicas.notify(appended)
@@ -289,8 +301,15 @@ def read_one_batch(records: Records | None, version: int) -> RecordBatch:
     return batch
 
 
-def _failure(broker: Broker, topic: str | None, number: int, error: KafkaError) -> PartitionProduceResponse:
+def _failure(
+    broker: Broker, topic: str | None, number: int, error: KafkaError, log_start_offset: int
+) -> PartitionProduceResponse:
+    """What a client is told of a batch that is not kept, and of the records in it that are to blame (KIP-467)."""
     response = PartitionProduceResponse(number, error.code, -1, error_message=error.message)
+    if error.code not in _WITHOUT_LOG_START:
+        response.log_start_offset = log_start_offset
+    if isinstance(error, InvalidRecordsError):
+        response.record_errors = [BatchIndexAndErrorMessage(index, why) for index, why in error.records]
     if topic is not None and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
         partition = broker.replicas.find(topic, number)
         response.current_leader = LeaderIdAndEpoch(broker.node_id, partition.leader_epoch)

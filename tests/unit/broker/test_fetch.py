@@ -333,6 +333,14 @@ def test_list_offsets_of_special_times_needs_its_version(broker: Broker) -> None
         assert offset_at(broker, timestamp, first)[0] == 0
 
 
+@pytest.mark.parametrize(("timestamp", "isolation"), [(-7, 0), (-99, 0), (-1, 2), (-1, -1), (5, 7)])
+def test_list_offsets_of_times_and_isolation_levels_that_do_not_exist(
+    broker: Broker, timestamp: int, isolation: int
+) -> None:
+    add_topic(broker)
+    assert offset_at(broker, timestamp, isolation=isolation) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
+
+
 def test_list_offsets_of_one_partition_twice(broker: Broker) -> None:
     add_topic(broker)
     wanted = [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, -1), ListOffsetsPartition(0, -1, -2)])]

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError
+from core.common.errors import InvalidRecordsError, KafkaError
 from core.common.expansion_limit import expansion_limited_to
 from core.common.varint import varint
 from core.log import record_validator
@@ -120,6 +120,39 @@ def test_what_is_taken_and_what_is_stored(
         same = ("base_offset", "last_offset_delta", "base_timestamp", "max_timestamp", "producer_id", "count", "magic")
         assert [getattr(found, name) for name in same] == [getattr(batch, name) for name in same]
         assert found.size_bytes == len(found.buffer)
+
+
+# --- which records are to blame
+
+
+@pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.ZSTD])
+@pytest.mark.parametrize("count", [10, 20_000], ids=["small", "in steps"])
+def test_the_records_that_are_wrong_are_named(codec: CompressionType, count: int) -> None:
+    """By their numbers in the batch; of very many the first thousand."""
+    wrong = {1, 3, count - 2} if count == 10 else set(range(0, count, 7))
+    records = [Record(n, NOW, None if n in wrong else b"k", b"v") for n in range(count)]
+    batch = RecordBatch(memoryview(bytearray(batch_of(records, compression=codec))))
+    with pytest.raises(InvalidRecordsError) as caught:
+        validate_batch(batch, LogConfig(cleanup_policy=frozenset({"compact"})), NOW)
+    assert caught.value.code is ErrorCode.INVALID_RECORD
+    assert [number for number, _ in caught.value.records] == sorted(wrong)[:1000]
+
+
+def test_a_timestamp_out_of_range_goes_before_a_missing_key() -> None:
+    records = [Record(0, NOW, None, b"v"), Record(1, NOW - 2 * DAY, b"k", b"v"), Record(2, NOW, b"k", b"v")]
+    config = LogConfig(cleanup_policy=frozenset({"compact"}), message_timestamp_before_max_ms=DAY)
+    with pytest.raises(InvalidRecordsError) as caught:
+        validate_batch(RecordBatch(memoryview(bytearray(batch_of(records)))), config, NOW)
+    assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+    assert [number for number, _ in caught.value.records] == [0, 1]
+
+
+def test_records_ahead_of_the_clock_are_named() -> None:
+    records = [Record(n, NOW + (2 * DAY if n == 1 else 0), b"k", b"v") for n in range(3)]
+    with pytest.raises(InvalidRecordsError) as caught:
+        validate_batch(RecordBatch(memoryview(bytearray(batch_of(records)))), LogConfig(), NOW)
+    assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+    assert [number for number, _ in caught.value.records] == [1]
 
 
 # --- what nobody can read
