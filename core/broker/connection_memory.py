@@ -84,6 +84,9 @@ class ConnectionMemory:
 
     def ask(self, holder: Holder, size_bytes: int) -> None:
         """It wants to hold that much, and is called back when it may: at once, or when there is room."""
+        if size_bytes <= self._held.get(holder, 0):  # a large one, of which more came
+            holder.on_granted()
+            return
         line = self._large if size_bytes > LARGE_BYTES else self._small
         line[holder] = size_bytes
         self._make_room()

@@ -92,6 +92,13 @@ def test_one_large_request_is_admitted_whatever_there_is(memory: ConnectionMemor
     assert Holder(memory).want(8 * MB).held == 8 * MB
 
 
+def test_what_is_admitted_waits_for_nobody(memory: ConnectionMemory) -> None:
+    first, second = Holder(memory).want(5 * MB), Holder(memory).want(5 * MB)
+    assert (first.held, second.held) == (5 * MB, 0)
+    first.want(5 * MB)
+    assert first.wanted == 0, "it has what it needs, and asks for that again as it comes"
+
+
 def test_slow_ones_are_closed_when_others_wait(memory: ConnectionMemory) -> None:
     small, large, moving = (Holder(memory).hold(size * MB) for size in (1, 3, 4))
     for _ in range(3):
