@@ -30,6 +30,7 @@ class Holder:
     def __init__(self, memory: ConnectionMemory) -> None:
         self.memory = memory
         self.moved_bytes = 0
+        self.is_at_work = False
         self.held = 0
         self.wanted = 0
         self.is_closed = False
@@ -132,6 +133,17 @@ def test_nobody_is_slow_in_his_first_two_seconds_nor_while_he_waits(memory: Conn
     third.moved_bytes += SLOW_BYTES
     memory.step()
     assert (second.is_closed, third.is_closed) == (True, False)
+
+
+def test_whose_request_is_worked_on_is_not_slow(memory: ConnectionMemory) -> None:
+    at_work = Holder(memory).want(7 * MB)
+    at_work.is_at_work = True
+    next_one = Holder(memory).want(2 * MB)
+    for _ in range(3):
+        memory.step()
+    assert (at_work.is_closed, next_one.held) == (False, 0)
+    at_work.hold(0)
+    assert next_one.held == 2 * MB
 
 
 def test_where_all_wait_for_each_other_the_last_one_goes(
