@@ -126,6 +126,7 @@ class Connection:
         self._out_file_bytes = 0  # of those, what lies in files
         self._held = 0  # bytes that the memory knows of
         self._pending: PendingAnswer | None = None
+        self._at_work_bytes = 0  # of its request, where it takes turns
         self._is_reading = False
         self._is_writing = False
         self._is_in_line = False  # for its next turn
@@ -133,6 +134,11 @@ class Connection:
         self.moved_bytes = 0
         """That came or went."""
         self._read()
+
+    @property
+    def is_at_work(self) -> bool:
+        """As of `Holder`."""
+        return self._at_work_bytes > 0
 
     # --- in
 
@@ -203,6 +209,8 @@ class Connection:
                 self._pending = answer
                 answer.on_ready = self._on_ready
                 answer.on_failed = self._close_because
+                if answer.is_at_work:
+                    self._at_work_bytes = frame_end - body
             start = frame_end
             if not turn_end_s and start < end:
                 turn_end_s = monotonic() + TURN_SECONDS
@@ -283,14 +291,14 @@ class Connection:
     def _account(self) -> None:
         """Tells the memory what is held, unless it knows."""
         unsent = self._out_bytes - self._out_file_bytes if self._is_writing else 0
-        held = self._room + len(self._aside) + unsent
+        held = self._room + len(self._aside) + self._at_work_bytes + unsent
         if held != self._held and not self._waits_for_room:
             self._held = held
             self._memory.hold(self, held)
 
     def _on_ready(self, pieces: list[Piece]) -> None:
         """The answer that was waited for is there; requests behind it have their turn."""
-        self._pending = None
+        self._pending, self._at_work_bytes = None, 0
         if not self._is_closed:
             self._out += pieces
             self._out_bytes += sum(map(len, pieces))

@@ -7,8 +7,10 @@
 - A request that needs more room than there is waits, and its connection is not read. Of the small ones those that need
   least are served first; large ones have a line of their own, and leave a quarter of the room to small ones. One large
   request is admitted whatever there is.
+- A request that is worked on in turns goes on holding what came of it.
 - As long as somebody waits, who moves less than 16 KB in two seconds, while holding memory, is slow: slow connections
   are closed, those that hold most first, until who is next has room. Where everybody waits, who came last is closed.
+  Whose request is being worked on is not slow, and gives back what it holds when that is done.
 - While half of the memory is taken, connections are read in small pieces, and none has a second answer unsent.
 
 So a client whose requests are small, and who reads the answers, is served beside any number of others that do neither.
@@ -35,6 +37,10 @@ class Holder(Protocol):
 
     moved_bytes: int
     """That came or went, since it was opened."""
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether the broker goes through a request of it, and it can but wait."""
 
     def on_granted(self) -> None:
         """There is the room that it asked for, and it is counted as held."""
@@ -84,6 +90,9 @@ class ConnectionMemory:
 
     def ask(self, holder: Holder, size_bytes: int) -> None:
         """It wants to hold that much, and is called back when it may: at once, or when there is room."""
+        if size_bytes <= self._held.get(holder, 0):  # a large one, of which more came
+            holder.on_granted()
+            return
         line = self._large if size_bytes > LARGE_BYTES else self._small
         line[holder] = size_bytes
         self._make_room()
@@ -129,7 +138,9 @@ class ConnectionMemory:
         return holder in self._small or holder in self._large
 
     def _is_slow(self, holder: Holder) -> bool:
-        return holder in self._marks and holder.moved_bytes - self._marks[holder] < SLOW_BYTES
+        if holder.is_at_work or holder not in self._marks:
+            return False
+        return holder.moved_bytes - self._marks[holder] < SLOW_BYTES
 
     def _fits(self, holder: Holder, size_bytes: int) -> bool:
         total = self._total + size_bytes - self._held.get(holder, 0)

@@ -57,6 +57,8 @@ class SteppedAnswer(Deferred[Any]):
                 self.fail(error)
             if monotonic() >= end_s:
                 break
+        if self._is_over:
+            self._steps.close()  # of who was cancelled in the middle of a step
         return not self._is_over
 
     def _end(self, made: Any) -> None:
@@ -75,6 +77,7 @@ class SteppedAnswer(Deferred[Any]):
     def cancel(self) -> None:
         super().cancel()
         self._is_over = True
-        self._steps.close()
+        if not self._steps.gi_running:
+            self._steps.close()
         if isinstance(self.made, DelayedOperation | Deferred):
             self.made.cancel()

@@ -74,9 +74,9 @@ class Seam:
     def _asking(self, owner: type, name: str, kind: Kind) -> Any:  # a method of `owner`
         real = getattr(owner, name)
 
-        def ask_first(of: Any, *arguments: Any) -> Any:
+        def ask_first(of: Any, *arguments: Any, **options: Any) -> Any:
             self.ask(kind, of.path if isinstance(of, File) else arguments[0])
-            return real(of, *arguments)
+            return real(of, *arguments, **options)
 
         return ask_first
 

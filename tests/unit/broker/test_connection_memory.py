@@ -30,6 +30,7 @@ class Holder:
     def __init__(self, memory: ConnectionMemory) -> None:
         self.memory = memory
         self.moved_bytes = 0
+        self.is_at_work = False
         self.held = 0
         self.wanted = 0
         self.is_closed = False
@@ -92,6 +93,13 @@ def test_one_large_request_is_admitted_whatever_there_is(memory: ConnectionMemor
     assert Holder(memory).want(8 * MB).held == 8 * MB
 
 
+def test_what_is_admitted_waits_for_nobody(memory: ConnectionMemory) -> None:
+    first, second = Holder(memory).want(5 * MB), Holder(memory).want(5 * MB)
+    assert (first.held, second.held) == (5 * MB, 0)
+    first.want(5 * MB)
+    assert first.wanted == 0, "it has what it needs, and asks for that again as it comes"
+
+
 def test_slow_ones_are_closed_when_others_wait(memory: ConnectionMemory) -> None:
     small, large, moving = (Holder(memory).hold(size * MB) for size in (1, 3, 4))
     for _ in range(3):
@@ -125,6 +133,17 @@ def test_nobody_is_slow_in_his_first_two_seconds_nor_while_he_waits(memory: Conn
     third.moved_bytes += SLOW_BYTES
     memory.step()
     assert (second.is_closed, third.is_closed) == (True, False)
+
+
+def test_whose_request_is_worked_on_is_not_slow(memory: ConnectionMemory) -> None:
+    at_work = Holder(memory).want(7 * MB)
+    at_work.is_at_work = True
+    next_one = Holder(memory).want(2 * MB)
+    for _ in range(3):
+        memory.step()
+    assert (at_work.is_closed, next_one.held) == (False, 0)
+    at_work.hold(0)
+    assert next_one.held == 2 * MB
 
 
 def test_where_all_wait_for_each_other_the_last_one_goes(

@@ -10,8 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from core.broker import stepped_answer, turns
+from core.broker import socket_server, stepped_answer, turns
 from core.broker.broker import Broker
+from core.broker.connection_memory import ConnectionMemory
 from core.broker.pending_answer import PendingAnswer
 from core.broker.socket_server import SocketServer
 from core.broker.turns import MOST_AT_WORK, Turns
@@ -157,6 +158,41 @@ def test_others_are_served_while_a_batch_is_validated(broker: Broker) -> None:
     assert [r.offset for r in records_of(fetch(broker, 0))] == list(range(MANY))
 
 
+def test_what_is_worked_on_is_held_until_it_is_done(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its records were copied: many such requests would be more memory than connections may take."""
+    add_topic(broker, cleanup_policy="compact")
+    memory = ConnectionMemory(1 << 30)
+    monkeypatch.setattr(socket_server, "ConnectionMemory", lambda _limit: memory)
+    data = [PartitionProduceData(0, many()), PartitionProduceData(1, bytes(200_000))]
+    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData("t", partition_data=data)])
+
+    log = broker.replicas.find("t", 0).log
+    validate = log.validate
+    held = []
+
+    def watch(batch: RecordBatch) -> Any:
+        steps = validate(batch)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value
+            held.append(memory.total_bytes)
+            yield
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        writer.write(frame(PRODUCE, 1, request, PRODUCE_BY_NAME))
+        await read_frame(reader)
+        writer.write(versions_frame(2))
+        await read_frame(reader)
+        assert memory.total_bytes == 0
+
+    log.validate = watch  # type: ignore[method-assign]
+    serving(broker, talk)
+    assert 200_000 < held[-1] < 300_000
+
+
 @pytest.mark.parametrize("key", [b"k", None])
 def test_without_acks_there_is_no_answer_but_the_end_when_it_failed(broker: Broker, key: bytes | None) -> None:
     add_topic(broker, cleanup_policy="compact")
@@ -261,6 +297,25 @@ def test_a_client_that_leaves_ends_its_work(broker: Broker, loop: Loop) -> None:
     loop.step()
     assert not loop.step()
     assert broker.replicas.find("t", 0).log.log_end_offset == 0
+
+
+def test_a_client_that_is_closed_in_the_middle_of_a_step(broker: Broker, loop: Loop) -> None:
+    """As when who is told of its records needs memory, and it is slow."""
+    add_topic(broker, partitions=2, cleanup_policy="compact")
+    data = [PartitionProduceData(0, bytes(make_batch(b"v").buffer)), PartitionProduceData(1, many())]
+    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData("t", partition_data=data)])
+    asked = Asked(broker, PRODUCE, request)
+    log = broker.replicas.find("t", 1).log
+    validate = log.validate
+
+    def leave(batch: RecordBatch) -> Any:
+        asked.pending.cancel()
+        return validate(batch)
+
+    log.validate = leave  # type: ignore[method-assign]
+    loop.run()
+    assert asked.answer is asked.error is None
+    assert [broker.replicas.find("t", number).log.log_end_offset for number in (0, 1)] == [1, 0]
 
 
 def test_who_can_not_wait_has_the_rest_done_at_once(broker: Broker, loop: Loop) -> None:
