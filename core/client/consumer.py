@@ -430,7 +430,9 @@ class Consumer:
                 said.hidden = UnexplainedHoles()
 
     def _tell_wrong_tails(self, end_offsets: Mapping[TopicPartition, int]) -> None:
-        """Of partitions that were read to their ends. A topic's leader is asked once for all that it has of it."""
+        """Of partitions that were read to their ends; CorruptRecordError unless damage is passed over. A topic's leader
+        is asked once for all that it has of it.
+        """
         said: dict[tuple[int, str], dict[int, _Ranges]] = {}
         for partition, end in end_offsets.items():
             try:
@@ -440,11 +442,13 @@ class Consumer:
             if place not in said:
                 said[place] = self._ask(partition, WRONG_TAIL)[WRONG_TAIL]
             if any(first <= end for first, _ in said[place].get(partition.partition, [])):
-                text = (
-                    "bytes that are not the log's, or can't be read, lie after its end, says the broker, whose own log "
-                )
-                text += "names them"
-                self._patience.tell_left_out(f"{partition}: {text}")
+                text = f"{partition}: bytes that are not the log's, or can't be read, lie after its end"
+                text += ", says the broker, whose own log names them"
+                if not self._patience.skips_damage:
+                    failure = CorruptRecordError(text, offset=end)
+                    failure.hint = DAMAGE_HINT
+                    raise failure
+                self._patience.tell_left_out(text)
 
     def _tell_damaged(self, partition: TopicPartition, end: int) -> None:
         """Damaged offsets that follow one another are told of together, once the end of them is known."""

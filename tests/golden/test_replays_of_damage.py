@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from core.common.errors import PlogError
-from core.spark.offset_range import OffsetRange
+from core.common.errors import CorruptRecordError, PlogError
+from core.spark.offset_range import OffsetRange, read_columns
 from core.spark.range_output import OutputFormat, Receipt, claim_unshared
 from core.spark.replay import account, write_range
 from core.spark.replay_plan import ReplayPlan, ensure_source_is_the_same
@@ -27,9 +27,11 @@ SMALL = 3000
 
 ON_SERVERS = (
     "00-one-bit-of-length-silent-loss", "04-gaps-says-compacted", "05-abort-marker-cut", "08-missing-middle-log",
-    "09-swapped-batches", "22-null-header-key",
+    "09-swapped-batches", "21-fifo-log", "22-null-header-key",
 )  # fmt: skip
-"""One of each kind: what a server refuses, a hole, a lost marker, a missing segment, nothing, undecodable batches."""
+"""One of each kind: what a server refuses, a hole, a lost marker, a missing segment, nothing, a segment after the end
+that can't be opened, undecodable batches.
+"""
 
 
 def planned(options: dict[str, str], topic: str, range_bytes: int = SMALL) -> list[OffsetRange]:
@@ -99,3 +101,13 @@ def test_the_same_from_a_server(name: str, tmp_path: Path) -> None:
     assert bool(told) == bool(case.exit_code)
     if name in UNDECODABLE:
         assert case.says in "\n".join(told)
+
+
+def test_a_segment_after_the_end_that_cant_be_opened_fails_a_reading_too(tmp_path: Path) -> None:
+    """As the data source does it, from the files and from servers."""
+    directory = copy_of("21-fifo-log", tmp_path)
+    with Server(directory, "--read-only") as server:
+        for options in ({"path": str(directory)}, {"kafka.bootstrap.servers": server.address}):
+            ranges = [replace(range_, fails_if_gone=True) for range_ in planned(options, "multisegment", 1 << 30)]
+            with pytest.raises(CorruptRecordError, match="can't be read, lie after its end|could not be read"):
+                list(map(list, map(read_columns, ranges)))

@@ -235,7 +235,19 @@ def test_what_lies_after_the_ends_is_asked_once_for_a_topic(broker: Broker, monk
     monkeypatch.setattr(Consumer, "_ask", count)
     told: list[str] = []
     client = KafkaClient([("embedded", 0)], lambda host, port: EmbeddedTransport(broker.dispatcher))
-    found = Consumer(client, patience=Patience(tell_left_out=told.append)).read({A: 0, B: 0}, {A: 1, B: 1})
+    found = Consumer(client, patience=Patience(skips_damage=True, tell_left_out=told.append)).read(
+        {A: 0, B: 0}, {A: 1, B: 1}
+    )
     assert sum(len(batches) for _, batches in found) == 2
     assert asked == [A]
     assert [text.partition(":")[0] for text in told] == ["t-1"]
+
+
+def test_what_lies_after_an_end_fails_who_passes_over_no_damage(broker: Broker) -> None:
+    """Once all records have come."""
+    produce_values(broker, b"a")
+    broker.log_manager.with_wrong_tail.add(A)
+    found = consumer(broker).read({A: 0}, {A: 1})
+    assert [r.value for r in next(found)[1][0].records()] == [b"a"]
+    with pytest.raises(CorruptRecordError, match="t-0: bytes that are not the log's, or can't be read, lie after"):
+        next(found)
