@@ -3,13 +3,8 @@
 A deletion renames the files of a segment to `.deleted`, its `.log` first, and they go a minute later. So a
 `.log.deleted` without its `.log` is a deletion that nobody takes back: what else of the segment has its name goes too.
 
-<<<<<<< HEAD
 A compaction leaves the same names, and puts new files in the place of those that it renamed. So where an index stands
 under both names, the deletion was done with that segment, and somebody else took the new `.log` away.
-=======
-A compaction leaves the same names, and puts new files in the place of those that it renamed. So if an index stands
-under both names, that deletion is done, and it was somebody else who took the new `.log` away.
->>>>>>> wt-night
 """
 
 from __future__ import annotations
@@ -52,10 +47,6 @@ def finish_deletions(directory: Path, leader_epochs: LeaderEpochCache, filesyste
 
 
 def was_replaced(names: Collection[str], base_offset: int) -> bool:
-<<<<<<< HEAD
     """Whether a compaction renamed that segment's files, and put others in their place: an index has both names."""
-=======
-    """Whether a compaction renamed files of that segment, and put others in their place: an index has both names."""
->>>>>>> wt-night
     indexes = (offset_file_name(base_offset, suffix) for suffix in INDEX_SUFFIXES)
     return any(index in names and index + DELETED_SUFFIX in names for index in indexes)
