@@ -77,6 +77,11 @@ def arrange(
     """Makes the log in the folder servable; None where it is as it should be, and nothing was changed. Batches of
     segments that hold offsets from `checked_from` on have their checksums looked at, of others the headers alone.
     """
+    if not find_offset_files(directory, LOG_SUFFIX) and evidence.known_end > evidence.log_start_offset:
+        first = min(
+            evidence.lone_indexes, default=evidence.log_start_offset
+        )  # an empty one stands for all that are gone
+        filesystem.open_append(directory / offset_file_name(first, LOG_SUFFIX)).close()
     files = find_offset_files(directory, LOG_SUFFIX)
     if not files:
         return None

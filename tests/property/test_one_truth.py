@@ -370,6 +370,9 @@ def test_all_doors_say_that_all_logs_are_gone(memory: Path, golden: GoldenCase, 
     for path in sound.directory.glob("*.log"):
         path.unlink()
     judge(Wrecked(sound.directory, f"{golden.name} without logs", LogModel(sound.directory)), with_broker=False)
+    if is_in_data_directory:
+        told_by_files = doors.ask_files(sound.directory, read_committed=False).told
+        assert bool(doors.ask_server(sound.directory, read_committed=False).told) == bool(told_by_files)
 
 
 SEGMENTED = [
