@@ -2,7 +2,8 @@
 and no other.
 
 A fetch gets one batch whole of the first partition that has records, however large it is, and of each other one at
-most its `partition_max_bytes`. What it may get of all together does not matter while it waits: it waits for less.
+most its `partition_max_bytes`. What it may get of all together does not matter while it waits: it waits for less. It
+matters once, where that one batch left no room for others, and is not the first any more: then all are counted again.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ class FetchCount:
         self._first = next((number for number, size in enumerate(sizes) if size), len(sizes))
         self._sum = sum(self._counts)
         self._above_limit = sum(sizes) - self._sum  # of the first one's batch
+        self.is_outdated = False
+        """Whether others may get more than was counted."""
 
     @property
     def size_bytes(self) -> int:
@@ -32,4 +35,5 @@ class FetchCount:
         self._sum += count - self._counts[number]
         self._counts[number] = count
         if size and number <= self._first:
+            self.is_outdated |= number < self._first and self._above_limit > 0
             self._first, self._above_limit = number, size - count

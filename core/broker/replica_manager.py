@@ -151,13 +151,13 @@ class ReplicaManager:
         """
         while True:
             try:
-                next(steps)
+                step = next(steps)
             except StopIteration as end:
                 found: Result = end.value
                 return found
             except (CorruptRecordError, OSError) as error:
                 raise self._reading_error(partition.log, error) from error
-            yield
+            yield step
             if not partition.is_served:
                 self.find(*partition.log.partition)
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # another one has its name now

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from core.broker.delayed_operation import DelayedOperation, forward
 from core.broker.turns import TURN_SECONDS
 from core.common.deferred import Deferred
-from core.common.steps import Steps, finish
+from core.common.steps import MUCH_FOLLOWS, Steps, finish
 
 if TYPE_CHECKING:
     from core.broker.broker import Broker
@@ -19,11 +19,12 @@ def answer_in_turns(broker: Broker, steps: Steps[Any]) -> Any:
     if broker.turns is None:
         return finish(steps)
     try:
-        next(steps)
+        step = next(steps)
     except StopIteration as end:
         return end.value
     answer = SteppedAnswer(steps)
-    if not answer.take_turn():
+    must_wait = broker.turns.has_enough_work
+    if not (must_wait and step is MUCH_FOLLOWS) and not answer.take_turn(may_hold_much=not must_wait):
         return answer.made
     broker.turns.work(answer.take_turn)
     return answer
@@ -38,18 +39,21 @@ class SteppedAnswer(Deferred[Any]):
         super().__init__(None)
         self._steps = steps
         self._is_over = False
+        self._is_in_turn = False
         self.made: Any = None
 
     @property
     def is_at_work(self) -> bool:
         return not self._is_over
 
-    def take_turn(self) -> bool:
-        """Works as long as a turn lasts; whether there is more to do."""
+    def take_turn(self, *, may_hold_much: bool = True) -> bool:
+        """Works as long as a turn lasts, or until it would hold much and may not; whether there is more to do."""
         end_s = monotonic() + TURN_SECONDS
+        self._is_in_turn = True
         while not self._is_over:
             try:
-                next(self._steps)
+                if next(self._steps) is MUCH_FOLLOWS and not may_hold_much:
+                    break
             except StopIteration as end:
                 self._end(end.value)
             except Exception as error:  # noqa: BLE001 - the door of a connection's loop
@@ -57,6 +61,7 @@ class SteppedAnswer(Deferred[Any]):
                 self.fail(error)
             if monotonic() >= end_s:
                 break
+        self._is_in_turn = False
         if self._is_over:
             self._steps.close()  # of who was cancelled in the middle of a step
         return not self._is_over
@@ -77,7 +82,7 @@ class SteppedAnswer(Deferred[Any]):
     def cancel(self) -> None:
         super().cancel()
         self._is_over = True
-        if not self._steps.gi_running:
+        if not self._is_in_turn:
             self._steps.close()
         if isinstance(self.made, DelayedOperation | Deferred):
             self.made.cancel()

@@ -45,6 +45,11 @@ class Turns:
             self._at_work += 1
             self._go_on_with(take_turn)
 
+    @property
+    def has_enough_work(self) -> bool:
+        """Whether more of it would have to wait."""
+        return self._at_work == MOST_AT_WORK
+
     def go_through(self, steps: Steps[None]) -> None:
         """Does the broker's own work, a turn's worth at a time, beside all that is in the line."""
 

@@ -6,11 +6,14 @@ Whoever drives it may do something else meanwhile, or stop: a step is bounded, h
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-Steps = Generator[None, None, T]
+MUCH_FOLLOWS = True
+"""Given by the step before those that hold much memory until they are done: who drives many may let them wait there."""
+
+Steps = Generator[Any, None, T]  # nothing, or MUCH_FOLLOWS
 
 
 def finish(steps: Steps[T]) -> T:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaError
-from core.common.steps import Steps
+from core.common.steps import MUCH_FOLLOWS, Steps
 from core.log.log_config import LONG_MAX, LogConfig
 from core.records.compression import CompressionType, compress, stream_compressor
 from core.records.record import Record
@@ -53,7 +53,7 @@ def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[C
         try:
             content = read_if_small(batch)
             if not isinstance(content, list):
-                yield
+                yield MUCH_FOLLOWS
                 batch = yield from _walk(batch, content, check, target, config)
             else:
                 check.records(content)

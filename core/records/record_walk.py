@@ -10,10 +10,9 @@ Columns are loaded when they are needed, so that a broker which never walks star
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from core.common.steps import Steps
+from core.common.steps import MUCH_FOLLOWS, Steps
 from core.common.varint import read_varint
 from core.records.batches import Batch
 from core.records.record import Record
@@ -35,11 +34,12 @@ def read_if_small(batch: RecordBatch) -> list[Record] | Iterator[bytes]:
     """
     if batch.size_bytes <= SMALL_SECTION_BYTES and not batch.attributes & CODEC_MASK:
         return batch.records()
-    pieces = batch.section_pieces()
-    first = list(islice(pieces, 2))
-    if len(first) == 1 and len(first[0]) <= SMALL_SECTION_BYTES:
-        return batch.records_in(first[0])
-    return chain(first, pieces)
+    section = b""
+    for piece in batch.section_pieces():
+        section += piece
+        if len(section) > SMALL_SECTION_BYTES:
+            return batch.section_pieces()  # from the start: nothing is held before somebody asks for the first
+    return batch.records_in(section)
 
 
 def find_by_time(batch: Batch, timestamp: int, start_offset: int) -> Steps[tuple[int, int] | None]:
@@ -50,7 +50,7 @@ def find_by_time(batch: Batch, timestamp: int, start_offset: int) -> Steps[tuple
     if isinstance(content, list):
         fitting = (r for r in content if r.timestamp >= timestamp and r.offset >= start_offset)
         return next(((record.timestamp, record.offset) for record in fitting), None)
-    yield
+    yield MUCH_FOLLOWS
     import numpy as np
 
     assert isinstance(batch, RecordBatch)

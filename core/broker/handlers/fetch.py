@@ -100,7 +100,7 @@ class DelayedFetch(DelayedOperation):
                 self.complete()
                 return
             self._count.update(number, len(data.records or b""))
-        if self._count.size_bytes >= self._min_bytes:
+        if self._count.size_bytes >= self._min_bytes or self._count.is_outdated:
             self.maybe_complete()
 
     def is_satisfied(self) -> bool:

@@ -243,6 +243,21 @@ def test_a_fetch_waits_for_no_more_than_it_may_get(broker: Broker) -> None:
     assert len(answers) == 1
 
 
+def test_a_batch_that_left_no_room_and_is_not_the_first_any_more(broker: Broker) -> None:
+    """The partition behind it had nothing to give, and has now."""
+    add_topic(broker, partitions=3)
+    for partition, size in ((1, 400), (2, 300)):
+        assert produce(broker, make_batch(bytes(size)), partition=partition).error_code == 0
+    request = fetch_request(0, max_wait_ms=500, min_bytes=560, max_bytes=600)
+    request.topics[0].partitions = [FetchPartition(n, partition_max_bytes=1 if n == 1 else 1 << 20) for n in range(3)]
+    waiting = send(broker, FETCH, request, PRODUCE_BY_NAME)
+    assert isinstance(waiting, PendingAnswer)
+    answers: list[int] = []
+    waiting.on_ready = lambda pieces: answers.append(len(pieces))
+    assert produce(broker, make_batch(bytes(150)), partition=0).error_code == 0
+    assert len(answers) == 1
+
+
 def test_records_that_go_under_a_waiting_fetch(broker: Broker) -> None:
     add_topic(broker)
     produce_values(broker, b"a", b"b")

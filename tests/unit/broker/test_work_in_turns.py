@@ -274,6 +274,33 @@ def test_who_fails_at_work_holds_up_nobody(loop: Loop) -> None:
     assert (failures, done) == (10, [1])
 
 
+@pytest.mark.parametrize("api", [LIST_OFFSETS, PRODUCE])
+def test_who_waits_for_others_to_be_done_holds_nothing_yet(
+    broker: Broker, loop: Loop, monkeypatch: pytest.MonkeyPatch, api: Any
+) -> None:
+    """A kilobyte that is begun with can hold megabytes, of each request that waits."""
+    add_topic(broker)
+    assert produce(broker, many()).error_code == 0
+    add_topic(broker, "u", cleanup_policy="compact")
+    begun = []
+    take = record_walk.RecordWalk.take
+
+    def note(walk: record_walk.RecordWalk, piece: bytes) -> Any:
+        begun.append(walk)
+        return take(walk, piece)
+
+    monkeypatch.setattr(record_walk.RecordWalk, "take", note)
+    request = lookup() if api is LIST_OFFSETS else produce_request(many(), "u")
+    asked = [Asked(broker, api, request) for _ in range(3 * MOST_AT_WORK)]
+    for _ in range(MOST_AT_WORK):
+        loop.step()
+    assert len(set(begun)) <= MOST_AT_WORK
+    small = Asked(broker, PRODUCE, produce_request(make_batch(b"v"), "u"))
+    assert small.partition.error_code == 0, "it is served at once"
+    loop.run()
+    assert [one.partition.error_code for one in asked] == [0] * len(asked)
+
+
 # --- what happens meanwhile
 
 
