@@ -153,7 +153,8 @@ def _failure(error: Exception, log: Path) -> PlogError:
     if "[PACKAGE_NOT_INSTALLED] Pandas" in text:
         return PlogError("the function of --transform needs pandas, and it is not installed", hint="pip install pandas")
     is_damage = "core.common.errors.CorruptRecordError: " in text
-    hint = "plog verify tells more; --allow-loss goes on after it" if is_damage else None if ours else f"see {log}"
+    damage_hint = "plog verify tells more; --allow-loss goes on after it, in a folder of its own"
+    hint = damage_hint if is_damage else None if ours else f"see {log}"
     return PlogError(f"the Spark job failed: {message}", hint=hint)
 
 

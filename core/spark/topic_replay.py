@@ -7,9 +7,9 @@ Each partition of the source is a lane, with a transactional id and a consumer g
                                              frozen plan, and the groups that its end was committed to;
                                              "is_lacking": true if records were left out that the log had lost
 
-`<id>` is made of what was asked for, so that the same command finds its lanes again. A task goes through a lane's
-ranges in order; the records of one are a transaction, and its end offset is committed with them. Another task that
-takes the lane over fences the first. What a lane was planned for is written before any record is.
+`<id>` is made of what was asked for, so that the same command finds its lanes again, with `--allow-loss` too. A task
+goes through a lane's ranges in order; the records of one are a transaction, and its end offset is committed with them.
+Another task that takes the lane over fences the first. What a lane was planned for is written before any record is.
 
 A replay that begins where a group has read up to is a job that is done again and again. Its lanes keep their plan until
 that is done and the group is at its end; then they are planned again, from there.
@@ -100,7 +100,7 @@ class TopicReplay:
         to is not there.
         """
         from_group = plan.request.get("from_group", "")
-        replay_id = hashlib.sha256(json.dumps(plan.request, sort_keys=True).encode()).hexdigest()[:16]
+        replay_id = _replay_id(plan)
         by_partition: dict[TopicPartition, list[OffsetRange]] = {}
         for range_ in plan.ranges:
             by_partition.setdefault(range_.topic_partition, []).append(range_)
@@ -197,6 +197,14 @@ def _covers(lane: Lane) -> bool:
     """Whether its ranges have what is still to be replayed."""
     ranges = lane.ranges
     return bool(ranges) and ranges[0].start_offset <= lane.done_offset and ranges[-1].end_offset >= lane.end_offset
+
+
+def _replay_id(plan: ReplayPlan) -> str:
+    """The same whether the replay may go on after what is lost: else that word would replay again what is there."""
+    request = dict(plan.request)
+    if "allow_loss" in request:
+        request["allow_loss"] = False
+    return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _within(ranges: tuple[OffsetRange, ...], start: int, end: int) -> tuple[OffsetRange, ...]:
