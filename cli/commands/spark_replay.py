@@ -326,11 +326,17 @@ def _run(replay: Replay, plan: ReplayPlan, master: str, *, is_delta: bool) -> No
 
 
 def _reopen(replay: Replay, plan: ReplayPlan) -> None:
-    """Has the files written again that were there and are not any more, if the log still has their records."""
+    """Has the files written again that were there and are not any more, if the log still has their records. Of a log on
+    disk that is known before anything in the folder changes.
+    """
+    from core.spark.replay import find_gaps
     from core.spark.replay_plan import ensure_source_is_the_same
 
     lost = replay.find_lost_files(plan)
-    ensure_source_is_the_same(plan, replay.ranges_of(plan, lost))
+    ranges = replay.ranges_of(plan, lost)
+    ensure_source_is_the_same(plan, ranges)
+    for range_ in ranges:
+        find_gaps(range_)
     for unit, names in lost.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         say(f"warning: {names[0]}{more}: written before, and gone from {replay.directory}: {unit} is replayed again")

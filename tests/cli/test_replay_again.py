@@ -163,6 +163,23 @@ def test_what_the_log_has_not_any_more_is_not_taken_from_the_folder(data: Path, 
     assert "is missing" in verify(out, code=1)
 
 
+@pytest.mark.parametrize("damage", ["the first log is gone", "a byte"])
+def test_what_the_log_has_lost_is_not_taken_from_the_folder(data: Path, out: Path, damage: str) -> None:
+    """Neither are the receipt and the manifest, which tell what was there."""
+    replay(data, out)
+    min(out.glob("*.parquet")).unlink()
+    first, *_ = sorted((data / "t-0").glob("*.log"))
+    if damage == "a byte":
+        first.write_bytes(first.read_bytes()[:-1] + b"?")
+    else:
+        first.unlink()
+    before = contents(out)
+    told = replay(data, out, code=1)
+    assert "lost (" in told
+    assert "allow-loss" in told
+    assert contents(out) == before
+
+
 def test_receipts_that_know_no_sizes(data: Path, out: Path) -> None:
     """As they were written before."""
     replay(data, out)
