@@ -236,17 +236,20 @@ def _batches(ends: Sequence[tuple[LogSegment, OffsetPosition]], log_start_offset
 
 
 def newest_records(batches: Iterable[Batch]) -> Iterable[ReadRecord]:
-    """The records of the batches in their order, but for those whose key has a later one: nobody would see a
-    difference, as the log's cleaner may take them away at any time.
+    """The records of the batches in their order, but for those whose key has a later one: the log's cleaner may take
+    them away at any time, so that nobody may depend on them.
 
-    Those of transactions and their markers all stay: which of them counts is known at the end only.
+    One that deletes comes with what it deletes, which tells that there was such a group at all. Those of transactions
+    and their markers all stay: which of them counts is known at the end only.
     """
     found: dict[object, ReadRecord] = {}
     for group in group_batches(batches):
         for run in _runs(group):
             for read in _records(run):
                 key = read.key if read.key and read.producer_id == NO_PRODUCER_ID else object()
-                found.pop(key, None)  # for the order, which is that of the last ones
+                earlier = found.pop(key, None)  # for the order, which is that of the last ones
+                if read.value is None and earlier is not None and earlier.value is not None:
+                    found[object()] = earlier
                 found[key] = read
     return found.values()
 
@@ -277,7 +280,9 @@ def _records(batches: list[Batch]) -> Iterator[ReadRecord]:
 
 
 def _newest_by_columns(batches: list[Batch]) -> Iterator[ReadRecord]:
-    """The newest record of each key in the batches, in order: what there is more of costs no object."""
+    """The newest record of each key in the batches, in order, and the newest that does not delete: what there is more
+    of costs no object.
+    """
     import numpy as np
 
     from core.records.columns import decode_whole_batches
@@ -286,9 +291,11 @@ def _newest_by_columns(batches: list[Batch]) -> Iterator[ReadRecord]:
         keyed = columns.select(np.flatnonzero(columns.key_lengths > 0))
         if len(keyed):
             codes = keyed.keys().dictionary_encode().indices.to_numpy(zero_copy_only=False)
-            last = np.zeros(int(codes.max()) + 1, np.int64)
-            last[codes] = np.arange(len(codes))  # of what is assigned to one place several times, the last counts
-            newest = keyed.select(np.sort(last))
+            last = np.full((2, int(codes.max()) + 1), -1)
+            last[0, codes] = np.arange(len(codes))  # of what is assigned to one place several times, the last counts
+            kept = np.flatnonzero(keyed.value_lengths >= 0)
+            last[1, codes[kept]] = kept
+            newest = keyed.select(np.unique(last[last >= 0]))
             for key, value in zip(newest.keys().to_pylist(), newest.values().to_pylist(), strict=True):
                 yield ReadRecord(key, value, NO_PRODUCER_ID)
 
