@@ -52,6 +52,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             ["compacted", "--set", "cleanup.policy=compact", "--set", "max.message.bytes=20000000"],
         ):
             assert call_plog("topic", "create", *settings, "--bootstrap-server", running.address).returncode == 0
+        large = batch_of([Record(0, NOW, b"k", bytes(100_000))])
+        frame = encode_request(PRODUCE, 12, 1, "x", produce_request(large, topic="compacted"))
+        assert sent_and_closed(running, frame)  # from here on it has the libraries that walk large batches
         assert running.process is not None
         limit = virtual_bytes(running) + ROOM_BYTES
         resource.prlimit(running.process.pid, resource.RLIMIT_AS, (limit, limit))
