@@ -43,6 +43,7 @@ def trace(
     """
     from core.inspector.trace import Tracer
     from core.log.directory_reader import DirectoryReader
+    from core.log.hole import wrong_start_hole
 
     match = _PLACE.fullmatch(place)
     if match is None or (match["offset"] is None) == (key is None):
@@ -67,6 +68,7 @@ def trace(
     else:
         for found in traces:
             write_rows(_rows(found), ["what", "value"], output)
+    damaged += [wrong_start_hole(one.wrong_start, one.offset).error() for one in traces if one.wrong_start is not None]
     is_found = any(trace.record is not None for trace in traces)
     if key is not None and not is_found and not damaged and not failures:
         say(f"no record with key {key!r} in {match['topic']}")

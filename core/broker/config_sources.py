@@ -14,6 +14,7 @@ from core.log.damaged_ranges import (
     DAMAGED_OFFSETS,
     UNDECIDED_OFFSETS,
     UNEXPLAINED_OFFSETS,
+    WRONG_START,
     WRONG_TAIL,
     damaged_offsets_text,
     offset_ranges_text,
@@ -47,6 +48,7 @@ _DOCS_OF_DAMAGE = {
     UNEXPLAINED_OFFSETS: "Offsets that no batch holds, and nothing proves that the cleaner took them.",
     UNDECIDED_OFFSETS: "Offsets of records that were aborted, or may have been: the marker that would tell is lost.",
     WRONG_TAIL: "The log's end, after which the disk holds bytes that are not the log's.",
+    WRONG_START: "The end of a log whose line in log-start-offset-checkpoint is not believed.",
 }
 
 

@@ -20,7 +20,7 @@ from core.common.filesystem import access_error
 from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
 from core.log.damage import DamagedRange
-from core.log.damaged_ranges import UNDECIDED_OFFSETS, UNEXPLAINED_OFFSETS, WRONG_TAIL
+from core.log.damaged_ranges import UNDECIDED_OFFSETS, UNEXPLAINED_OFFSETS, WRONG_START, WRONG_TAIL
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_manager import LogManager
 from core.log.partition_log import AppendResult, PartitionLog
@@ -223,12 +223,12 @@ class ReplicaManager:
         names = [TopicPartition(topic.name, number) for number in topic.partitions]
         holes = {tp.partition: self.unexplained[tp] for tp in names if tp in self.unexplained}
         undecided = {tp.partition: self.undecided[tp] for tp in names if tp in self.undecided}
-        tails = {
-            tp.partition: [(partition.log.log_end_offset, partition.log.log_end_offset + 1)]
-            for tp, partition in self._served(topic)
-            if tp in self._log_manager.with_wrong_tail
-        }
-        doubts = {UNEXPLAINED_OFFSETS: holes, UNDECIDED_OFFSETS: undecided, WRONG_TAIL: tails}
+        ends = {tp: (p.log.log_end_offset, p.log.log_end_offset + 1) for tp, p in self._served(topic)}
+        tails = {tp.partition: [end] for tp, end in ends.items() if tp in self._log_manager.with_wrong_tail}
+        starts = {tp.partition: [end] for tp, end in ends.items() if tp in self._log_manager.with_wrong_start}
+        doubts = {
+            UNEXPLAINED_OFFSETS: holes, UNDECIDED_OFFSETS: undecided, WRONG_TAIL: tails, WRONG_START: starts
+        }  # fmt: skip
         return {key: found for key, found in doubts.items() if found}
 
     def _served(self, topic: TopicImage) -> Iterator[tuple[TopicPartition, Partition]]:

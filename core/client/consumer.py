@@ -22,6 +22,7 @@ from core.log.damaged_ranges import (
     DAMAGED_OFFSETS,
     UNDECIDED_OFFSETS,
     UNEXPLAINED_OFFSETS,
+    WRONG_START,
     WRONG_TAIL,
     parse_damaged_offsets,
 )
@@ -43,6 +44,12 @@ READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 
 _RETRY_SECONDS = 0.2
+_WRONG_ENDS = {
+    WRONG_TAIL: (
+        "bytes that are not the log's, or can't be read, lie after its end, says the broker, whose own log names them"
+    ),
+    WRONG_START: "where it begins by log-start-offset-checkpoint can't be, says the broker, which does not believe it",
+}
 _MOST_OFFSETS = 1 << 24  # that a damaged batch is believed to hold
 
 DAMAGE_HINT = "plog consume --no-exit-on-error passes over what is damaged"
@@ -176,7 +183,7 @@ class Consumer:
                 yield from found
                 if failure is not None:
                     raise failure
-            self._tell_wrong_tails(end_offsets)
+            self._tell_wrong_ends(end_offsets)
         finally:
             self.tell_damaged(positions)
             if sent is not None:
@@ -429,21 +436,22 @@ class Consumer:
                 self._patience.tell_left_out(f"{partition}: {text}, says the broker; they are left out")
                 said.hidden = UnexplainedHoles()
 
-    def _tell_wrong_tails(self, end_offsets: Mapping[TopicPartition, int]) -> None:
-        """Of partitions that were read to their ends; CorruptRecordError unless damage is passed over. A topic's leader
-        is asked once for all that it has of it.
+    def _tell_wrong_ends(self, end_offsets: Mapping[TopicPartition, int]) -> None:
+        """Of partitions that were read to their ends, and have a wrong tail or a wrong start; CorruptRecordError unless
+        damage is passed over. A topic's leader is asked once for all that it has of it.
         """
-        said: dict[tuple[int, str], dict[int, _Ranges]] = {}
+        said: dict[tuple[int, str], dict[str, dict[int, _Ranges]]] = {}
         for partition, end in end_offsets.items():
             try:
                 place = self._client.leader_of(partition), partition.topic
             except PlogError:
                 continue
             if place not in said:
-                said[place] = self._ask(partition, WRONG_TAIL)[WRONG_TAIL]
-            if any(first <= end for first, _ in said[place].get(partition.partition, [])):
-                text = f"{partition}: bytes that are not the log's, or can't be read, lie after its end"
-                text += ", says the broker, whose own log names them"
+                said[place] = self._ask(partition, *_WRONG_ENDS)
+            for key, what in _WRONG_ENDS.items():
+                if not any(first <= end for first, _ in said[place][key].get(partition.partition, [])):
+                    continue
+                text = f"{partition}: {what}"
                 if not self._patience.skips_damage:
                     failure = CorruptRecordError(text, offset=end)
                     failure.hint = DAMAGE_HINT

@@ -45,6 +45,7 @@ from core.log.file_names import (
 )
 from core.log.hole import Hole, HoleReason
 from core.log.log_config import LogConfig, parse_topic_configs, stored_topic_values
+from core.log.log_evidence import DirectoryEvidence
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_log import PartitionLog
 from core.log.partition_reader import PartitionReader
@@ -243,6 +244,7 @@ class Compaction:
             log_start_offset=self._offsets(LOG_START_OFFSET_CHECKPOINT).get(partition, 0),
             recovery_point=recovery_points.get(partition),
             had_clean_shutdown=(self._root / CLEAN_SHUTDOWN).exists(),
+            evidence=DirectoryEvidence(self._root),
         )
         log = loaded.log
         log.update_high_watermark(high_watermarks.get(partition, log.log_end_offset))

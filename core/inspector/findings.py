@@ -13,6 +13,7 @@ from core.log.bit_flip import ByteFix
 from core.log.damage import Damage
 from core.log.file_names import LOG_SUFFIX
 from core.log.hole import Hole, HoleReason, offsets_text
+from core.log.log_evidence import WrongStart
 from core.log.placement import Displaced, Fate
 from core.records.batches import Batch
 from core.records.record_batch import RecordBatch
@@ -58,6 +59,7 @@ class Code(StrEnum):
     SNAPSHOT_MISMATCH = "snapshot-mismatch"
     LEADER_EPOCHS_MISMATCH = "leader-epochs-mismatch"
     CHECKPOINT_CORRUPT = "checkpoint-corrupt"
+    LOG_START_WRONG = "log-start-wrong"
     METADATA_CORRUPT = "metadata-corrupt"
     TOPIC_ID_MISMATCH = "topic-id-mismatch"
     UNFINISHED_SWAP = "unfinished-swap"
@@ -135,6 +137,13 @@ def claimed_finding(damage: Damage, path: Path) -> Finding:
     """Damage in a file that is read without its log: the offsets and records are what the damaged header claims."""
     last_offset = -1 if damage.end_offset is None else damage.end_offset - 1
     return replace(damage_finding(damage, path, damage.offset), last_offset=last_offset, records=damage.records)
+
+
+def wrong_start_finding(wrong: WrongStart) -> Finding:
+    """A log start that is not believed; nothing is lost with it, as long as nobody does believe it."""
+    return Finding(
+        Severity.ERROR, Code.LOG_START_WRONG, str(wrong.path), str(wrong), wrong.position, -1, wrong.end_position
+    )
 
 
 def displaced_finding(one: Displaced, path: Path) -> Finding:

@@ -20,6 +20,7 @@ from core.inspector.findings import (
     hole_finding,
     undecodable_finding,
     whole_unreadable_findings,
+    wrong_start_finding,
 )
 from core.inspector.log_stats import StoredLog, find_log
 from core.log.hole import Hole, HoleReason
@@ -146,6 +147,8 @@ class _Copy:
             self.findings += whole_unreadable_findings(log.unreadable, self.findings)
             if reading.tail is not None and reading.end_offset == reading.sound_end:
                 self.findings.append(damage_finding(reading.tail.damage, reading.tail.path, reading.sound_end))
+            if log.evidence.wrong_start is not None:
+                self.findings.append(wrong_start_finding(log.evidence.wrong_start))
 
     def peek(self) -> Batch | Record | None:
         """What comes next, records of an opened batch first; None at the end."""

@@ -20,6 +20,7 @@ from core.inspector.findings import (
     hole_finding,
     undecodable_finding,
     whole_unreadable_findings,
+    wrong_start_finding,
 )
 from core.log.file_names import (
     LOG_SUFFIX,
@@ -212,6 +213,8 @@ def collect_stats(log: StoredLog, now_ms: int, on_bytes: Callable[[int], None] =
         collector = _Collector(log.files, now_ms)
         collector.read(reading, on_bytes)
     collector.stats.findings += whole_unreadable_findings(log.unreadable, collector.stats.findings)
+    if log.evidence.wrong_start is not None:
+        collector.stats.findings.append(wrong_start_finding(log.evidence.wrong_start))
     return collector.stats
 
 

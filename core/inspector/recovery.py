@@ -46,6 +46,7 @@ from core.log.file_names import (
     is_folder,
     locate_partition,
     offset_file_name,
+    partition_directory_name,
 )
 from core.log.log_config import LogConfig
 from core.log.log_layout import Stretch, copy_bytes
@@ -80,6 +81,7 @@ class Recovery:
         """`folder`: the partition's folder, if it is all that is recovered."""
         self._root = root
         self._filesystem = filesystem or FileSystem()
+        self._wrong_starts: set[TopicPartition] = set()
         self._is_directory = (root / META_PROPERTIES).exists() or (root / LOCK).exists()
         self._lock: DirectoryLock | FolderLock = DirectoryLock(root) if self._is_directory else FolderLock(root, folder)
 
@@ -108,6 +110,7 @@ class Recovery:
         end_offsets: dict[TopicPartition, int] = {}
         root_steps: list[Step] = []
         failures: list[PlogError] = []
+        self._wrong_starts = {partition for plan in plans for partition in plan.wrong_starts}
         for plan in plans:
             if plan.directory.resolve() == self._root.resolve():
                 root_steps = plan.steps
@@ -305,13 +308,16 @@ class Recovery:
         return end_offset
 
     def _log_starts(self) -> dict[TopicPartition, int]:
-        """None from a checkpoint that is corrupt, which is set aside: it keeps no log from being mended."""
+        """Leaves out those that are not believed. None from a checkpoint that is corrupt, which is set aside: it keeps
+        no log from being mended.
+        """
         if not self._is_directory:
             return {}
         try:
-            return read_offset_checkpoint(self._root / LOG_START_OFFSET_CHECKPOINT)
+            starts = read_offset_checkpoint(self._root / LOG_START_OFFSET_CHECKPOINT)
         except (CorruptRecordError, OSError):
             return {}
+        return {partition: start for partition, start in starts.items() if partition not in self._wrong_starts}
 
     def _swap(self, stage: Path, plan: FolderPlan, journal: RecoveryJournal, left_alone: set[str]) -> None:
         directory = plan.directory
@@ -328,13 +334,19 @@ class Recovery:
 
     def _apply_to_root(self, steps: Sequence[Step], end_offsets: dict[TopicPartition, int]) -> None:
         set_aside = [step.path for step in steps if step.action is Action.SET_ASIDE]
-        if not set_aside and not (
-            self._is_directory and any(self._lowered(name, end_offsets) for name in _ROOT_CHECKPOINTS)
+        if (
+            not set_aside
+            and not self._wrong_starts
+            and not (self._is_directory and any(self._lowered(name, end_offsets) for name in _ROOT_CHECKPOINTS))
         ):
             return
-        folders = sorted(str(partition) for partition in end_offsets) if not set_aside else []
+        for partition in self._wrong_starts - end_offsets.keys():  # so that it has a run that can be taken back
+            RecoveryJournal(self._root / partition_directory_name(partition), [], self._filesystem).finish()
+        folders = sorted(map(str, end_offsets.keys() | self._wrong_starts)) if not set_aside else []
         journal = RecoveryJournal(self._root, [], self._filesystem, folders=folders)
         lowered = list(self._lowered_checkpoints(end_offsets)) if self._is_directory else []
+        if self._wrong_starts:
+            lowered.append(self._write_beside(LOG_START_OFFSET_CHECKPOINT, self._log_starts()))
         for path in set_aside:
             journal.replace(path.name, None)
         for path in lowered:
@@ -346,9 +358,12 @@ class Recovery:
         for name in _ROOT_CHECKPOINTS:
             fitting = self._lowered(name, end_offsets)
             if fitting is not None:
-                path = self._root / f"{name}{RECOVERED_SUFFIX}"
-                write_offset_checkpoint(path, fitting, self._filesystem)
-                yield path
+                yield self._write_beside(name, fitting)
+
+    def _write_beside(self, name: str, offsets: dict[TopicPartition, int]) -> Path:
+        path = self._root / f"{name}{RECOVERED_SUFFIX}"
+        write_offset_checkpoint(path, offsets, self._filesystem)
+        return path
 
     def _lowered(self, name: str, end_offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int] | None:
         """Gives a checkpoint with no offset after the end of a log that was recovered; None if it is so already."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from core.common.topic_partition import TopicPartition
 from core.index.transaction_index import AbortedTransaction
 from core.log.bit_flip import ByteFix
 from core.log.file_names import LOG_SUFFIX, SNAPSHOT_SUFFIX, parse_offset_file_name
@@ -83,7 +84,8 @@ class FolderPlan:
     """Of a partition's folder, or of a data directory's root. `topic_id`: what its `partition.metadata` is to say.
     `layout`: of each log that batches are moved in, out of or into, what it will hold, in order. `keeps_epochs`: the
     leader epochs of some batches are wrong, so that the checkpoint is not made again from them. `aborted`: transactions
-    whose abort marker is missing, and of which the transaction indexes alone tell.
+    whose abort marker is missing, and of which the transaction indexes alone tell. `wrong_starts`: of a root, the
+    partitions whose line is taken out of its `log-start-offset-checkpoint`.
     """
 
     directory: Path
@@ -92,6 +94,7 @@ class FolderPlan:
     layout: dict[Path, list[Stretch]] = field(default_factory=dict)
     keeps_epochs: bool = False
     aborted: list[AbortedTransaction] = field(default_factory=list)
+    wrong_starts: list[TopicPartition] = field(default_factory=list)
 
     @property
     def is_needed(self) -> bool:

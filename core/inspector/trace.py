@@ -16,6 +16,7 @@ from core.log.directory_reader import DirectoryReader
 from core.log.gap_ledger import Gap, GapLedger, GapReason
 from core.log.hole import Hole, HoleReason
 from core.log.log_config import LogConfig, stored_topic_values
+from core.log.log_evidence import WrongStart
 from core.log.partition_reader import PartitionReader
 from core.log.segment_reader import SegmentReader
 from core.records.batches import Batch
@@ -69,6 +70,8 @@ class Trace:
     """Why what is said of the groups may be old: commits that can't be read."""
     fate: list[str] = field(default_factory=list)
     """What will take it, each in words."""
+    wrong_start: WrongStart | None = None
+    """The log start that is not believed."""
 
 
 class Tracer:
@@ -82,7 +85,7 @@ class Tracer:
     def trace(self, partition: TopicPartition, offset: int) -> Trace:
         """Raises AccessError if there is no such partition, CorruptRecordError if the record's batch is damaged."""
         log = self._reader.open(partition)
-        trace = Trace(partition, offset)
+        trace = Trace(partition, offset, wrong_start=log.wrong_start)
         try:
             found = _find(partition, log, offset)
             if found is not None:

@@ -23,7 +23,15 @@ from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition, uuid_text
 from core.index.transaction_index import read_transaction_index
 from core.inspector.file_kind import FileKind, ensure_regular, ensure_there, is_named_by_kafka, kind_of
-from core.inspector.findings import Code, Finding, Severity, corrupt_code, corrupt_finding, unreadable_finding
+from core.inspector.findings import (
+    Code,
+    Finding,
+    Severity,
+    corrupt_code,
+    corrupt_finding,
+    unreadable_finding,
+    wrong_start_finding,
+)
 from core.inspector.partition_check import PartitionCheck, map_findings
 from core.inspector.producer_check import ProducerCheck
 from core.inspector.segment_check import OnBytes, SegmentCheck, VerifyOptions
@@ -177,7 +185,10 @@ def _verify_partition(
             yield from _verify_beside(inner, entry)
     missing: list[range] = []
     try:
-        for finding in PartitionCheck(path, options, surroundings.of(partition, path), is_live=is_live).run(on_bytes):
+        around = surroundings.of(partition, path)
+        if around.evidence.wrong_start is not None:
+            yield wrong_start_finding(around.evidence.wrong_start)
+        for finding in PartitionCheck(path, options, around, is_live=is_live).run(on_bytes):
             if finding.code is Code.SEGMENT_MISSING:
                 missing.append(range(finding.offset, finding.last_offset + 1))
             yield finding

@@ -38,6 +38,9 @@ UNDECIDED_OFFSETS = "plog.undecided.offsets"
 WRONG_TAIL = "plog.wrong.tail"
 """Likewise, of partitions whose last segment goes on, after that offset, with bytes that are not the log's."""
 
+WRONG_START = "plog.wrong.start"
+"""Likewise, of partitions whose line in `log-start-offset-checkpoint` is not believed."""
+
 
 def offset_ranges_text(ranges: Mapping[int, Iterable[tuple[int, int]]]) -> str:
     """As of `damaged_offsets_text`, of offsets [start, end)."""

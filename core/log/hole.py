@@ -10,7 +10,7 @@ from pathlib import Path
 from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.log.damage import Damage, DamageKind
 from core.log.file_names import LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX, offset_file_name
-from core.log.log_evidence import LogEvidence
+from core.log.log_evidence import LogEvidence, WrongStart
 from core.records.record_batch import RecordBatch
 
 
@@ -153,6 +153,13 @@ def find_lost_start(evidence: LogEvidence, given_up: Iterable[tuple[int, int]], 
         return None
     hole = explain_hole(start, end, evidence, given_up, path, 0, compacted_below=0)
     return None if hole.reason is HoleReason.TRUNCATED else hole
+
+
+def wrong_start_hole(wrong: WrongStart, start_offset: int) -> Hole:
+    """A log start that is not believed, as a hole without offsets: none is lost with it."""
+    return Hole(
+        start_offset, start_offset, HoleReason.DAMAGED, str(wrong), wrong.path, wrong.position, wrong.end_position
+    )
 
 
 def unreadable_hole(error: UnreadableFileError, start: int, end: int) -> Hole:

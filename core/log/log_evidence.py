@@ -9,6 +9,9 @@ Where a log began is told by what a deletion changes. Whoever deletes the first 
 `.deleted`, the `.log` first, and raises the first entry of `leader-epoch-checkpoint` (Kafka's
 UnifiedLog.deleteSegments). An entry, or an index, that lies below the first segment says that the segments there were
 not deleted so. Snapshots say nothing of that: those of clean stops outlive the segments that they lie in.
+
+`log-start-offset-checkpoint` has no checksum. After a clean stop, a log start above everything else that is known of
+the log's end is wrong, and not believed: nobody deletes records that were never written.
 """
 
 from __future__ import annotations
@@ -16,12 +19,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from core.common.bad_sectors import read_small_text
-from core.common.errors import CorruptRecordError, UnreadableFileError
+from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint
 from core.log.file_names import (
@@ -38,16 +41,39 @@ from core.log.file_names import (
     RECOVERY_POINT_CHECKPOINT,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
+    find_offset_files,
     is_file,
     locate_partition,
     parse_offset_file_name,
 )
 from core.log.leader_epoch_cache import parse_leader_epochs
 from core.log.lone_index import INDEX_SUFFIXES, indexed_end
+from core.log.recovery_journal import gave_up_end, read_lost_offsets
 from core.log.segment_deletion import was_replaced
 
 _TIERED = b"remote.storage.enable"
 _PIECE_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class WrongStart:
+    """A line of `log-start-offset-checkpoint`, bytes [position, end_position), that is not believed: it lets the log of
+    `partition` begin at `offset`, and the log ends at `log_end`, by all else that is known.
+    """
+
+    path: Path
+    line: int
+    position: int
+    end_position: int
+    partition: TopicPartition
+    offset: int
+    log_end: int
+
+    def __str__(self) -> str:
+        return (
+            f"line {self.line}: {self.partition} begins at offset {self.offset}, it says, but the log was stopped "
+            f"cleanly and ends at offset {self.log_end}, by all else that is known: it is not believed"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +98,8 @@ class LogEvidence:
     directory: Path = Path()
     unreadable: tuple[UnreadableFileError, ...] = ()
     """Of log files that can't be opened; `offset` is where such a segment begins."""
+    wrong_start: WrongStart | None = None
+    """The log start that is not believed; `log_start_offset` is 0 then."""
 
     def start_of(self, first_base_offset: int | None) -> int:
         """Where a log begins whose first segment that can be read begins at that offset; None if there is none."""
@@ -154,11 +182,9 @@ class DirectoryEvidence:
             known += [
                 (self._recovery_points.get(partition, 0), RECOVERY_POINT_CHECKPOINT),
                 (self._high_watermarks.get(partition, 0), HIGH_WATERMARK_CHECKPOINT),
-                (self.log_starts.get(partition, 0), LOG_START_OFFSET_CHECKPOINT),
             ]
         known_end, source = max(known, key=lambda pair: pair[0])
-        return LogEvidence(
-            log_start_offset=self.log_starts.get(partition, 0) if partition else 0,
+        evidence = LogEvidence(
             known_end=known_end,
             source=source,
             cleaned_below=max(
@@ -175,6 +201,48 @@ class DirectoryEvidence:
             was_stopped_cleanly=self.was_stopped_cleanly,
             directory=directory,
         )
+        return evidence if partition is None else self._with_log_start(evidence, partition)
+
+    def _with_log_start(self, evidence: LogEvidence, partition: TopicPartition) -> LogEvidence:
+        """Takes up what `log-start-offset-checkpoint` says, unless it can't be so."""
+        log_start = self.log_starts.get(partition, 0)
+        if log_start <= evidence.known_end:
+            return replace(evidence, log_start_offset=log_start)
+        wrong = self._find_wrong_start(evidence, partition, log_start) if evidence.was_stopped_cleanly else None
+        if wrong is not None:
+            return replace(evidence, wrong_start=wrong)
+        return replace(evidence, log_start_offset=log_start, known_end=log_start, source=LOG_START_OFFSET_CHECKPOINT)
+
+    def _find_wrong_start(self, evidence: LogEvidence, partition: TopicPartition, log_start: int) -> WrongStart | None:
+        """None if the log reaches up to it, or may have reached: segments can't be opened, a recovery gave its end up,
+        or nothing is left of it.
+        """
+        from core.log.partition_reader import open_reading  # it stands on this module, and most logs don't need it
+
+        given_up = read_lost_offsets(evidence.directory)
+        try:
+            files = find_offset_files(evidence.directory, LOG_SUFFIX)
+            with open_reading(files, evidence, given_up) as reading:
+                log_end = reading.end_offset
+        except AccessError:
+            return None
+        if not 0 < log_end < log_start or gave_up_end(evidence.directory, log_end):
+            return None
+        line, position, end_position = self._place_of_log_start(partition)
+        path = self.root / LOG_START_OFFSET_CHECKPOINT
+        return WrongStart(path, line, position, end_position, partition, log_start, log_end)
+
+    def _place_of_log_start(self, partition: TopicPartition) -> tuple[int, int, int]:
+        """(line, position, end position) of what the checkpoint says of a partition, the last time that it does."""
+        position, found = 0, (0, 0, 0)
+        with contextlib.suppress(OSError, CorruptRecordError):
+            text = read_small_text(self.root / LOG_START_OFFSET_CHECKPOINT)
+            for number, line in enumerate(text.split("\n"), start=1):
+                end_position = position + len(line.encode())
+                if line.split()[:-1] == [partition.topic, str(partition.partition)]:
+                    found = number, position, end_position
+                position = end_position + 1
+        return found
 
     def _known_start(
         self, partition: TopicPartition | None, logs: set[int], lone: set[int], epochs: list[int]

@@ -75,12 +75,14 @@ class LogSettings:
 @dataclass(frozen=True, slots=True)
 class LoadedLog:
     """`was_cut`: records were dropped, so that the leader epoch must rise. `has_wrong_tail`: in a shadow, bytes after
-    the log's end that no crash explains are passed over.
+    the log's end that no crash explains are passed over. `has_wrong_start`: where the log begins is not what its
+    checkpoint says, which can't be.
     """
 
     log: PartitionLog
     was_cut: bool
     has_wrong_tail: bool = False
+    has_wrong_start: bool = False
 
 
 def load_log(
@@ -130,6 +132,7 @@ class _Loader:
         self._log_end_offset = 0  # as far as it is known
         self._was_cut = False
         self._has_unsound_end = False
+        self._has_wrong_start = False
 
     def load(
         self, log_start_offset: int, known_point: int | None, high_watermark: int, *, had_clean_shutdown: bool
@@ -139,6 +142,8 @@ class _Loader:
         recovery_point = known_point or 0
         if had_clean_shutdown:
             recovery_point = max(recovery_point, self._newest_snapshot())
+            if log_start_offset > recovery_point:
+                log_start_offset = self._believed_start(log_start_offset)
         self._log_end_offset = recovery_point
         if self._settings.is_read_only:
             self._arrange(recovery_point, had_clean_shutdown=had_clean_shutdown)
@@ -184,7 +189,23 @@ class _Loader:
         )
         log.update_high_watermark(high_watermark)
         tail = None if self._arrangement is None else self._arrangement.tail
-        return LoadedLog(log, self._was_cut, has_wrong_tail=tail is not None and tail.kind is TailKind.WRONG)
+        return LoadedLog(
+            log,
+            self._was_cut,
+            has_wrong_tail=tail is not None and tail.kind is TailKind.WRONG,
+            has_wrong_start=self._has_wrong_start,
+        )
+
+    def _believed_start(self, log_start_offset: int) -> int:
+        """Where the log begins that was stopped cleanly, by its checkpoint or without it: no record is dropped for a
+        number that no checksum covers.
+        """
+        known = self._known(had_clean_shutdown=True)
+        if known.wrong_start is None:
+            return log_start_offset
+        self._has_wrong_start = True
+        _log.error("%s: %s: %s; its records are kept", self._partition, known.wrong_start.path, known.wrong_start)
+        return known.log_start_offset
 
     def _end_offset(self) -> int:
         return self._segments.active.next_offset() if len(self._segments) else 0

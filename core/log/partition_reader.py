@@ -36,8 +36,8 @@ from core.log.file_names import (
     locate_partition,
     parse_offset_file_name,
 )
-from core.log.hole import Hole, HoleReason, TailKind, unreadable_hole
-from core.log.log_evidence import DirectoryEvidence, LogEvidence
+from core.log.hole import Hole, HoleReason, TailKind, unreadable_hole, wrong_start_hole
+from core.log.log_evidence import DirectoryEvidence, LogEvidence, WrongStart
 from core.log.producer_snapshot import read_producer_snapshot
 from core.log.reading import AFTER_ALL_OFFSETS, LogReading
 from core.log.recovery_journal import joined_ranges, read_lost_offsets
@@ -135,6 +135,11 @@ class PartitionReader:
         self._limit = AFTER_ALL_OFFSETS if high_watermark is None else high_watermark
         for name in ("last_stable_offset", "transaction_evidence", "transaction_fates"):
             self.__dict__.pop(name, None)
+
+    @property
+    def wrong_start(self) -> WrongStart | None:
+        """The log start that is not believed."""
+        return self._log_evidence.wrong_start
 
     def _is_live(self) -> bool:
         """Whether somebody writes to the log: the directory's lock is held, or there is more than at opening."""
@@ -279,6 +284,9 @@ class PartitionReader:
             elif is_committed is None or not item.is_transactional or is_committed(item):
                 yield item
         if wanted >= self.reading.sound_end:
+            if self.wrong_start is not None:
+                hole = wrong_start_hole(self.wrong_start, self.start_offset)
+                self._meet(hole, on_hole, on_doubt, on_note)
             self._meet_tail(on_hole, on_note)
             for error in self.unreadable:
                 if error.offset >= end_offset:

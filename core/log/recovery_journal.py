@@ -113,6 +113,15 @@ def read_lost_offsets(directory: Path) -> list[tuple[int, int]]:
     return joined_ranges((start, end) for start, end in lost if end is not None)
 
 
+def gave_up_end(directory: Path, log_end: int) -> bool:
+    """Whether a recovery gave up offsets of the folder's log after its end."""
+    try:
+        lost = [lost for run in read_runs(directory) for lost in run.lost]
+    except PlogError:
+        return False
+    return any(start >= log_end if end is None else end > log_end for start, end in lost)
+
+
 def joined_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Ranges [start, end) in order; those that touch or overlap as one."""
     joined: list[tuple[int, int]] = []

@@ -53,6 +53,7 @@ class Case:
     """The records after `recover --apply --fix-bits`, if that gives other ones."""
 
 
+WRONG_START = ["log-start-wrong"]
 NO_INDEXES = ["index-missing", "time-index-missing"]
 ALL_330 = offsets((0, 329))
 CASES = {
@@ -146,6 +147,10 @@ CASES = {
     "25-zero-sector": Case(
         "t", offsets((20, 29)), 0, says="offsets 0 to 19: garbage: ", gaps=[(0, 19, "damaged")], codes=["garbage"],
         at=0, lost=20,
+    ),
+    "26-log-start-beyond-the-end": Case(
+        "idempotent", offsets((0, 36)), 37, says="line 3: idempotent-0 begins at offset 75, it says, but the log was",
+        codes=["log-start-wrong"], at=4,
     ),
 }  # fmt: skip
 UNDECODABLE = {"11-undecodable-batch", "22-null-header-key"}
@@ -273,6 +278,40 @@ def test_a_segment_after_the_end_that_cant_be_read_is_no_silence_of_a_server(nam
     assert "error: multisegment-0: bytes that are not the log's, or can't be read, lie after" in done.stderr.decode()
 
 
+def test_a_server_that_only_reads_does_not_believe_a_log_start_beyond_the_end(tmp_path: Path) -> None:
+    directory = copy_of("26-log-start-beyond-the-end", tmp_path)
+    with Server(directory, "--read-only") as server:
+        where = ["consume", "idempotent", "--format", r"%o\n", "--bootstrap-server", server.address]
+        done, passing = call_plog(*where), call_plog(*where, "--no-exit-on-error")
+    for one, how in ((done, "error: "), (passing, "warning: ")):
+        assert [int(line) for line in one.stdout.split()] == offsets((0, 36))
+        assert one.returncode == 1
+        assert f"{how}idempotent-0: where it begins by log-start-offset-checkpoint can't be" in one.stderr.decode()
+
+
+def test_an_owner_does_not_believe_it_either_and_mends_it(tmp_path: Path) -> None:
+    directory = copy_of("26-log-start-beyond-the-end", tmp_path)
+    log = (directory / "idempotent-0" / f"{0:020d}.log").read_bytes()
+    with Server(directory) as server:
+        done = call_plog("consume", "idempotent", "--format", r"%o\n", "--bootstrap-server", server.address)
+    assert ([int(line) for line in done.stdout.split()], done.returncode) == (offsets((0, 36)), 0)
+    assert (directory / "idempotent-0" / f"{0:020d}.log").read_bytes() == log
+    assert not list((directory / "idempotent-0").glob("*.cut-at-*"))
+    assert "idempotent" not in (directory / "log-start-offset-checkpoint").read_text()
+    assert findings(directory) == []
+
+
+@pytest.mark.parametrize("start", [37, 38])
+def test_a_log_start_at_the_end_is_believed_and_after_a_crash_one_beyond_it(start: int, tmp_path: Path) -> None:
+    """DeleteRecords up to the end; and what it deleted, when the machine lost power and the log its tail."""
+    directory = copy_of("26-log-start-beyond-the-end", tmp_path)
+    (directory / "log-start-offset-checkpoint").write_text(f"0\n1\nidempotent 0 {start}\n")
+    if start > 37:
+        (directory / ".kafka_cleanshutdown").unlink()
+    assert findings(directory) == []
+    assert consume(directory, "idempotent") == ([], 0, "")
+
+
 @pytest.mark.parametrize("options", [[], ["--until", "25"], ["--group", "g", "--max-messages", "24"]], ids=" ".join)
 def test_a_server_s_damage_is_one_warning(options: list[str], tmp_path: Path) -> None:
     """Though it refuses each of the offsets 14 to 34."""
@@ -302,7 +341,9 @@ def test_gaps_names_each_lost_offset_once_and_its_reason(name: str, directory: P
     case = CASES[name]
     found, exit_code = gaps(directory)
     assert found == case.gaps
-    assert exit_code == int(bool(case.gaps) or bool({"unreadable", "garbage", "zeroed"} & set(case.codes)))
+    assert exit_code == int(
+        bool(case.gaps) or bool({"unreadable", "garbage", "zeroed", *WRONG_START} & set(case.codes))
+    )
 
 
 def test_trace_says_the_same_of_an_offset(name: str, directory: Path) -> None:
@@ -319,7 +360,9 @@ def test_trace_says_the_same_of_an_offset(name: str, directory: Path) -> None:
             continue
         (traced,) = json.loads(done.stdout)
         assert (traced["missing"] or {}).get("reason") == (reasons[0] if reasons else None)
-        assert (traced["record"] is None) == bool(reasons) == bool(done.returncode)
+        assert (traced["record"] is None) == bool(reasons)
+        is_said = case.codes == WRONG_START and case.says in done.stderr.decode()
+        assert bool(done.returncode) == (bool(reasons) or is_said)
 
 
 # --- verify and recover

@@ -58,8 +58,13 @@ class Reading:
 class LogModel:
     """`records` is S: the data records that a read_uncommitted reader has to get, by offset."""
 
-    def __init__(self, directory: Path, reading: Reading = Reading()) -> None:
+    def __init__(self, directory: Path, reading: Reading = Reading(), *, believes_start: bool | None = None) -> None:
+        """`believes_start`: whether the checkpointed log start counts; None: as the rules say."""
         self.directory = directory
+        if believes_start is None:
+            believes_start = self._may_believe_start(reading)
+        self.has_wrong_start = not believes_start
+        proven_end = _proven_end(directory, believes_start=believes_start)
         self.files = _offset_files(directory, ".log")
         self.frames_by_file: dict[Path, list[Frame]] = {}
         self.damage: list[Damage] = []
@@ -69,7 +74,7 @@ class LogModel:
             self.frames_by_file[path] = walk.frames
             self.damage += walk.damage
 
-        placement = _Placement(self.files, self.frames_by_file, _proven_end(directory), reading)
+        placement = _Placement(self.files, self.frames_by_file, proven_end, reading)
         self.accepted = placement.accepted
         self.placed = placement.placed
         self.repeated = placement.repeated
@@ -80,9 +85,9 @@ class LogModel:
 
         first_base = self.files[0][0] if self.files else 0
         last_base = max((base for base, path in self.files if not self._is_a_copy(path)), default=0)
-        self.log_start = _log_start(directory, first_base if self.files else None)
+        self.log_start = _log_start(directory, first_base if self.files else None, believes_start=believes_start)
         last_end = self.log[-1].end_offset if self.log else first_base
-        self.log_end = max(self._claimed_end(max(last_end, self.log_start)), last_base, _proven_end(directory))
+        self.log_end = max(self._claimed_end(max(last_end, self.log_start)), last_base, proven_end)
 
         self.records: dict[int, Record] = {}
         self.control: set[int] = set()
@@ -99,6 +104,14 @@ class LogModel:
         spans += [range(offset, offset + 1) for offset in self.records]
         self.missing = ranges_without(range(self.log_start, self.log_end), spans)
         """Offsets that no frame of the log covers, in order; one flipped bit can make them many."""
+
+    def _may_believe_start(self, reading: Reading) -> bool:
+        """After a clean stop the log reaches up to its start, by all else that is known, or else nothing is there."""
+        start = _checkpointed(self.directory, "log-start-offset-checkpoint")
+        if not (self.directory.resolve().parent / ".kafka_cleanshutdown").exists() or not start:
+            return True
+        end = LogModel(self.directory, reading, believes_start=False).log_end
+        return not 0 < end < start
 
     def _claimed_end(self, end: int) -> int:
         """Where the log ended, by damaged batches after the last sound one of the last file that lie whole in it, and
@@ -421,7 +434,7 @@ UNKNOWN = (1 << 63) - 1
 """A recovery point that says no more than that nobody knows."""
 
 
-def _proven_end(directory: Path) -> int:
+def _proven_end(directory: Path, *, believes_start: bool) -> int:
     """The largest offset below which the log has reached, whatever its files hold.
 
     Index entries prove nothing more: those of a segment that is not the last lie below the next one's base offset, or
@@ -435,7 +448,8 @@ def _proven_end(directory: Path) -> int:
         if all(offset > base for base in logs):
             proven += [named + 1 for named in _indexed_offsets(offset, path)]
     proven += [start for _, start in _read_checkpoint(directory / "leader-epoch-checkpoint", 2)]
-    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"):
+    names = ["recovery-point-offset-checkpoint", "replication-offset-checkpoint"]
+    for name in [*names, "log-start-offset-checkpoint"] if believes_start else names:
         proven.append(_checkpointed(directory, name))
     return max(offset for offset in proven if offset != UNKNOWN)
 
@@ -471,7 +485,7 @@ def _indexed_offsets(base: int, path: Path) -> list[int]:
     return [base + entry[0 if path.suffix == ".index" else 1] for entry in entries] if rises else []
 
 
-def _log_start(directory: Path, first_base: int | None) -> int:
+def _log_start(directory: Path, first_base: int | None, *, believes_start: bool) -> int:
     """Where the log begins: at its first segment, unless something shows that there were segments before it that nobody
     deleted: an index of one, or leader-epoch-checkpoint, whose first entry rises with the log's start.
     """
@@ -481,7 +495,7 @@ def _log_start(directory: Path, first_base: int | None) -> int:
         began += [start for _, start in _read_checkpoint(directory / "leader-epoch-checkpoint", 2)]
     if first_base is not None:
         began = [first_base, *(offset for offset in began if offset < first_base)]
-    return max(min(began, default=0), listed or 0)
+    return max(min(began, default=0), (listed or 0) if believes_start else 0)
 
 
 def _may_be_tiered(directory: Path) -> bool:

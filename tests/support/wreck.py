@@ -76,6 +76,7 @@ class _Wrecker:
         ]
         self.kinds = {function.__name__: function for _, function in weighted}
         self.kinds["write_undecodable"] = self.write_undecodable  # by its name alone: those above are drawn by seeds
+        self.kinds["move_log_start"] = self.move_log_start
         self._weighted = [function for weight, function in weighted for _ in range(weight)]
 
     def damage(self) -> str:
@@ -279,6 +280,27 @@ class _Wrecker:
         struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
         self._write_over(place.path, place.position, bytes(data))
         return f"{place} written so that it does not decode"
+
+    # --- checkpoints
+
+    def move_log_start(self) -> str:
+        """One digit of the partition's line in the data directory's `log-start-offset-checkpoint`; a line where there
+        is none.
+        """
+        path = self._directory.parent / "log-start-offset-checkpoint"
+        if not path.exists():
+            return ""
+        topic, _, partition = self._directory.name.rpartition("-")
+        entries = dict(line.rsplit(" ", 1) for line in path.read_text().splitlines()[2:])
+        name = f"{topic} {partition}"
+        end = max((_last_offset(place) for place in self._places), default=0) + 1
+        before = entries.get(name, str(self._random.randrange(end + 1)))
+        at = self._random.randrange(len(before))
+        after = before[:at] + self._random.choice("0123456789") + before[at + 1 :]
+        entries[name] = str(int(after))
+        lines = [f"{name} {offset}" for name, offset in entries.items()]
+        path.write_text("\n".join(["0", str(len(lines)), *lines, ""]))
+        return f"log start {before} written as {after}"
 
     # --- files
 

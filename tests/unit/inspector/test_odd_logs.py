@@ -164,3 +164,64 @@ def test_an_index_alone_that_fits_nowhere_is_the_index_that_is_wrong(tmp_path: P
         data[at] ^= 1
     index.write_bytes(data)
     assert {one.code for one in verify(folder)} == {Code.INDEX_MISMATCH}
+
+
+# --- a log start that nothing bears out
+
+
+@pytest.fixture
+def beyond_the_end(tmp_path: Path) -> Path:
+    """20 records, stopped cleanly, of which the checkpoint says that they begin at 70."""
+    folder = write(tmp_path / "t-0", {0: [batch(2 * number) for number in range(10)]})
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=1\n")
+    (tmp_path / ".kafka_cleanshutdown").touch()
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n2\nother 0 3\nt 0 70\n")
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 20\n")
+    return folder
+
+
+TOLD = "line 4: t-0 begins at offset 70, it says, but the log was stopped cleanly and ends at offset 20"
+
+
+def test_stats_diff_and_trace_name_a_log_start_beyond_the_end(beyond_the_end: Path) -> None:
+    stats = collect_stats(find_log(beyond_the_end), NOW)
+    diff = LogDiff(beyond_the_end, beyond_the_end)
+    assert not list(diff)
+    assert stats.records == diff.same_records == 20
+    for findings in (stats.findings, (diff.findings or [])[:1]):
+        assert [(f.code, f.position, f.end_position) for f in findings] == [(Code.LOG_START_WRONG, 14, 20)]
+        assert findings[0].message.startswith(TOLD)
+    traced = Tracer(DirectoryReader(beyond_the_end.parent), NOW).trace(TopicPartition("t", 0), 7)
+    assert traced.record is not None
+    assert str(traced.wrong_start).startswith(TOLD)
+
+
+@pytest.mark.parametrize("is_alone", [True, False], ids=["its folder", "the directory"])
+@pytest.mark.parametrize("is_damaged", [True, False], ids=["damaged", "sound"])
+def test_recover_takes_a_log_start_beyond_the_end_out_and_puts_it_back(
+    beyond_the_end: Path, *, is_alone: bool, is_damaged: bool
+) -> None:
+    root = beyond_the_end.parent
+    log, starts = beyond_the_end / f"{0:020d}.log", root / "log-start-offset-checkpoint"
+    if is_damaged:
+        whole = [batch(2 * number) for number in range(10)]
+        log.write_bytes(b"".join([*whole[:4], damaged(whole[4]), *whole[5:]]))
+    before = doors.contents(beyond_the_end)
+    path = beyond_the_end if is_alone else root
+    with Recovery(root) as recovery:
+        recovery.apply(list(plan_recovery(path, RecoveryOptions(), is_locked=True)))
+    assert starts.read_text() == "0\n1\nother 0 3\n"
+    assert list(verify(path)) == []
+    assert len(doors.consume(beyond_the_end)) == (18 if is_damaged else 20)
+    with Recovery(root) as recovery:
+        recovery.undo([beyond_the_end] if is_alone else [root, beyond_the_end])
+    assert doors.contents(beyond_the_end) == before
+
+
+@pytest.mark.parametrize("lost", ["[[20, 80]]", "[[20, null]]"])
+def test_a_log_start_beyond_the_end_is_believed_where_a_recovery_gave_the_end_up(
+    beyond_the_end: Path, lost: str
+) -> None:
+    (beyond_the_end / "recovery-journal").write_text(f'{{"run": 1, "lost": {lost}}}\n{{"run": 1, "logs": {{}}}}\n')
+    assert Code.LOG_START_WRONG not in {finding.code for finding in verify(beyond_the_end)}
+    assert doors.consume(beyond_the_end) == {}
