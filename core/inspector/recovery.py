@@ -415,6 +415,14 @@ def _left_away(plan: FolderPlan) -> set[Path]:
             left |= {step.path, step.path.with_suffix(INDEX_SUFFIX), step.path.with_suffix(TIME_INDEX_SUFFIX)}
         elif step.action is Action.REBUILD and not name.endswith((".swap", ".cleaned")):
             left.add(step.path)
+        if step.action is Action.GIVE_UP and step.last_offset >= 0:  # what is left of a segment whose log is gone
+            lost = range(step.offset, step.last_offset + 1)
+            left |= {
+                path
+                for suffix in _INDEXES
+                for base_offset, path in find_offset_files(plan.directory, suffix)
+                if base_offset in lost and not path.with_suffix(LOG_SUFFIX).exists()
+            }
         if step.action is Action.TRUNCATE:
             left |= {
                 path

@@ -1,7 +1,7 @@
 """Opens a partition's folder: finishes what a crash left half done, checks what may be torn, rebuilds what is missing.
 
 1. leftovers: `.deleted` and `.cleaned` files go; complete `.swap` segments take the place of those they replace
-2. indexes: one without its log goes; one that is missing, or can't be its segment's, is made again
+2. indexes: one without its log stays as long as it proves that a segment is missing; one that is missing, or can't be its segment's, is made again
 3. after an unclean stop: every segment from the recovery point on is read whole; the first bad batch above it ends the
    log, what lies behind it is moved aside as `<segment>.log.cut-at-<position>`, a name that Kafka's loader passes over;
    a bad batch below it is a gap (`damaged_ranges`), and stays
@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
+from core.log.cut_off import cut_off_path
 from core.log.damage import DamagedRange, shows_compaction
 from core.log.damaged_ranges import DamagedRanges
 from core.log.file_names import (
@@ -148,7 +149,7 @@ class _Loader:
         if self._settings.is_read_only:
             self._arrange(recovery_point, had_clean_shutdown=had_clean_shutdown)
         is_all_checked = had_clean_shutdown or known_point is None  # else recovery reads what is above
-        self._open_segments(check_below=None if is_all_checked else recovery_point)
+        self._open_segments(None if is_all_checked else recovery_point, log_start_offset)
         if self._arrangement is not None:
             self._reindex_arranged(log_start_offset)
         elif had_clean_shutdown and self._is_end_sound() and not self._has_unsound_end:
@@ -313,21 +314,17 @@ class _Loader:
 
     # --- segments and their indexes
 
-    def _open_segments(self, check_below: int | None) -> None:
+    def _open_segments(self, check_below: int | None, log_start_offset: int) -> None:
         """Indexes are checked where recovery will not make them anew: of segments that end below `check_below`."""
         for unreadable in find_unreadable_files(self._directory, opens_all=False):
             raise unreadable.error  # its offsets may be there: nothing must be appended in their place
         logs = {offset for offset, _ in find_offset_files(self._directory, LOG_SUFFIX)}
-        lone = [
-            (offset, path)
-            for suffix in INDEX_SUFFIXES
-            for offset, path in find_offset_files(self._directory, suffix)
-            if offset not in logs
-        ]
+        lone = self._lone_indexes(logs)
         for offset in sorted({offset for offset, _ in lone}):
             self._warn_of_lone_index(offset, max(logs, default=-1))
-        for _, path in lone:
-            self._filesystem.unlink(path)
+        for offset, path in lone:
+            if self._settings.is_read_only or not log_start_offset <= offset < max(logs, default=-1):
+                self._filesystem.unlink(path)  # else it proves, to all who read the log, that a segment is missing
         for offset in sorted(logs):
             segment = LogSegment(
                 self._directory,
@@ -354,6 +351,11 @@ class _Loader:
                     self._rebuild_indexes(segment)
             if segment.is_sealed:
                 segment.close_until_used()
+
+    def _lone_indexes(self, logs: Container[int]) -> list[tuple[int, Path]]:
+        """Of segments that have no log: `logs` are the base offsets of those that have."""
+        found = (one for suffix in INDEX_SUFFIXES for one in find_offset_files(self._directory, suffix))
+        return [(offset, path) for offset, path in found if offset not in logs]
 
     def _warn_of_lone_index(self, base_offset: int, last_base_offset: int) -> None:
         """Of a segment that is gone, but for a new one that a crash kept from being made: its log comes last."""
@@ -429,6 +431,7 @@ class _Loader:
             if later is not None and later.records.read_header(0).magic < CURRENT_MAGIC:
                 return None
         is_thinned = shows_compaction(segment.records for segment in self._segments)
+        known = replace(known, lone_indexes=())  # where the cleaner was, no power cut is to blame
         compacted_below = max(known.cleaned_below, self._segments.active.base_offset if is_thinned else 0)
         path, position = segment.records.path, segment.size_bytes
         given_up = read_lost_offsets(self._directory)
@@ -514,23 +517,26 @@ class _Loader:
         """Ends the log at the damaged bytes; every byte that goes is kept aside."""
         self._was_cut = True
         position = damaged.range.position
-        aside = segment.records.path.with_name(f"{segment.records.path.name}.cut-at-{position}")
         lost = self._count_sound_records(segment, position) + sum(self._count_sound_records(s, 0) for s in later)
         cut_bytes = segment.size_bytes - position + sum(s.size_bytes for s in later)
         if self._settings.keeps_cut_bytes and position < segment.size_bytes:
-            self._copy(segment, position, segment.size_bytes, aside)
+            beside = self._copy_beside(segment, position, segment.size_bytes)
+            self._filesystem.rename(beside, cut_off_path(segment.records.path, position, same_as=beside))
         what = self._describe(known, segment, damaged, later)
         if segment.records.path.lstat().st_nlink > 1:
             self._detach(segment, position)
         segment.truncate_position(position)
         for after in later:
             path = after.records.path
-            self._filesystem.rename(path, path.with_name(f"{path.name}.cut-at-0"))
+            self._filesystem.rename(path, cut_off_path(path, 0))
             self._segments.remove(after)
             after.on_removed()
             after.records.close()
             for index in after.paths[1:]:
                 self._filesystem.unlink(index)
+        for offset, path in self._lone_indexes({segment.base_offset for segment in self._segments}):
+            if offset > segment.base_offset:
+                self._filesystem.unlink(path)
         self._filesystem.sync_directory(self._directory)
         _log.warning(
             "%s: %s; the log ends there now, at offset %d; the %d bytes behind it, %d sound records among them, are %s",
@@ -556,17 +562,17 @@ class _Loader:
 
     def _detach(self, segment: LogSegment, end: int) -> None:
         """Makes a file with another name one of its own, up to that position: what has that other name stays whole."""
-        path = segment.records.path
-        beside = path.with_name(f"{path.name}.tmp")
-        self._copy(segment, 0, end, beside)
-        self._filesystem.rename(beside, path)
+        self._filesystem.rename(self._copy_beside(segment, 0, end), segment.records.path)
         segment.records.close()
 
-    def _copy(self, segment: LogSegment, start: int, end: int, target_path: Path) -> None:
-        """Bytes [start, end) of its log to the beginning of another file, synced."""
-        with contextlib.closing(self._filesystem.open_append(target_path)) as target:
+    def _copy_beside(self, segment: LogSegment, start: int, end: int) -> Path:
+        """Bytes [start, end) of its log in a file beside it, synced."""
+        beside = segment.records.path.with_name(f"{segment.records.path.name}.tmp")
+        self._filesystem.unlink(beside)
+        with contextlib.closing(self._filesystem.open_append(beside)) as target:
             copy_bytes(segment.records.file, start, end, (), target, 0)
             target.sync()
+        return beside
 
     def _drop_all_below(self, log_start_offset: int) -> None:
         """The log ends below where it should begin: it begins again, empty, there. Its files were lost, or its start is
@@ -587,7 +593,7 @@ class _Loader:
             segment.records.close()
             path = segment.records.path
             if keeps and segment.size_bytes:
-                self._filesystem.rename(path, path.with_name(f"{path.name}.cut-at-0"))
+                self._filesystem.rename(path, cut_off_path(path, 0))
             for left in segment.paths:
                 self._filesystem.unlink(left)
         self._filesystem.sync_directory(self._directory)

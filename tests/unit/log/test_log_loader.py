@@ -11,6 +11,8 @@ from core.common.filesystem import FileSystem
 from core.common.steps import finish
 from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
+from core.inspector.findings import Code
+from core.inspector.verify import verify
 from core.log.leader_epoch_cache import EpochEntry
 from core.log.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
@@ -437,3 +439,42 @@ def test_a_damaged_commit_marker_does_not_make_its_records_aborted_with_those_of
     assert not was_cut
     assert [(gap.position, gap.end_position) for gap in log.segments.first.gaps] == [(ends[0], ends[1])]
     assert log.segments.first.transaction_index.entries() == before
+
+
+# --- what a start sets aside
+
+
+def test_nothing_that_was_set_aside_is_written_over(directory: Path) -> None:
+    """Two starts that cut the log at the same place: a kill came before the first record after it was whole."""
+    path = last_segment(directory)
+    size = path.stat().st_size
+    whole = path.read_bytes()
+    for number in range(3):
+        path.write_bytes(whole + bytes([number + 1]) * (30 - 10 * number))
+        open_unclean(directory)[0].close()
+    cut = [directory / f"{path.name}.cut-at-{size}{more}" for more in ("", "-2", "-3")]
+    assert [one.read_bytes() for one in cut] == [b"\1" * 30, b"\2" * 20, b"\3" * 10]
+
+
+def test_a_later_segment_that_is_set_aside_twice_is_there_twice(directory: Path) -> None:
+    first, later = directory / f"{4:020d}.log", directory / f"{8:020d}.log"
+    contents = []
+    for number in range(2):
+        data = first.read_bytes()
+        contents.append(later.read_bytes() + bytes(number))
+        later.write_bytes(contents[-1])
+        first.write_bytes(flip(data))
+        open_unclean(directory)[0].close()
+        first.write_bytes(data)
+        later.write_bytes(contents[0])
+    assert [(directory / f"{later.name}.cut-at-0{more}").read_bytes() for more in ("", "-2")] == contents
+
+
+@pytest.mark.parametrize("base", [0, 8])
+def test_the_index_of_a_lost_segment_stays_as_its_proof(directory: Path, base: int) -> None:
+    (directory / f"{base:020d}.log").unlink()
+    index = (directory / f"{base:020d}.index").read_bytes()
+    open_log(directory).close()
+    assert (directory / f"{base:020d}.index").read_bytes() == index
+    missing = [f for f in verify(directory) if f.code is Code.SEGMENT_MISSING]
+    assert [(f.offset, f.last_offset) for f in missing] == [(base, base + 3)]
