@@ -109,6 +109,7 @@ def _account(
     """Of one partition: offsets `start_offset` to below `end_offset` are `records` and those of the gaps, no other.
     What can't be opened of it, and what follows its end, goes to `beside`.
     """
+    from core.inspector.cut_off_check import cut_off_findings
     from core.inspector.findings import damage_finding, unreadable_finding, wrong_start_finding
     from core.log.gap_ledger import GapLedger
     from core.log.hole import TailKind
@@ -139,6 +140,7 @@ def _account(
         tail = reading.tail if reading.sound_end == reading.end_offset and end is None else None
         if tail is not None and tail.kind is TailKind.WRONG:
             beside += [damage_finding(tail.damage, tail.path, reading.sound_end)]
+        beside += cut_off_findings(log)
         if log.wrong_start is not None:
             beside += [wrong_start_finding(log.wrong_start)]
     finally:

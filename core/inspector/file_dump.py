@@ -17,6 +17,7 @@ from core.inspector.findings import Finding, corrupt_code, corrupt_finding, unre
 from core.inspector.index_dump import Row, dump_rows, kafka_text
 from core.inspector.output import write_all
 from core.inspector.segment_dump import DumpOptions, SegmentDump
+from core.log.cut_off import is_set_aside_log
 from core.log.file_names import (
     LOG_SUFFIX,
     find_partition_folders,
@@ -120,7 +121,7 @@ def find_dumps(path: Path, options: DumpOptions) -> Iterator[FileDump]:
     if path.is_dir():
         yield from _find_in_directory(path, options)
         return
-    kind = kind_of(path)
+    kind = FileKind.LOG if is_set_aside_log(path.name) else kind_of(path)
     ensure_regular(path)
     if kind is None:
         raise AccessError(

@@ -41,6 +41,7 @@ class Code(StrEnum):
     EPOCHS_NOT_RISING = "epochs-not-rising"
     LOG_SHORT = "log-short"
     LOG_MISMATCH = "log-mismatch"
+    CUT_OFF = "cut-off"
     SEGMENT_MISSING = "segment-missing"
     SEGMENT_MISNAMED = "segment-misnamed"
     BATCH_REPEATED = "batch-repeated"

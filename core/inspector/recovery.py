@@ -26,6 +26,7 @@ from core.index.transaction_index import AbortedTransaction, TransactionIndex
 from core.inspector.marker_writer import write_markers
 from core.inspector.recovery_plan import Action, FolderPlan, Step
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
+from core.log.cut_off import is_set_aside_log
 from core.log.directory_lock import DirectoryLock, FolderLock
 from core.log.file_names import (
     DAMAGED_RANGES,
@@ -211,25 +212,33 @@ class Recovery:
                 continue
             if not _is_regular(entry) or _is_ours(entry.name) or path in left_away:
                 continue
-            steps = steps_by_path.get(path, [])
-            if not entry.name.endswith(LOG_SUFFIX):
-                if not self._copy(path, stage / entry.name):  # the engine may write to it
-                    left_alone.add(entry.name)
-            elif any(step.action is Action.SET_ASIDE for step in steps):
-                continue
-            elif path in plan.layout:
-                self._write_stretches(plan.layout[path], stage / entry.name, steps_by_path)
-                shutil.copystat(path, stage / entry.name)
-            elif any(step.action in (Action.CUT_OUT, Action.TRUNCATE, Action.FIX) for step in steps):
-                self._write_log(path, stage / entry.name, steps)
-            else:
-                self._filesystem.link(path, stage / entry.name)
+            if entry.name.endswith(LOG_SUFFIX):
+                self._fill_log(stage, plan, path, steps_by_path)
+            elif is_set_aside_log(entry.name) or not self._copy(path, stage / entry.name):  # the engine may write to it
+                left_alone.add(entry.name)
+        for path in plan.layout:
+            if not path.exists():  # a segment that was cut off whole
+                self._write_stretches(plan.layout[path], stage / path.name, steps_by_path)
         write_markers(stage, markers, self._filesystem)
         self._write_aborted(stage, plan, left_alone)
         if plan.topic_id is not None:
             write_partition_metadata(stage, plan.topic_id, self._filesystem)
             left_alone.discard(PARTITION_METADATA)
         return left_alone
+
+    def _fill_log(
+        self, stage: Path, plan: FolderPlan, path: Path, steps_by_path: Mapping[Path, Sequence[Step]]
+    ) -> None:
+        steps = steps_by_path.get(path, [])
+        if any(step.action is Action.SET_ASIDE for step in steps):
+            return
+        if path in plan.layout:
+            self._write_stretches(plan.layout[path], stage / path.name, steps_by_path)
+            shutil.copystat(path, stage / path.name)
+        elif any(step.action in (Action.CUT_OUT, Action.TRUNCATE, Action.FIX) for step in steps):
+            self._write_log(path, stage / path.name, steps)
+        else:
+            self._filesystem.link(path, stage / path.name)
 
     def _write_aborted(self, stage: Path, plan: FolderPlan, left_alone: set[str]) -> None:
         """Into transaction indexes that the engine makes again, and that it would find no marker for: it keeps them."""
@@ -415,6 +424,8 @@ def _left_away(plan: FolderPlan) -> set[Path]:
             left |= {step.path, step.path.with_suffix(INDEX_SUFFIX), step.path.with_suffix(TIME_INDEX_SUFFIX)}
         elif step.action is Action.REBUILD and not name.endswith((".swap", ".cleaned")):
             left.add(step.path)
+        if step.action is Action.PUT_BACK:  # the epochs of the records were taken out of the checkpoint
+            left |= {step.path, plan.directory / LEADER_EPOCH_CHECKPOINT}
         if step.action is Action.GIVE_UP and step.last_offset >= 0:  # what is left of a segment whose log is gone
             lost = range(step.offset, step.last_offset + 1)
             left |= {

@@ -42,6 +42,7 @@ class Action(StrEnum):
     SHOW = "make visible"
     LEAVE_OPEN = "leave open"
     PUT_IN_ORDER = "put in order"
+    PUT_BACK = "put back"
     GIVE_UP = "give up"
     MISSING = "missing"
     NONE = "can't mend"

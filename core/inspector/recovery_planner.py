@@ -18,6 +18,7 @@ from core.common.errors import AccessError, CorruptRecordError
 from core.common.topic_partition import TopicPartition, uuid_text
 from core.inspector.file_kind import FileKind, ensure_there, kind_of
 from core.inspector.findings import Code, Finding
+from core.inspector.put_back_plan import plan_putting_back
 from core.inspector.recovery_plan import Action, FolderPlan, RecoveryOptions, Step, gives_up
 from core.inspector.segment_check import VerifyOptions
 from core.inspector.surroundings import DirectorySurroundings
@@ -114,7 +115,8 @@ class _Planner:
 
     def plan(self, findings: list[Finding]) -> FolderPlan:
         damage = [f for f in findings if f.code in _DAMAGE and f.end_position >= 0]
-        others = [f for f in findings if f not in damage]
+        cut_off = [f for f in findings if f.code is Code.CUT_OFF]
+        others = [f for f in findings if f not in damage and f not in cut_off]
         damage.sort(key=lambda f: (f.path, f.position))
         self._plan.keeps_epochs = _keeps_epochs(findings)
         if self._options.is_like_kafka and damage:
@@ -124,11 +126,18 @@ class _Planner:
             if any(f.code in (Code.BATCH_OUT_OF_ORDER, Code.SEGMENT_MISNAMED) for f in others):
                 self._plan.layout = self._lay_out()
         self._plan.steps += _rebuilt_once([self._step_beside(finding) for finding in others])
+        if cut_off:
+            is_whole = not damage and all(f.code in _REBUILT for f in others)
+            with self._open() as reader:
+                back = plan_putting_back(cut_off, reader.reading.end_offset, is_whole=is_whole)
+            self._plan.steps += back.steps
+            self._plan.layout |= back.layout
         self._leave_traces()
         changed = {Path(f.path) for f in findings if f.code in _DAMAGE | _DISPLACED and f.end_position >= 0}
         changed -= {step.path for step in self._plan.steps if step.action is Action.SET_ASIDE}
         self._rebuild_beside(changed | self._plan.layout.keys())
-        of_transactions = self._transaction_steps(damage)
+        is_put_back = any(step.action is Action.PUT_BACK for step in self._plan.steps)
+        of_transactions = [] if is_put_back else self._transaction_steps(damage)
         self._plan.steps = _without_markers(self._plan.steps, of_transactions) + of_transactions
         return self._plan
 

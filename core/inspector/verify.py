@@ -22,6 +22,7 @@ from core.common.errors import AccessError, CorruptRecordError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition, uuid_text
 from core.index.transaction_index import read_transaction_index
+from core.inspector.cut_off_check import cut_off_findings
 from core.inspector.file_kind import FileKind, ensure_regular, ensure_there, is_named_by_kafka, kind_of
 from core.inspector.findings import (
     Code,
@@ -37,6 +38,7 @@ from core.inspector.producer_check import ProducerCheck
 from core.inspector.segment_check import OnBytes, SegmentCheck, VerifyOptions
 from core.inspector.surroundings import DirectorySurroundings
 from core.log.checkpoint_file import parse_offset_checkpoint
+from core.log.cut_off import find_cut_offs
 from core.log.damaged_ranges import parse_damaged_ranges
 from core.log.directory_lock import find_lock_holder
 from core.log.file_names import (
@@ -59,6 +61,7 @@ from core.log.log_evidence import LogEvidence
 from core.log.log_map import LogFile, LogMap
 from core.log.meta_properties import parse_meta_properties
 from core.log.partition_metadata_file import parse_partition_metadata, read_partition_metadata
+from core.log.partition_reader import PartitionReader
 from core.log.producer_snapshot import iter_producer_snapshot
 from core.log.recovery_journal import read_lost_offsets
 
@@ -195,10 +198,19 @@ def _verify_partition(
     except AccessError:
         if path.exists():
             raise
+    yield from _verify_cut_offs(path, options)
     for index in lone_indexes:
         parsed = parse_offset_file_name(index.name)
         if parsed is None or not any(parsed[0] in offsets for offsets in missing):
             yield from _verify_lone_index(index)
+
+
+def _verify_cut_offs(path: Path, options: VerifyOptions) -> Iterator[Finding]:
+    """What starts cut off the log's end; most logs have nothing of it."""
+    if not path.exists() or not find_cut_offs(path):
+        return
+    with contextlib.closing(PartitionReader(path, is_locked=options.is_locked)) as reader:
+        yield from cut_off_findings(reader)
 
 
 def _verify_beside(path: Path, entry: os.DirEntry[str]) -> list[Finding]:

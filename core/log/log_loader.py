@@ -1,7 +1,8 @@
 """Opens a partition's folder: finishes what a crash left half done, checks what may be torn, rebuilds what is missing.
 
 1. leftovers: `.deleted` and `.cleaned` files go; complete `.swap` segments take the place of those they replace
-2. indexes: one without its log stays as long as it proves that a segment is missing; one that is missing, or can't be its segment's, is made again
+2. indexes: one without its log stays as long as it proves that a segment is missing; one that is not there, or can't be
+   its segment's, is made again
 3. after an unclean stop: every segment from the recovery point on is read whole; the first bad batch above it ends the
    log, what lies behind it is moved aside as `<segment>.log.cut-at-<position>`, a name that Kafka's loader passes over;
    a bad batch below it is a gap (`damaged_ranges`), and stays

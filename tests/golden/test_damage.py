@@ -20,6 +20,7 @@ import pytest
 
 from core.inspector.recovery_plan import Action
 from tests.support import doors
+from tests.support.damage import places
 from tests.support.server import Server, call_plog
 
 DAMAGE = Path(__file__).resolve().parent / "damage"
@@ -623,3 +624,32 @@ def is_rising(what: str, first: str, last: str) -> bool:
 )
 def test_what_the_test_above_looks_for(line: str, *, is_wrong: bool) -> None:
     assert bool(wrong_ranges(line)) == is_wrong
+
+
+def test_what_an_owners_start_cut_off_is_named_and_put_back(tmp_path: Path) -> None:
+    """From the crash to the mended log: two starts of a broker, and a recovery between them."""
+    directory = tmp_path / "disk"
+    shutil.copytree(DAMAGE / "26-log-start-beyond-the-end", directory)
+    for name in (".kafka_cleanshutdown", "log-start-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        (directory / name).unlink()
+    (directory / "idempotent-0" / f"{37:020d}.snapshot").unlink()
+    (directory / "recovery-point-offset-checkpoint").write_text("0\n1\nidempotent 0 0\n")
+    log = directory / "idempotent-0" / f"{0:020d}.log"
+    whole = log.read_bytes()
+    truth = doors.consume(directory / "idempotent-0")
+    place = next(place for place in places(directory / "idempotent-0") if place.offset >= 10)
+    log.write_bytes(whole[: place.end - 3] + bytes([whole[place.end - 3] ^ 1]) + whole[place.end - 2 :])
+    kept = {offset: record for offset, record in truth.items() if offset not in place.offsets}
+    with Server(directory):
+        pass
+    assert sorted(doors.consume(directory / "idempotent-0")) == [n for n in truth if n < place.offset]
+    (found,) = findings(directory)
+    assert (found["code"], found["offset"], found["last_offset"]) == ("cut-off", place.end_offset, max(truth))
+    assert call_plog("recover", str(directory), "--apply").returncode == 0
+    assert findings(directory) == []
+    with Server(directory) as server:
+        where = ["idempotent", "--bootstrap-server", server.address]
+        assert call_plog("produce", *where, stdin=b"new\n").returncode == 0
+        done = call_plog("consume", *where, "--format", r"%o\n")
+    assert [int(line) for line in done.stdout.split()] == [*kept, max(truth) + 1]
+    assert findings(directory) == []

@@ -1,0 +1,89 @@
+"""What the files hold that starts cut off a log's end (core.log.cut_off): sound records that no reader is given.
+
+The bytes were not flushed when the machine or the process stopped, and stood after damage; but what was acknowledged
+may be among them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from core.common.bad_sectors import open_salvaging, unreadable_error
+from core.inspector.findings import Code, Finding, Severity, unreadable_finding
+from core.log.cut_off import CutOff, find_cut_offs
+from core.log.hole import Hole, offsets_are, offsets_text
+from core.log.log_evidence import LogEvidence
+from core.log.log_map import LogFile, LogMap
+from core.log.partition_reader import PartitionReader
+from core.records.batches import Batch, count_records, first_offset_of
+
+
+class _Extent(NamedTuple):
+    """A sound batch: its offsets and its checksum."""
+
+    start: int
+    end: int
+    crc: int
+
+
+def cut_off_findings(reader: PartitionReader) -> Iterator[Finding]:
+    """One for each file that holds sound records which the log has not, or that can't be read."""
+    for cut in find_cut_offs(reader.directory):
+        try:
+            batches = _batches_of(cut)
+        except OSError as error:
+            yield unreadable_finding(unreadable_error(error, cut.path))
+            continue
+        log = _extents_of_log(reader, [extent for extent, _ in batches])
+        left = [(extent, records) for extent, records in batches if extent not in log]
+        records = sum(records for _, records in left)
+        if records:
+            extents = [extent for extent, _ in left]
+            start, end = extents[0].start, max(extent.end for extent in extents)
+            is_deleted = end <= reader.start_offset
+            yield Finding(
+                Severity.WARNING if is_deleted else Severity.ERROR,
+                Code.CUT_OFF,
+                str(cut.path),
+                f"a start cut off {records} sound record{'s' * (records > 1)}, {offsets_text(start, end)}: "
+                f"{_what_became(extents, reader.start_offset, reader.reading.end_offset)}",
+                offset=start,
+                last_offset=end - 1,
+                records=records,
+            )
+
+
+def _what_became(extents: Sequence[_Extent], log_start: int, log_end: int) -> str:
+    start, end = extents[0].start, max(extent.end for extent in extents)
+    if end <= log_start:
+        return f"they lie below the log's start at offset {log_start}"
+    if start >= log_end:
+        return "nothing was appended in their place since"
+    return f"{offsets_are(start, min(end, log_end))} in the log with other records since"
+
+
+def _batches_of(cut: CutOff) -> list[tuple[_Extent, int]]:
+    """The file's sound batches in order, as the one reader takes them, each with the number of its records."""
+    with contextlib.closing(open_salvaging(cut.path)) as file:
+        log_map = LogMap([LogFile(cut.base_offset, cut.path, file)], LogEvidence(), ())
+        return [(_extent_of(batch), count_records([batch])) for piece in log_map.log for batch in log_map.read(piece)]
+
+
+def _extents_of_log(reader: PartitionReader, wanted: Sequence[_Extent]) -> set[_Extent]:
+    """What the log holds of the offsets from the first of those to the last."""
+    if not wanted or wanted[0].start >= reader.reading.end_offset:
+        return set()
+    found, end = set[_Extent](), max(extent.end for extent in wanted)
+    for item in reader.reading.items(wanted[0].start):
+        if isinstance(item, Hole):
+            continue
+        if item.last_offset >= end:
+            break
+        found.add(_extent_of(item))
+    return found
+
+
+def _extent_of(batch: Batch) -> _Extent:
+    return _Extent(first_offset_of(batch, 0), batch.last_offset + 1, batch.crc)

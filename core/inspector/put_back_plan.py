@@ -1,0 +1,106 @@
+"""How `plog recover` puts back what a start cut off a log's end (core.log.cut_off).
+
+The files go back if nothing was written in their place since: the log still ends where it was cut. The damage before
+and between their sound batches stays out, and its offsets are given up. Everything else is the user's: its records can
+be read and produced again, under new offsets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from core.common.bad_sectors import open_salvaging
+from core.inspector.findings import Finding
+from core.inspector.recovery_plan import Action, Step
+from core.log.cut_off import CutOff, find_cut_offs
+from core.log.file_names import LOG_SUFFIX, find_offset_files, offset_file_name
+from core.log.log_evidence import LogEvidence
+from core.log.log_layout import Stretch
+from core.log.log_map import LogFile, LogMap
+from core.records.batches import count_records
+
+_BY_HAND = "plog dump-segment shows its records, plog help 3am says how to produce them again"
+_MEND_FIRST = "what else is wrong with the log is mended first; then run this again"
+
+
+@dataclass(slots=True)
+class PuttingBack:
+    """`layout` is what each log will hold, as of `FolderPlan`."""
+
+    steps: list[Step] = field(default_factory=list)
+    layout: dict[Path, list[Stretch]] = field(default_factory=dict)
+
+
+def plan_putting_back(findings: Sequence[Finding], log_end: int, *, is_whole: bool) -> PuttingBack:
+    """Of findings of one folder, whose log ends at `log_end`; it `is_whole` if nothing else has to be mended there."""
+    directory = Path(findings[0].path).parent
+    by_path = {Path(finding.path): finding for finding in findings}
+    targets = _targets([cut for cut in find_cut_offs(directory) if cut.path in by_path], by_path, log_end)
+    plan = PuttingBack()
+    if targets and is_whole:
+        _put_back(plan, targets, by_path, log_end)
+    for path, finding in by_path.items():
+        is_fitting = any(cut.path == path for cut in targets)
+        if not is_fitting or not is_whole:
+            why = f"{finding.code}: {finding.message}; {_MEND_FIRST if is_fitting else _BY_HAND}"
+            plan.steps.append(Step(Action.NONE, path, why, -1, -1, finding.offset, finding.last_offset))
+    return plan
+
+
+def _targets(cuts: Sequence[CutOff], by_path: Mapping[Path, Finding], log_end: int) -> dict[CutOff, Path]:
+    """The files that can go back, in order, and the log that each is a part of. None if one that holds offsets after
+    the log's end can't: records were appended since the cut, or two hold the same offsets, and which to keep is no
+    choice of ours.
+    """
+    targets: dict[CutOff, Path] = {}
+    logs = find_offset_files(cuts[0].path.parent, LOG_SUFFIX) if cuts else []
+    if not logs:
+        return targets
+    base_offset, last = logs[-1]
+    next_offset = log_end
+    for cut in cuts:
+        finding = by_path[cut.path]
+        log = last.with_name(offset_file_name(cut.base_offset, LOG_SUFFIX))
+        is_its_end = cut.base_offset == base_offset and cut.position == last.stat().st_size
+        is_segment = cut.base_offset > base_offset and cut.position == 0
+        if finding.last_offset < log_end:
+            continue  # other records have all of its offsets
+        is_free = finding.offset >= next_offset and log not in targets.values()
+        if not is_free or not (is_its_end or (is_segment and cut.base_offset >= next_offset)):
+            return {}
+        targets[cut] = log
+        next_offset = finding.last_offset + 1
+    return targets
+
+
+def _put_back(plan: PuttingBack, targets: Mapping[CutOff, Path], by_path: Mapping[Path, Finding], log_end: int) -> None:
+    cuts = list(targets)
+    with contextlib.ExitStack() as opened:
+        files = []
+        for number, cut in enumerate(cuts):
+            file = open_salvaging(cut.path)
+            opened.callback(file.close)
+            files.append(LogFile(cut.base_offset if number else log_end, cut.path, file))
+        log_map = LogMap(files, LogEvidence(), ())
+        kept = dict.fromkeys(cuts, 0)
+        for piece in log_map.log:
+            cut = cuts[log_map.file_of(piece.base_offset)]
+            stretches = plan.layout.setdefault(targets[cut], [])
+            if not stretches and targets[cut].exists():
+                stretches.append(Stretch(targets[cut], 0, targets[cut].stat().st_size))
+            stretches.append(Stretch(cuts[piece.file].path, piece.position, piece.end_position))
+            kept[cuts[piece.file]] += count_records(log_map.read(piece))
+        log_end = log_map.log[-1].end_offset
+        for cut in cuts:
+            finding = by_path[cut.path]
+            given_up = (finding.records or 0) - kept[cut]
+            why = f"{finding.code}: {finding.message}"
+            at = finding.offset, finding.last_offset
+            plan.steps.append(Step(Action.PUT_BACK, cut.path, why, -1, -1, *at, given_up=given_up))
+        for hole in log_map.holes:
+            if hole.start < log_end:
+                why = f"{hole.reason}: {hole.evidence}"
+                plan.steps.append(Step(Action.GIVE_UP, hole.path, why, -1, -1, hole.start, hole.end - 1, hole.records))

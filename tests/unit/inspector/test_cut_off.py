@@ -1,0 +1,201 @@
+"""What a start cut off a log's end: the commands name its sound records, and `recover` puts them back if it may."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from core.inspector.findings import Code, Finding, Severity
+from core.inspector.recovery import Recovery
+from core.inspector.recovery_plan import Action, RecoveryOptions, Step
+from core.inspector.recovery_planner import plan_recovery
+from core.inspector.verify import verify
+from tests.support import doors
+from tests.support.damage import places
+from tests.support.logs import NOW, append, append_marker, make_batch, open_log
+from tests.support.server import call_plog
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Ten transactions of two records and a marker each, the first of every three aborted, in segments that begin at
+    offsets 0, 12 and 24; no snapshot knows of the end.
+    """
+    folder = tmp_path / "t-0"
+    log = open_log(folder, index_interval_bytes=64, segment_bytes=1 << 20)
+    for number in range(10):
+        if number in (4, 8):
+            log.roll()
+        values = [b"%d" % (3 * number + n) for n in range(2)]
+        fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 2 * number, "is_transactional": True}
+        append(log, make_batch(*values, timestamp=NOW + number, **fields))  # type: ignore[arg-type]
+        append_marker(log, 7, is_commit=number % 3 != 0)
+    log.close()
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=1\n")
+    for path in folder.glob("*.snapshot"):
+        path.unlink()
+    return folder
+
+
+RECORDS = [offset for offset in range(30) if offset % 3 < 2]
+
+
+def flip(directory: Path, offset: int) -> None:
+    """One bit of the batch that begins at that offset."""
+    place = next(p for p in places(directory) if p.offset == offset)
+    data = bytearray(place.path.read_bytes())
+    data[place.end - 3] ^= 1
+    place.path.write_bytes(data)
+
+
+def start(directory: Path, *values: bytes) -> int:
+    """A broker's start after a crash, which appends those; where the log ended at the start."""
+    log = open_log(directory, had_clean_shutdown=False)
+    end_offset = log.log_end_offset
+    for value in values:
+        append(log, make_batch(value, timestamp=NOW + 99), leader_epoch=3)
+    log.close()
+    return end_offset
+
+
+def cut_off(directory: Path) -> list[Finding]:
+    return [finding for finding in verify(directory) if finding.code is Code.CUT_OFF]
+
+
+def recover(directory: Path) -> list[Step]:
+    with Recovery(directory.parent) as recovery:
+        plans = list(plan_recovery(directory, RecoveryOptions(), is_locked=True))
+        recovery.apply(plans)
+    return [step for plan in plans for step in plan.steps]
+
+
+def summed(findings: Iterable[Finding]) -> list[tuple[str, int, int, int | None]]:
+    return [(Path(f.path).name, f.offset, f.last_offset, f.records) for f in findings]
+
+
+def test_a_torn_tail_that_was_cut_off_is_nothing_to_find(directory: Path) -> None:
+    last = max(directory.glob("*.log"))
+    last.write_bytes(last.read_bytes()[:-5])
+    start(directory)
+    assert list(directory.glob("*.cut-at-*"))
+    assert list(verify(directory)) == []
+
+
+def test_sound_records_that_were_cut_off_are_named_with_what_became_of_their_place(directory: Path) -> None:
+    flip(directory, 15)
+    assert start(directory) == 15
+    found = cut_off(directory)
+    (position,) = {int(p.name.rpartition("-")[2]) for p in directory.glob(f"{12:020d}.log.cut-at-*")}
+    names = [f"{12:020d}.log.cut-at-{position}", f"{24:020d}.log.cut-at-0"]
+    assert summed(found) == [(names[0], 17, 23, 4), (names[1], 24, 29, 4)]
+    assert {f.severity for f in found} == {Severity.ERROR}
+    assert all(f.message.endswith("nothing was appended in their place since") for f in found)
+    assert found[0].message.startswith("a start cut off 4 sound records, offsets 17 to 23: ")
+    start(directory, *[b"new"] * 5)
+    first, second = cut_off(directory)
+    assert first.message.endswith("offsets 17 to 19 are in the log with other records since")
+    assert second.message.endswith("nothing was appended in their place since")
+    done = call_plog("gaps", str(directory))
+    assert done.returncode == 1
+    assert done.stderr.decode().count("cut-off: a start cut off 4 sound records") == 2
+
+
+@pytest.mark.parametrize("offset", [3, 12, 15, 26, 29])
+def test_recover_puts_back_what_nothing_was_appended_over_and_takes_it_back(directory: Path, offset: int) -> None:
+    flip(directory, offset)
+    truth = shutil.copytree(directory, directory.parent / "truth" / "t-0")
+    kept = doors.consume(truth)
+    committed = doors.consume(truth, read_committed=True)
+    start(directory)
+    before = doors.contents(directory)
+    steps = recover(directory)
+    assert sum(step.given_up for step in steps) == 0
+    assert doors.consume(directory) == kept
+    assert doors.consume(directory, read_committed=True).items() <= committed.items()
+    assert list(verify(directory)) == []
+    with Recovery(directory.parent) as recovery:
+        recovery.undo([directory])
+    assert doors.contents(directory) == before
+
+
+def test_the_log_goes_on_after_what_was_put_back(directory: Path) -> None:
+    flip(directory, 15)
+    start(directory)
+    recover(directory)
+    log = open_log(directory)
+    assert log.log_end_offset == 30
+    assert append(log, make_batch(b"new"), leader_epoch=4).base_offset == 30
+    log.close()
+    assert list(verify(directory)) == []
+
+
+def test_what_was_appended_over_stays_where_it_is(directory: Path) -> None:
+    flip(directory, 15)
+    start(directory, *[b"new"] * 3)
+    before = doors.contents(directory)
+    steps = recover(directory)
+    assert {step.action for step in steps} == {Action.NONE}
+    assert all("plog help 3am" in step.why for step in steps)
+    assert doors.contents(directory) == before
+
+
+def test_files_of_an_earlier_cut_keep_those_of_the_last_one_from_nothing(directory: Path) -> None:
+    flip(directory, 15)
+    start(directory, *[b"new"] * 20)
+    flip(directory, 31)
+    start(directory)
+    assert sum(step.action is Action.PUT_BACK for step in recover(directory)) == 1
+    assert sorted(doors.consume(directory)) == [n for n in RECORDS if n < 15] + [n for n in range(15, 35) if n != 31]
+
+
+def test_the_log_is_mended_first(directory: Path) -> None:
+    flip(directory, 15)
+    start(directory)
+    flip(directory, 6)
+    assert Action.PUT_BACK not in {step.action for step in recover(directory)}
+    assert Action.PUT_BACK in {step.action for step in recover(directory)}
+    assert sorted(doors.consume(directory)) == [offset for offset in RECORDS if offset not in (6, 7, 15, 16)]
+
+
+def test_the_same_records_in_the_log_again_are_no_loss(directory: Path) -> None:
+    whole = {path.name: path.read_bytes() for path in directory.glob("*.log")}
+    flip(directory, 15)
+    start(directory)
+    for name, data in whole.items():
+        (directory / name).write_bytes(data)
+    assert cut_off(directory) == []
+
+
+def test_dump_segment_shows_the_records_of_a_file_that_was_set_aside(directory: Path) -> None:
+    flip(directory, 15)
+    start(directory)
+    aside = next(directory.glob(f"{24:020d}.log.cut-at-0"))
+    done = call_plog("dump-segment", str(aside), "--print-data-log", "--format", "ndjson")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["offset"] for row in rows if not row["is_control"]] == [24, 25, 27, 28]
+    assert done.returncode == 0
+
+
+def test_what_was_appended_over_is_read_as_a_log_of_its_own(directory: Path) -> None:
+    """As plog help 3am says; what comes out goes to plog produce."""
+    flip(directory, 15)
+    start(directory, *[b"new"] * 3)
+    (aside,) = directory.glob(f"{12:020d}.log.cut-at-*")
+    again = directory.parent / "again" / "t-0"
+    again.mkdir(parents=True)
+    shutil.copyfile(aside, again / f"{12:020d}.log")
+    done = call_plog(
+        "consume", "t", "--data-dir", str(again.parent), "--no-exit-on-error", "--format", "envelope"
+    )  # fmt: skip
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(record["offset"], record["value"]) for record in records] == [
+        (offset, str(offset)) for offset in (21, 22)
+    ], "18 and 19 were aborted"
+    sent = call_plog(
+        "produce", "again", "--data-dir", str(directory.parent / "new"), "--format", "envelope", stdin=done.stdout
+    )
+    assert (sent.returncode, b"2 records written" in sent.stderr) == (0, True)
