@@ -320,12 +320,7 @@ class _Loader:
         for unreadable in find_unreadable_files(self._directory, opens_all=False):
             raise unreadable.error  # its offsets may be there: nothing must be appended in their place
         logs = {offset for offset, _ in find_offset_files(self._directory, LOG_SUFFIX)}
-        lone = self._lone_indexes(logs)
-        for offset in sorted({offset for offset, _ in lone}):
-            self._warn_of_lone_index(offset, max(logs, default=-1))
-        for offset, path in lone:
-            if self._settings.is_read_only or not log_start_offset <= offset < max(logs, default=-1):
-                self._filesystem.unlink(path)  # else it proves, to all who read the log, that a segment is missing
+        self._remove_lone_indexes(logs, log_start_offset)
         for offset in sorted(logs):
             segment = LogSegment(
                 self._directory,
@@ -342,16 +337,52 @@ class _Loader:
         else:
             self._take_up(self._arrangement)
             return
+        self._check_indexes(check_below)
+
+    def _check_indexes(self, check_below: int | None) -> None:
+        """Of segments that end at or below `check_below`, or of all; and tells of what is missing between them."""
+        holes = list[tuple[LogSegment, int, int]]()
         for segment in self._segments:
             following = self._segments.higher(segment.base_offset)
-            is_checked = check_below is None or (following is not None and following.base_offset <= check_below)
-            if is_checked and not _has_sound_indexes(segment, self._end_of(segment)):
+            if check_below is None or (following is not None and following.base_offset <= check_below):
+                indexed_to = _indexed_to(segment, self._end_of(segment))
                 if following is None:
-                    self._has_unsound_end = True
-                else:
+                    self._has_unsound_end = indexed_to is None
+                elif indexed_to is None:
                     self._rebuild_indexes(segment)
+                elif indexed_to < following.base_offset:
+                    holes.append((segment, indexed_to, following.base_offset))
             if segment.is_sealed:
                 segment.close_until_used()
+        if holes and self._settings.keeps_cut_bytes:
+            self._warn_of_holes(holes)
+
+    def _warn_of_holes(self, holes: list[tuple[LogSegment, int, int]]) -> None:
+        """Of offsets [start, end) that are missing after a segment. That a cleaner took them needs no proof where one
+        may be at work; elsewhere its traces are looked for, in the headers of all batches.
+        """
+        known, given_up = self._known(had_clean_shutdown=True), read_lost_offsets(self._directory)
+        if self._config.is_compacted:
+            compacted_below = LONG_MAX
+        elif all(end <= known.cleaned_below for _, _, end in holes):
+            compacted_below = known.cleaned_below
+        else:
+            is_thinned = shows_compaction(segment.records for segment in self._segments)
+            compacted_below = max(known.cleaned_below, self._segments.active.base_offset if is_thinned else 0)
+        for segment, start, end in holes:
+            path = segment.records.path
+            hole = explain_hole(start, end, known, given_up, path, 0, compacted_below=compacted_below)
+            if hole.reason in (HoleReason.MISSING, HoleReason.UNKNOWN):
+                _log.error("%s: %s", self._partition, hole.absence_text)
+
+    def _remove_lone_indexes(self, logs: set[int], log_start_offset: int) -> None:
+        """But for those that prove, to all who read the log, that a segment is missing from its middle."""
+        lone = self._lone_indexes(logs)
+        for offset in sorted({offset for offset, _ in lone}):
+            self._warn_of_lone_index(offset, max(logs, default=-1))
+        for offset, path in lone:
+            if self._settings.is_read_only or not log_start_offset <= offset < max(logs, default=-1):
+                self._filesystem.unlink(path)
 
     def _lone_indexes(self, logs: Container[int]) -> list[tuple[int, Path]]:
         """Of segments that have no log: `logs` are the base offsets of those that have."""
@@ -619,21 +650,23 @@ def _is_mended(segment: LogSegment, gap: DamagedRange) -> bool:
     return gap.start_offset <= batch.base_offset < gap.end_offset
 
 
-def _has_sound_indexes(segment: LogSegment, end_offset: int) -> bool:
-    """Whether the index files are there and can be this segment's: their form, what the last entry points at, and that
-    nothing after it has offsets from `end_offset` on, which are the next segment's.
+def _indexed_to(segment: LogSegment, end_offset: int) -> int | None:
+    """Where the segment's offsets end, if its index files are there and can be its own: by their form, by what the last
+    entry points at, and if nothing after it has offsets from `end_offset` on, which are the next segment's. None if
+    not; `end_offset` if that is LONG_MAX.
     """
     try:
         if not segment.offset_index.path.exists() or (segment.size_bytes and not segment.time_index.path.exists()):
-            return False
+            return None
         segment.offset_index.sanity_check()
         segment.time_index.sanity_check()
         segment.transaction_index.sanity_check()
         last = segment.offset_index.last_entry()
         if last.position < 0:  # a flipped bit
-            return False
+            return None
         if len(segment.offset_index) and segment.records.read_header(last.position).last_offset > last.offset:
-            return False
-        return end_offset == LONG_MAX or segment.next_offset() <= end_offset
+            return None
+        next_offset = end_offset if end_offset == LONG_MAX else segment.next_offset()
     except CorruptRecordError:
-        return False
+        return None
+    return next_offset if next_offset <= end_offset else None

@@ -478,3 +478,24 @@ def test_the_index_of_a_lost_segment_stays_as_its_proof(directory: Path, base: i
     assert (directory / f"{base:020d}.index").read_bytes() == index
     missing = [f for f in verify(directory) if f.code is Code.SEGMENT_MISSING]
     assert [(f.offset, f.last_offset) for f in missing] == [(base, base + 3)]
+
+
+@pytest.mark.parametrize(
+    ("is_compacted", "with_index", "told"),
+    [
+        (False, False, "offsets 8 to 11 are not in the log: no batch holds them, and nothing proves that the cleaner"),
+        (False, True, "offsets 8 to 11 are not in the log: segment 8 is missing: offsets 8 to 11, 4 records"),
+        (True, False, None),
+        (True, True, "offsets 8 to 11 are not in the log: segment 8 is missing: offsets 8 to 11, at most 4 records"),
+    ],
+)
+def test_a_clean_start_says_which_segments_are_missing(
+    directory: Path, caplog: pytest.LogCaptureFixture, told: str | None, *, is_compacted: bool, with_index: bool
+) -> None:
+    for path in directory.glob(f"{8:020d}.*"):
+        if path.suffix == ".log" or not with_index:
+            path.unlink()
+    open_log(directory, cleanup_policy=frozenset({"compact" if is_compacted else "delete"})).close()
+    texts = [record.getMessage() for record in caplog.records]
+    assert [text for text in texts if "not in the log" in text] == [text for text in texts if told and told in text]
+    assert any("not in the log" in text for text in texts) == (told is not None)
