@@ -9,14 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from core.common.clock import ManualClock
+from core.common.filesystem import FileSystem
 from core.inspector.findings import Code, Finding, Severity
 from core.inspector.recovery import Recovery
 from core.inspector.recovery_plan import Action, RecoveryOptions, Step
 from core.inspector.recovery_planner import plan_recovery
 from core.inspector.verify import verify
+from core.log.log_config import LogConfig
+from core.log.log_loader import LogSettings, load_log
 from tests.support import doors
 from tests.support.damage import places
-from tests.support.logs import NOW, append, append_marker, make_batch, open_log
+from tests.support.logs import NOW, PARTITION, append, append_marker, make_batch, open_log
 from tests.support.server import call_plog
 
 
@@ -199,3 +203,18 @@ def test_what_was_appended_over_is_read_as_a_log_of_its_own(directory: Path) -> 
         "produce", "again", "--data-dir", str(directory.parent / "new"), "--format", "envelope", stdin=done.stdout
     )
     assert (sent.returncode, b"2 records written" in sent.stderr) == (0, True)
+
+
+def test_what_lies_below_the_logs_start_is_a_warning_and_stays(directory: Path) -> None:
+    """A crash after DeleteRecords whose last records were not synced; or a wrong digit, which nothing tells then."""
+    (directory.parent / "log-start-offset-checkpoint").write_text("0\n1\nt 0 50\n")
+    settings = LogSettings(ManualClock(NOW), FileSystem())
+    load_log(directory, PARTITION, LogConfig(), settings, log_start_offset=50, had_clean_shutdown=False).log.close()
+    found = cut_off(directory)
+    assert summed(found) == [
+        (f"{base:020d}.log.cut-at-0", base, last, records)
+        for base, last, records in ((0, 11, 8), (12, 23, 8), (24, 29, 4))
+    ]
+    assert {f.severity for f in found} == {Severity.WARNING}
+    assert all(f.message.endswith("they lie below the log's start at offset 50") for f in found)
+    assert {step.action for step in recover(directory)} == {Action.NONE}
