@@ -7,7 +7,7 @@ may be among them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from core.common.bad_sectors import open_salvaging, unreadable_error
@@ -48,20 +48,22 @@ def cut_off_findings(reader: PartitionReader) -> Iterator[Finding]:
                 Code.CUT_OFF,
                 str(cut.path),
                 f"a start cut off {records} sound record{'s' * (records > 1)}, {offsets_text(start, end)}: "
-                f"{_what_became(extents, reader.start_offset, reader.reading.end_offset)}",
+                f"{_what_became(extents, log, reader.start_offset)}",
                 offset=start,
                 last_offset=end - 1,
                 records=records,
             )
 
 
-def _what_became(extents: Sequence[_Extent], log_start: int, log_end: int) -> str:
+def _what_became(extents: Sequence[_Extent], log: Collection[_Extent], log_start: int) -> str:
     start, end = extents[0].start, max(extent.end for extent in extents)
     if end <= log_start:
         return f"they lie below the log's start at offset {log_start}"
-    if start >= log_end:
+    used = [(max(start, one.start), min(end, one.end)) for one in log if start < one.end and one.start < end]
+    if not used:
         return "nothing was appended in their place since"
-    return f"{offsets_are(start, min(end, log_end))} in the log with other records since"
+    first, last = min(used)[0], max(used_end for _, used_end in used)
+    return f"{offsets_are(first, last)} in the log with other records since"
 
 
 def _batches_of(cut: CutOff) -> list[tuple[_Extent, int]]:
@@ -79,9 +81,9 @@ def _extents_of_log(reader: PartitionReader, wanted: Sequence[_Extent]) -> set[_
     for item in reader.reading.items(wanted[0].start):
         if isinstance(item, Hole):
             continue
-        if item.last_offset >= end:
-            break
         found.add(_extent_of(item))
+        if item.last_offset + 1 >= end:
+            break
     return found
 
 
