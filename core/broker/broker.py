@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -449,15 +450,16 @@ class Broker:
         self.ensure_writable()
         delays_ms = {name: self._log_config(name).file_delete_delay_ms for name in names if name in self.image.topics}
         topics = self.controller.delete_topics(names)
-        leaving: list[tuple[Steps[list[Path]], int]] = []
+        leaving = defaultdict[int, list[TopicPartition]](list)
         for topic in topics:
             self.group_log.on_topic_deleted(topic.name)
             self.transaction_log.on_topic_deleted(topic.name)
             partitions = self.replicas.remove_topic(topic)
             for partition in partitions:
                 self.log_cleaner.forget(partition)
-            leaving.append((self.log_manager.remove(partitions), delays_ms[topic.name]))
-        for renaming, delay_ms in leaving:
+            leaving[delays_ms[topic.name]] += partitions
+        removals = [(self.log_manager.remove(partitions), delay_ms) for delay_ms, partitions in leaving.items()]
+        for renaming, delay_ms in removals:
             renamed = yield from renaming
             if renamed:
                 self._delete_later(renamed, delay_ms)
