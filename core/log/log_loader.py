@@ -307,6 +307,7 @@ class _Loader:
             self._warn_of_lone_index(offset, max(logs, default=-1))
         for _, path in lone:
             self._filesystem.unlink(path)
+        last = max(logs, default=-1)
         for offset in sorted(logs):
             segment = LogSegment(
                 self._directory,
@@ -315,7 +316,7 @@ class _Loader:
                 self._filesystem,
                 self._settings.open_files,
                 created_ms=self._settings.clock.monotonic_ms(),
-                is_sealed=offset != max(logs),
+                is_sealed=offset != last,
             )
             self._segments.add(segment)
         if self._arrangement is None:
