@@ -42,6 +42,8 @@ _POOLED_BUFFERS = 8  # of each size
 _MOST_MOVED_BYTES = 16 * 1024
 _FRUGAL_BYTES = 16 * 1024  # are read at once while memory is short
 _MAX_IOV = 64
+_TURN_BYTES = 256 * 1024
+"""Of files, sent in one turn: a client that takes all it can get keeps nobody waiting longer than they take."""
 
 
 class ReceiveBuffers:
@@ -191,8 +193,7 @@ class Connection:
                 return
             if turn_end_s and monotonic() >= turn_end_s:
                 self._set_aside(data, start, end, was_aside=was_aside)
-                self._is_in_line = True
-                self._turns.wait(self._take_turn)
+                self._stand_in_line()
                 return
             body = start + SIZE.size
             frame_end = body + self._frame_size(data, start) if body <= end else end + 1
@@ -219,6 +220,15 @@ class Connection:
         """Copied, unless it was before."""
         self._aside = data[start:end] if was_aside else memoryview(bytearray(data[start:end]))
         self._stop_reading()
+
+    def _stand_in_line(self) -> None:
+        """Goes on when its turn comes, and not before."""
+        if self._is_writing:
+            self._loop.remove_writer(self._fd)
+            self._is_writing = False
+        if not self._is_in_line:
+            self._is_in_line = True
+            self._turns.wait(self._take_turn)
 
     def _take_turn(self) -> None:
         self._is_in_line = False
@@ -290,7 +300,8 @@ class Connection:
 
     def _account(self) -> None:
         """Tells the memory what is held, unless it knows."""
-        unsent = self._out_bytes - self._out_file_bytes if self._is_writing else 0
+        is_unsent = self._is_writing or self._is_in_line
+        unsent = self._out_bytes - self._out_file_bytes if is_unsent else 0
         held = self._room + len(self._aside) + self._at_work_bytes + unsent
         if held != self._held and not self._waits_for_room:
             self._held = held
@@ -339,11 +350,15 @@ class Connection:
         """Sends what can be sent now; the rest when the socket takes more."""
         if self._is_closed:
             return
+        sent_of_files = 0
         try:
             while self._out:
                 first = self._out[0]
                 if isinstance(first, FileRegion):
-                    self._send_region(first)
+                    if sent_of_files >= _TURN_BYTES:
+                        self._stand_in_line()
+                        return
+                    sent_of_files += self._send_region(first)
                 elif len(self._out) > 1:
                     self._send_bytes()
                 else:
@@ -369,8 +384,9 @@ class Connection:
     def _on_writable(self) -> None:
         self._go_on()
 
-    def _send_region(self, region: FileRegion) -> None:
-        sent = os.sendfile(self._fd, region.file.fd, region.position, region.size_bytes)
+    def _send_region(self, region: FileRegion) -> int:
+        """Sends as much of it as a turn is worth, and gives how much."""
+        sent = os.sendfile(self._fd, region.file.fd, region.position, min(region.size_bytes, _TURN_BYTES))
         if sent == 0:
             raise ConnectionError("the file was cut under an answer")
         self._out_bytes -= sent
@@ -379,6 +395,7 @@ class Connection:
         self._out.popleft()
         if sent < region.size_bytes:
             self._out.appendleft(FileRegion(region.file, region.position + sent, region.size_bytes - sent))
+        return sent
 
     def _send_bytes(self) -> None:
         run: list[bytes | bytearray | memoryview] = []

@@ -17,6 +17,7 @@ from core.broker import connection, turns
 from core.broker.broker import Broker
 from core.broker.connection import ReceiveBuffers
 from core.broker.socket_server import SocketServer
+from core.broker.turns import Turns
 from core.common.config_def import ConfigResourceType
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
@@ -33,6 +34,7 @@ from tests.support.broker import (
     open_broker,
     produce_request,
     produce_values,
+    values_of,
 )
 from tests.support.logs import make_batch
 
@@ -89,6 +91,34 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 async def read_correlation_ids(reader: asyncio.StreamReader, count: int) -> list[int]:
     return [int.from_bytes((await read_frame(reader))[:4], "big") for _ in range(count)]
+
+
+def test_a_long_answer_goes_out_in_turns(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads a log from its start takes all that the loop can send, and others want to be served too."""
+    monkeypatch.setattr(connection, "_TURN_BYTES", 1000)
+    add_topic(broker)
+    produce_values(broker, bytes(50_000), b"small")
+    waits = 0
+    wait = Turns.wait
+
+    def count(turns: Turns, take_turn: Callable[[], None]) -> None:
+        nonlocal waits
+        waits += 1
+        wait(turns, take_turn)
+
+    monkeypatch.setattr(Turns, "wait", count)
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        writer.write(fetch_frame(1, 0) + versions_frame(2))
+        answer = await read_frame(reader)
+        assert await read_correlation_ids(reader, 1) == [2], "in order, as ever"
+        _, response = decode_response(FETCH, PRODUCE_BY_NAME, memoryview(answer))
+        data = response.responses[0].partitions[0]
+        assert values_of(data) == [bytes(50_000), b"small"]
+
+    serving(broker, talk)
+    assert waits >= 50
 
 
 async def is_silent(reader: asyncio.StreamReader) -> bool:
