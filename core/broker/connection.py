@@ -15,6 +15,7 @@ turn is over, until it has the next one (core.broker.turns).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import mmap
 import os
@@ -36,9 +37,16 @@ from core.protocol.primitives import Piece
 _log = logging.getLogger("plog.connection")
 
 _SHARED_BUFFER_BYTES = 288 * 1024  # two requests of 128 KB, and more would not stay in a processor's own cache
-_BUFFER_BYTES = (64 * 1024, _SHARED_BUFFER_BYTES, 1088 * 1024)  # the last: a request of the default message.max.bytes
+_POOLED_BUFFERS = {
+    64 * 1024: 8,
+    _SHARED_BUFFER_BYTES: 8,
+    1088 * 1024: 8,  # a request of the default message.max.bytes
+    4 * 1088 * 1024: 1,
+    16 * 1088 * 1024: 1,
+}
+"""Bytes -> how many are kept: to make the pages of a large one anew costs ten times what it takes to fill it."""
 _MAPPED_BYTES = 64 * 1024
-_POOLED_BUFFERS = 8  # of each size
+_HUGE_BYTES = 2 * 1024 * 1024
 _MOST_MOVED_BYTES = 16 * 1024
 _FRUGAL_BYTES = 16 * 1024  # are read at once while memory is short
 _MAX_IOV = 64
@@ -53,7 +61,7 @@ class ReceiveBuffers:
     """
 
     def __init__(self) -> None:
-        self._free: dict[int, list[memoryview]] = {size: [] for size in _BUFFER_BYTES}
+        self._free: dict[int, list[memoryview]] = {size: [] for size in _POOLED_BUFFERS}
         self.shared = self.take(_SHARED_BUFFER_BYTES)
 
     def take(self, size_bytes: int) -> memoryview:
@@ -77,18 +85,26 @@ class ReceiveBuffers:
 
     def give_back(self, buffer: memoryview) -> None:
         free = self._free.get(len(buffer))
-        if free is not None and len(free) < _POOLED_BUFFERS:
+        if free is not None and len(free) < _POOLED_BUFFERS[len(buffer)]:
             free.append(buffer)
 
 
 def _buffer_size(size_bytes: int) -> int:
     """The smallest usual one that has that room; larger than all of them as it is."""
-    return next((size for size in _BUFFER_BYTES if size_bytes <= size), size_bytes)
+    return next((size for size in _POOLED_BUFFERS if size_bytes <= size), size_bytes)
 
 
 def _new_buffer(size_bytes: int) -> memoryview:
-    """Large ones come from the system, and go back there: the heap would keep them, in pieces."""
-    return memoryview(mmap.mmap(-1, size_bytes) if size_bytes >= _MAPPED_BYTES else bytearray(size_bytes))
+    """Large ones come from the system, and go back there: the heap would keep them, in pieces. The largest are made of
+    huge pages where there are any, for most of what they cost is the making of pages.
+    """
+    if size_bytes < _MAPPED_BYTES:
+        return memoryview(bytearray(size_bytes))
+    buffer = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if size_bytes >= _HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # of a system without them
+            buffer.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(buffer)
 
 
 class Connection:

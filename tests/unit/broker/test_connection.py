@@ -468,9 +468,9 @@ def test_buffers_are_used_again() -> None:
     buffers = ReceiveBuffers()
     first = buffers.take(10)
     first[:3] = b"abc"
-    grown = buffers.grow(first, 3, 5_000_000)
+    grown = buffers.grow(first, 3, 50_000_000)
     assert bytes(grown[:3]) == b"abc"
-    assert len(first) < len(grown) <= 5_000_000
+    assert len(first) < len(grown) <= 50_000_000
     pooled = [buffers.take(1_050_000) for _ in range(20)]
     for buffer in pooled:
         buffers.give_back(buffer)
@@ -556,3 +556,14 @@ def test_a_disk_that_refuses_in_the_background_is_one_line(
     serving(broker, talk)
     broker.close()
     assert "t 0 1" in checkpoint.read_text()
+
+
+def test_a_large_buffer_is_used_again() -> None:
+    """The system takes long to make its pages."""
+    buffers = ReceiveBuffers()
+    large = buffers.take(10_000_000)
+    assert len(large) >= 10_000_000
+    buffers.give_back(large)
+    assert buffers.take(9_000_000) is large
+    assert buffers.take(9_000_000) is not large, "only one of them is kept"
+    assert len(buffers.take(50_000_000)) == 50_000_000
