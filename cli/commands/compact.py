@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -73,7 +74,7 @@ def compact(
         _what_if(paths, options, parse_settings(what_if), output)
     else:
         plans = [plan for path in paths for plan in _plans(path, options, apply=apply)]
-        rows = [_plan_row(plan, is_done=apply) for plan in plans]
+        rows = [_plan_row(plan, dedupe_buffer_size, is_done=apply) for plan in plans]
         write_rows(rows, _columns(rows, _PLAN, output), output)
         _say_summary(plans, is_done=apply)
         raise typer.Exit(1 if any(plan.refusal is not None for plan in plans) else 0)
@@ -112,21 +113,22 @@ def _what(plan: CompactionPlan, *, is_done: bool = False) -> str:
     return "compacted" if is_done else "compact"
 
 
-def _plan_row(plan: CompactionPlan, *, is_done: bool) -> Row:
+def _plan_row(plan: CompactionPlan, dedupe_buffer_size: int, *, is_done: bool) -> Row:
     row: dict[str, Any] = {"partition": str(plan.partition), "what": _what(plan, is_done=is_done)}
     if plan.stats is not None:
         row |= {name: getattr(plan.stats, name) for name in _PLAN if hasattr(plan.stats, name)}
         row["clean_up_to"] = plan.end_offset
-    row["why"] = plan.refusal or plan.waits or (None if is_done else _more_rounds(plan))
+    row["why"] = plan.refusal or plan.waits or (None if is_done else _more_rounds(plan, dedupe_buffer_size))
     return {name: row.get(name) for name in _PLAN}
 
 
-def _more_rounds(plan: CompactionPlan) -> str | None:
+def _more_rounds(plan: CompactionPlan, dedupe_buffer_size: int) -> str | None:
     if plan.part is None or plan.end_offset >= plan.part.first_uncleanable_offset:
         return None
     return (
-        f"the first round: the keys up to offset {plan.part.first_uncleanable_offset} don't fit "
-        "--dedupe-buffer-size; --apply goes on to the end"
+        f"the first round of about {math.ceil(plan.fillings)}: the keys up to offset "
+        f"{plan.part.first_uncleanable_offset} don't fit --dedupe-buffer-size; "
+        f"{math.ceil(plan.fillings * dedupe_buffer_size)} bytes would do it in one round, --apply does all of them"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -232,6 +233,7 @@ async def _run_until_told(server: SocketServer, broker: Broker, ready_file: Path
         beside = ready_file.with_name(ready_file.name + ".tmp")
         beside.write_text(f"{server.endpoint}\n")
         beside.replace(ready_file)
+    gc.freeze()  # what is there now stays: a collector that walks it again and again holds up every client
     topics = len(broker.image.topics)
     print(f"ready {server.endpoint} data {broker.directory} topics {topics} pid {os.getpid()}{how}", flush=True)
     await server.run()

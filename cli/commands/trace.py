@@ -57,7 +57,7 @@ def trace(
         try:
             if key is None:
                 yield tracer.trace(partition, int(match["offset"]))
-            elif (newest := max(tracer.find_key(partition, key.encode()), default=None)) is not None:
+            elif (newest := tracer.find_key(partition, key.encode())) is not None:
                 yield tracer.trace(partition, newest)
         except CorruptRecordError as error:
             damaged.append(error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from core.broker.group_log import GroupLog
 from core.broker.replica_manager import ReplicaManager
 from core.broker.request_dispatcher import SERVED_APIS, AnyApi, RequestDispatcher
 from core.broker.scrubber import Scrubber
+from core.broker.stepped_answer import SteppedAnswer
 from core.broker.transaction_log import TransactionLog
 from core.broker.turns import Turns
 from core.cluster.controller import Controller, NewTopic
@@ -35,6 +37,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, CorruptRecordError, KafkaError, PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.common.shadow_filesystem import ShadowFileSystem, link_tree
+from core.common.steps import Steps, finish
 from core.common.topic_partition import TopicPartition, random_uuid, uuid_text
 from core.common.users_paths import UsersPaths
 from core.compaction.cleaner_process import CleanerProcess, CleanerSettings
@@ -93,6 +96,8 @@ class Broker:
         self.run_flush: RunInBackground = run_now
         self.turns: Turns | None = None
         """Work that takes long is done in turns, once there is a loop for them."""
+        self.owed: set[SteppedAnswer] = set()
+        """Work that was begun, and is done before the broker closes."""
         self.run_cleaning: RunInBackground = run_now
         self.endpoint: Endpoint | None = None
         self._users_paths = UsersPaths(self._log_directory, directory)
@@ -236,7 +241,7 @@ class Broker:
             self._warn_of_holes()
             self._note_unreadable_ends()
         for topic in self.image.topics.values():
-            self._add_topic(topic)
+            finish(self._add_topic(topic))
         for path in self.log_manager.find_deleted_directories():
             self.log_manager.delete([path])
 
@@ -299,8 +304,15 @@ class Broker:
             if ranges:
                 self.replicas.undecided[partition] = ranges
 
-    def _add_topic(self, topic: TopicImage) -> None:
-        self.replicas.add_topic(topic, self._log_config(topic.name), self.node_id)
+    def _add_topic(self, topic: TopicImage) -> Steps[None]:
+        """Makes the logs of the topic's partitions, as long as nobody deletes it."""
+        config = self._log_config(topic.name)
+        for _ in self.replicas.add_topic(topic, config, self.node_id):
+            yield
+            if topic.topic_id not in self.image.topics_by_id:
+                return
+        if self._log_config(topic.name) != config:  # somebody altered it meanwhile
+            self._configure_logs([topic.name])
 
     def _find_node_id(self) -> int:
         """Of a directory that does not say whose it is: the one node that has a replica of everything that is there."""
@@ -387,43 +399,71 @@ class Broker:
     # --- topics
 
     def create_topic(self, topic: NewTopic, *, validate_only: bool = False) -> TopicImage:
-        """KafkaError as of `Controller.create_topic`."""
+        """One of `create_topics`, at once. Raises KafkaError if the topic may not be made."""
+        made = finish(self.create_topics([topic], validate_only=validate_only))[topic.name]
+        if isinstance(made, KafkaError):
+            raise made
+        return made
+
+    def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> Steps[dict[str, TopicImage | KafkaError]]:
+        """By name, what `Controller.create_topics` makes of each. The topics are there after the first step, the logs
+        of their partitions when the last one is done: until then clients are told to ask again.
+        """
         self.ensure_writable()
-        created = self.controller.create_topic(
-            topic,
+        made = self.controller.create_topics(
+            topics,
             default_partitions=self.config.integer("num.partitions"),
             default_replication=self.config.integer("default.replication.factor"),
             validate_only=validate_only,
         )
         if not validate_only:
-            self._add_topic(created)
-        return created
+            yield
+            for topic in made.values():
+                if isinstance(topic, TopicImage):
+                    yield from self._add_topic(topic)
+        return made
 
     def create_partitions(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool
-    ) -> None:
-        """KafkaError as of `Controller.create_partitions`."""
+    ) -> Steps[None]:
+        """Grows a topic. Raises what `Controller.create_partitions` raises."""
         self.ensure_writable()
         self.controller.create_partitions(name, count, assignments, validate_only=validate_only)
-        self._add_topic(self.image.topics[name])
+        yield
+        topic = self.image.topics.get(name)
+        if topic is not None and not validate_only:
+            yield from self._add_topic(topic)
 
     def delete_topic(self, name: str) -> TopicImage:
-        """The files go after `file.delete.delay.ms`. KafkaError where there is no such topic."""
-        self.ensure_writable()
-        delay_ms = self._log_config(name).file_delete_delay_ms if name in self.image.topics else 0
-        topic = self.controller.delete_topic(name)
-        self.group_log.on_topic_deleted(name)
-        self.transaction_log.on_topic_deleted(name)
-        for partition in self.replicas.remove_topic(topic):
-            self.log_cleaner.forget(partition)
-            try:
-                renamed = self.log_manager.remove(partition)
-            except OSError as error:  # it is a stray then, and will be called one
-                _log.error("%s", access_error(error, error.filename or self.directory, "delete"))
-            else:
-                if renamed is not None:
-                    self._delete_later([renamed], delay_ms)
+        """One of `delete_topics`, at once."""
+        (topic,) = finish(self.delete_topics([name]))
         return topic
+
+    def delete_topics(self, names: Sequence[str]) -> Steps[list[TopicImage]]:
+        """Deletes the topics, all of them or none. They are gone after the first step, their folders are renamed when
+        the last one is done, and deleted after `file.delete.delay.ms`.
+
+        Raises what `Controller.delete_topics` raises.
+        """
+        self.ensure_writable()
+        delays_ms = {name: self._log_config(name).file_delete_delay_ms for name in names if name in self.image.topics}
+        topics = self.controller.delete_topics(names)
+        leaving = defaultdict[int, list[TopicPartition]](list)
+        for topic in topics:
+            self.group_log.on_topic_deleted(topic.name)
+            self.transaction_log.on_topic_deleted(topic.name)
+            partitions = self.replicas.remove_topic(topic)
+            for partition in partitions:
+                self.log_cleaner.forget(partition)
+            leaving[delays_ms[topic.name]] += partitions
+        removals = [(self.log_manager.remove(partitions), delay_ms) for delay_ms, partitions in leaving.items()]
+        for renaming, delay_ms in removals:
+            renamed = yield from renaming
+            if renamed:
+                self._delete_later(renamed, delay_ms)
+        return topics
 
     def _delete_later(self, paths: Sequence[Path], delay_ms: int) -> None:
         """Deletes what was renamed for that; the next start does so where this one's does not come."""
@@ -595,6 +635,8 @@ class Broker:
 
     def close(self) -> None:
         """A clean stop; the directory is free for others then."""
+        for answer in list(self.owed):
+            answer.complete()
         self.log_cleaner.close()
         try:
             self.log_manager.close(self.controller.broker_epoch)

@@ -15,6 +15,7 @@ turn is over, until it has the next one (core.broker.turns).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import mmap
 import os
@@ -36,12 +37,21 @@ from core.protocol.primitives import Piece
 _log = logging.getLogger("plog.connection")
 
 _SHARED_BUFFER_BYTES = 288 * 1024  # two requests of 128 KB, and more would not stay in a processor's own cache
-_BUFFER_BYTES = (64 * 1024, _SHARED_BUFFER_BYTES, 1088 * 1024)  # the last: a request of the default message.max.bytes
+_POOLED_BUFFERS = {
+    64 * 1024: 8,
+    _SHARED_BUFFER_BYTES: 8,
+    1088 * 1024: 8,  # a request of the default message.max.bytes
+    4 * 1088 * 1024: 1,
+    16 * 1088 * 1024: 1,
+}
+"""Bytes -> how many are kept: to make the pages of a large one anew costs ten times what it takes to fill it."""
 _MAPPED_BYTES = 64 * 1024
-_POOLED_BUFFERS = 8  # of each size
+_HUGE_BYTES = 2 * 1024 * 1024
 _MOST_MOVED_BYTES = 16 * 1024
 _FRUGAL_BYTES = 16 * 1024  # are read at once while memory is short
 _MAX_IOV = 64
+_TURN_BYTES = 256 * 1024
+"""Of files, sent in one turn: a client that takes all it can get keeps nobody waiting longer than they take."""
 
 
 class ReceiveBuffers:
@@ -51,7 +61,7 @@ class ReceiveBuffers:
     """
 
     def __init__(self) -> None:
-        self._free: dict[int, list[memoryview]] = {size: [] for size in _BUFFER_BYTES}
+        self._free: dict[int, list[memoryview]] = {size: [] for size in _POOLED_BUFFERS}
         self.shared = self.take(_SHARED_BUFFER_BYTES)
 
     def take(self, size_bytes: int) -> memoryview:
@@ -75,18 +85,26 @@ class ReceiveBuffers:
 
     def give_back(self, buffer: memoryview) -> None:
         free = self._free.get(len(buffer))
-        if free is not None and len(free) < _POOLED_BUFFERS:
+        if free is not None and len(free) < _POOLED_BUFFERS[len(buffer)]:
             free.append(buffer)
 
 
 def _buffer_size(size_bytes: int) -> int:
     """The smallest usual one that has that room; larger than all of them as it is."""
-    return next((size for size in _BUFFER_BYTES if size_bytes <= size), size_bytes)
+    return next((size for size in _POOLED_BUFFERS if size_bytes <= size), size_bytes)
 
 
 def _new_buffer(size_bytes: int) -> memoryview:
-    """Large ones come from the system, and go back there: the heap would keep them, in pieces."""
-    return memoryview(mmap.mmap(-1, size_bytes) if size_bytes >= _MAPPED_BYTES else bytearray(size_bytes))
+    """Large ones come from the system, and go back there: the heap would keep them, in pieces. The largest are made of
+    huge pages where there are any, for most of what they cost is the making of pages.
+    """
+    if size_bytes < _MAPPED_BYTES:
+        return memoryview(bytearray(size_bytes))
+    buffer = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if size_bytes >= _HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # of a system without them
+            buffer.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(buffer)
 
 
 class Connection:
@@ -191,8 +209,7 @@ class Connection:
                 return
             if turn_end_s and monotonic() >= turn_end_s:
                 self._set_aside(data, start, end, was_aside=was_aside)
-                self._is_in_line = True
-                self._turns.wait(self._take_turn)
+                self._stand_in_line()
                 return
             body = start + SIZE.size
             frame_end = body + self._frame_size(data, start) if body <= end else end + 1
@@ -219,6 +236,15 @@ class Connection:
         """Copied, unless it was before."""
         self._aside = data[start:end] if was_aside else memoryview(bytearray(data[start:end]))
         self._stop_reading()
+
+    def _stand_in_line(self) -> None:
+        """Goes on when its turn comes, and not before."""
+        if self._is_writing:
+            self._loop.remove_writer(self._fd)
+            self._is_writing = False
+        if not self._is_in_line:
+            self._is_in_line = True
+            self._turns.wait(self._take_turn)
 
     def _take_turn(self) -> None:
         self._is_in_line = False
@@ -290,7 +316,8 @@ class Connection:
 
     def _account(self) -> None:
         """Tells the memory what is held, unless it knows."""
-        unsent = self._out_bytes - self._out_file_bytes if self._is_writing else 0
+        is_unsent = self._is_writing or self._is_in_line
+        unsent = self._out_bytes - self._out_file_bytes if is_unsent else 0
         held = self._room + len(self._aside) + self._at_work_bytes + unsent
         if held != self._held and not self._waits_for_room:
             self._held = held
@@ -339,11 +366,15 @@ class Connection:
         """Sends what can be sent now; the rest when the socket takes more."""
         if self._is_closed:
             return
+        sent_of_files = 0
         try:
             while self._out:
                 first = self._out[0]
                 if isinstance(first, FileRegion):
-                    self._send_region(first)
+                    if sent_of_files >= _TURN_BYTES:
+                        self._stand_in_line()
+                        return
+                    sent_of_files += self._send_region(first)
                 elif len(self._out) > 1:
                     self._send_bytes()
                 else:
@@ -369,8 +400,9 @@ class Connection:
     def _on_writable(self) -> None:
         self._go_on()
 
-    def _send_region(self, region: FileRegion) -> None:
-        sent = os.sendfile(self._fd, region.file.fd, region.position, region.size_bytes)
+    def _send_region(self, region: FileRegion) -> int:
+        """Sends as much of it as a turn is worth, and gives how much."""
+        sent = os.sendfile(self._fd, region.file.fd, region.position, min(region.size_bytes, _TURN_BYTES))
         if sent == 0:
             raise ConnectionError("the file was cut under an answer")
         self._out_bytes -= sent
@@ -379,6 +411,7 @@ class Connection:
         self._out.popleft()
         if sent < region.size_bytes:
             self._out.appendleft(FileRegion(region.file, region.position + sent, region.size_bytes - sent))
+        return sent
 
     def _send_bytes(self) -> None:
         run: list[bytes | bytearray | memoryview] = []

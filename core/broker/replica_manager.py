@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from core.broker.delayed_flush import PERHAPS_KEPT
 from core.broker.flusher import Flusher
-from core.cluster.metadata_image import TopicImage
+from core.cluster.metadata_image import PartitionRegistration, TopicImage
 from core.cluster.partition import Partition
 from core.common.background import RunInBackground
 from core.common.clock import Clock
@@ -57,25 +57,43 @@ class ReplicaManager:
 
     # --- which partitions there are
 
-    def add_topic(self, topic: TopicImage, config: LogConfig, node_id: int) -> None:
-        """Makes or takes up the logs of the topic's partitions that this node has a replica of; one that the disk
-        refuses is offline, with the reason.
+    def add_topic(self, topic: TopicImage, config: LogConfig, node_id: int) -> Steps[None]:
+        """Makes or takes up the logs of the topic's partitions that this node has a replica of, one a step; one that
+        the disk refuses is offline, with the reason.
         """
-        for number, registration in topic.partitions.items():
-            partition = TopicPartition(topic.name, number)
-            if partition in self.partitions or partition in self._log_manager.offline:
-                continue
-            if node_id not in registration.replicas:
-                continue
-            try:
-                log = self._log_manager.create(partition, topic.topic_id, config)
-                self.partitions[partition] = Partition(log, registration, topic.topic_id)
-                self.generation += 1
-            except OSError as error:
-                reason = access_error(error, self._log_manager.directory / str(partition), "create")
-                self._log_manager.set_offline(partition, reason)
-            else:
-                log.on_roll = self._flusher.flush
+        held = {
+            TopicPartition(topic.name, number): registration
+            for number, registration in topic.partitions.items()
+            if node_id in registration.replicas
+        }
+        try:
+            self._log_manager.forget_checkpoints(partition for partition in held if self._is_missing(partition))
+        except OSError as error:
+            for partition in filter(self._is_missing, held):
+                self._set_offline(partition, error)
+        for partition, registration in held.items():
+            if self._is_missing(partition):
+                self._add(partition, registration, topic.topic_id, config)
+                yield
+
+    def _is_missing(self, partition: TopicPartition) -> bool:
+        return partition not in self.partitions and partition not in self._log_manager.offline
+
+    def _add(
+        self, partition: TopicPartition, registration: PartitionRegistration, topic_id: bytes, config: LogConfig
+    ) -> None:
+        try:
+            log = self._log_manager.create(partition, topic_id, config)
+            self.partitions[partition] = Partition(log, registration, topic_id)
+            self.generation += 1
+        except OSError as error:
+            self._set_offline(partition, error)
+        else:
+            log.on_roll = self._flusher.flush
+
+    def _set_offline(self, partition: TopicPartition, error: OSError) -> None:
+        reason = access_error(error, self._log_manager.directory / str(partition), "create")
+        self._log_manager.set_offline(partition, reason)
 
     def remove_topic(self, topic: TopicImage) -> list[TopicPartition]:
         """Stops serving the topic; whoever waits for its records is answered. Gives its partitions."""

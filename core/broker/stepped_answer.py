@@ -14,15 +14,19 @@ if TYPE_CHECKING:
     from core.broker.broker import Broker
 
 
-def answer_in_turns(broker: Broker, steps: Steps[Any]) -> Any:
-    """What the steps make where one turn is enough for them, or nobody takes turns; else a `SteppedAnswer`."""
+def answer_in_turns(broker: Broker, steps: Steps[Any], *, is_owed: bool = False) -> Any:
+    """What the steps make where one turn is enough for them, or nobody takes turns; else a `SteppedAnswer`.
+
+    Work that `is_owed` changes something that has begun: it is done though the client goes, and before the broker
+    closes.
+    """
     if broker.turns is None:
         return finish(steps)
     try:
         step = next(steps)
     except StopIteration as end:
         return end.value
-    answer = SteppedAnswer(steps)
+    answer = SteppedAnswer(steps, broker.owed if is_owed else None)
     must_wait = broker.turns.has_enough_work
     if not (must_wait and step is MUCH_FOLLOWS) and not answer.take_turn(may_hold_much=not must_wait):
         return answer.made
@@ -35,9 +39,13 @@ class SteppedAnswer(Deferred[Any]):
     answer any more.
     """
 
-    def __init__(self, steps: Steps[Any]) -> None:
+    def __init__(self, steps: Steps[Any], owed: set[SteppedAnswer] | None = None) -> None:
+        """`owed` holds the answers whose work must be done, this one too until it is."""
         super().__init__(None)
         self._steps = steps
+        self._owed = owed
+        if owed is not None:
+            owed.add(self)
         self._is_over = False
         self._is_in_turn = False
         self.made: Any = None
@@ -57,7 +65,7 @@ class SteppedAnswer(Deferred[Any]):
             except StopIteration as end:
                 self._end(end.value)
             except Exception as error:  # noqa: BLE001 - the door of a connection's loop
-                self._is_over = True
+                self._set_over()
                 self.fail(error)
             if monotonic() >= end_s:
                 break
@@ -66,8 +74,14 @@ class SteppedAnswer(Deferred[Any]):
             self._steps.close()  # of who was cancelled in the middle of a step
         return not self._is_over
 
+    def _set_over(self) -> None:
+        self._is_over = True
+        if self._owed is not None:
+            self._owed.discard(self)
+
     def _end(self, made: Any) -> None:
-        self._is_over, self.made = True, made
+        self._set_over()
+        self.made = made
         if isinstance(made, DelayedOperation | Deferred):
             forward(made, self)
         else:
@@ -81,6 +95,8 @@ class SteppedAnswer(Deferred[Any]):
 
     def cancel(self) -> None:
         super().cancel()
+        if self._owed is not None:
+            return
         self._is_over = True
         if not self._is_in_turn:
             self._steps.close()

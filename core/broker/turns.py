@@ -18,7 +18,7 @@ from time import monotonic
 from core.common.steps import Steps
 
 TURN_SECONDS = 0.002
-ROUND_SECONDS = 0.005
+ROUND_SECONDS = 0.002
 MOST_AT_WORK = 4
 
 

@@ -20,8 +20,8 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import (
     TopicPartition,
-    collides,
     ensure_valid_topic_name,
+    name_in_metrics,
     random_uuid,
 )
 from core.log.file_names import CLUSTER_METADATA_TOPIC
@@ -195,39 +195,61 @@ class Controller:
             directories=[self.directory_id if is_here else bytes(16)],
         )
 
-    def create_topic(
-        self, topic: NewTopic, *, default_partitions: int, default_replication: int, validate_only: bool = False
-    ) -> TopicImage:
-        """The new topic, or with `validate_only` what it would be. KafkaError says what is wrong with it."""
+    def create_topics(
+        self,
+        topics: Iterable[NewTopic],
+        *,
+        default_partitions: int,
+        default_replication: int,
+        validate_only: bool = False,
+    ) -> dict[str, TopicImage | KafkaError]:
+        """By name, each new topic, or with `validate_only` what it would be; or what is wrong with it.
+
+        However many there are, they are written in one batch and synced once. Raises what `MetadataLog.append` raises;
+        no topic is made then.
+        """
+        refused: dict[str, KafkaError] = {}
+        accepted: dict[str, list[MetadataRecord]] = {}
+        names = {name_in_metrics(name): name for name in self.image.topics}
+        for topic in topics:
+            try:
+                self._ensure_may_be_made(topic, names)
+                assignments = self._assignments(topic, default_partitions, default_replication)
+            except KafkaError as error:
+                refused[topic.name] = error
+            else:
+                names[name_in_metrics(topic.name)] = topic.name
+                accepted[topic.name] = self._records_of(topic, assignments)
+        if validate_only:
+            return refused | {name: _preview(name, records) for name, records in accepted.items()}
+        if accepted:
+            self._log.append([record for records in accepted.values() for record in records])
+        return refused | {name: self.image.topics[name] for name in accepted}
+
+    def _ensure_may_be_made(self, topic: NewTopic, names: Mapping[str, str]) -> None:
+        """Raises KafkaError if it may not; `names` are those of all topics, by what metrics call them."""
         ensure_valid_topic_name(topic.name)
         if topic.name == CLUSTER_METADATA_TOPIC:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {topic.name} is prohibited.")
-        if topic.name in self.image.topics:
+        other = names.get(name_in_metrics(topic.name))
+        if topic.name in self.image.topics or other == topic.name:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
-        for other in self.image.topics:
-            if collides(topic.name, other):
-                raise KafkaError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION,
-                    f"Topic '{topic.name}' collides with existing topic: {other}",
-                )
-        overrides = {name: value for name, value in topic.configs.items() if value is not None}
+        if other is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' collides with existing topic: {other}"
+            )
         parse_topic_configs(topic.configs)
-        assignments = self._assignments(topic, default_partitions, default_replication)
+
+    def _records_of(self, topic: NewTopic, assignments: Mapping[int, Sequence[int]]) -> list[MetadataRecord]:
         topic_id = random_uuid()
         while topic_id in self.image.topics_by_id:
             topic_id = random_uuid()
-        records: list[MetadataRecord] = [
+        overrides = {name: value for name, value in topic.configs.items() if value is not None}
+        return [
             TopicRecord(topic.name, topic_id),
             *(ConfigRecord(ConfigResourceType.TOPIC, topic.name, name, value) for name, value in overrides.items()),
             *self._partition_records(topic_id, assignments),
         ]
-        if validate_only:
-            preview = MetadataImage()
-            for record in records:
-                preview.apply(record)
-            return preview.topics[topic.name]
-        self._log.append(records)
-        return self.image.topics[topic.name]
 
     def _assignments(
         self, topic: NewTopic, default_partitions: int, default_replication: int
@@ -326,11 +348,14 @@ class Controller:
             self._log.append(self._partition_records(topic.topic_id, checked))
         return sorted(checked)
 
-    def delete_topic(self, name: str) -> TopicImage:
-        """The topic that is gone now. KafkaError(UNKNOWN_TOPIC_OR_PARTITION) where there is none."""
-        topic = self._topic(name)
-        self._log.append([RemoveTopicRecord(topic.topic_id)])
-        return topic
+    def delete_topics(self, names: Iterable[str]) -> list[TopicImage]:
+        """The topics that are gone now. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION), with none deleted, if one of
+        them does not exist.
+        """
+        topics = [self._topic(name) for name in names]
+        if topics:
+            self._log.append([RemoveTopicRecord(topic.topic_id) for topic in topics])
+        return topics
 
     def _topic(self, name: str) -> TopicImage:
         topic = self.image.topics.get(name)
@@ -386,3 +411,11 @@ class Controller:
         with contextlib.suppress(KafkaError):  # it is in the log
             self.fence_broker()
         self._log.close()
+
+
+def _preview(name: str, records: Iterable[MetadataRecord]) -> TopicImage:
+    """What the topic would be."""
+    image = MetadataImage()
+    for record in records:
+        image.apply(record)
+    return image.topics[name]

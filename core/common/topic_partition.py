@@ -49,9 +49,9 @@ def ensure_valid_topic_name(name: str) -> None:
     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
 
 
-def collides(name: str, other: str) -> bool:
-    """Whether the two names would share a metric name: Kafka maps '.' and '_' to the same character."""
-    return name.replace(".", "_") == other.replace(".", "_")
+def name_in_metrics(name: str) -> str:
+    """What Kafka's metrics call the topic, for which '.' and '_' are the same; no two topics may share it."""
+    return name.replace(".", "_")
 
 
 def random_uuid() -> bytes:

@@ -16,6 +16,7 @@ Source: org.apache.kafka.storage.internals.log.Cleaner; docs/compaction.md has t
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -174,9 +175,12 @@ class _Cleaning:
 
     def _keeps_legacy_tombstones(self, number: int) -> bool:
         """Magic 0 and 1 have no horizon: the time counts from when the last clean segment was written."""
-        segments = self._log.segments
-        clean = [segment for segment in segments if segment.base_offset < self._log.first_dirty_offset]
-        return not clean or segments[number].modified_ms > clean[-1].modified_ms - self._log.config.delete_retention_ms
+        segments, first_dirty = self._log.segments, self._log.first_dirty_offset
+        clean = bisect_left(segments, first_dirty, key=lambda segment: segment.base_offset)
+        if not clean:
+            return True
+        last_written_ms = segments[clean - 1].modified_ms
+        return segments[number].modified_ms > last_written_ms - self._log.config.delete_retention_ms
 
     def _copy(self, batches: Group, out: CleanedSegment, *, keeps_legacy_tombstones: bool) -> bool:
         """Copies what stays; whether that is less, or else, than what there was."""

@@ -198,22 +198,24 @@ def _describe(segment: LogSegment) -> SegmentToClean:
 
 def group_by_size(log: LogToClean, numbers: Iterable[int]) -> Iterator[list[int]]:
     """Numbers of segments that fit into one, by their sizes of before."""
+    config = log.config
+    most = config.segment_bytes, config.segment_index_bytes, config.segment_index_bytes
     group: list[int] = []
+    sizes = 0, 0, 0
     for number in numbers:
-        if group and not _fits(log, group, number):
+        segment = log.segments[number]
+        own = segment.size_bytes, segment.offset_index_bytes, segment.time_index_bytes
+        sizes = sizes[0] + own[0], sizes[1] + own[1], sizes[2] + own[2]
+        is_too_large = any(size > limit for size, limit in zip(sizes, most, strict=True))
+        if group and (is_too_large or not _is_in_reach(log, group[0], number)):
             yield group
-            group = []
+            group, sizes = [], own
         group.append(number)
     if group:
         yield group
 
 
-def _fits(log: LogToClean, group: Sequence[int], number: int) -> bool:
-    segments = [log.segments[n] for n in (*group, number)]
+def _is_in_reach(log: LogToClean, first: int, number: int) -> bool:
+    """Whether the segment's offsets can be written relative to the first one's."""
     last_offset = log.end_offset_of(number) - 1
-    return (
-        sum(s.size_bytes for s in segments) <= log.config.segment_bytes
-        and sum(s.offset_index_bytes for s in segments) <= log.config.segment_index_bytes
-        and sum(s.time_index_bytes for s in segments) <= log.config.segment_index_bytes
-        and (not segments[-1].size_bytes or last_offset - segments[0].base_offset <= MAX_RELATIVE_OFFSET)
-    )
+    return not log.segments[number].size_bytes or last_offset - log.segments[first].base_offset <= MAX_RELATIVE_OFFSET

@@ -13,6 +13,7 @@ probing is a few operations on whole columns. Kafka's takes one key at a time
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -90,6 +91,19 @@ class OffsetMap:
         for start in range(0, len(columns[0]), _MOVED_SLOTS):
             rows = start + np.flatnonzero(columns[0][start : start + _MOVED_SLOTS])
             self._put(Digests(columns[0].take(rows), columns[1].take(rows)), columns[2].take(rows))
+
+    def keep_only(self, is_kept: Callable[[Digests], npt.NDArray[np.bool_]]) -> None:
+        """Forgets all other keys."""
+        kept = []
+        slots = int(self._slots)
+        for start in range(0, slots, _MOVED_SLOTS):
+            rows = start + np.flatnonzero(self._high[start : start + _MOVED_SLOTS])
+            rows = rows[is_kept(Digests(self._high.take(rows), self._low.take(rows)))]
+            kept.append((Digests(self._high.take(rows), self._low.take(rows)), self._entries.take(rows)))
+        del self._high, self._low, self._entries  # before as much memory is asked for again
+        self._make_table(slots)
+        for digests, entries in kept:
+            self._put(digests, entries)
 
     def _put(self, digests: Digests, entries: Int64s) -> None:
         high, low = digests

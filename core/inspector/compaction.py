@@ -85,6 +85,16 @@ class CompactionPlan:
     refusal: str | None = None
     waits: str | None = None
 
+    @property
+    def fillings(self) -> float:
+        """How often the buffer for keys must be filled to clean all that can be cleaned, if the keys are spread evenly
+        over the offsets; 1 if it was enough.
+        """
+        if self.part is None or self.end_offset <= self.part.first_dirty_offset:
+            return 1.0
+        first = self.part.first_dirty_offset
+        return max((self.part.first_uncleanable_offset - first) / (self.end_offset - first), 1.0)
+
 
 class Compaction:
     """Of the partitions of a data directory, or of one partition's folder; owned by one task.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.common.topic_partition import TopicPartition
+from core.inspector.key_search import find_last, with_key
 from core.inspector.surroundings import DirectorySurroundings
 from core.log.batch_place import find_file, undecodable
 from core.log.directory_reader import DirectoryReader
@@ -99,16 +100,17 @@ class Tracer:
         trace.groups = self._groups(partition, offset, trace.doubts)
         return trace
 
-    def find_key(self, partition: TopicPartition, key: bytes) -> Iterator[int]:
-        """Offsets of the records with that key, in order; CorruptRecordError at damage, in its turn."""
+    def find_key(self, partition: TopicPartition, key: bytes) -> int | None:
+        """The offset of the last record with that key; None if there is none. Raises CorruptRecordError if damage may
+        hide a later one.
+        """
         log = self._reader.open(partition)
+
+        def refuse(batch: Batch, error: CorruptRecordError) -> None:
+            raise undecodable(partition, batch, error, find_file(log, batch)) from None
+
         try:
-            for batch in log.read(log.start_offset, log.end_offset, read_committed=False):
-                try:
-                    records = batch.records()
-                except CorruptRecordError as error:
-                    raise undecodable(partition, batch, error, find_file(log, batch)) from None
-                yield from (record.offset for record in records if record.key == key)
+            return find_last(log, key, log.start_offset, log.end_offset, refuse)
         finally:
             log.close()
 
@@ -168,21 +170,17 @@ class Tracer:
         assert trace.record is not None
         if trace.record.key is None:
             return "cleanup.policy compact: it has no key, the cleaner drops it"
-        newer: int | None = None
         unknown: list[str] = []
 
         def note(hole: Hole) -> None:
             unknown.append(str(hole.error()))
 
-        for batch in log.read(trace.offset + 1, log.last_stable_offset, on_hole=note, on_doubt=note):
-            try:
-                records = batch.records()
-            except CorruptRecordError as error:
-                unknown.append(undecodable(trace.partition, batch, error, find_file(log, batch)).message)
-                continue
-            for record in records:
-                if record.key == trace.record.key and record.offset > trace.offset:
-                    newer = record.offset
+        def note_undecodable(batch: Batch, error: CorruptRecordError) -> None:
+            unknown.append(undecodable(trace.partition, batch, error, find_file(log, batch)).message)
+
+        newer = find_last(
+            log, trace.record.key, trace.offset + 1, log.last_stable_offset, note_undecodable, note, read_committed=True
+        )
         if newer is None and unknown:
             return f"cleanup.policy compact: whether it is the last record of its key can't be told: {unknown[0]}"
         if newer is not None:
@@ -230,16 +228,17 @@ def _commits(
     def note(hole: Hole) -> None:
         doubts.append(f"{stored}: {hole.error()}")
 
+    def note_undecodable(batch: Batch, error: CorruptRecordError) -> None:
+        doubts.append(undecodable(stored, batch, error, find_file(log, batch)).message)
+
+    topic = partition.topic.encode()
+    ending = len(topic).to_bytes(2, "big") + topic + partition.partition.to_bytes(4, "big")  # of OffsetCommitKey
     try:
-        for batch in log.read(log.start_offset, log.end_offset, on_hole=note):
-            try:
-                records = batch.records()
-            except CorruptRecordError as error:
-                doubts.append(undecodable(stored, batch, error, find_file(log, batch)).message)
-                continue
-            for record in records:
+        batches = log.read(log.start_offset, log.end_offset, on_hole=note)
+        for columns in with_key(batches, ending, note_undecodable, is_whole=False):
+            for row, timestamp in enumerate(columns.timestamps.tolist()):
                 try:
-                    read = read_record(record.key or b"", record.value)
+                    read = read_record(columns.key(row) or b"", columns.value(row))
                 except CorruptRecordError:
                     continue
                 if read is None or not isinstance(read[0], OffsetCommitKey):
@@ -250,7 +249,7 @@ def _commits(
                 if isinstance(value, OffsetCommitValue):
                     yield key.group, value.offset, value.commit_timestamp
                 else:
-                    yield key.group, None, record.timestamp
+                    yield key.group, None, timestamp
     finally:
         log.close()
 

@@ -321,6 +321,7 @@ class _Loader:
             raise unreadable.error  # its offsets may be there: nothing must be appended in their place
         logs = {offset for offset, _ in find_offset_files(self._directory, LOG_SUFFIX)}
         self._remove_lone_indexes(logs, log_start_offset)
+        last = max(logs, default=-1)
         for offset in sorted(logs):
             segment = LogSegment(
                 self._directory,
@@ -329,7 +330,7 @@ class _Loader:
                 self._filesystem,
                 self._settings.open_files,
                 created_ms=self._settings.clock.monotonic_ms(),
-                is_sealed=offset != max(logs),
+                is_sealed=offset != last,
             )
             self._segments.add(segment)
         if self._arrangement is None:

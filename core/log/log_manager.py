@@ -23,6 +23,7 @@ from pathlib import Path
 from core.common.background import RunInBackground, run_now
 from core.common.errors import CorruptRecordError, PlogError
 from core.common.filesystem import access_error
+from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint, write_offset_checkpoint
 from core.log.file_names import (
@@ -73,6 +74,8 @@ class LogManager:
         self._checkpoints = {name: self._read_checkpoint(name) for name in OFFSET_CHECKPOINTS}
         self._newest = dict(self._checkpoints)
         self._checkpointing = threading.Lock()
+        self._leaving: dict[TopicPartition, tuple[Path, list[Path]]] = {}
+        """Folders of removed partitions that are yet to be renamed, with the list to note that in."""
         self.had_clean_shutdown = (directory / CLEAN_SHUTDOWN).exists()
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
@@ -196,33 +199,59 @@ class LogManager:
         self.offline[partition] = error
 
     def create(self, partition: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
-        """The partition's log, made where there is none yet. OSError as the disk says."""
+        """The partition's log, made if there is none yet, after `forget_checkpoints`. OSError as the disk says."""
         path = self.directory / partition_directory_name(partition)
+        self._move_away(partition)
         if path.exists() and _is_of_another(path, topic_id):
             self._set_aside(partition, path)
         self._filesystem.make_directory(path)
         if _topic_id_of(path) is None:
             write_partition_metadata(path, topic_id, self._filesystem)
         if partition not in self.logs:
-            self._forget_checkpoints(partition)
             self.logs[partition] = load_log(path, partition, config, self._settings).log
         return self.logs[partition]
 
     # --- deleting
 
-    def remove(self, partition: TopicPartition) -> Path | None:
-        """Takes a log out and renames its folder, for `delete_directory` later; None where there is none."""
-        log = self.logs.pop(partition, None)
-        self.offline.pop(partition, None)
-        if log is not None:
-            log.let_go()
-        path = log.directory if log else self.directory / partition_directory_name(partition)
-        if not path.is_dir():
-            return None
-        renamed = path.with_name(deleted_directory_name(partition))
-        self._filesystem.rename(path, renamed)
-        self._filesystem.sync_directory(self.directory)
+    def remove(self, partitions: Iterable[TopicPartition]) -> Steps[list[Path]]:
+        """Takes the logs out now. The steps rename their folders, and give what is there for `delete` later."""
+        renamed: list[Path] = []
+        leaving = list(partitions)
+        for partition in leaving:
+            log = self.logs.pop(partition, None)
+            self.offline.pop(partition, None)
+            if log is not None:
+                log.let_go()
+            path = log.directory if log else self.directory / partition_directory_name(partition)
+            self._leaving[partition] = path, renamed
+        return self._move_all_away(leaving, renamed)
+
+    def _move_all_away(self, partitions: Iterable[TopicPartition], renamed: list[Path]) -> Steps[list[Path]]:
+        for partition in partitions:
+            self._move_away(partition)
+            yield
+        try:
+            self._filesystem.sync_directory(self.directory)
+        except OSError as error:
+            _log.error("%s", access_error(error, self.directory, "sync"))
         return renamed
+
+    def _move_away(self, partition: TopicPartition) -> None:
+        """Renames the folder of a partition that was removed, unless that is done. One that the disk refuses to rename
+        belongs to no topic, and the next start says so.
+        """
+        if partition not in self._leaving:
+            return
+        path, renamed = self._leaving.pop(partition)
+        if not path.is_dir():
+            return
+        target = path.with_name(deleted_directory_name(partition))
+        try:
+            self._filesystem.rename(path, target)
+        except OSError as error:
+            _log.error("%s", access_error(error, error.filename or path, "delete"))
+        else:
+            renamed.append(target)
 
     def delete(self, paths: Iterable[Path]) -> None:
         """Deletes renamed folders and files; any thread may."""
@@ -280,12 +309,14 @@ class LogManager:
 
         run(write)
 
-    def _forget_checkpoints(self, partition: TopicPartition) -> None:
-        """What the files still say of a deleted partition must not be taken for a new one of that name."""
+    def forget_checkpoints(self, partitions: Iterable[TopicPartition]) -> None:
+        """What the files still say of deleted partitions must not be taken for new ones of those names. OSError as the
+        disk says.
+        """
+        new = {partition for partition in partitions if partition not in self.logs}
         for name, held in self._checkpoints.items():
-            if partition in held:
-                offsets = {tp: offset for tp, offset in held.items() if tp != partition}
-                self._checkpoint(name, offsets, run_now)
+            if not new.isdisjoint(held):
+                self._checkpoint(name, {tp: offset for tp, offset in held.items() if tp not in new}, run_now)
 
     def close(self, broker_epoch: int) -> None:
         """A clean stop: logs closed, checkpoints written and, where every log was well, the file that says so."""

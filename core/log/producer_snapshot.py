@@ -30,6 +30,7 @@ _HEADER = struct.Struct(">hIi")
 _CRC_END = 6
 _ENTRY = struct.Struct(">qhiqiqiq")
 _VERSION = 1
+ENTRY_BYTES = _ENTRY.size
 _PIECE_BYTES = _ENTRY.size * 4096
 
 
@@ -109,5 +110,15 @@ def _pieces(file: SalvagingFile, position: int) -> Iterator[bytes]:
 
 
 def format_producer_snapshot(entries: Sequence[ProducerSnapshotEntry]) -> bytes:
-    body = struct.pack(">i", len(entries)) + b"".join(_ENTRY.pack(*entry) for entry in entries)
-    return struct.pack(">hI", _VERSION, crc32c(body)) + body
+    return format_packed_producers(b"".join(_ENTRY.pack(*entry) for entry in entries))
+
+
+def pack_producer(entry: ProducerSnapshotEntry, into: bytearray, position: int) -> None:
+    """Writes the entry's `ENTRY_BYTES` there."""
+    _ENTRY.pack_into(into, position, *entry)
+
+
+def format_packed_producers(packed: bytes | bytearray) -> bytes:
+    """The content of a file with those entries, one after the other."""
+    count = struct.pack(">i", len(packed) // ENTRY_BYTES)
+    return b"".join([struct.pack(">hI", _VERSION, crc32c_of_parts([count, packed])), count, packed])

@@ -70,6 +70,7 @@ class ProducerState:
         "last_timestamp",
         "producer_epoch",
         "producer_id",
+        "slot",
     )
 
     def __init__(self, producer_id: int) -> None:
@@ -79,6 +80,8 @@ class ProducerState:
         self.coordinator_epoch = -1
         self.last_timestamp = NO_TIMESTAMP
         self.current_txn_first_offset: int | None = None
+        self.slot: int | None = None
+        """Of `PackedProducers`."""
 
     @classmethod
     def from_snapshot(cls, entry: ProducerSnapshotEntry) -> ProducerState:

@@ -15,7 +15,8 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.index.transaction_index import AbortedTransaction
 from core.log.file_names import SNAPSHOT_SUFFIX, find_offset_files, offset_file_name
-from core.log.producer_snapshot import format_producer_snapshot, read_producer_snapshot
+from core.log.packed_producers import PackedProducers
+from core.log.producer_snapshot import read_producer_snapshot
 from core.log.producer_state import CompletedTransaction, LogOffsetMetadata, ProducerState
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import CONTROL_FLAG, RecordBatch
@@ -33,6 +34,7 @@ class ProducerStateManager:
         self._filesystem = filesystem
         self.expiration_ms = producer_id_expiration_ms
         self._producers: dict[int, ProducerState] = {}
+        self._packed = PackedProducers()
         self._ongoing: dict[int, LogOffsetMetadata] = {}  # producer id -> first offset, in order of offsets
         self.ended: list[tuple[LogOffsetMetadata, int]] = []
         """Transactions whose marker is not below the high watermark: (first offset, last offset)."""
@@ -83,6 +85,7 @@ class ProducerStateManager:
             state = self._producers[producer_id] = ProducerState(producer_id)
         if state.append(batch):
             self._ongoing[producer_id] = LogOffsetMetadata(batch.base_offset, segment_base_offset, position)
+        self._packed.note_change(state)
         return None
 
     def _update_by_marker(self, batch: RecordBatch) -> CompletedTransaction | None:
@@ -96,6 +99,7 @@ class ProducerStateManager:
         state = self.state_of(batch.producer_id)
         self._producers[batch.producer_id] = state
         completed = state.append_marker(batch, marker)
+        self._packed.note_change(state)
         first = self._ongoing.pop(batch.producer_id, None)
         if first is not None:
             insort(self.ended, (first, batch.last_offset))  # of a log that is read anew, they become many
@@ -109,7 +113,9 @@ class ProducerStateManager:
         if first is None or first.offset != aborted.first_offset:
             return False
         del self._ongoing[aborted.producer_id]
-        self._producers[aborted.producer_id].current_txn_first_offset = None
+        state = self._producers[aborted.producer_id]
+        state.current_txn_first_offset = None
+        self._packed.note_change(state)
         return True
 
     def last_stable_offset(self, completed: CompletedTransaction) -> int:
@@ -135,6 +141,7 @@ class ProducerStateManager:
                 since_ms = now_ms
             if now_ms - since_ms >= self.expiration_ms:
                 del self._producers[producer_id]
+                self._packed.remove(state)
             else:
                 idle[producer_id] = state.last_written, since_ms
         self._idle = idle
@@ -146,13 +153,13 @@ class ProducerStateManager:
         if self.map_end_offset <= self._last_snapshot_offset:
             return
         path = self._path(self.map_end_offset)
-        content = format_producer_snapshot([state.to_snapshot() for state in self._producers.values()])
-        self._filesystem.write_atomic(path, content, sync=sync)
+        self._filesystem.write_atomic(path, self._packed.snapshot(), sync=sync)
         self._last_snapshot_offset = self.map_end_offset
 
     def reset(self, end_offset: int) -> None:
         """Forgets everything; the log is read again from `end_offset`."""
         self._producers.clear()
+        self._packed = PackedProducers()
         self._ongoing.clear()
         self.ended.clear()
         self._last_snapshot_offset = self.map_end_offset = end_offset
@@ -178,6 +185,7 @@ class ProducerStateManager:
                 elif now_ms - entry.timestamp >= self.expiration_ms:
                     continue
                 self._producers[entry.producer_id] = state
+                self._packed.note_change(state)
             self._ongoing = dict(sorted(self._ongoing.items(), key=lambda item: item[1]))
             self._last_snapshot_offset = self.map_end_offset = offset
             return offset

@@ -62,6 +62,17 @@ class RecordColumns:
     def values(self) -> Any:  # pyarrow.BinaryArray
         return ByteStrings(self.buffer, self.value_positions, self.value_lengths).to_arrow()
 
+    def key(self, row: int) -> bytes | None:
+        """Of one record."""
+        return self._bytes_at(int(self.key_positions[row]), int(self.key_lengths[row]))
+
+    def value(self, row: int) -> bytes | None:
+        """Of one record."""
+        return self._bytes_at(int(self.value_positions[row]), int(self.value_lengths[row]))
+
+    def _bytes_at(self, position: int, length: int) -> bytes | None:
+        return None if length < 0 else self.buffer[position : position + length]
+
     def headers(self, row: int) -> Headers:
         """Of one record."""
         if not self.header_counts[row]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from core.broker.request_context import RequestContext
+from core.broker.stepped_answer import answer_in_turns
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.steps import Steps
 from core.protocol.schema.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -18,7 +20,11 @@ if TYPE_CHECKING:
     from core.broker.broker import Broker
 
 
-def handle(broker: Broker, request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+def handle(broker: Broker, request: CreatePartitionsRequest, context: RequestContext) -> Any:  # answer, or Deferred
+    return answer_in_turns(broker, _create(broker, request), is_owed=True)
+
+
+def _create(broker: Broker, request: CreatePartitionsRequest) -> Steps[CreatePartitionsResponse]:
     times = Counter(topic.name for topic in request.topics)
     results = []
     for name, count in times.items():
@@ -28,7 +34,7 @@ def handle(broker: Broker, request: CreatePartitionsRequest, context: RequestCon
             if count > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             assignments = None if wanted.assignments is None else [a.broker_ids for a in wanted.assignments]
-            broker.create_partitions(name, wanted.count, assignments, validate_only=request.validate_only)
+            yield from broker.create_partitions(name, wanted.count, assignments, validate_only=request.validate_only)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)

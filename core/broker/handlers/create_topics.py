@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from core.broker.config_sources import describe_topic_configs
 from core.broker.request_context import RequestContext
+from core.broker.stepped_answer import answer_in_turns
 from core.cluster.controller import NewTopic
+from core.cluster.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.steps import Steps
 from core.protocol.schema.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -22,21 +26,39 @@ if TYPE_CHECKING:
     from core.broker.broker import Broker
 
 
-def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> Any:  # the answer, or a Deferred
+    return answer_in_turns(broker, _create(broker, request), is_owed=True)
+
+
+def _create(broker: Broker, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
     times = Counter(topic.name for topic in request.topics)
-    results = []
-    for name, count in times.items():
-        wanted = next(t for t in request.topics if t.name == name)
+    wanted: dict[str, NewTopic | KafkaError] = {}
+    for topic in request.topics:
         try:
-            if count > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            results.append(_create(broker, wanted, validate_only=request.validate_only))
+            wanted[topic.name] = _new_topic(topic, times[topic.name])
         except KafkaError as error:
-            results.append(CreatableTopicResult(name, error_code=error.code, error_message=error.message))
+            wanted[topic.name] = error
+    new_topics = [topic for topic in wanted.values() if isinstance(topic, NewTopic)]
+    made: dict[str, TopicImage | KafkaError]
+    try:
+        made = yield from broker.create_topics(new_topics, validate_only=request.validate_only)
+    except KafkaError as error:  # which is all of them's
+        made = {topic.name: error for topic in new_topics}
+    results = []
+    for name, new in wanted.items():
+        outcome = made[name] if isinstance(new, NewTopic) else new
+        if isinstance(new, NewTopic) and isinstance(outcome, TopicImage):
+            results.append(_described(broker, outcome, new.configs))
+        elif isinstance(outcome, KafkaError):
+            results.append(CreatableTopicResult(name, error_code=outcome.code, error_message=outcome.message))
+        yield
     return CreateTopicsResponse(topics=results)
 
 
-def _create(broker: Broker, wanted: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+def _new_topic(wanted: CreatableTopic, times: int) -> NewTopic:
+    """Raises KafkaError for what can't be meant."""
+    if times > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     numbers = Counter(a.partition_index for a in wanted.assignments)
     if any(count > 1 for count in numbers.values()):
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Found multiple manual partition assignments.")
@@ -44,22 +66,17 @@ def _create(broker: Broker, wanted: CreatableTopic, *, validate_only: bool) -> C
     null = next((name for name, value in configs.items() if value is None), None)
     if null is not None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {null}")
-    topic = broker.create_topic(
-        NewTopic(
-            wanted.name,
-            wanted.num_partitions,
-            wanted.replication_factor,
-            {a.partition_index: a.broker_ids for a in wanted.assignments},
-            configs,
-        ),
-        validate_only=validate_only,
-    )
-    described = describe_topic_configs(broker.config, {n: v for n, v in configs.items() if v is not None})
+    assignments = {a.partition_index: a.broker_ids for a in wanted.assignments}
+    return NewTopic(wanted.name, wanted.num_partitions, wanted.replication_factor, assignments, configs)
+
+
+def _described(broker: Broker, topic: TopicImage, overrides: Mapping[str, str | None]) -> CreatableTopicResult:
+    configs = describe_topic_configs(broker.config, {n: v for n, v in overrides.items() if v is not None})
     return CreatableTopicResult(
         topic.name,
         topic.topic_id,
         error_message=None,
         num_partitions=len(topic.partitions),
         replication_factor=len(topic.partitions[0].replicas),
-        configs=[CreatableTopicConfigs(d.name, d.value, read_only=False, config_source=d.source) for d in described],
+        configs=[CreatableTopicConfigs(c.name, c.value, read_only=False, config_source=c.source) for c in configs],
     )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from core.broker.request_context import RequestContext
+from core.broker.stepped_answer import answer_in_turns
+from core.cluster.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.steps import Steps
 from core.common.topic_partition import ZERO_UUID
 from core.protocol.schema.delete_topics import (
     DeletableTopicResult,
@@ -20,18 +24,37 @@ if TYPE_CHECKING:
     from core.broker.broker import Broker
 
 
-def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestContext) -> Any:  # the answer, or a Deferred
     wanted = request.topics if context.api_version >= 6 else [DeleteTopicState(name) for name in request.topic_names]
+    return answer_in_turns(broker, _delete(broker, wanted, context.api_version), is_owed=True)
+
+
+def _delete(broker: Broker, wanted: Sequence[DeleteTopicState], version: int) -> Steps[DeleteTopicsResponse]:
     times = Counter(_topic_id(broker, state) for state in wanted if _is_named_well(state))
-    responses = []
+    responses: list[DeletableTopicResult] = []
+    going: list[DeletableTopicResult] = []
     for state in {(state.name, state.topic_id): state for state in wanted}.values():
+        result = DeletableTopicResult(state.name, state.topic_id)
+        responses.append(result)
         try:
             if times[_topic_id(broker, state)] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice; nothing of it was deleted")
-            responses.append(_delete(broker, state, context.api_version))
+            topic = _find(broker, state, version)
         except KafkaError as error:
-            responses.append(DeletableTopicResult(state.name, state.topic_id, error.code, error_message=error.message))
+            _refuse(result, error)
+        else:
+            result.name, result.topic_id = topic.name, topic.topic_id
+            going.append(result)
+    try:
+        yield from broker.delete_topics([result.name for result in going if result.name is not None])
+    except KafkaError as error:
+        for result in going:
+            _refuse(result, error)
     return DeleteTopicsResponse(responses=responses)
+
+
+def _refuse(result: DeletableTopicResult, error: KafkaError) -> None:
+    result.error_code, result.error_message = error.code, error.message
 
 
 def _is_named_well(state: DeleteTopicState) -> bool:
@@ -44,17 +67,15 @@ def _topic_id(broker: Broker, state: DeleteTopicState) -> bytes | str | None:
     return topic.topic_id if topic is not None else state.name or state.topic_id
 
 
-def _delete(broker: Broker, state: DeleteTopicState, version: int) -> DeletableTopicResult:
+def _find(broker: Broker, state: DeleteTopicState, version: int) -> TopicImage:
+    """The topic that is meant. Raises KafkaError if it may not be deleted, or does not exist."""
     if not broker.config["delete.topic.enable"]:
         code = ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
         raise KafkaError(code, "delete.topic.enable is false")
     if not _is_named_well(state):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "give a topic's name or its id")
-    name = state.name
-    if name is None:
-        topic = broker.image.topics_by_id.get(state.topic_id)
-        if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        name = topic.name
-    deleted = broker.delete_topic(name)
-    return DeletableTopicResult(deleted.name, deleted.topic_id)
+    broker.ensure_writable()
+    topic = broker.image.topics_by_id.get(state.topic_id) if state.name is None else broker.image.topics.get(state.name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if state.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return topic

@@ -17,6 +17,7 @@ from core.broker import connection, turns
 from core.broker.broker import Broker
 from core.broker.connection import ReceiveBuffers
 from core.broker.socket_server import SocketServer
+from core.broker.turns import Turns
 from core.common.config_def import ConfigResourceType
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
@@ -33,6 +34,7 @@ from tests.support.broker import (
     open_broker,
     produce_request,
     produce_values,
+    values_of,
 )
 from tests.support.logs import make_batch
 
@@ -89,6 +91,34 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 async def read_correlation_ids(reader: asyncio.StreamReader, count: int) -> list[int]:
     return [int.from_bytes((await read_frame(reader))[:4], "big") for _ in range(count)]
+
+
+def test_a_long_answer_goes_out_in_turns(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads a log from its start takes all that the loop can send, and others want to be served too."""
+    monkeypatch.setattr(connection, "_TURN_BYTES", 1000)
+    add_topic(broker)
+    produce_values(broker, bytes(50_000), b"small")
+    waits = 0
+    wait = Turns.wait
+
+    def count(turns: Turns, take_turn: Callable[[], None]) -> None:
+        nonlocal waits
+        waits += 1
+        wait(turns, take_turn)
+
+    monkeypatch.setattr(Turns, "wait", count)
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        writer.write(fetch_frame(1, 0) + versions_frame(2))
+        answer = await read_frame(reader)
+        assert await read_correlation_ids(reader, 1) == [2], "in order, as ever"
+        _, response = decode_response(FETCH, PRODUCE_BY_NAME, memoryview(answer))
+        data = response.responses[0].partitions[0]
+        assert values_of(data) == [bytes(50_000), b"small"]
+
+    serving(broker, talk)
+    assert waits >= 50
 
 
 async def is_silent(reader: asyncio.StreamReader) -> bool:
@@ -438,9 +468,9 @@ def test_buffers_are_used_again() -> None:
     buffers = ReceiveBuffers()
     first = buffers.take(10)
     first[:3] = b"abc"
-    grown = buffers.grow(first, 3, 5_000_000)
+    grown = buffers.grow(first, 3, 50_000_000)
     assert bytes(grown[:3]) == b"abc"
-    assert len(first) < len(grown) <= 5_000_000
+    assert len(first) < len(grown) <= 50_000_000
     pooled = [buffers.take(1_050_000) for _ in range(20)]
     for buffer in pooled:
         buffers.give_back(buffer)
@@ -526,3 +556,14 @@ def test_a_disk_that_refuses_in_the_background_is_one_line(
     serving(broker, talk)
     broker.close()
     assert "t 0 1" in checkpoint.read_text()
+
+
+def test_a_large_buffer_is_used_again() -> None:
+    """The system takes long to make its pages."""
+    buffers = ReceiveBuffers()
+    large = buffers.take(10_000_000)
+    assert len(large) >= 10_000_000
+    buffers.give_back(large)
+    assert buffers.take(9_000_000) is large
+    assert buffers.take(9_000_000) is not large, "only one of them is kept"
+    assert len(buffers.take(50_000_000)) == 50_000_000

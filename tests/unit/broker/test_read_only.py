@@ -16,6 +16,7 @@ from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError
 from core.common.shadow_filesystem import link_tree
+from core.common.steps import finish
 from core.common.topic_partition import TopicPartition
 from core.log.log_manager import LogManager
 from core.log.partition_metadata_file import read_partition_metadata
@@ -78,7 +79,7 @@ def test_what_would_change_it_is_refused(directory: Path) -> None:
     for change in (
         lambda: broker.create_topic(NewTopic("new", 1)),
         lambda: broker.delete_topic("t"),
-        lambda: broker.create_partitions("t", 4, None, validate_only=False),
+        lambda: finish(broker.create_partitions("t", 4, None, validate_only=False)),
         lambda: broker.set_configs(ConfigResourceType.TOPIC, "t", {"retention.ms": "1"}),
     ):
         with pytest.raises(KafkaError, match="--read-only"):

@@ -91,8 +91,22 @@ def test_why_there_is_none(data_dir: Path) -> None:
 
 def test_by_key(data_dir: Path) -> None:
     tracer = Tracer(DirectoryReader(data_dir), NOW)
-    assert list(tracer.find_key(T, b"k3")) == [3, 4]
-    assert list(tracer.find_key(T, b"nobody")) == []
+    assert tracer.find_key(T, b"k3") == 4
+    assert tracer.find_key(T, b"nobody") is None
+
+
+@pytest.mark.parametrize("name", ["compacted_zstd", "txn_multisegment", "binary", "big_value_lz4", "c_missing_index"])
+def test_every_key_of_a_log(name: str) -> None:
+    """Against a dict of all records."""
+    expected: dict[bytes, int] = {}
+    for record in case(name).records():
+        if record.key is not None:
+            expected[record.key] = record.offset
+    reader = DirectoryReader(GOLDEN / name)
+    (partition,) = reader.partitions
+    tracer = Tracer(reader, NOW)
+    assert {key: tracer.find_key(partition, key) for key in expected} == expected
+    assert tracer.find_key(partition, b"nobody has this key") is None
 
 
 def test_its_fate_by_the_topics_settings(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from core.common.clock import ManualClock
 from core.common.filesystem import FileSystem
+from core.common.steps import finish
 from core.common.topic_partition import TopicPartition, random_uuid
 from core.log.file_names import parse_partition_directory_name
 from core.log.log_config import LogConfig
@@ -99,14 +100,13 @@ def test_the_topic_id_is_in_the_folder(tmp_path: Path) -> None:
 
 
 def test_deleting_a_partition(manager: LogManager, tmp_path: Path) -> None:
-    renamed = manager.remove(A)
-    assert renamed is not None
+    (renamed,) = finish(manager.remove([A]))
     assert parse_partition_directory_name(renamed.name) is None
     assert not (tmp_path / "a-0").exists()
     assert manager.find_deleted_directories() == [renamed]
     manager.delete([renamed])
     assert manager.find_deleted_directories() == []
-    assert manager.remove(A) is None
+    assert finish(manager.remove([A])) == []
     manager.close(broker_epoch=1)
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nb-c 12 3\n"
 
@@ -116,7 +116,8 @@ def test_a_new_partition_takes_nothing_from_a_deleted_one_of_that_name(manager: 
     manager.logs[A].increment_log_start_offset(2)
     manager.checkpoint_recovery_points()
     manager.checkpoint_log_starts()
-    manager.remove(A)
+    finish(manager.remove([A]))
+    manager.forget_checkpoints([A])
     log = manager.create(A, random_uuid(), LogConfig())
     append(log, make_batch(b"new"))
     again = opened(tmp_path)  # as after a crash

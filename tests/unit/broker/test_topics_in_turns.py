@@ -1,0 +1,226 @@
+"""Topics with many partitions come and go in turns: others are served meanwhile, and what was begun is done."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from core.broker import stepped_answer, turns
+from core.broker.broker import Broker
+from core.broker.pending_answer import PendingAnswer
+from core.broker.socket_server import SocketServer
+from core.broker.turns import Turns
+from core.common.error_code import ErrorCode
+from core.common.topic_partition import TopicPartition
+from core.log import log_manager
+from core.log.partition_metadata_file import read_partition_metadata
+from core.protocol.schema.create_partitions import (
+    CREATE_PARTITIONS,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
+from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from tests.support.broker import add_topic, ask, open_broker, produce, produce_values
+from tests.support.logs import make_batch
+from tests.unit.broker.test_connection import connect, frame, read_correlation_ids, read_frame, serving, versions_frame
+from tests.unit.broker.test_work_in_turns import Asked, Loop
+
+PARTITIONS = 20
+
+
+@pytest.fixture(autouse=True)
+def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each turn is a step."""
+    monkeypatch.setattr(stepped_answer, "TURN_SECONDS", 0)
+    monkeypatch.setattr(turns, "ROUND_SECONDS", 0)
+
+
+@pytest.fixture
+def loop(broker: Broker) -> Loop:
+    loop = Loop()
+    broker.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+    return loop
+
+
+def create(*names: str, partitions: int = PARTITIONS, **configs: str) -> CreateTopicsRequest:
+    settings = [CreatableTopicConfig(name.replace("_", "."), value) for name, value in configs.items()]
+    return CreateTopicsRequest([CreatableTopic(name, partitions, 1, configs=settings) for name in names])
+
+
+def delete(*names: str) -> DeleteTopicsRequest:
+    return DeleteTopicsRequest([DeleteTopicState(name) for name in names])
+
+
+def folders(broker: Broker, name: str = "t") -> list[str]:
+    """What is called as a partition of the topic is."""
+    return sorted(path.name for path in broker.directory.glob(f"{name}-*") if path.name[len(name) + 1 :].isdigit())
+
+
+def all_folders(name: str = "t", partitions: int = PARTITIONS) -> list[str]:
+    return sorted(f"{name}-{number}" for number in range(partitions))
+
+
+@pytest.mark.parametrize(("api", "request_of"), [(CREATE_TOPICS, create), (DELETE_TOPICS, delete)])
+def test_others_are_served_meanwhile(broker: Broker, api: Any, request_of: Any) -> None:
+    if api is DELETE_TOPICS:
+        add_topic(broker, "t", 200)
+
+    async def talk(server: SocketServer) -> None:
+        slow_reader, slow_writer = await connect(server)
+        reader, writer = await connect(server)
+        wanted = request_of("t", partitions=200) if api is CREATE_TOPICS else request_of("t")
+        slow_writer.write(frame(api, 1, wanted, api.versions.last))
+        answer = asyncio.create_task(read_frame(slow_reader))
+        for number in range(5):
+            writer.write(versions_frame(number))
+            assert await read_correlation_ids(reader, 1) == [number]
+        assert not answer.done()
+        await answer
+        assert len(folders(broker)) == (200 if api is CREATE_TOPICS else 0)
+
+    serving(broker, talk)
+
+
+def test_all_topics_of_a_request_are_one_batch_of_metadata(broker: Broker) -> None:
+    log = broker._metadata_log._log
+    offset = log.log_end_offset
+    ask(broker, CREATE_TOPICS, create(*(f"t{number}" for number in range(50)), partitions=2, retention_ms="1"))
+    ask(broker, DELETE_TOPICS, delete(*(f"t{number}" for number in range(50))))
+    batches = [b for s in log.segments.from_offset(offset) for b in s.records.iter_batches() if b.base_offset >= offset]
+    assert [len(list(batch.records())) for batch in batches] == [50 * (1 + 1 + 2), 50]
+
+
+def test_partitions_that_are_not_made_yet_have_no_leader(broker: Broker, loop: Loop) -> None:
+    asked = Asked(broker, CREATE_TOPICS, create("t"))
+    for _ in range(5):
+        loop.step()
+    described = ask(broker, METADATA, MetadataRequest([MetadataRequestTopic(name="t")])).topics[0]
+    codes = [partition.error_code for partition in described.partitions]
+    made = codes.count(ErrorCode.NONE)
+    assert 0 < made < PARTITIONS
+    assert codes == [ErrorCode.NONE] * made + [ErrorCode.LEADER_NOT_AVAILABLE] * (PARTITIONS - made)
+    assert produce(broker, make_batch(b"v"), "t", 0).error_code == ErrorCode.NONE
+    assert produce(broker, make_batch(b"v"), "t", PARTITIONS - 1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert asked.answer is None
+    loop.run()
+    assert asked.answer.topics[0].error_code == ErrorCode.NONE
+    assert produce(broker, make_batch(b"v"), "t", PARTITIONS - 1).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("who_ends", ["client", "broker"])
+def test_what_was_begun_is_done(broker: Broker, loop: Loop, who_ends: str) -> None:
+    """A client that is gone, or a broker that is told to stop, leaves no half of a topic."""
+    for request, api in ((create("t"), CREATE_TOPICS), (delete("gone"), DELETE_TOPICS)):
+        add_topic(broker, "gone", PARTITIONS)
+        asked = Asked(broker, api, request)
+        assert isinstance(asked.pending, PendingAnswer)
+        loop.step()
+        asked.pending.cancel()
+        if who_ends == "client":
+            loop.run()
+            assert not broker.owed
+        else:
+            broker.close()
+            broker = open_broker(broker.directory)
+            assert broker.log_manager.had_clean_shutdown
+            broker.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+        assert folders(broker) == all_folders()
+        assert folders(broker, "gone") == ([] if api is DELETE_TOPICS else all_folders("gone"))
+        assert not list(broker.directory.glob("*-stray"))
+        if api is CREATE_TOPICS:
+            broker.delete_topic("gone")
+    broker.close()
+
+
+def test_a_topic_that_is_deleted_while_it_is_made(broker: Broker, loop: Loop) -> None:
+    made = Asked(broker, CREATE_TOPICS, create("t"))
+    loop.step()
+    gone = Asked(broker, DELETE_TOPICS, delete("t"))
+    loop.run()
+    assert made.answer.topics[0].error_code == gone.answer.responses[0].error_code == ErrorCode.NONE
+    assert folders(broker) == []
+    assert not broker.replicas.partitions
+    assert not broker.log_manager.logs
+
+
+def test_a_topic_that_is_made_again_while_its_folders_go(broker: Broker, loop: Loop) -> None:
+    add_topic(broker, "t", PARTITIONS)
+    for number in range(PARTITIONS):
+        produce_values(broker, b"old", partition=number)
+    gone = Asked(broker, DELETE_TOPICS, delete("t"))
+    made = Asked(broker, CREATE_TOPICS, create("t"))
+    loop.run()
+    assert gone.answer.responses[0].error_code == made.answer.topics[0].error_code == ErrorCode.NONE
+    topic_id = broker.image.topics["t"].topic_id
+    for name in all_folders():
+        assert read_partition_metadata(broker.directory / name) == topic_id
+    assert [broker.replicas.find("t", number).log.log_end_offset for number in range(PARTITIONS)] == [0] * PARTITIONS
+    assert len(list(broker.directory.glob("*-delete"))) == PARTITIONS
+    assert not list(broker.directory.glob("*-stray")), "what was deleted is not kept"
+
+
+def test_a_setting_that_changes_while_the_topic_is_made(broker: Broker, loop: Loop) -> None:
+    Asked(broker, CREATE_TOPICS, create("t", retention_ms="5"))
+    loop.step()
+    broker.set_configs(2, "t", {"retention.ms": "7"})
+    loop.run()
+    found = [broker.replicas.find("t", number).log.config.retention_ms for number in range(PARTITIONS)]
+    assert found == [7] * PARTITIONS
+
+
+def test_partitions_that_are_added_while_the_topic_is_made(broker: Broker, loop: Loop) -> None:
+    made = Asked(broker, CREATE_TOPICS, create("t"))
+    loop.step()
+    request = CreatePartitionsRequest([CreatePartitionsTopic("t", PARTITIONS + 5, None)])
+    grown = Asked(broker, CREATE_PARTITIONS, request)
+    loop.run()
+    assert made.answer.topics[0].error_code == grown.answer.results[0].error_code == ErrorCode.NONE
+    assert folders(broker) == all_folders(partitions=PARTITIONS + 5)
+    assert len(broker.replicas.partitions) == PARTITIONS + 5
+
+
+def test_checkpoints_are_written_once_a_topic(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_topic(broker, "t", PARTITIONS)
+    for number in range(PARTITIONS):
+        produce_values(broker, b"v", partition=number)
+        broker.replicas.find("t", number).log.flush()
+    broker.log_manager.checkpoint_recovery_points()
+    broker.log_manager.checkpoint_high_watermarks()
+    broker.delete_topic("t")
+    written: list[Path] = []
+    write = log_manager.write_offset_checkpoint
+
+    def count(path: Path, *rest: Any) -> None:
+        written.append(path)
+        write(path, *rest)
+
+    monkeypatch.setattr(log_manager, "write_offset_checkpoint", count)
+    add_topic(broker, "t", PARTITIONS)
+    names = sorted(path.name for path in written)
+    assert names == ["recovery-point-offset-checkpoint", "replication-offset-checkpoint"]
+    assert [broker.replicas.find("t", number).log.log_end_offset for number in range(PARTITIONS)] == [0] * PARTITIONS
+
+
+def test_a_disk_that_refuses_to_forget_what_it_knew(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old offset must not be taken for one of the new log: its partition waits for the next start."""
+    add_topic(broker)
+    produce_values(broker, b"v")
+    broker.log_manager.checkpoint_high_watermarks()
+    broker.delete_topic("t")
+
+    def refuse(path: Path, *_rest: Any) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(log_manager, "write_offset_checkpoint", refuse)
+    add_topic(broker, "t", 2)
+    assert list(broker.log_manager.offline) == [TopicPartition("t", number) for number in range(2)]
+    monkeypatch.undo()
+    broker.close()
+    again = open_broker(broker.directory)
+    assert [again.replicas.find("t", number).log.log_end_offset for number in range(2)] == [0, 0]
+    again.close()
