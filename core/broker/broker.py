@@ -21,6 +21,7 @@ from core.broker.request_dispatcher import SERVED_APIS, AnyApi, RequestDispatche
 from core.broker.scrubber import Scrubber
 from core.broker.transaction_log import TransactionLog
 from core.broker.turns import Turns
+from core.broker.walk_libraries import WalkLibraries
 from core.cluster.controller import Controller, NewTopic
 from core.cluster.found_topics import find_topics
 from core.cluster.metadata_image import MetadataImage, TopicImage
@@ -93,6 +94,7 @@ class Broker:
         self.run_flush: RunInBackground = run_now
         self.turns: Turns | None = None
         """Work that takes long is done in turns, once there is a loop for them."""
+        self.walk_libraries = WalkLibraries(lambda work, then=None: self.run_in_background(work, then))
         self.run_cleaning: RunInBackground = run_now
         self.endpoint: Endpoint | None = None
         self._users_paths = UsersPaths(self._log_directory, directory)

@@ -4,7 +4,8 @@ holds is small but for a record that is large itself.
 A kilobyte can hold a million records. Who must not be held up by them, as the broker's task, walks; who wants all of
 them has `columns.decode_columns` and `RecordBatch.records`, which take less time altogether.
 
-Columns are loaded when they are needed, so that a broker which never walks starts without them.
+Columns are loaded when they are needed, so that a broker which never walks starts without them; it has another thread
+call `load_libraries` before the first walk.
 """
 
 from __future__ import annotations
@@ -65,6 +66,11 @@ def find_by_time(batch: Batch, timestamp: int, start_offset: int) -> Steps[tuple
         yield
     walk.ensure_whole()
     return None
+
+
+def load_libraries() -> None:
+    """All that a walk imports, which takes a tenth of a second."""
+    import core.records.columns  # noqa: F401 - NumPy, and what it takes of it
 
 
 class RecordWalk:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from core.broker import socket_server, stepped_answer, turns
+from core.broker import socket_server, stepped_answer, turns, walk_libraries
 from core.broker.broker import Broker
 from core.broker.connection_memory import ConnectionMemory
 from core.broker.pending_answer import PendingAnswer
@@ -156,6 +159,110 @@ def test_others_are_served_while_a_batch_is_validated(broker: Broker) -> None:
 
     serving(broker, talk)
     assert [r.offset for r in records_of(fetch(broker, 0))] == list(range(MANY))
+
+
+@pytest.mark.parametrize("api", [LIST_OFFSETS, PRODUCE])
+def test_another_thread_loads_what_walks_need_before_the_first(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, api: Any
+) -> None:
+    """NumPy alone takes a tenth of a second; however long it takes, others are served."""
+    add_topic(broker)
+    add_topic(broker, "k", cleanup_policy="compact")
+    assert produce(broker, many()).error_code == 0
+    broker.walk_libraries.are_loaded = False
+    may_load = threading.Event()
+    loaders: list[threading.Thread] = []
+    walks: list[record_walk.RecordWalk] = []
+    take = record_walk.RecordWalk.take
+
+    def load() -> None:
+        loaders.append(threading.current_thread())
+        assert may_load.wait(20)
+        assert not walks
+
+    def note(walk: record_walk.RecordWalk, piece: bytes) -> Any:
+        walks.append(walk)
+        return take(walk, piece)
+
+    monkeypatch.setattr(walk_libraries, "load_libraries", load)
+    monkeypatch.setattr(record_walk.RecordWalk, "take", note)
+    request = lookup() if api is LIST_OFFSETS else produce_request(many(), "k")
+    version = 11 if api is LIST_OFFSETS else PRODUCE_BY_NAME
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        slow = [await connect(server) for _ in range(MOST_AT_WORK + 1)]
+        waiting = []
+        for slow_reader, slow_writer in slow:
+            slow_writer.write(frame(api, 1, request, version))
+            waiting.append(asyncio.create_task(read_frame(slow_reader)))
+            writer.write(versions_frame(1))
+            assert await read_correlation_ids(reader, 1) == [1]
+        small = produce_request(make_batch(b"v"), "k")
+        writer.write(frame(PRODUCE, 2, small, PRODUCE_BY_NAME))
+        assert await read_correlation_ids(reader, 1) == [2]
+        assert not any(answer.done() for answer in waiting)
+        may_load.set()
+        await asyncio.gather(*waiting)
+
+    serving(broker, talk)
+    assert len(walks) >= MOST_AT_WORK + 1
+    (loader,) = loaders
+    assert loader is not threading.main_thread()
+
+
+def test_a_client_that_leaves_while_they_are_loaded(broker: Broker, loop: Loop) -> None:
+    disk = broker.run_in_background = Background()
+    add_topic(broker, cleanup_policy="compact")
+    gone, stays = (Asked(broker, PRODUCE, produce_request(many())) for _ in range(2))
+    loop.run()
+    assert stays.answer is None
+    gone.pending.cancel()
+    disk.run()
+    loop.run()
+    assert stays.partition.error_code == 0
+    assert broker.replicas.find("t", 0).log.log_end_offset == MANY
+
+
+def test_where_they_can_not_be_loaded_who_needs_them_fails(
+    broker: Broker, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the next one tries again."""
+
+    def fail(*_arguments: Any) -> None:
+        raise ImportError("no more descriptors")
+
+    add_topic(broker, cleanup_policy="compact")
+    with monkeypatch.context() as broken:
+        broken.setattr(walk_libraries, "load_libraries", fail)
+        broken.setattr(record_walk.RecordWalk, "take", fail)
+        asked = Asked(broker, PRODUCE, produce_request(many()))
+        loop.run()
+        assert isinstance(asked.error, ImportError)
+    assert ask_by(broker, loop, many()).error_code == 0
+
+
+def test_a_walk_imports_nothing_more() -> None:
+    """That it does not is told by an interpreter which has just the server."""
+    code = """
+import sys, core.broker.socket_server
+from core.common.steps import finish
+from core.log.log_config import LogConfig
+from core.log.record_validator import check_records
+from core.records.record_batch import RecordBatch
+from core.records.record_walk import find_by_time, load_libraries
+
+batch = RecordBatch(memoryview(sys.stdin.buffer.read()))
+load_libraries()
+before = set(sys.modules)
+rules = LogConfig(frozenset({"compact"}), plog_validate_records=True, message_timestamp_before_max_ms=1 << 50)
+finish(check_records(batch, rules, batch.max_timestamp))
+assert finish(find_by_time(batch, batch.max_timestamp, 0)) is None
+print(*sorted(set(sys.modules) - before))
+"""
+    batch = many(compression=CompressionType.NONE)
+    found = subprocess.run([sys.executable, "-c", code], input=batch, check=True, capture_output=True)
+    assert found.stdout.split() == []
 
 
 def test_what_is_worked_on_is_held_until_it_is_done(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
