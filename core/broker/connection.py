@@ -161,8 +161,9 @@ class Connection:
                 received = self._socket.recv_into(partial[self._end :])
         except BlockingIOError:
             return
-        except OSError:
-            received = 0
+        except OSError:  # nobody is there to be answered, nor to have sent it without asking for an answer
+            self.close()
+            return
         if received == 0:
             if self._pending is not None and self._pending.is_at_work:
                 self._stop_reading()  # the request was sent whole, and may want no answer; its end is met again then

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -300,6 +302,38 @@ def test_what_is_worked_on_is_held_until_it_is_done(broker: Broker, monkeypatch:
     assert 200_000 < held[-1] < 300_000
 
 
+def test_what_waits_for_its_transaction_is_held_until_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records were copied: that they are of the transaction must be on the disk before they are."""
+    broker = open_broker(tmp_path / "data", ManualClock(NOW), log_retention_ms="-1", **SETTINGS)
+    add_topic(broker)
+    client = Client(broker)
+    broker.set_configs(2, "__transaction_state", {"flush.messages": "1"})
+    memory = ConnectionMemory(1 << 30)
+    monkeypatch.setattr(socket_server, "ConnectionMemory", lambda _limit: memory)
+    request = client.produce_request(bytes(200_000), 0, 0)
+
+    async def talk(server: SocketServer) -> None:
+        disk = broker.run_flush = Background()
+        reader, writer = await connect(server)
+        writer.write(frame(PRODUCE, 1, request, PRODUCE_BY_NAME))
+        while not disk.waiting:
+            await asyncio.sleep(0)
+        assert 200_000 < memory.total_bytes < 210_000
+        memory.step()
+        memory.step()
+        (holder,) = memory._held
+        assert holder.is_at_work, "it can but wait: it is not slow"
+        disk.run()
+        await read_frame(reader)
+        assert memory.total_bytes == 0
+
+    serving(broker, talk)
+    assert broker.replicas.find("t", 0).log.log_end_offset == 1
+    broker.close()
+
+
 @pytest.mark.parametrize("key", [b"k", None])
 def test_without_acks_there_is_no_answer_but_the_end_when_it_failed(broker: Broker, key: bytes | None) -> None:
     add_topic(broker, cleanup_policy="compact")
@@ -333,6 +367,29 @@ def test_a_client_that_has_sent_all_it_had(broker: Broker, acks: int) -> None:
                 await asyncio.sleep(0)
 
     serving(broker, talk)
+
+
+def test_the_work_of_a_client_whose_connection_was_reset_is_dropped(broker: Broker) -> None:
+    """It is gone: its place is another's."""
+    add_topic(broker, cleanup_policy="compact")
+
+    async def talk(server: SocketServer) -> None:
+        gone = [await connect(server) for _ in range(MOST_AT_WORK)]
+        for _, writer in gone:
+            writer.write(frame(PRODUCE, 1, produce_request(many()), PRODUCE_BY_NAME))
+        turns = broker.turns
+        assert turns is not None
+        while not turns.has_enough_work:
+            await asyncio.sleep(0)
+        for _, writer in gone:
+            sock = writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+        while turns.has_enough_work or server.open_connections:
+            await asyncio.sleep(0)
+
+    serving(broker, talk)
+    assert broker.replicas.find("t", 0).log.log_end_offset == 0
 
 
 def test_a_few_requests_are_worked_on_at_a_time(loop: Loop) -> None:
