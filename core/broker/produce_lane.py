@@ -40,6 +40,7 @@ from core.protocol.schema.produce import (
 )
 from core.records.batches import CURRENT_MAGIC
 from core.records.record_batch import HEADER_SIZE, TRANSACTIONAL_FLAG, RecordBatch
+from core.records.record_walk import is_small
 
 if TYPE_CHECKING:
     from core.broker.broker import Broker
@@ -174,7 +175,8 @@ class ProduceLane:
             return None
         log = partition.log
         try:
-            ready = made_in_one_step(log.validate(batch)) if log.config.opens_records else batch
+            is_ready = not log.config.opens_records or is_small(batch)
+            ready = batch if is_ready else made_in_one_step(log.validate(batch))
             if ready is None:
                 return None
             result = replicas.append(partition, ready, required_acks=known.acks)

@@ -29,11 +29,16 @@ SMALL_SECTION_BYTES = 16 * 1024
 """Uncompressed: records in it are read faster one by one than as columns, and in no more than a step's time."""
 
 
+def is_small(batch: RecordBatch) -> bool:
+    """Whether it is in any case, by its header; a compressed one may turn out to be."""
+    return batch.size_bytes <= SMALL_SECTION_BYTES and not batch.attributes & CODEC_MASK
+
+
 def read_if_small(batch: RecordBatch) -> list[Record] | Iterator[bytes]:
     """All records of a small batch; of another the pieces of its section. CorruptRecordError where they do not decode,
     which may also show with the next piece.
     """
-    if batch.size_bytes <= SMALL_SECTION_BYTES and not batch.attributes & CODEC_MASK:
+    if is_small(batch):
         return batch.records()
     section = b""
     for piece in batch.section_pieces():
