@@ -48,8 +48,8 @@ class SteppedAnswer(Deferred[Any]):
         return not self._is_over
 
     def begin(self, step: object) -> None:
-        """Has its first turn, after that step, and takes further ones as they come; those in which it holds much wait
-        for their place.
+        """Has its first turn, after that step, and takes further ones as they come. While it has no place, as others have
+        begun before, the first is one more step, and none in which it holds much.
         """
         has_place = not self._turns.has_enough_work
         if self._must_wait_after(step, has_place=has_place):
@@ -68,7 +68,7 @@ class SteppedAnswer(Deferred[Any]):
         return self._take_turn(has_place=True)
 
     def _take_turn(self, *, has_place: bool) -> bool:
-        end_s = monotonic() + TURN_SECONDS
+        end_s = monotonic() + (TURN_SECONDS if has_place else 0)
         must_wait = False
         self._is_in_turn = True
         while not self._is_over and not must_wait:

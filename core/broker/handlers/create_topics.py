@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from core.broker.config_sources import describe_topic_configs
 from core.broker.request_context import RequestContext
+from core.broker.stepped_answer import answer_in_turns
 from core.cluster.controller import NewTopic
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.steps import Steps
 from core.protocol.schema.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -22,11 +24,19 @@ if TYPE_CHECKING:
     from core.broker.broker import Broker
 
 
-def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> Any:
+    """A response, or one that is made in turns."""
+    return answer_in_turns(broker, _answer(broker, request))
+
+
+def _answer(broker: Broker, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
     times = Counter(topic.name for topic in request.topics)
-    results = []
+    results: list[CreatableTopicResult] = []
+    wanted_topics = {topic.name: topic for topic in reversed(request.topics)}
     for name, count in times.items():
-        wanted = next(t for t in request.topics if t.name == name)
+        if results:
+            yield
+        wanted = wanted_topics[name]
         try:
             if count > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")

@@ -18,13 +18,16 @@ import pytest
 from core.broker import socket_server, stepped_answer, turns, walk_libraries
 from core.broker.broker import Broker
 from core.broker.connection_memory import ConnectionMemory
+from core.broker.handlers import metadata
 from core.broker.pending_answer import PendingAnswer
 from core.broker.socket_server import SocketServer
 from core.broker.turns import MOST_AT_WORK, Turns
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
+from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from core.protocol.schema.metadata import METADATA, MetadataRequest
 from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from core.records import record_walk
 from core.records.compression import CompressionType
@@ -143,6 +146,48 @@ def test_others_are_served_while_a_lookup_goes_through_a_batch(broker: Broker) -
         await answer
 
     serving(broker, talk)
+
+
+@pytest.mark.parametrize("what", ["metadata", "creation"])
+def test_others_are_served_while_many_topics_are(broker: Broker, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """Described to one client, or made for it."""
+    monkeypatch.setattr(metadata, "_MOST_AT_ONCE", 1)
+    names = [f"t{number}" for number in range(30)]
+    if what == "metadata":
+        for name in names:
+            add_topic(broker, name)
+        request = frame(METADATA, 1, MetadataRequest(None), METADATA.versions.last)
+    else:
+        wanted = CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in names], 60_000)
+        request = frame(CREATE_TOPICS, 1, wanted, CREATE_TOPICS.versions.last)
+
+    async def talk(server: SocketServer) -> None:
+        slow_reader, slow_writer = await connect(server)
+        reader, writer = await connect(server)
+        slow_writer.write(request)
+        answer = asyncio.create_task(read_frame(slow_reader))
+        for number in range(5):
+            writer.write(versions_frame(number))
+            assert await read_correlation_ids(reader, 1) == [number]
+        assert not answer.done()
+        await answer
+
+    serving(broker, talk)
+    assert broker.image.topics.keys() == set(names)
+
+
+def test_topics_that_come_and_go_while_all_are_described(
+    broker: Broker, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata, "_MOST_AT_ONCE", 1)
+    for number in range(20):
+        add_topic(broker, f"t{number}")
+    asked = Asked(broker, METADATA, MetadataRequest(None))
+    loop.step()
+    broker.delete_topic("t19")
+    add_topic(broker, "late")
+    loop.run()
+    assert {topic.name for topic in asked.answer.topics} - {"late"} >= {f"t{number}" for number in range(19)}
 
 
 def test_others_are_served_while_a_batch_is_validated(broker: Broker) -> None:
