@@ -206,9 +206,11 @@ def _serve(
 
 
 async def _run(broker: Broker, listen: Endpoint, metrics: Endpoint | None, ready_file: Path | None) -> None:
+    from core.broker.lasting_objects import LastingObjects
     from core.broker.socket_server import SocketServer
 
     server = SocketServer(broker, listen)
+    server.on_housekeeping = LastingObjects(broker.replicas).step
     await server.start()
     if not listen.is_loopback:
         say(

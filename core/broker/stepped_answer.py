@@ -48,8 +48,8 @@ class SteppedAnswer(Deferred[Any]):
         return not self._is_over
 
     def begin(self, step: object) -> None:
-        """Has its first turn, after that step, and takes further ones as they come. Without a place, as others have begun
-        before, the first is one more step, and none in which it holds much.
+        """Has its first turn, after that step, and takes further ones as they come. Where others have taken all places,
+        the first is one more step, and none in which it holds much.
         """
         has_place = not self._turns.has_enough_work
         if self._must_wait_after(step, has_place=has_place):
