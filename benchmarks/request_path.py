@@ -30,6 +30,7 @@ from core.broker import produce_lane, request_dispatcher
 from core.broker.broker import Broker
 from core.broker.broker_config import BrokerConfig
 from core.broker.connection import Connection, ReceiveBuffers
+from core.broker.connection_memory import ConnectionMemory
 from core.broker.handlers import fetch
 from core.broker.handlers.fetch import DelayedFetch
 from core.broker.produce_lane import ProduceLane
@@ -183,8 +184,9 @@ class Bench:
             recv_into=watch.wrap("received", server.recv_into), send=watch.wrap("sent", server.send),
             sendmsg=watch.wrap("sent", server.sendmsg),
         )  # fmt: skip
+        loop, memory = NoLoop(), ConnectionMemory(self.broker.config.integer("queued.max.request.bytes"))
         self._connection = Connection(
-            NoLoop(), timed, self.broker.dispatcher, ReceiveBuffers(), Turns(NoLoop()), 100 << 20, lambda _: None
+            loop, timed, self.broker.dispatcher, ReceiveBuffers(), Turns(loop), memory, 100 << 20, lambda _: None
         )
 
     def send(self, frames: list[bytes]) -> float:

@@ -43,7 +43,7 @@ def connect(address: str) -> ClientConnection:
     return ClientConnection(SocketTransport(host, int(port)))
 
 
-def one_record_requests(address: str, topic: str) -> None:
+def one_record_requests(address: str, topic: str, key: bytes | None = None) -> None:
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -51,7 +51,7 @@ def one_record_requests(address: str, topic: str) -> None:
          "queue.buffering.max.messages": 1_000_000}
     )  # fmt: skip
     for _ in range(REQUESTS):
-        producer.produce(topic, b"x" * 100)
+        producer.produce(topic, b"x" * 100, key)
     assert producer.flush(120) == 0
 
 

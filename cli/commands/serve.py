@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import sys
@@ -207,9 +206,11 @@ def _serve(
 
 
 async def _run(broker: Broker, listen: Endpoint, metrics: Endpoint | None, ready_file: Path | None) -> None:
+    from core.broker.lasting_objects import LastingObjects
     from core.broker.socket_server import SocketServer
 
     server = SocketServer(broker, listen)
+    server.on_housekeeping = LastingObjects(broker.replicas).step
     await server.start()
     if not listen.is_loopback:
         say(
@@ -233,7 +234,6 @@ async def _run_until_told(server: SocketServer, broker: Broker, ready_file: Path
         beside = ready_file.with_name(ready_file.name + ".tmp")
         beside.write_text(f"{server.endpoint}\n")
         beside.replace(ready_file)
-    gc.freeze()  # what is there now stays: a collector that walks it again and again holds up every client
     topics = len(broker.image.topics)
     print(f"ready {server.endpoint} data {broker.directory} topics {topics} pid {os.getpid()}{how}", flush=True)
     await server.run()

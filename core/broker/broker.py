@@ -23,6 +23,7 @@ from core.broker.scrubber import Scrubber
 from core.broker.stepped_answer import SteppedAnswer
 from core.broker.transaction_log import TransactionLog
 from core.broker.turns import Turns
+from core.broker.walk_libraries import WalkLibraries
 from core.cluster.controller import Controller, NewTopic
 from core.cluster.found_topics import find_topics
 from core.cluster.metadata_image import MetadataImage, TopicImage
@@ -98,6 +99,7 @@ class Broker:
         """Work that takes long is done in turns, once there is a loop for them."""
         self.owed: set[SteppedAnswer] = set()
         """Work that was begun, and is done before the broker closes."""
+        self.walk_libraries = WalkLibraries(lambda work, then=None: self.run_in_background(work, then))
         self.run_cleaning: RunInBackground = run_now
         self.endpoint: Endpoint | None = None
         self._users_paths = UsersPaths(self._log_directory, directory)

@@ -179,8 +179,9 @@ class Connection:
                 received = self._socket.recv_into(partial[self._end :])
         except BlockingIOError:
             return
-        except OSError:
-            received = 0
+        except OSError:  # nobody is there to be answered, nor to have sent it without asking for an answer
+            self.close()
+            return
         if received == 0:
             if self._pending is not None and self._pending.is_at_work:
                 self._stop_reading()  # the request was sent whole, and may want no answer; its end is met again then
@@ -219,8 +220,10 @@ class Connection:
             answer = self._dispatcher.handle(data[body:frame_end], self._local_host, self.client_host)
             if isinstance(answer, list):
                 self._out += answer
-                self._out_bytes += sum(map(len, answer))
-                if len(answer) > 1:
+                if len(answer) == 1:
+                    self._out_bytes += len(answer[0])
+                else:
+                    self._out_bytes += sum(map(len, answer))
                     self._out_file_bytes += _bytes_in_files(answer)
             elif answer is not None:
                 self._pending = answer
@@ -336,7 +339,7 @@ class Connection:
         """Sends what can be sent, and handles what was set aside as long as there is room for answers."""
         if self._out:
             self._flush()
-        while self._may_handle_more():
+        while self._aside and self._may_handle_more():
             aside, self._aside = self._aside, memoryview(b"")
             try:
                 self._feed(aside, 0, len(aside), was_aside=True)
@@ -346,11 +349,12 @@ class Connection:
             self._flush()
         if not self._is_reading and not self._aside and not self._waits_for_room:
             self._read()
-        self._account()
+        if self._held or self._room or self._aside or self._at_work_bytes or self._is_writing:
+            self._account()
 
     def _may_handle_more(self) -> bool:
         is_free = self._pending is None and not self._is_in_line
-        return is_free and len(self._aside) > 0 and self._out_bytes <= self._memory.most_unsent_bytes
+        return is_free and self._out_bytes <= self._memory.most_unsent_bytes
 
     def _close_because(self, error: Exception) -> None:
         if isinstance(error, MalformedMessageError):

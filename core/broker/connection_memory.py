@@ -7,7 +7,7 @@
 - A request that needs more room than there is waits, and its connection is not read. Of the small ones those that need
   least are served first; large ones have a line of their own, and leave a quarter of the room to small ones. One large
   request is admitted whatever there is.
-- A request that is worked on in turns goes on holding what came of it.
+- A request that is worked on in turns, or waits for its transaction to be written, goes on holding what came of it.
 - As long as somebody waits, who moves less than 16 KB in two seconds, while holding memory, is slow: slow connections
   are closed, those that hold most first, until who is next has room. Where everybody waits, who came last is closed.
   Whose request is being worked on is not slow, and gives back what it holds when that is done.

@@ -48,20 +48,44 @@ def after_flush(broker: Broker, waiting: list[Unflushed], work: Callable[[], Any
     """
     if not waiting:
         return work()
-    answer: Deferred[Any] = Deferred(fallback)
-
-    def go_on(_response: None) -> None:
-        response = work()
-        if isinstance(response, DelayedOperation | Deferred):
-            forward(response, answer)
-        else:
-            answer.complete_with(response)
-
+    answer = _AfterFlush(work, fallback)
     flush = DelayedFlush(broker, None, waiting)
-    flush.on_complete = go_on
+    flush.on_complete = answer.go_on
     if flush.answer() is not flush:
-        go_on(None)
+        answer.go_on()
     return answer if answer.value is None else answer.value
+
+
+class _AfterFlush(Deferred[Any]):
+    """Of work that waits for a flush, and is not done if the client leaves before; owned by the broker's task."""
+
+    def __init__(self, work: Callable[[], Any], fallback: Any) -> None:
+        super().__init__(fallback)
+        self._work: Callable[[], Any] | None = work
+        self._following: DelayedOperation | Deferred[Any] | None = None
+
+    @property
+    def is_at_work(self) -> bool:
+        if isinstance(self._following, Deferred):
+            return self._following.is_at_work
+        return self._work is not None
+
+    def go_on(self, _response: None = None) -> None:
+        if self._work is None:
+            return  # the client is gone
+        work, self._work = self._work, None
+        made = work()
+        if isinstance(made, DelayedOperation | Deferred):
+            self._following = made
+            forward(made, self)
+        else:
+            self.complete_with(made)
+
+    def cancel(self) -> None:
+        super().cancel()
+        self._work = None
+        if self._following is not None:
+            self._following.cancel()
 
 
 def find_error(broker: Broker, partition: Partition) -> ErrorCode | None:

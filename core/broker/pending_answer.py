@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from core.broker.delayed_operation import DelayedOperation
-from core.broker.stepped_answer import SteppedAnswer
 from core.common.deferred import Deferred
 from core.protocol.primitives import Piece
 
@@ -23,7 +22,7 @@ class PendingAnswer(ABC):
 
     @property
     def is_at_work(self) -> bool:
-        """Whether the request is being worked on still, and not just waited for."""
+        """Whether there is work left for the request, which holds it, and not just something to be waited for."""
         return False
 
     @abstractmethod
@@ -47,7 +46,7 @@ class DelayedAnswer(PendingAnswer):
 
     @property
     def is_at_work(self) -> bool:
-        return isinstance(self._operation, SteppedAnswer) and self._operation.is_at_work
+        return isinstance(self._operation, Deferred) and self._operation.is_at_work
 
     def _ready(self, response: Any) -> None:  # a response message of the request's API
         if self.on_ready is not None:

@@ -6,15 +6,18 @@ all between is the same, byte for byte. So requests are decoded as ever (`handle
 meant is kept by these bytes, with its answer, which differs in three numbers. The next ones are met by their bytes.
 
 Whatever is not as usual, errors too, is left to the handler, which then begins from the beginning: nothing was done.
+But a disk that refused is not asked again.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from core.broker.delayed_flush import PERHAPS_KEPT, error_of_unflushed, find_error
-from core.broker.handlers.produce import FIRST_VERSION_WITH_IDS
+from core.broker.handlers.produce import FIRST_VERSION_WITH_IDS, failure
 from core.broker.pending_answer import PendingAnswer
 from core.cluster.partition import Partition
 from core.common.deferred import TimerHandle
@@ -37,6 +40,7 @@ from core.protocol.schema.produce import (
 )
 from core.records.batches import CURRENT_MAGIC
 from core.records.record_batch import HEADER_SIZE, TRANSACTIONAL_FLAG, RecordBatch
+from core.records.record_walk import is_small
 
 if TYPE_CHECKING:
     from core.broker.broker import Broker
@@ -70,6 +74,7 @@ class _Known(NamedTuple):
     version: int
     acks: int
     timeout_ms: int
+    encode: Callable[[int, PartitionProduceResponse], list[Piece]]
     size: bytes
     head: bytes
     tail: bytes
@@ -83,6 +88,12 @@ class _Known(NamedTuple):
     ) -> list[Piece]:
         head = self.head[:-2] + error.to_bytes(2, signed=True)
         return self._replace(head=head).answer(correlation_id, result._replace(base_offset=-1))
+
+
+def _encode(
+    endpoint: Endpoint[Any, Any], name: str, topic_id: bytes, correlation_id: int, answer: PartitionProduceResponse
+) -> list[Piece]:
+    return endpoint.encode_response(correlation_id, ProduceResponse([TopicProduceResponse(name, topic_id, [answer])]))
 
 
 class UnflushedAnswer(PendingAnswer):
@@ -164,22 +175,25 @@ class ProduceLane:
             return None
         log = partition.log
         try:
-            ready = made_in_one_step(log.validate(batch)) if log.config.opens_records else batch
+            is_ready = not log.config.opens_records or is_small(batch)
+            ready = batch if is_ready else made_in_one_step(log.validate(batch))
             if ready is None:
                 return None
             result = replicas.append(partition, ready, required_acks=known.acks)
         except KafkaError as error:
-            if error.code is PERHAPS_KEPT:
-                return known.refusal(frame[_CORRELATION_ID], PERHAPS_KEPT)
-            return None
+            if error.code not in (PERHAPS_KEPT, ErrorCode.KAFKA_STORAGE_ERROR):
+                return None
+            topic, number = log.partition
+            answer = failure(self._broker, topic, number, error, log.log_start_offset)
+            return known.encode(int.from_bytes(frame[_CORRELATION_ID], signed=True), answer)
         replicas.notify((log.partition,))
         correlation_id = frame[_CORRELATION_ID]
         if log.config.is_flushed_while_appending and partition.must_flush(result.last_offset + 1):
-            answer = UnflushedAnswer(self._broker, known, bytes(correlation_id), result)
+            pending = UnflushedAnswer(self._broker, known, bytes(correlation_id), result)
             if not partition.is_served:
-                return answer.pieces()  # the disk refused already
-            answer.wait()
-            return answer
+                return pending.pieces()  # the disk refused already
+            pending.wait()
+            return pending
         return known.answer(correlation_id, result)
 
     def learn(
@@ -207,10 +221,10 @@ class ProduceLane:
             return  # there are tagged fields, or more behind the request
         length = len(frame) - len(_TAGS) - len(data.records) - len(uvarint(len(data.records) + 1))
         answer = PartitionProduceResponse(data.index, 0, *_SOME_NUMBERS)
-        response = ProduceResponse([TopicProduceResponse(topic_data.name, topic_data.topic_id, [answer])])
-        encoded = b"".join(endpoint.encode_response(0, response))  # type: ignore[arg-type]  # it holds no file's region
+        encode = partial(_encode, endpoint, topic_data.name, topic_data.topic_id)
+        encoded = b"".join(encode(0, answer))  # type: ignore[arg-type]  # it holds no file's region
         head, tail = encoded.split(_NUMBERS.pack(*_SOME_NUMBERS))
-        known = _Known(partition, version, request.acks, request.timeout_ms, head[:4], head[8:], tail)
+        known = _Known(partition, version, request.acks, request.timeout_ms, encode, head[:4], head[8:], tail)
         if len(self._known) >= _MOST_KNOWN or len({length, *self._lengths}) > _MOST_LENGTHS:
             self._forget()
         self._known[bytes(frame[_PREFIX_START:length])] = known

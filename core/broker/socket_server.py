@@ -54,6 +54,8 @@ class SocketServer:
         self._warned_s: float | None = None
         self.accepted_connections = 0
         """Since it started."""
+        self.on_housekeeping: Callable[[], None] | None = None
+        """Called every second."""
         self._stopped = asyncio.Event()
         self.endpoint = listen
 
@@ -219,6 +221,8 @@ class SocketServer:
         if self._is_full:  # max.connections may be another now
             self._listen_again()
         self._memory.step()
+        if self.on_housekeeping is not None:
+            self.on_housekeeping()
         self._close_idle(loop.time())
 
     def _close_idle(self, now_s: float) -> None:

@@ -12,6 +12,8 @@ from core.common.steps import MUCH_FOLLOWS, Steps, finish
 
 if TYPE_CHECKING:
     from core.broker.broker import Broker
+    from core.broker.turns import Turns
+    from core.broker.walk_libraries import WalkLibraries
 
 
 def answer_in_turns(broker: Broker, steps: Steps[Any], *, is_owed: bool = False) -> Any:
@@ -26,12 +28,9 @@ def answer_in_turns(broker: Broker, steps: Steps[Any], *, is_owed: bool = False)
         step = next(steps)
     except StopIteration as end:
         return end.value
-    answer = SteppedAnswer(steps, broker.owed if is_owed else None)
-    must_wait = broker.turns.has_enough_work
-    if not (must_wait and step is MUCH_FOLLOWS) and not answer.take_turn(may_hold_much=not must_wait):
-        return answer.made
-    broker.turns.work(answer.take_turn)
-    return answer
+    answer = SteppedAnswer(steps, broker.turns, broker.walk_libraries, broker.owed if is_owed else None)
+    answer.begin(step)
+    return answer if answer.is_at_work else answer.made
 
 
 class SteppedAnswer(Deferred[Any]):
@@ -39,13 +38,17 @@ class SteppedAnswer(Deferred[Any]):
     answer any more.
     """
 
-    def __init__(self, steps: Steps[Any], owed: set[SteppedAnswer] | None = None) -> None:
+    def __init__(
+        self, steps: Steps[Any], turns: Turns, libraries: WalkLibraries, owed: set[SteppedAnswer] | None = None
+    ) -> None:
         """`owed` holds the answers whose work must be done, this one too until it is."""
         super().__init__(None)
         self._steps = steps
         self._owed = owed
         if owed is not None:
             owed.add(self)
+        self._turns = turns
+        self._libraries = libraries
         self._is_over = False
         self._is_in_turn = False
         self.made: Any = None
@@ -54,14 +57,33 @@ class SteppedAnswer(Deferred[Any]):
     def is_at_work(self) -> bool:
         return not self._is_over
 
-    def take_turn(self, *, may_hold_much: bool = True) -> bool:
-        """Works as long as a turn lasts, or until it would hold much and may not; whether there is more to do."""
-        end_s = monotonic() + TURN_SECONDS
+    def begin(self, step: object) -> None:
+        """Has its first turn, after that step, and takes further ones as they come. Where others have taken all places,
+        the first is one more step, and none in which it holds much.
+        """
+        has_place = not self._turns.has_enough_work
+        if self._must_wait_after(step, has_place=has_place):
+            self._wait_for_place()
+        elif self._take_turn(has_place=has_place):
+            self._turns.work(self.take_turn)
+
+    def _must_wait_after(self, step: object, *, has_place: bool) -> bool:
+        return step is MUCH_FOLLOWS and not (has_place and self._libraries.are_loaded)
+
+    def _wait_for_place(self) -> None:
+        self._libraries.when_loaded(lambda: self._turns.work(self.take_turn))
+
+    def take_turn(self) -> bool:
+        """Works as long as a turn lasts; whether there is more to do in the next one."""
+        return self._take_turn(has_place=True)
+
+    def _take_turn(self, *, has_place: bool) -> bool:
+        end_s = monotonic() + (TURN_SECONDS if has_place else 0)
+        must_wait = False
         self._is_in_turn = True
-        while not self._is_over:
+        while not self._is_over and not must_wait:
             try:
-                if next(self._steps) is MUCH_FOLLOWS and not may_hold_much:
-                    break
+                must_wait = self._must_wait_after(next(self._steps), has_place=has_place)
             except StopIteration as end:
                 self._end(end.value)
             except Exception as error:  # noqa: BLE001 - the door of a connection's loop
@@ -72,7 +94,9 @@ class SteppedAnswer(Deferred[Any]):
         self._is_in_turn = False
         if self._is_over:
             self._steps.close()  # of who was cancelled in the middle of a step
-        return not self._is_over
+        elif must_wait:
+            self._wait_for_place()
+        return not self._is_over and not must_wait
 
     def _set_over(self) -> None:
         self._is_over = True

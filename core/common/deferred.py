@@ -30,6 +30,11 @@ class Deferred(Generic[T]):
         self.value: T | None = None
         self._fallback = fallback
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether there is work left for it, which holds the request."""
+        return False
+
     def complete_with(self, value: T) -> None:
         """The first value counts."""
         if self.value is None:

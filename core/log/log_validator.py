@@ -17,6 +17,7 @@ from core.log.record_validator import (
     MOST_TOLD,
     CheckedBatch,
     check_records,
+    check_small,
     ensure_size,
     invalid_records,
     out_of_range,
@@ -32,7 +33,7 @@ from core.records.record_batch import (
     TRANSACTIONAL_FLAG,
     RecordBatch,
 )
-from core.records.record_walk import read_if_small
+from core.records.record_walk import is_small, read_if_small
 
 _FEW_BYTES = 1024 * 1024
 """What a batch may always say it expands to: to ask for the limit costs more than the rest of the header."""
@@ -58,8 +59,12 @@ def validate_batch(batch: RecordBatch, config: LogConfig, now_ms: int) -> Record
     """A client's batch with its records checked, or another one where the topic's codec asks for it, all at once; as it
     is where `validate_in_steps` gave it for the same configuration. KafkaError as of `validate_header`.
     """
-    is_checked = isinstance(batch, CheckedBatch) and batch.checked_by is config
-    return batch if is_checked else finish(validate_in_steps(batch, config, now_ms))
+    if isinstance(batch, CheckedBatch) and batch.checked_by is config:
+        return batch
+    if is_small(batch):
+        validate_header(batch, config, from_client=True, now_ms=now_ms)
+        return check_small(batch, config, now_ms)
+    return finish(validate_in_steps(batch, config, now_ms))
 
 
 def validate_in_steps(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[CheckedBatch]:

@@ -21,7 +21,7 @@ from core.records.compression import CompressionType, compress, stream_compresso
 from core.records.record import Record
 from core.records.record_batch import HEADER_SIZE, NO_TIMESTAMP, RecordBatch
 from core.records.record_batch_builder import with_section
-from core.records.record_walk import RecordWalk, read_if_small
+from core.records.record_walk import RecordWalk, is_small, read_if_small
 
 if TYPE_CHECKING:
     from core.records.columns import RecordColumns
@@ -45,9 +45,9 @@ def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[C
     """The batch, or one that is compressed as the topic wants it. KafkaError: INVALID_RECORD, INVALID_TIMESTAMP,
     MESSAGE_TOO_LARGE.
     """
-    target = config.target_compression
-    if target is batch.compression:
-        target = None
+    if is_small(batch):
+        return CheckedBatch(check_small(batch, config, now_ms), config)
+    target = _other_codec(batch, config)
     check = _RecordCheck(batch, config, now_ms)
     if target is not None or check.asks_anything:
         try:
@@ -56,15 +56,40 @@ def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[C
                 yield MUCH_FOLLOWS
                 batch = yield from _walk(batch, content, check, target, config)
             else:
-                check.records(content)
-                check.end()
-                if target is not None:
-                    section = compress(target, batch.records_section(), config.compression_level(target))
-                    ensure_size(HEADER_SIZE + len(section), config)
-                    batch = with_section(batch, target, section)
+                batch = _check_all(batch, content, check, target, config)
         except CorruptRecordError as error:
             raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
     return CheckedBatch(batch, config)
+
+
+def check_small(batch: RecordBatch, config: LogConfig, now_ms: int) -> RecordBatch:
+    """As `check_records`, but at once, for a batch as of `is_small`: most batches are."""
+    target = _other_codec(batch, config)
+    check = _RecordCheck(batch, config, now_ms)
+    if target is None and not check.asks_anything:
+        return batch
+    try:
+        return _check_all(batch, batch.records(), check, target, config)
+    except CorruptRecordError as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+
+
+def _other_codec(batch: RecordBatch, config: LogConfig) -> CompressionType | None:
+    """The one in which the batch must be stored, if that is not its own."""
+    target = config.target_compression
+    return None if target is None or target is batch.compression else target
+
+
+def _check_all(
+    batch: RecordBatch, records: list[Record], check: _RecordCheck, target: CompressionType | None, config: LogConfig
+) -> RecordBatch:
+    check.records(records)
+    check.end()
+    if target is None:
+        return batch
+    section = compress(target, batch.records_section(), config.compression_level(target))
+    ensure_size(HEADER_SIZE + len(section), config)
+    return with_section(batch, target, section)
 
 
 def _walk(
@@ -134,7 +159,7 @@ class _RecordCheck:
         return self._needs_keys or self._checks_offsets or self._before_max_ms != LONG_MAX
 
     def records(self, records: list[Record]) -> None:
-        if self._needs_keys:
+        if self._needs_keys and None in [record.key for record in records]:
             self._note_without_key(number for number, record in enumerate(records) if record.key is None)
         if self._before_max_ms != LONG_MAX:
             oldest_ms = self._now_ms - self._before_max_ms

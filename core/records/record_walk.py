@@ -4,7 +4,8 @@ holds is small but for a record that is large itself.
 A kilobyte can hold a million records. Who must not be held up by them, as the broker's task, walks; who wants all of
 them has `columns.decode_columns` and `RecordBatch.records`, which take less time altogether.
 
-Columns are loaded when they are needed, so that a broker which never walks starts without them.
+Columns are loaded when they are needed, so that a broker which never walks starts without them; it has another thread
+call `load_libraries` before the first walk.
 """
 
 from __future__ import annotations
@@ -28,11 +29,16 @@ SMALL_SECTION_BYTES = 16 * 1024
 """Uncompressed: records in it are read faster one by one than as columns, and in no more than a step's time."""
 
 
+def is_small(batch: RecordBatch) -> bool:
+    """Whether it is in any case, by its header; a compressed one may turn out to be."""
+    return batch.size_bytes <= SMALL_SECTION_BYTES and not batch.attributes & CODEC_MASK
+
+
 def read_if_small(batch: RecordBatch) -> list[Record] | Iterator[bytes]:
     """All records of a small batch; of another the pieces of its section. CorruptRecordError where they do not decode,
     which may also show with the next piece.
     """
-    if batch.size_bytes <= SMALL_SECTION_BYTES and not batch.attributes & CODEC_MASK:
+    if is_small(batch):
         return batch.records()
     section = b""
     for piece in batch.section_pieces():
@@ -65,6 +71,11 @@ def find_by_time(batch: Batch, timestamp: int, start_offset: int) -> Steps[tuple
         yield
     walk.ensure_whole()
     return None
+
+
+def load_libraries() -> None:
+    """All that a walk imports, which takes a tenth of a second."""
+    import core.records.columns  # noqa: F401 - NumPy, and what it takes of it
 
 
 class RecordWalk:

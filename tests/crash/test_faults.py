@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import errno
+import io
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +17,11 @@ from core.broker.broker_config import BrokerConfig
 from core.broker.pending_answer import PendingAnswer
 from core.cluster.controller import NewTopic
 from core.common.clock import ManualClock
+from core.common.descriptors import Shares
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError
-from core.common.filesystem import Buffer
+from core.common.filesystem import Buffer, FileSystem
+from core.log import open_files
 from core.protocol.primitives import Piece
 from core.protocol.schema.produce import PRODUCE, PartitionProduceResponse
 from core.records.record_batch import RecordBatch
@@ -51,7 +56,7 @@ class FailingDisk(AskingFileSystem):
 class Life:
     """What was acknowledged, by topic and offset, whatever was refused beside it."""
 
-    def __init__(self, directory: Path, disk: FailingDisk) -> None:
+    def __init__(self, directory: Path, disk: FileSystem) -> None:
         self.directory = directory
         self.disk = disk
         self.clock = ManualClock(NOW)
@@ -167,6 +172,68 @@ def test_a_fault_at_every_operation(tmp_path: Path, code: int, caplog: pytest.Lo
         life = Life(tmp_path / f"{number}", disk)
         live(life)
         disk.fails_from = None
+        life.restart()
+        life.check()
+        life.produce("a", 2)
+        life.produce("b", 2)
+        life.check()
+        life.broker.close()
+        caplog.clear()
+
+
+class Opens:
+    """Counts what takes a descriptor, files and folders, below a directory; those from number `fails_from` on, `WINDOW`
+    of them, find none left.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.count = 0
+        self.fails_from: int | None = None
+        self._directory = str(directory)
+
+    def patch(self, patched: pytest.MonkeyPatch) -> None:
+        for module, name in ((os, "open"), (os, "scandir"), (os, "listdir"), (io, "open"), (builtins, "open")):
+            patched.setattr(module, name, self._asking(getattr(module, name)))
+
+    def _asking(self, opens: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(path: Any = ".", *arguments: Any, **options: Any) -> Any:
+            if not isinstance(path, int) and os.fsdecode(path).startswith(self._directory):
+                self.count += 1
+                if self.fails_from is not None and self.fails_from < self.count <= self.fails_from + WINDOW:
+                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+            return opens(path, *arguments, **options)
+
+        return ask
+
+
+def test_no_descriptor_is_left_at_any_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While so few files are open at once that they are opened again and again."""
+    monkeypatch.setattr(open_files, "share", lambda: Shares(6, 6))
+    plain = FileSystem()
+
+    def lived(number: int | None) -> tuple[Life, int]:
+        directory = tmp_path / str(number)
+        opens = Opens(directory)
+        with monkeypatch.context() as patched:
+            opens.patch(patched)
+            opens.fails_from = number
+            life = Life(directory, plain)
+            live(life)
+            opens.fails_from = None
+            return life, opens.count
+
+    life, total = lived(None)
+    life.check()
+    life.broker.close()
+    assert not life.refused
+    for number in range(0, total, WINDOW):
+        life, count = lived(number)
+        assert count > number
+        served = life.broker.replicas.partitions
+        assert {name.topic for name in served} >= {"a", "b"}, (number, "none goes offline for it")
+        life.check()
         life.restart()
         life.check()
         life.produce("a", 2)

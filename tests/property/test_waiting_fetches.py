@@ -1,7 +1,8 @@
 """A fetch that waits counts what it would get as records come; held against asking for everything again.
 
 After each step, whoever still waits would not have been answered at once had it asked now, and whoever was answered
-would have been.
+would have been. A fetch of a session waits as the whole request does that it stands for, and is told of its answer what
+its client did not know.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from core.protocol.schema.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from core.records.record_batch import RecordBatch
 from tests.support.broker import PRODUCE_BY_NAME, Background, Timers, add_topic, ask, decode, open_broker, send
 from tests.support.logs import NOW, make_batch, make_marker
@@ -36,11 +37,55 @@ STEPS, MOST_WAITING = 60, 5
 SEEDS = int(os.environ.get("PLOG_FETCH_CASES", "15"))
 
 
-class Waiting:
-    """A fetch, and its answer once there is one."""
+class Session:
+    """What its client knows: the partitions that it wants, in the order in which they are read, and what it was told of
+    each.
+    """
 
-    def __init__(self, broker: Broker, request: FetchRequest) -> None:
-        self.request = request
+    def __init__(self) -> None:
+        self.id = self.epoch = 0
+        self.wanted: dict[tuple[str, int], FetchPartition] = {}
+        self._told: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def update(self, request: FetchRequest) -> None:
+        for topic in request.topics:
+            self.wanted.update({(topic.topic, wanted.partition): wanted for wanted in topic.partitions})
+        for forgotten in request.forgotten_topics_data:
+            for number in forgotten.partitions:
+                del self.wanted[forgotten.topic, number]
+                self._told.pop((forgotten.topic, number), None)
+
+    def news_of(self, answer: Any) -> dict[tuple[str, int], Any]:
+        """The partitions in it of which the client does not know all."""
+        return {
+            (topic.topic, data.partition_index): data
+            for topic in answer.responses
+            for data in topic.partitions
+            if data.error_code
+            or data.records
+            or (data.high_watermark, data.log_start_offset) != self._told.get((topic.topic, data.partition_index))
+        }
+
+    def take(self, answer: Any) -> None:
+        assert answer.error_code == 0
+        news = self.news_of(answer)
+        assert len(news) == sum(len(topic.partitions) for topic in answer.responses), "it knew the others"
+        for key, data in news.items():
+            self._told[key] = (-1 if data.error_code else data.high_watermark, data.log_start_offset)
+            if data.records:
+                self.wanted[key] = self.wanted.pop(key)
+        assert answer.session_id == (self.id or answer.session_id) != 0
+        self.id, self.epoch = answer.session_id, self.epoch + 1
+
+
+class Waiting:
+    """A fetch, and its answer once there is one; `whole` is what it stands for if it is of a session."""
+
+    def __init__(
+        self, broker: Broker, request: FetchRequest, whole: FetchRequest, session: Session | None = None
+    ) -> None:
+        self.whole = whole
+        self.session = session
         self.answer: Any = None
         answer = send(broker, FETCH, request, PRODUCE_BY_NAME)
         self.pending = answer if isinstance(answer, PendingAnswer) else None
@@ -77,6 +122,7 @@ class World:
         self.sequences: dict[tuple[str, int, int], int] = {}
         self.open: set[tuple[str, int, int]] = set()
         self.waiting: list[Waiting] = []
+        self.sessions: list[Session] = []  # whose clients wait for nothing
 
     # --- what clients wait for
 
@@ -84,10 +130,51 @@ class World:
         if len(self.waiting) == MOST_WAITING:
             return
         request = self.request()
-        fresh = Waiting(self.broker, request)
-        assert is_enough(request, self.plain_answer(request)) == (fresh.answer is not None)
+        fresh = self.of_session(request) if request.topics and self.random.random() < 0.5 else None
+        fresh = fresh or Waiting(self.broker, request, request)
+        plain = self.plain_answer(fresh.whole)
+        assert is_enough(fresh.whole, plain) == (fresh.answer is not None)
         if fresh.answer is None:
             self.waiting.append(fresh)
+            return
+        if fresh.session is not None:
+            told = [(topic, number) for topic, number, *_ in _content(fresh.answer)]
+            assert told == list(fresh.session.news_of(plain)), "all that it did not know"
+        self.take(fresh)
+
+    def of_session(self, request: FetchRequest) -> Waiting:
+        """The request in a session that goes on, or begins with it."""
+        random = self.random
+        goes_on = self.sessions and random.random() < 0.7
+        session = self.sessions.pop(random.randrange(len(self.sessions))) if goes_on else Session()
+        if session.id:
+            if random.random() < 0.6:
+                request.topics = request.topics[:1]
+            named = {(topic.topic, wanted.partition) for topic in request.topics for wanted in topic.partitions}
+            request.forgotten_topics_data = [
+                ForgottenTopic(topic, partitions=[number])
+                for topic, number in session.wanted
+                if (topic, number) not in named and random.random() < 0.2
+            ]
+        request.session_id, request.session_epoch = session.id, session.epoch
+        session.update(request)
+        whole = FetchRequest(
+            min_bytes=request.min_bytes,
+            max_bytes=request.max_bytes,
+            isolation_level=request.isolation_level,
+            topics=[FetchTopic(topic, partitions=[wanted]) for (topic, _), wanted in session.wanted.items()],
+        )
+        return Waiting(self.broker, request, whole, session)
+
+    def take(self, fetch: Waiting) -> None:
+        """The client gets its answer."""
+        expected = _content(self.plain_answer(fetch.whole))
+        if fetch.session is None:
+            assert _content(fetch.answer) == expected
+        else:
+            assert _with_records_or_error(_content(fetch.answer)) == _with_records_or_error(expected)
+            fetch.session.take(fetch.answer)
+            self.sessions.append(fetch.session)
 
     def request(self) -> FetchRequest:
         random = self.random
@@ -202,10 +289,10 @@ class World:
 
     def judge(self) -> None:
         for fetch in self.waiting:
-            assert is_enough(fetch.request, self.plain_answer(fetch.request)) == (fetch.answer is not None)
+            assert is_enough(fetch.whole, self.plain_answer(fetch.whole)) == (fetch.answer is not None)
         for fetch in self.waiting:
             if fetch.answer is not None:
-                assert _content(fetch.answer) == _content(self.plain_answer(fetch.request))
+                self.take(fetch)
         self.waiting = [fetch for fetch in self.waiting if fetch.answer is None]
 
 
@@ -216,6 +303,10 @@ def _content(answer: Any) -> list[tuple[Any, ...]]:
         for topic in answer.responses
         for data in topic.partitions
     ]
+
+
+def _with_records_or_error(content: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return [(*partition, code, records) for *partition, code, records in content if code or records]
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -151,7 +151,7 @@ def _append_in_steps(
                     appended.append(partition.log.partition)
                 except KafkaError as error:
                     has_failed = True
-                    partitions.append(_failure(broker, name, data.index, error, log_start_offset))
+                    partitions.append(failure(broker, name, data.index, error, log_start_offset))
             responses.append(TopicProduceResponse(topic_data.name, topic_data.topic_id, partitions))
     finally:  # it ends early where the client leaves
         broker.replicas.notify(appended)
@@ -301,7 +301,7 @@ def read_one_batch(records: Records | None, version: int) -> RecordBatch:
     return batch
 
 
-def _failure(
+def failure(
     broker: Broker, topic: str | None, number: int, error: KafkaError, log_start_offset: int
 ) -> PartitionProduceResponse:
     """What a client is told of a batch that is not kept, and of the records in it that are to blame (KIP-467)."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from core.broker.broker import Broker
 from core.broker.replica_manager import ReplicaManager
+from core.common.descriptors import LEAST_DESCRIPTORS
 from core.log.log_segment import LogSegment
 from core.protocol.api import Api
 from core.protocol.frame import decode_response, encode_request
@@ -98,6 +99,26 @@ def test_more_clients_than_descriptors(server: Server) -> None:
     late.socket.settimeout(20)
     assert late.receive()
     assert server.log.read_text().count("as many as ulimit -n leaves room for; who comes now waits") == 1
+
+
+@pytest.mark.parametrize("stop", [Server.stop, Server.kill])
+def test_a_server_that_only_reads(tmp_path: Path, stop: Callable[[Server], None]) -> None:
+    """By the fewest with which anything is served, and of a directory that was left as a crash leaves it, too."""
+    with Server(tmp_path / "data") as writing:
+        assert (
+            call_plog(
+                "topic", "create", "t", "--partitions", str(PARTITIONS), "--bootstrap-server", writing.address
+            ).returncode
+            == 0
+        )
+        Client(writing).produce_everywhere(b"a")
+        stop(writing)
+    limited = ["sh", "-c", f'ulimit -n {LEAST_DESCRIPTORS}; exec "$0" "$@"', PLOG, "serve"]
+    with Server(tmp_path / "data", "--read-only", command=limited) as reading:
+        clients = [Client(reading) for _ in range(5)]
+        for client in clients:
+            assert client.sizes_everywhere() == {len(make_batch(b"a").buffer)}
+    assert "ERROR" not in reading.log.read_text()
 
 
 def test_too_few_for_anything(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from errno import EIO
+from errno import EIO, ENOSPC
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -243,6 +243,25 @@ def test_a_disk_that_refuses_at_once(sides: tuple[Side, Side], monkeypatch: pyte
             monkeypatch.setattr(File, "sync", refuse)
         hold_beside(sides, usual_frame(number, topic="synced"))
     assert sides[0].taken == 2, "from the second until the partition went"
+
+
+def test_a_full_disk_is_asked_once_for_each_request(
+    sides: tuple[Side, Side], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    hold_beside(sides, usual_frame(0))
+    hold_beside(sides, usual_frame(1))
+
+    def full(file: File, *_arguments: object) -> None:
+        raise OSError(ENOSPC, "No space left on device", str(file.path))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(File, "write_at", full)
+        for number in (2, 3):
+            caplog.clear()
+            hold_beside(sides, usual_frame(number))
+            assert len(caplog.records) == 2, "one line of each broker"
+    hold_beside(sides, usual_frame(4))
+    hold_logs_beside(sides)
 
 
 def refuse(file: File) -> None:

@@ -434,6 +434,20 @@ def test_what_waited_while_its_transaction_was_ended_begins_no_other(
     assert not broker.groups.is_unstable(GROUP, TopicPartition("t", 0))
 
 
+def test_a_client_that_leaves_before_its_transaction_is_on_the_disk(broker: Broker, flushing: Background) -> None:
+    """Nothing holds its request any more, and nobody is told."""
+    begun = answered(broker, INIT_PRODUCER_ID, InitProducerIdRequest(ID, 60_000), 5)
+    flush(broker, flushing)
+    client = Client.__new__(Client)
+    client.broker, client.name, client._sequences = broker, ID, {}
+    client.producer = begun[0].producer_id, begun[0].producer_epoch
+    pending = send(broker, PRODUCE, client.produce_request(b"v", 0, 0), 12)
+    assert isinstance(pending, PendingAnswer)
+    pending.cancel()
+    flush(broker, flushing)
+    assert stable(broker) == (0, 0)
+
+
 def test_clients_of_old_wait_for_the_disk_too(broker: Broker, flushing: Background) -> None:
     pending = answered(broker, INIT_PRODUCER_ID, InitProducerIdRequest(ID, 60_000), 4)
     flush(broker, flushing)

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
+import subprocess
+import sys
+import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -10,16 +15,19 @@ from typing import Any, cast
 
 import pytest
 
-from core.broker import socket_server, stepped_answer, turns
+from core.broker import socket_server, stepped_answer, turns, walk_libraries
 from core.broker.broker import Broker
 from core.broker.connection_memory import ConnectionMemory
+from core.broker.handlers import metadata
 from core.broker.pending_answer import PendingAnswer
 from core.broker.socket_server import SocketServer
 from core.broker.turns import MOST_AT_WORK, Turns
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
+from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from core.protocol.schema.metadata import METADATA, MetadataRequest
 from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from core.records import record_walk
 from core.records.compression import CompressionType
@@ -140,6 +148,48 @@ def test_others_are_served_while_a_lookup_goes_through_a_batch(broker: Broker) -
     serving(broker, talk)
 
 
+@pytest.mark.parametrize("what", ["metadata", "creation"])
+def test_others_are_served_while_many_topics_are(broker: Broker, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """Described to one client, or made for it."""
+    monkeypatch.setattr(metadata, "_MOST_AT_ONCE", 1)
+    names = [f"t{number}" for number in range(30)]
+    if what == "metadata":
+        for name in names:
+            add_topic(broker, name)
+        request = frame(METADATA, 1, MetadataRequest(None), METADATA.versions.last)
+    else:
+        wanted = CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in names], 60_000)
+        request = frame(CREATE_TOPICS, 1, wanted, CREATE_TOPICS.versions.last)
+
+    async def talk(server: SocketServer) -> None:
+        slow_reader, slow_writer = await connect(server)
+        reader, writer = await connect(server)
+        slow_writer.write(request)
+        answer = asyncio.create_task(read_frame(slow_reader))
+        for number in range(5):
+            writer.write(versions_frame(number))
+            assert await read_correlation_ids(reader, 1) == [number]
+        assert not answer.done()
+        await answer
+
+    serving(broker, talk)
+    assert broker.image.topics.keys() == set(names)
+
+
+def test_topics_that_come_and_go_while_all_are_described(
+    broker: Broker, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata, "_MOST_AT_ONCE", 1)
+    for number in range(20):
+        add_topic(broker, f"t{number}")
+    asked = Asked(broker, METADATA, MetadataRequest(None))
+    loop.step()
+    broker.delete_topic("t19")
+    add_topic(broker, "late")
+    loop.run()
+    assert {topic.name for topic in asked.answer.topics} - {"late"} >= {f"t{number}" for number in range(19)}
+
+
 def test_others_are_served_while_a_batch_is_validated(broker: Broker) -> None:
     add_topic(broker, cleanup_policy="compact", compression_type="gzip")
 
@@ -156,6 +206,110 @@ def test_others_are_served_while_a_batch_is_validated(broker: Broker) -> None:
 
     serving(broker, talk)
     assert [r.offset for r in records_of(fetch(broker, 0))] == list(range(MANY))
+
+
+@pytest.mark.parametrize("api", [LIST_OFFSETS, PRODUCE])
+def test_another_thread_loads_what_walks_need_before_the_first(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, api: Any
+) -> None:
+    """NumPy alone takes a tenth of a second; however long it takes, others are served."""
+    add_topic(broker)
+    add_topic(broker, "k", cleanup_policy="compact")
+    assert produce(broker, many()).error_code == 0
+    broker.walk_libraries.are_loaded = False
+    may_load = threading.Event()
+    loaders: list[threading.Thread] = []
+    walks: list[record_walk.RecordWalk] = []
+    take = record_walk.RecordWalk.take
+
+    def load() -> None:
+        loaders.append(threading.current_thread())
+        assert may_load.wait(20)
+        assert not walks
+
+    def note(walk: record_walk.RecordWalk, piece: bytes) -> Any:
+        walks.append(walk)
+        return take(walk, piece)
+
+    monkeypatch.setattr(walk_libraries, "load_libraries", load)
+    monkeypatch.setattr(record_walk.RecordWalk, "take", note)
+    request = lookup() if api is LIST_OFFSETS else produce_request(many(), "k")
+    version = 11 if api is LIST_OFFSETS else PRODUCE_BY_NAME
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        slow = [await connect(server) for _ in range(MOST_AT_WORK + 1)]
+        waiting = []
+        for slow_reader, slow_writer in slow:
+            slow_writer.write(frame(api, 1, request, version))
+            waiting.append(asyncio.create_task(read_frame(slow_reader)))
+            writer.write(versions_frame(1))
+            assert await read_correlation_ids(reader, 1) == [1]
+        small = produce_request(make_batch(b"v"), "k")
+        writer.write(frame(PRODUCE, 2, small, PRODUCE_BY_NAME))
+        assert await read_correlation_ids(reader, 1) == [2]
+        assert not any(answer.done() for answer in waiting)
+        may_load.set()
+        await asyncio.gather(*waiting)
+
+    serving(broker, talk)
+    assert len(walks) >= MOST_AT_WORK + 1
+    (loader,) = loaders
+    assert loader is not threading.main_thread()
+
+
+def test_a_client_that_leaves_while_they_are_loaded(broker: Broker, loop: Loop) -> None:
+    disk = broker.run_in_background = Background()
+    add_topic(broker, cleanup_policy="compact")
+    gone, stays = (Asked(broker, PRODUCE, produce_request(many())) for _ in range(2))
+    loop.run()
+    assert stays.answer is None
+    gone.pending.cancel()
+    disk.run()
+    loop.run()
+    assert stays.partition.error_code == 0
+    assert broker.replicas.find("t", 0).log.log_end_offset == MANY
+
+
+def test_where_they_can_not_be_loaded_who_needs_them_fails(
+    broker: Broker, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the next one tries again."""
+
+    def fail(*_arguments: Any) -> None:
+        raise ImportError("no more descriptors")
+
+    add_topic(broker, cleanup_policy="compact")
+    with monkeypatch.context() as broken:
+        broken.setattr(walk_libraries, "load_libraries", fail)
+        broken.setattr(record_walk.RecordWalk, "take", fail)
+        asked = Asked(broker, PRODUCE, produce_request(many()))
+        loop.run()
+        assert isinstance(asked.error, ImportError)
+    assert ask_by(broker, loop, many()).error_code == 0
+
+
+def test_a_walk_imports_nothing_more() -> None:
+    """That it does not is told by an interpreter which has just the server."""
+    code = """
+import sys, core.broker.socket_server
+from core.common.steps import finish
+from core.log.log_config import LogConfig
+from core.log.record_validator import check_records
+from core.records.record_batch import RecordBatch
+from core.records.record_walk import find_by_time, load_libraries
+
+batch = RecordBatch(memoryview(sys.stdin.buffer.read()))
+load_libraries()
+before = set(sys.modules)
+rules = LogConfig(frozenset({"compact"}), plog_validate_records=True, message_timestamp_before_max_ms=1 << 50)
+finish(check_records(batch, rules, batch.max_timestamp))
+assert finish(find_by_time(batch, batch.max_timestamp, 0)) is None
+print(*sorted(set(sys.modules) - before))
+"""
+    batch = many(compression=CompressionType.NONE)
+    found = subprocess.run([sys.executable, "-c", code], input=batch, check=True, capture_output=True)
+    assert found.stdout.split() == []
 
 
 def test_what_is_worked_on_is_held_until_it_is_done(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,6 +347,38 @@ def test_what_is_worked_on_is_held_until_it_is_done(broker: Broker, monkeypatch:
     assert 200_000 < held[-1] < 300_000
 
 
+def test_what_waits_for_its_transaction_is_held_until_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records were copied: that they are of the transaction must be on the disk before they are."""
+    broker = open_broker(tmp_path / "data", ManualClock(NOW), log_retention_ms="-1", **SETTINGS)
+    add_topic(broker)
+    client = Client(broker)
+    broker.set_configs(2, "__transaction_state", {"flush.messages": "1"})
+    memory = ConnectionMemory(1 << 30)
+    monkeypatch.setattr(socket_server, "ConnectionMemory", lambda _limit: memory)
+    request = client.produce_request(bytes(200_000), 0, 0)
+
+    async def talk(server: SocketServer) -> None:
+        disk = broker.run_flush = Background()
+        reader, writer = await connect(server)
+        writer.write(frame(PRODUCE, 1, request, PRODUCE_BY_NAME))
+        while not disk.waiting:
+            await asyncio.sleep(0)
+        assert 200_000 < memory.total_bytes < 210_000
+        memory.step()
+        memory.step()
+        (holder,) = memory._held
+        assert holder.is_at_work, "it can but wait: it is not slow"
+        disk.run()
+        await read_frame(reader)
+        assert memory.total_bytes == 0
+
+    serving(broker, talk)
+    assert broker.replicas.find("t", 0).log.log_end_offset == 1
+    broker.close()
+
+
 @pytest.mark.parametrize("key", [b"k", None])
 def test_without_acks_there_is_no_answer_but_the_end_when_it_failed(broker: Broker, key: bytes | None) -> None:
     add_topic(broker, cleanup_policy="compact")
@@ -226,6 +412,29 @@ def test_a_client_that_has_sent_all_it_had(broker: Broker, acks: int) -> None:
                 await asyncio.sleep(0)
 
     serving(broker, talk)
+
+
+def test_the_work_of_a_client_whose_connection_was_reset_is_dropped(broker: Broker) -> None:
+    """It is gone: its place is another's."""
+    add_topic(broker, cleanup_policy="compact")
+
+    async def talk(server: SocketServer) -> None:
+        gone = [await connect(server) for _ in range(MOST_AT_WORK)]
+        for _, writer in gone:
+            writer.write(frame(PRODUCE, 1, produce_request(many()), PRODUCE_BY_NAME))
+        turns = broker.turns
+        assert turns is not None
+        while not turns.has_enough_work:
+            await asyncio.sleep(0)
+        for _, writer in gone:
+            sock = writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+        while turns.has_enough_work or server.open_connections:
+            await asyncio.sleep(0)
+
+    serving(broker, talk)
+    assert broker.replicas.find("t", 0).log.log_end_offset == 0
 
 
 def test_a_few_requests_are_worked_on_at_a_time(loop: Loop) -> None:

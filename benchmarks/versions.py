@@ -1,0 +1,126 @@
+"""Two versions of plog in turns, by what most brokers do most of the time: is anything dearer than it was?
+
+    git worktree add /tmp/before COMMIT    (with a .venv of its own, whose `plog` is that checkout's)
+    .venv/bin/python -m benchmarks.versions --before /tmp/before [--rounds 7] [--megabytes 200] [--full-memory]
+
+- requests: one record in each, by librdkafka (`linger.ms=0`, `batch.num.messages=1`, `acks=1`): the broker's CPU
+- to a compacted topic: the same, to a topic that has records opened
+- latency: from a Produce sent to the answer of a Fetch that waited for it, one at a time
+- group commit: 32 clients that each have one record under way, `flush.messages=1`: the broker's CPU, and records/s
+- produce, fetch: by librdkafka with batches of 16 KB, records of 200 bytes: the broker's CPU by GB
+
+Who goes first changes every round. Medians of the rounds, with the least and the most; then the median, and the least
+and the most, of the rounds' ratios. `--full-memory` takes the machine's memory before it begins (`FullMemory`), which
+makes the figures of the last two steadier, and is not for a machine where others work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from benchmarks.broker import fetch_all, produce_librdkafka
+from benchmarks.durability import SECONDS, acknowledged_per_second, make_topic
+from benchmarks.peers import FullMemory, Peer, PlogPeer
+from benchmarks.requests import REQUESTS, latencies, one_record_requests
+
+Figures = dict[tuple[str, str], list[float]]
+CLIENTS = 32
+
+
+def precise_cpu_seconds(pid: int) -> float:
+    """As the scheduler counts it: a hundredth of a second is a tenth of what is measured here."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def cpu_of(peer: Peer, work: Callable[[], object]) -> float:
+    before = precise_cpu_seconds(peer.pid)
+    work()
+    return precise_cpu_seconds(peer.pid) - before
+
+
+class CheckoutPeer(PlogPeer):
+    """The plog of another checkout."""
+
+    name = "before"
+
+    def __init__(self, directory: Path, checkout: Path) -> None:
+        self.command: Sequence[str | Path] = (checkout / ".venv/bin/plog", "serve")
+        super().__init__(directory)
+
+
+def round_of(peer: Peer, number: int, megabytes: int) -> dict[str, float]:
+    """What one version took, in topics of its own."""
+    address, count = peer.address, megabytes * 5000
+    for name in ("requests", "latency", "data"):
+        make_topic(address, f"{name}-{number}")
+    make_topic(address, f"compacted-{number}", cleanup_policy="compact")
+    make_topic(address, f"synced-{number}", flush_messages="1")
+    plain_s = cpu_of(peer, lambda: one_record_requests(address, f"requests-{number}"))
+    compacted_s = cpu_of(peer, lambda: one_record_requests(address, f"compacted-{number}", b"k"))
+    sorted_s = latencies(address, f"latency-{number}")
+    per_s: list[float] = []
+    synced_s = cpu_of(peer, lambda: per_s.append(acknowledged_per_second(address, f"synced-{number}", CLIENTS)))
+    produce_s = cpu_of(peer, lambda: produce_librdkafka(address, f"data-{number}", 200, 16384, count))
+    fetch_s = cpu_of(peer, lambda: fetch_all(address, f"data-{number}", count))
+    return {
+        "requests, CPU us": plain_s / REQUESTS * 1e6,
+        "to a compacted topic, CPU us": compacted_s / REQUESTS * 1e6,
+        "latency, p50 us": statistics.median(sorted_s) * 1e6,
+        "group commit, CPU us a record": synced_s / (per_s[0] * SECONDS) * 1e6,
+        "group commit, records/s": per_s[0],
+        "produce, CPU s/GB": produce_s / megabytes * 1000,
+        "fetch, CPU s/GB": fetch_s / megabytes * 1000,
+    }
+
+
+def run(peers: list[Peer], rounds: int, megabytes: int, fill: Callable[[], None]) -> Figures:
+    figures: Figures = defaultdict(list)
+    for number in range(-1, rounds):  # the first is for the caches, and is not counted
+        for peer in peers[number % len(peers) :] + peers[: number % len(peers)]:
+            fill()
+            found = round_of(peer, number, megabytes)
+            print(f"round {number} {peer.name}, load {os.getloadavg()[0]:.1f}: {found}", file=sys.stderr)
+            if number >= 0:
+                for what, figure in found.items():
+                    figures[what, peer.name].append(figure)
+    return figures
+
+
+def text(figures: list[float]) -> str:
+    return f"{statistics.median(figures):,.4g} ({min(figures):,.4g}-{max(figures):,.4g})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--megabytes", type=int, default=200)
+    parser.add_argument("--full-memory", action="store_true")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="plog-benchmark-") as temporary:
+        directory = Path(temporary)
+        peers: list[Peer] = [CheckoutPeer(directory, arguments.before), PlogPeer(directory)]
+        try:
+            with FullMemory(directory) if arguments.full_memory else nullcontext() as memory:
+                figures = run(peers, arguments.rounds, arguments.megabytes, memory.fill if memory else lambda: None)
+        finally:
+            for peer in peers:
+                peer.stop()
+    print("| what | before | now | now / before |\n|---|---|---|---|")
+    for what in dict.fromkeys(what for what, _ in figures):
+        before, now = figures[what, "before"], figures[what, "plog"]
+        ratios = [a / b if b else 0.0 for a, b in zip(now, before, strict=True)]
+        print(f"| {what} | {text(before)} | {text(now)} | {text(ratios)} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""What a broker has for as long as its topics are there, kept from the collector of cycles.
+
+The collector looks through all that lives, again and again, as objects are made that stay for a while: the answers to
+Metadata are enough. Nobody is served meanwhile: 50 ms for 3,000 partitions, and in proportion. What a partition is made
+of is no cycle (`tests/unit/broker/test_deleted_files.py`) and goes without the collector when its topic does.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from core.broker.replica_manager import ReplicaManager
+
+
+class LastingObjects:
+    """For a process that does nothing but serve; owned by the broker's task."""
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self._replicas = replicas
+        self._generation = -1
+
+    def step(self) -> None:
+        """Sets aside what there is, if partitions came since the last time; to be called every second."""
+        if self._generation != self._replicas.generation:
+            self._generation = self._replicas.generation
+            gc.collect(1)  # what is young and in cycles: it would stay
+            gc.freeze()

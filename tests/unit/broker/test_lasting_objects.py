@@ -1,0 +1,57 @@
+"""The collector of cycles does not look at what stays, and what goes does not need it."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from core.broker.broker import Broker
+from core.broker.lasting_objects import LastingObjects
+from tests.support.broker import add_topic, produce
+from tests.support.logs import make_batch
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    """As it was, and off: what goes, goes without it."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.unfreeze()
+    gc.enable()
+
+
+def test_partitions_are_set_aside_when_they_came(broker: Broker) -> None:
+    lasting = LastingObjects(broker.replicas)
+    lasting.step()
+    before = gc.get_freeze_count()
+    assert before
+    add_topic(broker)
+    log = broker.replicas.find("t", 0).log
+    assert any(found is log for found in gc.get_objects())
+    lasting.step()
+    assert gc.get_freeze_count() > before
+    assert not any(found is log for found in gc.get_objects()), "the collector does not look at it any more"
+
+
+def test_what_comes_when_nothing_lasting_came_is_not(broker: Broker) -> None:
+    lasting = LastingObjects(broker.replicas)
+    add_topic(broker)
+    lasting.step()
+    made: list[list[int]] = [[]]
+    lasting.step()
+    assert any(found is made for found in gc.get_objects())
+
+
+def test_what_was_set_aside_goes_with_its_topic(broker: Broker) -> None:
+    add_topic(broker)
+    assert produce(broker, make_batch(b"v")).error_code == 0
+    LastingObjects(broker.replicas).step()
+    log = weakref.ref(broker.replicas.find("t", 0).log)
+    broker.delete_topic("t")
+    add_topic(broker, "u")
+    assert produce(broker, make_batch(b"v"), "u").error_code == 0  # the short way knows the last topics until then
+    assert log() is None
