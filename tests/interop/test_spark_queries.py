@@ -18,6 +18,7 @@ pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from tests.support.broker import add_topic, open_broker
 from tests.support.logs import NOW, append, make_batch, open_log
+from tests.support.oracle import why_not
 from tests.support.server import Server
 
 if TYPE_CHECKING:
@@ -186,15 +187,18 @@ def query(random: Random) -> Query:
     ])  # fmt: skip
 
 
-def ask_pairs(spark: SparkSession, options: dict[str, str], seed: int, pairs: int) -> None:
-    """Two random queries on one DataFrame, each beside the same query on a DataFrame of its own."""
+def ask_pairs(spark: SparkSession, options: dict[str, str], seed: int, pairs: int, *others: str) -> None:
+    """Two random queries on one DataFrame, each beside the same query on a DataFrame of its own, and on those of other
+    sources.
+    """
     random = Random(seed)
     for number in range(pairs):
         frame = spark.read.format("plog").options(**options).load()
         with pushdown(spark, random.choice(["true", "false"])):
             for asked in (query(random), query(random)):
-                of_one = asked.ask(spark.read.format("plog").options(**options).load())
-                assert of_one == asked.expected, (number, asked.text)
+                for source in ("plog", *others):
+                    of_one = asked.ask(spark.read.format(source).options(**options).load())
+                    assert of_one == asked.expected, (number, source, asked.text)
                 assert asked.ask(frame) == asked.expected, (number, asked.text)
 
 
@@ -203,7 +207,8 @@ def test_random_pairs_of_queries_on_files(spark: SparkSession, data: Path) -> No
 
 
 def test_random_pairs_of_queries_on_a_server(spark: SparkSession, server: Server) -> None:
-    ask_pairs(spark, {"kafka.bootstrap.servers": server.address, "subscribe": "t,u"}, SEED + 1, PAIRS // 2)
+    others = ["kafka"] if why_not() is None else []  # Spark's own connector
+    ask_pairs(spark, {"kafka.bootstrap.servers": server.address, "subscribe": "t,u"}, SEED + 1, PAIRS // 2, *others)
 
 
 @pytest.mark.parametrize("is_pushed", ["true", "false"])
