@@ -38,12 +38,12 @@ from core.log.file_names import (
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
+    SET_ASIDE,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     find_offset_files,
     find_unreadable_files,
-    is_folder,
     locate_partition,
     offset_file_name,
 )
@@ -203,10 +203,11 @@ class Recovery:
         for entry in os.scandir(plan.directory):
             path = plan.directory / entry.name
             is_trace = plan.is_trace(entry.name, logs) and path not in left_away
-            if path.stem in unreadable or is_folder(entry) or is_trace:
+            is_no_file = not _is_regular(entry) and path not in left_away
+            if path.stem in unreadable or is_no_file or is_trace:
                 left_alone.add(entry.name)
                 continue
-            if not _is_regular(entry) or _is_ours(entry.name) or path in left_away:
+            if _is_ours(entry.name) or path in left_away:
                 continue
             steps = steps_by_path.get(path, [])
             if not entry.name.endswith(LOG_SUFFIX):
@@ -316,7 +317,7 @@ class Recovery:
     def _swap(self, stage: Path, plan: FolderPlan, journal: RecoveryJournal, left_alone: set[str]) -> None:
         directory = plan.directory
         new = {entry.name for entry in os.scandir(stage) if entry.is_file()} - left_alone
-        old = {e.name for e in os.scandir(directory) if _is_regular(e) and not _is_ours(e.name)} - left_alone
+        old = {entry.name for entry in os.scandir(directory) if not _is_ours(entry.name)} - left_alone
         for name in sorted(new | old, key=lambda name: (not name.endswith(LOG_SUFFIX), name)):
             if name not in new:
                 journal.replace(name, None)
@@ -427,7 +428,7 @@ def _kept(size: int, steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
 
 
 def _is_ours(name: str) -> bool:
-    return name.startswith(JOURNAL) or ".before-recovery-" in name
+    return name.startswith(JOURNAL) or SET_ASIDE in name
 
 
 def _is_regular(entry: os.DirEntry[str]) -> bool:
@@ -443,6 +444,6 @@ def _is_same(new: Path, old: Path) -> bool:
             return True
         return not new.name.endswith(LOG_SUFFIX) and filecmp.cmp(new, old, shallow=False)
     except OSError as error:
-        if not is_of_the_file(error):
+        if not is_of_the_file(error) and not old.is_symlink():
             raise
         return False

@@ -31,6 +31,8 @@ LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 DAMAGED_RANGES = "damaged-ranges"
 META_PROPERTIES = "meta.properties"
+SET_ASIDE = ".before-recovery-"
+"""In the name of what a recovery put aside; the recovery's number follows."""
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
@@ -156,7 +158,8 @@ def find_partition_folders(directory: Path) -> dict[TopicPartition, Path]:
     found = {}
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         partition = parse_partition_directory_name(entry.name)
-        if partition is not None and (is_folder(entry) or (entry.is_symlink() and not is_file(entry))):
+        is_dangling = entry.is_symlink() and not is_file(entry) and SET_ASIDE not in entry.name
+        if partition is not None and (is_folder(entry) or is_dangling):
             found[partition] = Path(entry.path)
     return found
 

@@ -26,7 +26,7 @@ from typing import Any
 from core.common.bad_sectors import read_small_text
 from core.common.errors import AccessError, CorruptRecordError, PlogError
 from core.common.filesystem import FileSystem, access_error
-from core.log.file_names import LOG_SUFFIX, OFFSET_CHECKPOINTS, find_offset_files
+from core.log.file_names import LOG_SUFFIX, OFFSET_CHECKPOINTS, SET_ASIDE, find_offset_files
 
 JOURNAL = "recovery-journal"
 STAGE = "recovering"
@@ -140,12 +140,15 @@ class RecoveryJournal:
     def replace(self, name: str, new: Path | None) -> None:
         """Puts `new` in the place of the folder's file of that name, or removes it; keeps what was there."""
         path = self._directory / name
-        was = f"{name}.before-recovery-{self._number}" if os.path.lexists(path) else None
+        was = f"{name}{SET_ASIDE}{self._number}" if os.path.lexists(path) else None
         if new is not None:
             _sync_file(new, self._filesystem)
         self._write({"name": name, "was": was})
         if was is not None:
-            self._link(path, self._directory / was)
+            if path.is_dir() and not path.is_symlink():  # which has one name only
+                self._filesystem.rename(path, self._directory / was)
+            else:
+                self._link(path, self._directory / was)
             self._filesystem.sync_directory(self._directory)
         if new is not None:
             self._filesystem.rename(new, path)
@@ -281,8 +284,10 @@ def _put_back(was: Path, path: Path, filesystem: FileSystem) -> None:
         return
     if os.path.lexists(path) and os.path.samestat(was.lstat(), path.lstat()):
         filesystem.unlink(was)
-    else:
-        filesystem.rename(was, path)
+        return
+    if was.is_dir() and not was.is_symlink():  # which can't take the place of a file
+        filesystem.unlink(path)
+    filesystem.rename(was, path)
 
 
 def forget_empty_run(directory: Path, filesystem: FileSystem) -> None:
