@@ -265,10 +265,12 @@ class PartitionReader:
         wanted, end_offset = end_offset, min(end_offset, limit)
         items, outcomes = self.read_ahead(start_offset) if read_committed else (self.reading.items(start_offset), None)
         is_committed = None if outcomes is None else self._committed_filter(outcomes, on_hole)
+        told: list[range] = []
         for item in items:
             if isinstance(item, Hole):
                 if item.start >= end_offset:
                     return
+                told.append(range(item.start, item.end))
                 self._meet(item, on_hole, on_doubt, on_note)
                 continue
             if item.last_offset >= end_offset and first_offset_of(item, end_offset) >= end_offset:
@@ -280,8 +282,8 @@ class PartitionReader:
                 yield item
         if wanted >= self.reading.sound_end:
             self._meet_tail(on_hole, on_note)
-            for error in self.unreadable:
-                if error.offset >= end_offset:
+            for error in self.unreadable:  # also of those whose offsets are all there: it may hold others
+                if error.offset >= start_offset and not any(error.offset in offsets for offsets in told):
                     self._meet(unreadable_hole(error, error.offset, error.offset), on_hole, on_doubt, on_note)
 
     def _meet(

@@ -302,6 +302,25 @@ def test_the_neighbour_of_a_log_that_cant_be_opened_is_not_blamed(data_dir: Path
         assert "is a named pipe" in line
 
 
+def test_a_stray_folder_where_no_offset_is_missing_is_told_by_every_command(data_dir: Path) -> None:
+    broken = data_dir / f"{OTHER}-0" / "00000000000000000001.log"
+    broken.mkdir()
+    where = f"{data_dir}/{OTHER}-0"
+    for arguments in (
+        ["gaps", where],
+        ["stats", where],
+        ["verify", where],
+        ["diff", where, str(GOLDEN / OTHER)],
+        ["consume", OTHER, "--data-dir", str(data_dir)],
+    ):
+        done = call_plog(*arguments)
+        assert (done.returncode, str(broken) in (done.stdout + done.stderr).decode()) == (1, True), arguments
+    code, offsets, said = consumed(data_dir, OTHER, "--no-exit-on-error")
+    assert (code, offsets, str(broken) in said) == (1, OTHER_OFFSETS, True)
+    code, offsets, said = consumed(data_dir, OTHER, "--from", "2")  # which it can't hold
+    assert (code, offsets, said) == (0, OTHER_OFFSETS[2:], "")
+
+
 def test_commits_that_cant_be_read_are_a_doubt(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commits = data_dir / "__consumer_offsets-0"
     commits.mkdir(exist_ok=True)
