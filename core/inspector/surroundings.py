@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -25,17 +26,29 @@ class DirectorySurroundings:
         self._evidence = DirectoryEvidence(root)
         self._is_root = (root / META_PROPERTIES).exists()
 
-    @cached_property
+    @property
     def image(self) -> MetadataImage | None:
-        """What the metadata log adds up to; None where there is none, or none that can be read."""
-        if not (self._root / f"{CLUSTER_METADATA_TOPIC}-0").is_dir():
-            return None
+        """What the metadata log adds up to; None if there is none, or none that can be read."""
+        return self._image_or_why[0]
+
+    @property
+    def why_no_image(self) -> str:
+        """Says why there is no `image`, in words."""
+        return self._image_or_why[1]
+
+    @cached_property
+    def _image_or_why(self) -> tuple[MetadataImage | None, str]:
+        folder = self._root / f"{CLUSTER_METADATA_TOPIC}-0"
+        if not os.path.lexists(folder):
+            return None, "the directory has no metadata log"
+        if not folder.is_dir():
+            return None, f"the metadata log can't be read: {folder} is no folder"
         from core.cluster.metadata_log import read_metadata_image
 
         try:
-            return read_metadata_image(self._root)
-        except (PlogError, OSError):
-            return None
+            return read_metadata_image(self._root), ""
+        except (PlogError, OSError) as error:
+            return None, f"the metadata log can't be read: {error}"
 
     @property
     def topic_ids(self) -> dict[str, bytes]:

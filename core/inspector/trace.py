@@ -135,7 +135,7 @@ class Tracer:
             stored_topic_values({} if image is None else image.topic_configs(trace.partition.topic))
         )
         if image is None:
-            yield "the directory has no metadata log: reckoned with Kafka's defaults"
+            yield f"{self._surroundings.why_no_image}: reckoned with Kafka's defaults"
         is_active = segment is log.segments[-1]
         if is_active:
             yield "in the active segment: neither retention nor compaction takes it before that rolls"

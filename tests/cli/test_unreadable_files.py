@@ -329,6 +329,27 @@ def test_commits_that_cant_be_read_are_a_doubt(data_dir: Path, monkeypatch: pyte
     assert f"a commit may be missing: could not read {commits}: permission denied" in done.stdout.decode()
 
 
+def test_a_trace_says_that_the_settings_of_its_topic_cant_be_read(data_dir: Path) -> None:
+    metadata = data_dir / "__cluster_metadata-0"
+
+    def fate() -> str:
+        traced = json.loads(call_plog("trace", f"{OTHER}@3", "--data-dir", str(data_dir), "--output", "json").stdout)
+        (said,) = (line for line in traced[0]["fate"] if "Kafka's defaults" in line)
+        return str(said)
+
+    shutil.rmtree(metadata, ignore_errors=True)
+    assert fate() == "the directory has no metadata log: reckoned with Kafka's defaults"
+    os.mkfifo(metadata)
+    assert fate() == f"the metadata log can't be read: {metadata} is no folder: reckoned with Kafka's defaults"
+    metadata.unlink()
+    log = metadata / "00000000000000000000.log"
+    log.mkdir(parents=True)
+    assert fate().startswith("the metadata log can't be read: ")
+    log.rmdir()
+    log.write_bytes(b"no batch" * 20)
+    assert f"in {log} at position 0: reckoned with" in fate()
+
+
 def test_paths_that_are_not_there_stop_no_others(data_dir: Path, tmp_path: Path) -> None:
     (data_dir / f"{OTHER}-0" / MIDDLE.replace(".log", ".index")).write_bytes(b"\xff" * 8)
     for command in (["verify", "--output", "ndjson"], ["dump-segment", "--format", "ndjson"], ["stats"], ["recover"]):
