@@ -51,6 +51,7 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 _OFFSET_NAME = re.compile(r"(\d{20})(\.[a-z]+)")
 _PARTITION_DIRECTORY = re.compile(r"(.+)-(\d+)")
 _RENAMED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)")
+_KAFKAS_DIRECTORY = re.compile(r".+-\d+|\S+-\S+\.\S+-(delete|future|stray)|remote-log-index-cache")
 _MAX_NAME_LENGTH = 255
 
 
@@ -162,6 +163,16 @@ def find_partition_folders(directory: Path) -> dict[TopicPartition, Path]:
         if partition is not None and (is_folder(entry) or is_dangling):
             found[partition] = Path(entry.path)
     return found
+
+
+def find_foreign_folders(directory: Path) -> list[Path]:
+    """The folders of a data directory whose names are none that Kafka gives: it refuses to start while one is there
+    (UnifiedLog.parseTopicPartitionName). None of a folder that is no data directory.
+    """
+    if not (directory / META_PROPERTIES).exists() and not find_partition_folders(directory):
+        return []
+    folders = (entry.name for entry in os.scandir(directory) if is_folder(entry))
+    return [directory / name for name in sorted(folders) if _KAFKAS_DIRECTORY.fullmatch(name) is None]
 
 
 def locate_partition(directory: Path) -> tuple[TopicPartition | None, Path]:
