@@ -164,20 +164,14 @@ def full_folder(path: Path) -> None:
 
 
 def state(root: Path) -> dict[str, object]:
-    """Of every name what it is: a file's content, where a link leads, a folder's names."""
-    return {
-        str(path.relative_to(root)): (
-            os.readlink(path)
-            if path.is_symlink()
-            else path.read_bytes()
-            if path.is_file()
-            else sorted(os.listdir(path))
-            if path.is_dir()
-            else "a pipe"
-        )
-        for folder, folders, names in os.walk(root)
-        for path in (Path(folder, name) for name in folders + names)
-    }
+    """Of every name what it is: a file's content, where a link leads, a folder, a pipe."""
+
+    def what(path: Path) -> object:
+        if path.is_symlink():
+            return path.readlink()
+        return path.read_bytes() if path.is_file() else path.is_dir()
+
+    return {str(path.relative_to(root)): what(path) for path in root.rglob("*")}
 
 
 MENDED = (
