@@ -9,6 +9,7 @@ first: at no time are damaged bytes in one place only.
 from __future__ import annotations
 
 import contextlib
+import errno
 import filecmp
 import os
 import shutil
@@ -124,7 +125,8 @@ class Recovery:
         with _telling(self._root):
             self._apply_to_root(root_steps, end_offsets)
         if failures:
-            others = f"; {len(failures) - 1} more folders could not be recovered" * (len(failures) > 1)
+            more = len(failures) - 1
+            others = f"; {more} more folder{'s' * (more > 1)} could not be recovered" * (more > 0)
             raise AccessError(
                 f"{failures[0].message}{others}", where=str(self._root), hint=failures[0].hint
             ) from failures[0]
@@ -385,6 +387,8 @@ def _telling(directory: Path) -> Iterator[None]:
     except OSError as error:
         failure = access_error(error, directory, "recover")
         failure.hint = "plog recover --undo takes back what was done there; then try again"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            failure.hint = "make room on that disk, then run the same command again: it takes back what is half done"
         raise failure from error
 
 

@@ -204,8 +204,6 @@ def clear_unfinished(directory: Path, filesystem: FileSystem) -> bool:
     runs, is_torn = _read(directory)
     leftovers = list(filter(os.path.lexists, _leftovers(directory)))
     if runs and not runs[-1].is_whole:
-        if is_torn:
-            _keep_runs(directory, runs, filesystem)
         undo(directory, filesystem)
         return True
     for path in leftovers:
@@ -252,6 +250,8 @@ def undo(directory: Path, filesystem: FileSystem) -> int:
     of `ensure_can_undo`.
     """
     ensure_can_undo(directory)
+    if (directory / STAGE).is_dir():
+        filesystem.remove_tree(directory / STAGE)  # first, as it may be what a disk is full of
     runs, is_torn = _read(directory)
     if is_torn:
         _keep_runs(directory, runs, filesystem)
@@ -259,7 +259,7 @@ def undo(directory: Path, filesystem: FileSystem) -> int:
         clear_unfinished(directory, filesystem)
         return 0
     run = runs[-1]
-    if not run.is_undone:
+    if run.is_whole:
         _append(directory, {"run": run.number, "undo": True}, filesystem)
     for name, was in reversed(run.files):
         if was is None:
