@@ -50,7 +50,7 @@ class _Entries(Sequence[tuple[int, int]]):
 
     def _drop_padding(self) -> None:
         """A file that is in use is zeros behind its last entry; one entry of zeros alone may be the first."""
-        end = self._count * self._entry.size
+        end = min(self._count, -(-self.file.data_end() // self._entry.size)) * self._entry.size
         while end:
             start = max(end - _PAGE_ENTRIES * self._entry.size, 0)
             data = self.file.read_at(end - start, start).rstrip(b"\0")

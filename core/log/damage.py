@@ -103,7 +103,7 @@ def find_batch(file: File, position: int, end: int, min_offset: int, max_offset:
     """The first sound batch in the file's bytes [position, end) whose offsets lie in [min_offset, max_offset); None
     where there is none. Batches of magic 0 and 1 are not looked for.
     """
-    while end - position >= HEADER_SIZE:
+    while end - (position := _past_hole(file, position)) >= HEADER_SIZE:
         data = memoryview(file.read_at(min(_READ_BYTES, end - position), position))
         if len(data) < HEADER_SIZE:
             return None
@@ -129,9 +129,10 @@ def find_legacy_batch(
     file: File, position: int, end: int, min_offset: int, max_offset: int
 ) -> LegacyRecordBatch | None:
     """As `find_batch`, for messages of magic 0 and 1."""
-    while end - position >= MIN_MESSAGE_SIZE:
+    while end - (position := _past_hole(file, position)) >= MIN_MESSAGE_SIZE:
         data = file.read_at(min(_READ_BYTES, end - position), position)
-        for match in _LEGACY_FRAME.finditer(data):
+        is_zero = data.count(0) == len(data)  # which looks like magic 0 at each byte, and is of no length
+        for match in () if is_zero else _LEGACY_FRAME.finditer(data):
             start = match.start()
             offset, length = _OFFSET_AND_LENGTH.unpack_from(data, start)
             left = min(end - position - start - LOG_OVERHEAD, MAX_BATCH_BYTES)
@@ -146,6 +147,11 @@ def find_legacy_batch(
             return None
         position += len(data) - HEADER_SIZE + 1
     return None
+
+
+def _past_hole(file: File, position: int) -> int:
+    """Where the next batch may begin at the earliest: with zeros, but not with a header of them."""
+    return max(position, file.next_data(position) - HEADER_SIZE)
 
 
 def _find_sound_batch(

@@ -494,7 +494,7 @@ class SegmentWalk:
             raise access_error(error, self.path, "read") from error
 
     def _is_zero(self, position: int, end: int) -> bool:
-        while position < end:
+        while (position := self._file.next_data(position)) < end:
             data = bytes(self._read(min(_READ_BYTES, end - position), position))
             if data.count(0) < len(data) or not data:
                 return False

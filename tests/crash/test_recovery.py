@@ -204,9 +204,7 @@ class FillingFile(File):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_disk_that_fills_up_and_stays_full_loses_nothing(
-    damaged: Path, scratch: Path, mode: tuple[str, ...]
-) -> None:
+def test_a_disk_that_fills_up_and_stays_full_loses_nothing(damaged: Path, scratch: Path, mode: tuple[str, ...]) -> None:
     """What is half done in a folder is taken back at once; what is done in others stays, until it is taken back."""
     original, room = tree(damaged), 0
     while True:
