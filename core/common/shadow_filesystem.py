@@ -18,7 +18,6 @@ from core.common.errors import PlogError
 from core.common.filesystem import Buffer, File, FileSystem, open_regular
 from core.common.users_paths import UsersPaths
 
-
 _COPY_BYTES = 1024 * 1024
 
 

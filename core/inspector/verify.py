@@ -165,9 +165,13 @@ def _verify_partition(
     partition, root = locate_partition(path)
     is_live = not options.is_locked and find_lock_holder(root) is not None
     lone_indexes: list[Path] = []
+    is_cleaned = False
     for entry in _entries(path):
         inner = path / entry.name
         if entry.name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)):
+            if is_live:  # its owner is at it
+                is_cleaned = True
+                continue
             message = "a compaction was not finished; the next start of a broker does it"
             yield Finding(Severity.WARNING, Code.UNFINISHED_SWAP, str(inner), message)
         elif kind_of(inner) in (FileKind.LOG, *_INDEXES):
@@ -185,6 +189,8 @@ def _verify_partition(
         if path.exists():
             raise
     for index in lone_indexes:
+        if is_live and (is_cleaned or not os.path.lexists(index)):
+            continue  # its log was taken away just now, and it goes next
         parsed = parse_offset_file_name(index.name)
         if parsed is None or not any(parsed[0] in offsets for offsets in missing):
             yield from _verify_lone_index(index)
