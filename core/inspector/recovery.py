@@ -92,8 +92,8 @@ class Recovery:
         self._lock.release()
 
     def clear_unfinished(self, path: Path) -> list[Path]:
-        """Takes back what earlier recoveries, or their undoing, left half done at that path; in which folders. To be
-        done before a plan is made.
+        """Takes back what earlier recoveries, or their undoing, left half done at that path, and says in which folders.
+        This comes before a plan is made.
         """
         cleared = []
         for directory in unfinished_folders(path, self._root):
@@ -132,8 +132,8 @@ class Recovery:
             ) from failures[0]
 
     def undo(self, directories: Sequence[Path]) -> int:
-        """Takes the last recovery of each folder back; how many files that were. AccessError, and nothing is changed,
-        where one of them was written to since.
+        """Takes the last recovery of each folder back, and gives how many files that were. Raises AccessError, and
+        changes nothing, if one of them was written to since.
         """
         wanted = self._with_root(directories)
         for directory in wanted:
@@ -145,7 +145,7 @@ class Recovery:
         return count
 
     def _with_root(self, directories: Sequence[Path]) -> list[Path]:
-        """With the data directory's root as often as its checkpoints were changed for the last recovery of these
+        """Adds the data directory's root as often as its checkpoints were changed for the last recovery of these
         folders and no others: one that was cut short, and begun again, changed them twice. And as often as they were
         for recoveries that are taken back already: a crash came between a folder and the root, then.
         """
@@ -173,7 +173,7 @@ class Recovery:
     # --- a partition
 
     def _apply_to_partition(self, plan: FolderPlan) -> int:
-        """The log's end afterwards."""
+        """Recovers one partition, and gives the log's end afterwards."""
         directory, stage = plan.directory, plan.directory / STAGE
         try:
             journal = RecoveryJournal(directory, plan.lost(), self._filesystem)
@@ -232,7 +232,7 @@ class Recovery:
         return left_alone
 
     def _write_aborted(self, stage: Path, plan: FolderPlan, left_alone: set[str]) -> None:
-        """Into transaction indexes that the engine makes again, and that it would find no marker for: it keeps them."""
+        """Writes transactions into indexes that the engine makes again: it keeps them, though it finds no marker."""
         bases = [base for base, _ in find_offset_files(stage, LOG_SUFFIX)]
         by_segment: dict[Path, list[AbortedTransaction]] = {}
         for entry in plan.aborted:
@@ -247,7 +247,7 @@ class Recovery:
             index.sync()
 
     def _copy(self, source: Path, target: Path) -> bool:
-        """Whether all of it could be read; there is no copy else."""
+        """Copies a file; whether all of it could be read: if not, there is no copy."""
         try:
             bad = self._write_log(source, target, ())
         except OSError as error:
@@ -293,7 +293,7 @@ class Recovery:
             out.close()
 
     def _rebuild(self, stage: Path, plan: FolderPlan) -> int:
-        """The engine opens the partition and closes it; where the log ends."""
+        """Has the engine open the partition and close it, and gives the log's end."""
         partition = locate_partition(plan.directory)[0] or TopicPartition(plan.directory.resolve().name, 0)
         log = load_log(
             stage,
@@ -308,7 +308,9 @@ class Recovery:
         return end_offset
 
     def _log_starts(self) -> dict[TopicPartition, int]:
-        """None from a checkpoint that is corrupt, which is set aside: it keeps no log from being mended."""
+        """Reads where logs start; a corrupt checkpoint, which is set aside, says nothing, and keeps no log from being
+        mended.
+        """
         if not self._is_directory:
             return {}
         try:
@@ -364,7 +366,7 @@ class Recovery:
 
 
 def unfinished_folders(path: Path, root: Path) -> list[Path]:
-    """In which folders at that path, and in the root of its data directory, a recovery or its undoing was cut short."""
+    """Finds where a recovery or its undoing was cut short: in folders at that path, or in its data directory's root."""
     folders = {path, root}
     with contextlib.suppress(OSError):
         folders |= {folder for folder in path.iterdir() if folder.is_dir()}
@@ -372,7 +374,7 @@ def unfinished_folders(path: Path, root: Path) -> list[Path]:
 
 
 def _is_unfinished(folder: Path) -> bool:
-    """False if that can't be read: whoever needs it will say so."""
+    """Whether it is; False if that can't be read, which whoever needs it will say."""
     try:
         return is_unfinished(folder)
     except PlogError:

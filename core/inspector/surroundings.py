@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DirectorySurroundings:
-    """Of one root, read once, before its logs: these only grow. Files that don't parse are findings of their own."""
+    """Reads one root once, before its logs, which only grow. Files that don't parse are findings of their own."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -55,13 +55,13 @@ class DirectorySurroundings:
         return {} if self.image is None else {name: topic.topic_id for name, topic in self.image.topics.items()}
 
     def of(self, partition: TopicPartition | None, directory: Path) -> Surroundings:
-        """Of the partition in that folder, by which name it is known. OSError if the folder can't be read."""
+        """Gives what is known of the partition in that folder. Raises OSError if the folder can't be read."""
         unreadable = tuple(file.error for file in find_unreadable_files(directory))
         evidence = replace(self._evidence.of(directory, partition), unreadable=unreadable)
         return Surroundings(evidence, None if partition is None else self._is_compacted(partition))
 
     def _is_compacted(self, partition: TopicPartition) -> bool | None:
-        """Whether compaction may have been at work; None where nothing tells."""
+        """Whether compaction may have been at work; None if nothing tells."""
         if partition in self._evidence.cleaned:
             return True
         if self.image is not None and "compact" in self.image.topic_configs(partition.topic).get("cleanup.policy", ""):

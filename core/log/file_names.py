@@ -1,7 +1,7 @@
 """Names of files and folders in a log directory (org.apache.kafka.storage.internals.log.LogFileUtils).
 
 Segments, indexes and snapshots are named by an offset of 20 digits; a partition's folder is `topic-partition`, with
-`.<id>-delete` behind it while it is being deleted.
+`.<id>-delete` after it while it is being deleted.
 """
 
 from __future__ import annotations

@@ -58,12 +58,12 @@ class Run:
 
 
 def read_runs(directory: Path) -> list[Run]:
-    """Of a folder, in order; CorruptRecordError where the journal is none."""
+    """Reads the runs of a folder, in order; raises CorruptRecordError if the journal is none."""
     return _read(directory)[0]
 
 
 def _read(directory: Path) -> tuple[list[Run], bool]:
-    """(the runs, whether a crash cut the last line)."""
+    """Reads (the runs, whether a crash cut the last line)."""
     path = directory / JOURNAL
     try:
         lines = read_small_text(path).split("\n")
@@ -95,16 +95,15 @@ def _read(directory: Path) -> tuple[list[Run], bool]:
 
 
 def _plain(name: str) -> str:
-    """A name in the folder itself, and nowhere else; ValueError else."""
+    """Gives the name if it is one in the folder itself; raises ValueError if not."""
     if name != Path(name).name or name in ("", ".", ".."):
         raise ValueError(name)
     return name
 
 
 def read_lost_offsets(directory: Path) -> list[tuple[int, int]]:
-    """The holes [start, end) that recoveries left in a partition's log, in order, those of several that touch as one;
-    none where no journal says so. A log whose end was given up has no hole there: what is appended since takes those
-    offsets.
+    """Reads the holes [start, end) that recoveries left in a partition's log, in order, those that touch as one; none
+    if no journal says so. A log whose end was given up has no hole there: what is appended since takes those offsets.
     """
     try:
         lost = [lost for run in read_runs(directory) for lost in run.lost]
@@ -114,7 +113,7 @@ def read_lost_offsets(directory: Path) -> list[tuple[int, int]]:
 
 
 def joined_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges [start, end) in order; those that touch or overlap as one."""
+    """Puts ranges [start, end) in order, and those that touch or overlap together."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if joined and start <= joined[-1][1]:
@@ -130,7 +129,7 @@ class RecoveryJournal:
     def __init__(
         self, directory: Path, lost: Sequence[OffsetRange], filesystem: FileSystem, *, folders: Sequence[str] = ()
     ) -> None:
-        """What an earlier run left half done is cleared: see `clear_unfinished`."""
+        """Clears what an earlier run left half done: see `clear_unfinished`."""
         clear_unfinished(directory, filesystem)
         self._directory = directory
         self._filesystem = filesystem
@@ -223,8 +222,8 @@ def _leftovers(directory: Path) -> list[Path]:
 
 
 def ensure_can_undo(directory: Path) -> None:
-    """AccessError where the log was written to since the last run, so that what was written would be lost, or where the
-    files of before are gone.
+    """Raises AccessError if the log was written to since the last run, so that what was written would be lost, or if
+    the files of before are gone.
     """
     runs = read_runs(directory)
     if not runs or not runs[-1].is_whole:
@@ -277,8 +276,8 @@ def undo(directory: Path, filesystem: FileSystem) -> int:
 
 
 def _put_back(was: Path, path: Path, filesystem: FileSystem) -> None:
-    """A file of before. Where it has both names yet, a rename would leave both. What was a link is asked of itself: it
-    may lead nowhere, or to its own name.
+    """Gives a file of before its name again. If it has both names yet, a rename would leave both. A link is compared as
+    itself: it may lead nowhere, or to its own name.
     """
     if not os.path.lexists(was):
         return
