@@ -272,7 +272,7 @@ def _find(partition: TopicPartition, log: PartitionReader, offset: int) -> tuple
 
 
 def _find_transaction(log: PartitionReader, batch: Batch) -> Transaction:
-    """Finds the transaction that a batch is part of by the headers of the log; if some are damaged, by the whole log."""
+    """Finds the transaction that a batch is part of, by the log's headers; if some are damaged, by the whole log."""
     marker = log.find_marker(batch)
     if marker is not None:
         first_offset = _first_offset_of(log, batch)

@@ -140,7 +140,7 @@ def _entries(path: Path) -> list[os.DirEntry[str]]:
 
 
 def _check_topic_id(directory: Path, partition: TopicPartition, topic_ids: dict[str, bytes]) -> Iterator[Finding]:
-    """Compares a partition's topic id with what the metadata log says, or else with the first partition of the topic."""
+    """Compares a partition's topic id with what the metadata log says, or else with the topic's first partition."""
     try:
         topic_id = read_partition_metadata(directory)
     except CorruptRecordError:

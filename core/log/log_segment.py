@@ -281,7 +281,7 @@ class LogSegment:
         return next((gap for gap in self.gaps if gap.start_offset <= offset < gap.end_offset), None)
 
     def translate_offset(self, offset: int) -> tuple[int, int] | None:
-        """Finds (position, size) of the first batch whose last offset is at or above `offset`; None if there is none."""
+        """Finds (position, size) of the first batch whose last offset is `offset` or above; None if there is none."""
         known_offset, known_position = self._last_batch
         is_near_end = known_position > 0 and offset >= known_offset
         for batch in self._headers(known_position) if is_near_end else self._headers_from(offset):

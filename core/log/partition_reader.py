@@ -423,7 +423,7 @@ class PartitionReader:
         return self.segments[number].base_offset if number < len(self.segments) else None
 
     def _newest_snapshot(self) -> tuple[int, dict[int, int]]:
-        """Reads (offset, open transactions by producer id) of the newest snapshot that is sound; (0, none) if none is."""
+        """Reads (offset, open transactions by producer id) of the newest sound snapshot; (0, none) if there is none."""
         snapshots = find_offset_files(self.directory, SNAPSHOT_SUFFIX) if self.segments else []
         for offset, path in reversed(snapshots):
             if offset > self.end_offset:
