@@ -3,16 +3,22 @@ itself, with the engine in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.options import default_data_dir
+import typer
+
+from cli.options import default_data_dir, say
 from core.common.endpoint import parse_bootstrap
 from core.log.directory_lock import find_lock_holder
+from core.log.file_names import parse_partition_directory_name
 
 if TYPE_CHECKING:
+    from core.broker.broker import Broker
     from core.client.kafka_client import KafkaClient
     from core.log.directory_reader import DirectoryReader
 
@@ -27,10 +33,19 @@ def find_server(bootstrap_server: str | None, data_dir: Path | None) -> list[tup
 
 @contextmanager
 def open_client(
-    bootstrap_server: str | None, data_dir: Path | None, *, lock_timeout_s: float = 10.0, is_read_only: bool = False
+    bootstrap_server: str | None,
+    data_dir: Path | None,
+    *,
+    lock_timeout_s: float = 10.0,
+    is_read_only: bool = False,
+    rests_on: Callable[[str], bool] | None = None,
 ) -> Iterator[KafkaClient]:
     """A client of the server, or of a broker without sockets in this process, which owns the directory meanwhile; or,
     for what only looks, leaves it as it is.
+
+    `rests_on` says of a topic whether the answer rests on its logs; it is asked at the end. Nothing is said of damage
+    to other logs then; damage to these is told of on stderr, and ends the block with exit code 1 when the answer is
+    given.
     """
     from core.client.kafka_client import KafkaClient
 
@@ -42,17 +57,76 @@ def open_client(
         finally:
             client.close()
         return
+    if rests_on is None:
+        with _open_embedded(data_dir, lock_timeout_s, is_read_only=is_read_only) as (_, client):
+            yield client
+        return
+    talk = _Talk()
+    logging.getLogger("plog").addHandler(talk)
+    try:
+        with _open_embedded(data_dir, lock_timeout_s, is_read_only=is_read_only) as (broker, client):
+            yield client
+            talk.damaged |= _damaged_topics(broker)
+    finally:
+        logging.getLogger("plog").removeHandler(talk)
+        talk.say_of(rests_on)
+    if any(map(rests_on, talk.damaged)):
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _open_embedded(
+    data_dir: Path | None, lock_timeout_s: float, *, is_read_only: bool
+) -> Iterator[tuple[Broker, KafkaClient]]:
     from cli.embedded_transport import EmbeddedTransport
     from core.broker.broker import Broker
     from core.broker.broker_config import BrokerConfig
+    from core.client.kafka_client import KafkaClient
 
     directory = data_dir or default_data_dir()
     broker = Broker(directory, BrokerConfig(), lock_timeout_s=lock_timeout_s, is_read_only=is_read_only)
     broker.transaction_log.load_all()
     try:
-        yield KafkaClient([("embedded", 0)], lambda host, port: EmbeddedTransport(broker.dispatcher))  # noqa: ARG005
+        client = KafkaClient([("embedded", 0)], lambda host, port: EmbeddedTransport(broker.dispatcher))  # noqa: ARG005
+        yield broker, client
     finally:
         broker.close()
+
+
+def _damaged_topics(broker: Broker) -> set[str]:
+    """The topics of which more than a note is to be said, though their logs are open."""
+    replicas = broker.replicas
+    of = (broker.log_manager.offline, broker.log_manager.with_wrong_tail, replicas.unexplained, replicas.undecided)
+    return {partition.topic for partitions in of for partition in partitions}
+
+
+_NAME = re.compile(r"(?:^|/)([A-Za-z0-9._-]+-\d+)(?=[:/ ]|$)")
+"""Where a message names a partition: it begins with it, or has a path in its folder."""
+
+
+class _Talk(logging.Handler):
+    """Keeps what a broker in this process logs of partitions, and says at once what is of none."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._kept: list[tuple[str, str]] = []
+        self.damaged: set[str] = set()
+        """The topics of which something was logged that is an error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        partition = next(filter(None, map(parse_partition_directory_name, _NAME.findall(message))), None)
+        if partition is None:
+            say(message)
+            return
+        self._kept.append((partition.topic, message))
+        if record.levelno >= logging.ERROR:
+            self.damaged.add(partition.topic)
+
+    def say_of(self, rests_on: Callable[[str], bool]) -> None:
+        for topic, message in self._kept:
+            if rests_on(topic):
+                say(message)
 
 
 @contextmanager

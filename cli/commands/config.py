@@ -56,7 +56,7 @@ def list_(
     """
     from core.client.admin import Admin
 
-    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
+    with open_client(bootstrap_server, data_dir, is_read_only=True, rests_on=lambda _: False) as client:
         found = Admin(client).list_config_resources([_type_of(kind)] if kind else [])
     rows: list[Row] = [{"type": type_.name.lower().replace("_", "-"), "name": name} for type_, name in found]
     write_rows(rows, ["type", "name"], output)
@@ -83,7 +83,7 @@ def describe(
     from core.common.config_def import ConfigSource
     from core.common.errors import UsageError
 
-    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
+    with open_client(bootstrap_server, data_dir, is_read_only=True, rests_on=lambda _: False) as client:
         configs = Admin(client).describe_configs(_type_of(kind), name, with_docs=docs)
     absent = set(keys or ()) - {config.name for config in configs}
     if absent:

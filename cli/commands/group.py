@@ -51,13 +51,18 @@ def list_(
     from core.client.group_admin import GroupAdmin
 
     wanted = {name.lower() for name in state or ()}
-    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
+    with open_client(bootstrap_server, data_dir, is_read_only=True, rests_on=_are_groups) as client:
         rows: list[Row] = [
             {"group": g.group_id, "state": g.state, "type": g.type.lower(), "protocol_type": g.protocol_type}
             for g in GroupAdmin(client).list_groups()
             if not wanted or g.state.lower() in wanted
         ]
-    write_rows(rows, ["group", "state", "type", "protocol_type"], output)
+        write_rows(rows, ["group", "state", "type", "protocol_type"], output)
+
+
+def _are_groups(topic: str) -> bool:
+    """Whether what is known of groups is kept in that topic."""
+    return topic == "__consumer_offsets"
 
 
 @app.command()
@@ -81,7 +86,12 @@ def describe(
     from cli.group_offsets import offset_rows, watched
     from core.client.group_admin import GroupAdmin
 
-    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
+    committed: set[str] = set()
+
+    def is_looked_at(topic: str) -> bool:
+        return _are_groups(topic) or topic in committed
+
+    with open_client(bootstrap_server, data_dir, is_read_only=True, rests_on=is_looked_at) as client:
         admin = GroupAdmin(client)
 
         def look() -> tuple[list[str], list[Row]]:
@@ -90,7 +100,12 @@ def describe(
             for group_id in groups:
                 group = admin.describe(group_id)
                 headlines.append(_headline(group))
-                rows += _member_rows(group) if members else offset_rows(client, group, admin.offsets(group_id))
+                if members:
+                    rows += _member_rows(group)
+                    continue
+                offsets = admin.offsets(group_id)
+                committed.update(partition.topic for partition in offsets)
+                rows += offset_rows(client, group, offsets)
             return headlines, rows
 
         columns = _MEMBER_COLUMNS if members else _OFFSET_COLUMNS

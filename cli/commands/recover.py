@@ -187,10 +187,15 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
             return 1
         recovery.apply(plans)
         left = sum(1 for _ in verify(path, options=VerifyOptions(is_locked=True)))
+        shows_more = left and any(plan.is_needed for plan in plan_recovery(path, options, is_locked=True))
     if left:
         steps = [step for plan in plans for step in plan.steps if step.action.changes or step.missing]
         told = f"recovered, {_losses(steps)}; " if any(step.action.changes for step in steps) else ""
-        say(f"{path}: {told}{left} finding{'s' * (left > 1)} left that this plan does not mend; see plog verify")
+        findings = f"{left} finding{'s' * (left > 1)} left"
+        if shows_more:  # as a batch whose checksum was wrong has a wrong offset, too
+            say(f"{path}: {told}{findings}, of which some show only now: the same command once more goes on with them")
+        else:
+            say(f"{path}: {told}{findings} that this plan does not mend; see plog verify")
         if any(step.missing for step in steps):
             say("hint: if no replica has what is missing, --accept-missing gives it up")
         return 1

@@ -53,23 +53,28 @@ def list_(
     """
     from core.client.transaction_admin import TransactionAdmin
 
-    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
+    with open_client(bootstrap_server, data_dir, is_read_only=True, rests_on=_are_transactions) as client:
         found = TransactionAdmin(client).list_transactions(
             states=[_state(state) for state in states or ()],
             producer_ids=producer_ids or (),
             longer_than_ms=-1 if longer_than is None else round(longer_than * 1000),
             pattern=pattern,
         )
-    rows: list[Row] = [
-        {
-            "transactional_id": t.transactional_id,
-            "state": t.state,
-            "producer_id": t.producer_id,
-            "coordinator": t.coordinator,
-        }
-        for t in found
-    ]
-    write_rows(rows, ["transactional_id", "state", "producer_id", "coordinator"], output)
+        rows: list[Row] = [
+            {
+                "transactional_id": t.transactional_id,
+                "state": t.state,
+                "producer_id": t.producer_id,
+                "coordinator": t.coordinator,
+            }
+            for t in found
+        ]
+        write_rows(rows, ["transactional_id", "state", "producer_id", "coordinator"], output)
+
+
+def _are_transactions(topic: str) -> bool:
+    """Whether what is known of transactional ids is kept in that topic."""
+    return topic == "__transaction_state"
 
 
 def _state(text: str) -> str:
@@ -96,7 +101,11 @@ def describe(
     from core.client.transaction_admin import TransactionAdmin
 
     rows: list[Row] = []
-    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
+    columns = [
+        "transactional_id", "state", "producer_id", "producer_epoch", "timeout_ms", "started", "open_seconds",
+        "partitions", "coordinator",
+    ]  # fmt: skip
+    with open_client(bootstrap_server, data_dir, is_read_only=True, rests_on=_are_transactions) as client:
         for transactional_id in transactional_ids:
             found = TransactionAdmin(client).describe(transactional_id)
             is_open = found.state == "Ongoing"
@@ -113,11 +122,7 @@ def describe(
                     "coordinator": found.coordinator,
                 }
             )
-    columns = [
-        "transactional_id", "state", "producer_id", "producer_epoch", "timeout_ms", "started", "open_seconds",
-        "partitions", "coordinator",
-    ]  # fmt: skip
-    write_rows(rows, columns, output)
+        write_rows(rows, columns, output)
 
 
 @app.command("find-hanging")
@@ -139,15 +144,18 @@ def find_hanging(
     """
     from core.client.transaction_admin import TransactionAdmin
 
-    with open_client(bootstrap_server, data_dir, is_read_only=True) as client:
+    def is_looked_at(topic: str) -> bool:
+        return not topics or topic in topics or _are_transactions(topic)
+
+    with open_client(bootstrap_server, data_dir, is_read_only=True, rests_on=is_looked_at) as client:
         found = TransactionAdmin(client).open_transactions(topics or ())
-    hanging = [transaction for transaction in found if transaction.is_hanging]
-    shown = found if all_ else hanging
-    write_rows([_open_row(transaction) for transaction in shown], _OPEN_COLUMNS, output)
-    for hint in dict.fromkeys(map(_how_to_end, shown)):
-        say(f"hint: {hint}")
-    if not hanging and not all_ and found:
-        say(f"none hangs; {len(found)} open: --all shows them")
+        hanging = [transaction for transaction in found if transaction.is_hanging]
+        shown = found if all_ else hanging
+        write_rows([_open_row(transaction) for transaction in shown], _OPEN_COLUMNS, output)
+        for hint in dict.fromkeys(map(_how_to_end, shown)):
+            say(f"hint: {hint}")
+        if not hanging and not all_ and found:
+            say(f"none hangs; {len(found)} open: --all shows them")
     if hanging:
         raise typer.Exit(1)
 

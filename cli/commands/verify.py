@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,7 +74,19 @@ def verify(
         say(f"{what}: {len(findings)} finding{'' if len(findings) == 1 else 's'}, {checked}")
     elif what:
         say(f"{what}: clean, {checked}")
+    for folder in chain.from_iterable(map(_foreign_folders, paths)):
+        refuses = "Kafka refuses to start on a directory that has it; plog passes over it"
+        say(f"note: {folder} was not checked: that is no partition's name. {refuses}")
     raise typer.Exit(say_failures(failures) or (1 if findings else 0))
+
+
+def _foreign_folders(path: Path) -> list[Path]:
+    from core.log.file_names import find_foreign_folders, holds_segments
+
+    try:
+        return find_foreign_folders(path) if path.is_dir() and not holds_segments(path) else []
+    except OSError:  # which verify told of
+        return []
 
 
 def _size(path: Path) -> int:

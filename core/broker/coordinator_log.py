@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -191,7 +191,8 @@ class CoordinatorLog:
         def work() -> None:
             nonlocal is_whole
             try:
-                found.extend(newest_records(_batches(ends, log.log_start_offset)))
+                say_undecodable = partial(_say_undecodable, log.partition)
+                found.extend(newest_records(_batches(log.partition, ends, log.log_start_offset), say_undecodable))
                 is_whole = True
             except OSError as error:
                 _log.error("%s-%d could not be read from %s: %s", self._topic, number, log.directory, error.strerror)
@@ -225,17 +226,22 @@ class CoordinatorLog:
             later()
 
 
-def _batches(ends: Sequence[tuple[LogSegment, OffsetPosition]], log_start_offset: int) -> Iterator[Batch]:
+def _batches(
+    partition: TopicPartition, ends: Sequence[tuple[LogSegment, OffsetPosition]], log_start_offset: int
+) -> Iterator[Batch]:
     """What can be read of the segments, each up to its end; safe from any thread. OSError as the disk says."""
     for segment, end in ends:
         for item in segment.reading(end).items():
             if isinstance(item, DamagedBytes):
-                _log.error("offsets %s of %s can't be read: %s", item.range, segment.records.path, item.cause)
+                path = segment.records.path
+                _log.error("%s: offsets %s of %s can't be read: %s", partition, item.range, path, item.cause)
             elif item.next_offset > log_start_offset:
                 yield item
 
 
-def newest_records(batches: Iterable[Batch]) -> Iterable[ReadRecord]:
+def newest_records(
+    batches: Iterable[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]
+) -> Iterable[ReadRecord]:
     """The records of the batches in their order, but for those whose key has a later one: the log's cleaner may take
     them away at any time, so that nobody may depend on them.
 
@@ -245,7 +251,7 @@ def newest_records(batches: Iterable[Batch]) -> Iterable[ReadRecord]:
     found: dict[object, ReadRecord] = {}
     for group in group_batches(batches):
         for run in _runs(group):
-            for read in _records(run):
+            for read in _records(run, on_undecodable):
                 key = read.key if read.key and read.producer_id == NO_PRODUCER_ID else object()
                 earlier = found.pop(key, None)  # for the order, which is that of the last ones
                 if read.value is None and earlier is not None and earlier.value is not None:
@@ -267,19 +273,21 @@ def _is_plain(batch: Batch) -> bool:
     return not (isinstance(batch, RecordBatch) and (batch.is_control or batch.is_transactional))
 
 
-def _records(batches: list[Batch]) -> Iterator[ReadRecord]:
+def _records(batches: list[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]) -> Iterator[ReadRecord]:
     """Of batches that belong to no transaction, or of one that does."""
     if len(batches) > _FEW_BATCHES:
-        yield from _newest_by_columns(batches)
+        yield from _newest_by_columns(batches, on_undecodable)
         return
     for batch in batches:
         try:
             yield from _of_batch(batch)
         except CorruptRecordError as error:
-            _say_undecodable(batch, error)
+            on_undecodable(batch, error)
 
 
-def _newest_by_columns(batches: list[Batch]) -> Iterator[ReadRecord]:
+def _newest_by_columns(
+    batches: list[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]
+) -> Iterator[ReadRecord]:
     """The newest record of each key in the batches, in order, and the newest that does not delete: what there is more
     of costs no object.
     """
@@ -287,7 +295,7 @@ def _newest_by_columns(batches: list[Batch]) -> Iterator[ReadRecord]:
 
     from core.records.columns import decode_whole_batches
 
-    for columns in decode_whole_batches(batches, _say_undecodable):
+    for columns in decode_whole_batches(batches, on_undecodable):
         keyed = columns.select(np.flatnonzero(columns.key_lengths > 0))
         if len(keyed):
             codes = keyed.keys().dictionary_encode().indices.to_numpy(zero_copy_only=False)
@@ -300,8 +308,8 @@ def _newest_by_columns(batches: list[Batch]) -> Iterator[ReadRecord]:
                 yield ReadRecord(key, value, NO_PRODUCER_ID)
 
 
-def _say_undecodable(batch: Batch, error: CorruptRecordError) -> None:
-    _log.error("offsets %d-%d can't be read: %s", batch.base_offset, batch.last_offset, error)
+def _say_undecodable(partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
+    _log.error("%s: offsets %d-%d can't be read: %s", partition, batch.base_offset, batch.last_offset, error)
 
 
 def _of_batch(batch: Batch) -> Iterator[ReadRecord]:

@@ -18,6 +18,9 @@ from core.common.errors import AccessError, PlogError
 
 Buffer = bytes | bytearray | memoryview
 
+_MOST_STRETCHES = 10_000
+"""Of a file between holes that are looked at one by one."""
+
 
 class File:
     """One open file; positions and sizes are bytes.
@@ -46,6 +49,26 @@ class File:
 
     def size(self) -> int:
         return os.fstat(self.fd).st_size
+
+    def next_data(self, position: int) -> int:
+        """Where, at `position` or after it, the first bytes are that the disk keeps; those before are a hole in the
+        file, and zeros. The file's size if there are none; `position` on a disk that knows no holes.
+        """
+        try:
+            return os.lseek(self.fd, position, os.SEEK_DATA)
+        except OSError as error:
+            return self.size() if error.errno == errno.ENXIO else position
+
+    def data_end(self) -> int:
+        """Where the last bytes end that the disk keeps: zeros alone follow, up to the file's size."""
+        end = 0
+        try:
+            for _ in range(_MOST_STRETCHES):
+                position = os.lseek(self.fd, end, os.SEEK_DATA)
+                end = os.lseek(self.fd, position, os.SEEK_HOLE)
+        except OSError as error:
+            return end if error.errno == errno.ENXIO else self.size()
+        return self.size()
 
     def modified_ms(self) -> int:
         return os.fstat(self.fd).st_mtime_ns // 1_000_000

@@ -18,6 +18,8 @@ from core.common.errors import PlogError
 from core.common.filesystem import Buffer, File, FileSystem, open_regular
 from core.common.users_paths import UsersPaths
 
+_COPY_BYTES = 1024 * 1024
+
 
 def link_tree(
     directory: Path,
@@ -93,11 +95,17 @@ class _LinkedFile(File):
         super().__init__(path, fd)
         self._is_own = False
 
-    def _own(self) -> None:
+    def _own(self, size: int | None = None) -> None:
+        """Makes a copy, of the first `size` bytes if no more are needed: a file may be of any size."""
         if self._is_own:
             return
         beside = self.path.with_name(self.path.name + ".tmp")
-        shutil.copyfile(self.path, beside)
+        if size is None:
+            shutil.copyfile(self.path, beside)
+        else:
+            with beside.open("wb") as out:
+                while (left := size - out.tell()) > 0 and (data := self.read_at(min(left, _COPY_BYTES), out.tell())):
+                    out.write(data)
         beside.replace(self.path)
         os.close(self.fd)
         self.fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
@@ -109,7 +117,7 @@ class _LinkedFile(File):
 
     def truncate(self, size: int) -> None:
         if self._is_own or self.path.suffix != ".log":
-            self._own()
+            self._own(size)
             super().truncate(size)
 
     def sync(self) -> None:

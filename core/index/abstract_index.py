@@ -80,6 +80,8 @@ class AbstractIndex:
         size = self.ENTRY.size
         file = self._filesystem.open_append(self.path)
         try:
+            if file.size() > self._count * size:  # first, so that nobody reads entries of before after those of now
+                file.truncate(self._written * size)
             if self._written < self._count:
                 assert self._data is not None
                 tail = bytes(self._data[self._written * size : self._count * size])

@@ -278,7 +278,7 @@ class Compaction:
             lock.release()
 
     def apply(self, partition: TopicPartition) -> CompactionPlan:
-        """Plans anew, and does it, in as many rounds as the keys need; the plan's `stats` are of all of them. To be
+        """Plans again, and does it, in as many rounds as the keys need; the plan's `stats` are of all of them. To be
         called with the directory locked. AccessError as the disk says: the log is the old one, or the new, then.
         """
         try:

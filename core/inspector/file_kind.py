@@ -70,7 +70,7 @@ def is_named_by_kafka(path: Path) -> bool:
 
 
 def ensure_there(path: Path) -> None:
-    """AccessError where there is nothing, or a link that leads nowhere."""
+    """Raises AccessError if there is nothing, or a link that leads nowhere."""
     if path.exists():
         return
     if path.is_symlink():
@@ -82,7 +82,7 @@ def ensure_there(path: Path) -> None:
 
 
 def ensure_regular(path: Path) -> None:
-    """AccessError for a pipe, a socket or a device, which would block, and for a folder."""
+    """Raises AccessError for a pipe, a socket or a device, which would block, and for a folder."""
     try:
         mode = path.stat().st_mode
     except OSError as error:

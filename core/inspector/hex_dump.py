@@ -28,7 +28,7 @@ from core.records.record_batch import HEADER, HEADER_SIZE, RecordBatch
 
 _CODEC_MASK = 0x07
 _SHOWN = 4096
-"""Bytes of a key or value of which the text is told; all of them are shown."""
+"""So many bytes of a key or value are shown as text, too; all of them are shown in hex."""
 
 
 HasSecrets = Callable[[bytes], bool]
@@ -239,7 +239,7 @@ _ENTRIES: dict[FileKind, tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str
         ),
     ),
 }
-"""The fields of a file's head and of each entry behind it."""
+"""The fields of a file's head and of each entry after it."""
 
 
 def _entry_fields(path: Path, kind: FileKind) -> Iterator[HexField]:

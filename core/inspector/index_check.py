@@ -27,7 +27,7 @@ _MOST_FINDINGS = 5
 
 _ENOUGH_ENTRIES = 3
 _MOST_STRETCH = 3
-"""A restart begins to count bytes anew, which stretches one gap to twice its width; three times is damage."""
+"""A restart begins to count bytes again from 0, which stretches one gap to twice its width; three times is damage."""
 
 _NEVER = 1 << 63
 
@@ -49,8 +49,8 @@ class _Entries(Sequence[tuple[int, int]]):
         self._drop_padding()
 
     def _drop_padding(self) -> None:
-        """A file that is in use is zeros behind its last entry; one entry of zeros alone may be the first."""
-        end = self._count * self._entry.size
+        """Counts no zeros after the last entry, which a file in use has; one entry of zeros alone may be the first."""
+        end = min(self._count, -(-self.file.data_end() // self._entry.size)) * self._entry.size
         while end:
             start = max(end - _PAGE_ENTRIES * self._entry.size, 0)
             data = self.file.read_at(end - start, start).rstrip(b"\0")
@@ -133,12 +133,12 @@ class _IndexCheck(ABC):
         self._entries = entries
 
     def close(self) -> None:
-        """The entries are needed no more."""
+        """Closes the file: the entries are needed no more."""
         if self._file is not None:
             self._file.close()
 
     def _maybe_give_up(self) -> bool:
-        """Of a file that no log has so many entries for, and whose first are wrong, the others are not looked at."""
+        """Gives a file up that no log has so many entries for, and whose first are wrong; whether it did."""
         is_hopeless = len(self._problems) >= _MOST_FINDINGS and isinstance(self._entries, _Entries)
         if is_hopeless:
             self._not_looked_at += len(self._entries) - self._next
@@ -190,7 +190,7 @@ class _IndexCheck(ABC):
         rises = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(self._entries))
         return rises and len(self._problems) + self._left_out >= len(self._entries)
 
-    def take_entries_behind(self) -> int | None:
+    def take_entries_after(self) -> int | None:
         """The largest offset of the entries that no batch was due for, None where there are none; they are not
         complained of then.
         """
@@ -218,7 +218,7 @@ class _IndexCheck(ABC):
 
 
 class OffsetIndexCheck(_IndexCheck):
-    """Every entry: a batch begins at its position, and one there or behind it ends with its offset. `due` is a
+    """Every entry: a batch begins at its position, and one there or after it ends with its offset. `due` is a
     position.
     """
 
@@ -234,7 +234,7 @@ class OffsetIndexCheck(_IndexCheck):
         return self._entries[self._next][1] if self._next < len(self._entries) else _NEVER
 
     def see(self, batch_position: int, last_offset: int) -> None:
-        """The batch at `due`, or the first behind it."""
+        """Takes the batch at `due`, or the first after it."""
         if batch_position == self.due and last_offset - self._base_offset == self._entries[self._next][0]:
             self._next += 1  # as it should be
             self._right += 1
@@ -321,7 +321,7 @@ class TimeIndexCheck(_IndexCheck):
         return self._offset(self._next) if self._next < len(self._entries) else _NEVER
 
     def see(self, last_offset: int) -> None:
-        """A batch that ends with `due`, or the first behind it; `largest` has its timestamp."""
+        """Takes a batch that ends with `due`, or the first after it; `largest` has its timestamp."""
         if last_offset == self.due and self._entries[self._next][0] == self.largest:
             self._next += 1  # as it should be
             self._right += 1
@@ -341,7 +341,7 @@ class TimeIndexCheck(_IndexCheck):
         self.due = self._due()
 
     def see_damage(self, damage: Damage) -> None:
-        """As of `OffsetIndexCheck.see_damage`."""
+        """Passes over the entries of what is damaged, as `OffsetIndexCheck.see_damage` does."""
         self._is_certain = False
         end = _NEVER if damage.end_offset is None else damage.end_offset
         while self._next < len(self._entries) and self._offset(self._next) < end:

@@ -63,7 +63,8 @@ def _entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, int]]:
         if size % entry.size:
             raise CorruptRecordError(f"{size} bytes, expected a multiple of {entry.size}", path=str(path))
         zeros = 0
-        for position in range(0, size, entry.size * _PIECE_ENTRIES):
+        end = min(size, -(-file.data_end() // entry.size) * entry.size)
+        for position in range(0, end, entry.size * _PIECE_ENTRIES):
             data = file.read_at(entry.size * _PIECE_ENTRIES, position)
             if file.unreadable:
                 bad = file.unreadable[0]

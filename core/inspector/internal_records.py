@@ -94,7 +94,7 @@ def _secret_fields(type_: str, data: Mapping[str, Any], is_secret_config: IsSecr
 
 
 def decoded_text(record: Record, decoder: Decoder, *, is_metadata: bool) -> str:
-    """Key and payload as JSON, behind a space; as they are where they can't be told."""
+    """Key and payload as JSON, after a space; as they are if they can't be told."""
     try:
         key, value = decoder(record)
     except CorruptRecordError as error:

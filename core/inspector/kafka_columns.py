@@ -14,7 +14,7 @@ from core.records.text_columns import Part, digits, join_parts
 
 
 def column_lines(columns: RecordColumns, *, with_data: bool) -> Iterator[memoryview]:
-    """The lines of each of the columns' batches, joined, a newline before each rather than behind. The batches are of
+    """The lines of each of the columns' batches, joined, a newline before each rather than after it. The batches are of
     magic 2, and none is a control batch.
     """
     text, line_ends = _joined(columns, with_data=with_data)

@@ -26,7 +26,7 @@ from core.records.record_batch import (
 )
 
 RecordText = Callable[[Record], str]
-"""What comes behind a record's sizes and headers: its key and value, or what they say."""
+"""What comes after a record's sizes and headers: its key and value, or what they say."""
 
 
 _CODECS = tuple(codec.text for codec in CompressionType)
@@ -122,7 +122,7 @@ def plain_text(record: Record) -> str:
 
 
 def control_text(record: Record) -> str:
-    """What a control record says, behind a space."""
+    """Says what a control record says, after a space."""
     type_ = control_type(record.key)
     marker = read_end_transaction_marker(record)
     if marker is not None:

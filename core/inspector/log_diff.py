@@ -188,7 +188,7 @@ class _Copy:
         if self._start_offset is None or offset < self._start_offset:
             return "before the other's first record"
         if self.peek() is None:
-            return "behind the other's last record"
+            return "after the other's last record"
         return "not in the other"
 
 
@@ -222,7 +222,7 @@ def _same_batches(a: _Copy, b: _Copy) -> tuple[int, list[Difference]] | None:
 
 
 def _log(path: Path) -> StoredLog:
-    """As of `find_log`; AccessError where there is none, or the folder can't be read."""
+    """Opens what `find_log` finds; raises AccessError if there is none, or the folder can't be read."""
     log = find_log(path)
     for error in log.unreadable:
         if error.path == str(path):

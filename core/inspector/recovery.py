@@ -9,6 +9,7 @@ first: at no time are damaged bytes in one place only.
 from __future__ import annotations
 
 import contextlib
+import errno
 import filecmp
 import os
 import shutil
@@ -39,12 +40,12 @@ from core.log.file_names import (
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
+    SET_ASIDE,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     find_offset_files,
     find_unreadable_files,
-    is_folder,
     locate_partition,
     offset_file_name,
     partition_directory_name,
@@ -94,8 +95,8 @@ class Recovery:
         self._lock.release()
 
     def clear_unfinished(self, path: Path) -> list[Path]:
-        """Takes back what earlier recoveries, or their undoing, left half done at that path; in which folders. To be
-        done before a plan is made.
+        """Takes back what earlier recoveries, or their undoing, left half done at that path, and says in which folders.
+        This comes before a plan is made.
         """
         cleared = []
         for directory in unfinished_folders(path, self._root):
@@ -128,14 +129,15 @@ class Recovery:
         with _telling(self._root):
             self._apply_to_root(root_steps, end_offsets)
         if failures:
-            others = f"; {len(failures) - 1} more folders could not be recovered" * (len(failures) > 1)
+            more = len(failures) - 1
+            others = f"; {more} more folder{'s' * (more > 1)} could not be recovered" * (more > 0)
             raise AccessError(
                 f"{failures[0].message}{others}", where=str(self._root), hint=failures[0].hint
             ) from failures[0]
 
     def undo(self, directories: Sequence[Path]) -> int:
-        """Takes the last recovery of each folder back; how many files that were. AccessError, and nothing is changed,
-        where one of them was written to since.
+        """Takes the last recovery of each folder back, and gives how many files that were. Raises AccessError, and
+        changes nothing, if one of them was written to since.
         """
         wanted = self._with_root(directories)
         for directory in wanted:
@@ -147,7 +149,7 @@ class Recovery:
         return count
 
     def _with_root(self, directories: Sequence[Path]) -> list[Path]:
-        """With the data directory's root as often as its checkpoints were changed for the last recovery of these
+        """Adds the data directory's root as often as its checkpoints were changed for the last recovery of these
         folders and no others: one that was cut short, and begun again, changed them twice. And as often as they were
         for recoveries that are taken back already: a crash came between a folder and the root, then.
         """
@@ -175,7 +177,7 @@ class Recovery:
     # --- a partition
 
     def _apply_to_partition(self, plan: FolderPlan) -> int:
-        """The log's end afterwards."""
+        """Recovers one partition, and gives the log's end afterwards."""
         directory, stage = plan.directory, plan.directory / STAGE
         try:
             journal = RecoveryJournal(directory, plan.lost(), self._filesystem)
@@ -207,10 +209,11 @@ class Recovery:
         for entry in os.scandir(plan.directory):
             path = plan.directory / entry.name
             is_trace = plan.is_trace(entry.name, logs) and path not in left_away
-            if path.stem in unreadable or is_folder(entry) or is_trace:
+            is_no_file = not _is_regular(entry) and path not in left_away
+            if path.stem in unreadable or is_no_file or is_trace:
                 left_alone.add(entry.name)
                 continue
-            if not _is_regular(entry) or _is_ours(entry.name) or path in left_away:
+            if _is_ours(entry.name) or path in left_away:
                 continue
             if entry.name.endswith(LOG_SUFFIX):
                 self._fill_log(stage, plan, path, steps_by_path)
@@ -241,7 +244,7 @@ class Recovery:
             self._filesystem.link(path, stage / path.name)
 
     def _write_aborted(self, stage: Path, plan: FolderPlan, left_alone: set[str]) -> None:
-        """Into transaction indexes that the engine makes again, and that it would find no marker for: it keeps them."""
+        """Writes transactions into indexes that the engine makes again: it keeps them, though it finds no marker."""
         bases = [base for base, _ in find_offset_files(stage, LOG_SUFFIX)]
         by_segment: dict[Path, list[AbortedTransaction]] = {}
         for entry in plan.aborted:
@@ -256,7 +259,7 @@ class Recovery:
             index.sync()
 
     def _copy(self, source: Path, target: Path) -> bool:
-        """Whether all of it could be read; there is no copy else."""
+        """Copies a file; whether all of it could be read: if not, there is no copy."""
         try:
             bad = self._write_log(source, target, ())
         except OSError as error:
@@ -302,7 +305,7 @@ class Recovery:
             out.close()
 
     def _rebuild(self, stage: Path, plan: FolderPlan) -> int:
-        """The engine opens the partition and closes it; where the log ends."""
+        """Has the engine open the partition and close it, and gives the log's end."""
         partition = locate_partition(plan.directory)[0] or TopicPartition(plan.directory.resolve().name, 0)
         log = load_log(
             stage,
@@ -317,8 +320,8 @@ class Recovery:
         return end_offset
 
     def _log_starts(self) -> dict[TopicPartition, int]:
-        """Leaves out those that are not believed. None from a checkpoint that is corrupt, which is set aside: it keeps
-        no log from being mended.
+        """Reads where logs start, but for starts that are not believed. A corrupt checkpoint, which is set aside, says
+        nothing, and keeps no log from being mended.
         """
         if not self._is_directory:
             return {}
@@ -331,7 +334,7 @@ class Recovery:
     def _swap(self, stage: Path, plan: FolderPlan, journal: RecoveryJournal, left_alone: set[str]) -> None:
         directory = plan.directory
         new = {entry.name for entry in os.scandir(stage) if entry.is_file()} - left_alone
-        old = {e.name for e in os.scandir(directory) if _is_regular(e) and not _is_ours(e.name)} - left_alone
+        old = {entry.name for entry in os.scandir(directory) if not _is_ours(entry.name)} - left_alone
         for name in sorted(new | old, key=lambda name: (not name.endswith(LOG_SUFFIX), name)):
             if name not in new:
                 journal.replace(name, None)
@@ -385,7 +388,7 @@ class Recovery:
 
 
 def unfinished_folders(path: Path, root: Path) -> list[Path]:
-    """In which folders at that path, and in the root of its data directory, a recovery or its undoing was cut short."""
+    """Finds where a recovery or its undoing was cut short: in folders at that path, or in its data directory's root."""
     folders = {path, root}
     with contextlib.suppress(OSError):
         folders |= {folder for folder in path.iterdir() if folder.is_dir()}
@@ -393,7 +396,7 @@ def unfinished_folders(path: Path, root: Path) -> list[Path]:
 
 
 def _is_unfinished(folder: Path) -> bool:
-    """False if that can't be read: whoever needs it will say so."""
+    """Whether it is; False if that can't be read, which whoever needs it will say."""
     try:
         return is_unfinished(folder)
     except PlogError:
@@ -408,6 +411,8 @@ def _telling(directory: Path) -> Iterator[None]:
     except OSError as error:
         failure = access_error(error, directory, "recover")
         failure.hint = "plog recover --undo takes back what was done there; then try again"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            failure.hint = "make room on that disk, then run the same command again: it takes back what is half done"
         raise failure from error
 
 
@@ -461,7 +466,7 @@ def _kept(size: int, steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
 
 
 def _is_ours(name: str) -> bool:
-    return name.startswith(JOURNAL) or ".before-recovery-" in name
+    return name.startswith(JOURNAL) or SET_ASIDE in name
 
 
 def _is_regular(entry: os.DirEntry[str]) -> bool:
@@ -477,6 +482,6 @@ def _is_same(new: Path, old: Path) -> bool:
             return True
         return not new.name.endswith(LOG_SUFFIX) and filecmp.cmp(new, old, shallow=False)
     except OSError as error:
-        if not is_of_the_file(error):
+        if not is_of_the_file(error) and not old.is_symlink():
             raise
         return False

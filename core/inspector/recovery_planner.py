@@ -262,12 +262,12 @@ class _Planner:
         if finding.code in _REBUILT:
             return Step(Action.REBUILD, path, why, *at)
         kind = kind_of(path)
-        if finding.code is Code.UNREADABLE and kind in _MADE_FROM_THE_LOG and not path.is_dir():
+        if finding.code is Code.UNREADABLE and kind in _MADE_FROM_THE_LOG:
             return Step(Action.REBUILD, path, why)
         if finding.code is Code.CHECKPOINT_CORRUPT and kind in (FileKind.LEADER_EPOCHS, FileKind.DAMAGED_RANGES):
             return Step(Action.REBUILD, path, why)
         is_id_lost = finding.code in (Code.METADATA_CORRUPT, Code.TOPIC_ID_MISMATCH, Code.UNREADABLE)
-        if is_id_lost and path.name == PARTITION_METADATA and not path.is_dir():
+        if is_id_lost and path.name == PARTITION_METADATA:
             topic_id = _find_topic_id(self._directory)
             if topic_id is not None:
                 self._plan.topic_id = topic_id
@@ -430,6 +430,7 @@ def _plan_root(directory: Path, findings: list[Finding]) -> FolderPlan:
     for finding in findings:
         path = Path(finding.path)
         why = f"{finding.code}: {finding.message}"
+        # a folder would be a partition's under the name that it is set aside by
         is_checkpoint = kind_of(path) is FileKind.OFFSET_CHECKPOINT and not path.is_dir()
         action = Action.NONE
         if finding.code is Code.CHECKPOINT_CORRUPT or (finding.code is Code.UNREADABLE and is_checkpoint):

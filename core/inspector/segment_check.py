@@ -223,8 +223,8 @@ class SegmentCheck:
     def _check_indexes(self, last_position: int, next_offset: int) -> Iterator[Finding]:
         offset_index, time_index = self._offset_index, self._time_index
         if self.is_last and not self.is_active and next_offset not in self.known_ends:
-            offset_index.take_entries_behind()  # a crash may keep an index and lose the batches
-            time_index.take_entries_behind()
+            offset_index.take_entries_after()  # a crash may keep an index and lose the batches
+            time_index.take_entries_after()
         if not self.is_active:
             offset_index.check_reach(last_position)
         has_batches = last_position >= 0

@@ -246,7 +246,7 @@ class SegmentDump:
             self.findings[-1] = replace(last, last_offset=next_offset - 1)
 
     def _blind_batches(self, position: int) -> Generator[Batch]:
-        """What Kafka's tool takes for batches behind damage: it goes from frame to frame, whatever is in them, until
+        """What Kafka's tool takes for batches after damage: it goes from frame to frame, whatever is in them, until
         one does not fit in the file, or breaks off at one that has no header.
         """
         file = FileSystem().open_read(self.path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -18,37 +19,49 @@ if TYPE_CHECKING:
 
 
 class DirectorySurroundings:
-    """Of one root, read once, before its logs: these only grow. Files that don't parse are findings of their own."""
+    """Reads one root once, before its logs, which only grow. Files that don't parse are findings of their own."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._evidence = DirectoryEvidence(root)
         self._is_root = (root / META_PROPERTIES).exists()
 
-    @cached_property
+    @property
     def image(self) -> MetadataImage | None:
-        """What the metadata log adds up to; None where there is none, or none that can be read."""
-        if not (self._root / f"{CLUSTER_METADATA_TOPIC}-0").is_dir():
-            return None
+        """What the metadata log adds up to; None if there is none, or none that can be read."""
+        return self._image_or_why[0]
+
+    @property
+    def why_no_image(self) -> str:
+        """Says why there is no `image`, in words."""
+        return self._image_or_why[1]
+
+    @cached_property
+    def _image_or_why(self) -> tuple[MetadataImage | None, str]:
+        folder = self._root / f"{CLUSTER_METADATA_TOPIC}-0"
+        if not os.path.lexists(folder):
+            return None, "the directory has no metadata log"
+        if not folder.is_dir():
+            return None, f"the metadata log can't be read: {folder} is no folder"
         from core.cluster.metadata_log import read_metadata_image
 
         try:
-            return read_metadata_image(self._root)
-        except (PlogError, OSError):
-            return None
+            return read_metadata_image(self._root), ""
+        except (PlogError, OSError) as error:
+            return None, f"the metadata log can't be read: {error}"
 
     @property
     def topic_ids(self) -> dict[str, bytes]:
         return {} if self.image is None else {name: topic.topic_id for name, topic in self.image.topics.items()}
 
     def of(self, partition: TopicPartition | None, directory: Path) -> Surroundings:
-        """Of the partition in that folder, by which name it is known. OSError if the folder can't be read."""
+        """Gives what is known of the partition in that folder. Raises OSError if the folder can't be read."""
         unreadable = tuple(file.error for file in find_unreadable_files(directory))
         evidence = replace(self._evidence.of(directory, partition), unreadable=unreadable)
         return Surroundings(evidence, None if partition is None else self._is_compacted(partition))
 
     def _is_compacted(self, partition: TopicPartition) -> bool | None:
-        """Whether compaction may have been at work; None where nothing tells."""
+        """Whether compaction may have been at work; None if nothing tells."""
         if partition in self._evidence.cleaned:
             return True
         if self.image is not None and "compact" in self.image.topic_configs(partition.topic).get("cleanup.policy", ""):

@@ -76,7 +76,7 @@ class Trace:
 
 
 class Tracer:
-    """Traces records of one data directory; owned by one task. Retention is reckoned from `now_ms`."""
+    """Traces records of one data directory; owned by one task. `now_ms` is what retention is reckoned from."""
 
     def __init__(self, reader: DirectoryReader, now_ms: int) -> None:
         self._reader = reader
@@ -140,7 +140,7 @@ class Tracer:
             stored_topic_values({} if image is None else image.topic_configs(trace.partition.topic))
         )
         if image is None:
-            yield "the directory has no metadata log: reckoned with Kafka's defaults"
+            yield f"{self._surroundings.why_no_image}: reckoned with Kafka's defaults"
         is_active = segment is log.segments[-1]
         if is_active:
             yield "in the active segment: neither retention nor compaction takes it before that rolls"
@@ -274,7 +274,7 @@ def _find(partition: TopicPartition, log: PartitionReader, offset: int) -> tuple
 
 
 def _find_transaction(log: PartitionReader, batch: Batch) -> Transaction:
-    """The one that a batch is part of, by the headers of the log; if some of them are damaged, by the whole of it."""
+    """Finds the transaction that a batch is part of, by the log's headers; if some are damaged, by the whole log."""
     marker = log.find_marker(batch)
     if marker is not None:
         first_offset = _first_offset_of(log, batch)
@@ -290,7 +290,7 @@ def _find_transaction(log: PartitionReader, batch: Batch) -> Transaction:
 
 
 def _first_offset_of(log: PartitionReader, batch: Batch) -> int:
-    """Where the transaction of the batch begins: after its producer's marker before."""
+    """Finds where the transaction of the batch begins: after the marker of its producer before it."""
     first_offset: int | None = None
     for header in log.headers(log.start_offset):
         if header.last_offset >= batch.last_offset:

@@ -1,7 +1,7 @@
 """Checks files, partitions and data directories against their formats and against each other. Reads only.
 
 A directory that a broker owns just now may be checked too: the last segment of a partition may then end in a batch
-that is being written, and its indexes may lag behind.
+that is being written, and its indexes may lack the newest batches.
 
 Logs: frames, checksums, offsets and epochs that rise, counts, producers' sequences, transactions. Indexes: every entry
 against the batch that it points at. Transaction indexes, snapshots, leader epochs, checkpoints and topic ids against
@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -70,11 +70,13 @@ _DEFAULT_OPTIONS = VerifyOptions()
 
 
 def _ignore(_size_bytes: int) -> None:
-    """Nobody wants to be told."""
+    """Does nothing: nobody asked for the progress."""
 
 
 def verify(path: Path, on_bytes: OnBytes = _ignore, options: VerifyOptions = _DEFAULT_OPTIONS) -> Iterator[Finding]:
-    """Everything wrong with a file, a partition's folder or a data directory. AccessError where it can't be read."""
+    """Finds everything wrong with a file, a partition's folder or a data directory. Raises AccessError if it can't be
+    read.
+    """
     ensure_there(path)
     if not path.is_dir():
         yield from _verify_file(path, on_bytes, options)
@@ -119,7 +121,7 @@ def _verify_folder(
     on_bytes: OnBytes,
     options: VerifyOptions,
 ) -> Iterator[Finding]:
-    """One partition. What can't be read of it is a finding, and does not end the check of the others."""
+    """Checks one partition. What can't be read of it is a finding, and does not end the check of the others."""
     try:
         os.scandir(path).close()
         yield from _check_topic_id(path, partition, topic_ids)
@@ -149,7 +151,7 @@ def _entries(path: Path) -> list[os.DirEntry[str]]:
 
 
 def _check_topic_id(directory: Path, partition: TopicPartition, topic_ids: dict[str, bytes]) -> Iterator[Finding]:
-    """All partitions of a topic have its id: what the metadata log says, or else the first of them."""
+    """Compares a partition's topic id with what the metadata log says, or else with the topic's first partition."""
     try:
         topic_id = read_partition_metadata(directory)
     except CorruptRecordError:
@@ -176,16 +178,7 @@ def _verify_partition(
     partition, root = locate_partition(path)
     is_live = not options.is_locked and find_lock_holder(root) is not None
     lone_indexes: list[Path] = []
-    for entry in _entries(path):
-        inner = path / entry.name
-        if entry.name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)):
-            message = "a compaction was not finished; the next start of a broker does it"
-            yield Finding(Severity.WARNING, Code.UNFINISHED_SWAP, str(inner), message)
-        elif kind_of(inner) in (FileKind.LOG, *_INDEXES):
-            if kind_of(inner) in _INDEXES and not os.path.lexists(inner.with_suffix(LOG_SUFFIX)):
-                lone_indexes.append(inner)
-        else:
-            yield from _verify_beside(inner, entry)
+    is_cleaned = yield from _verify_entries(path, lone_indexes, is_live=is_live)
     missing: list[range] = []
     try:
         around = surroundings.of(partition, path)
@@ -199,10 +192,31 @@ def _verify_partition(
         if path.exists():
             raise
     yield from _verify_cut_offs(path, options)
+    if is_live:  # where a log was taken away just now, its indexes go next
+        lone_indexes = [] if is_cleaned else list(filter(os.path.lexists, lone_indexes))
     for index in lone_indexes:
-        parsed = parse_offset_file_name(index.name)
-        if parsed is None or not any(parsed[0] in offsets for offsets in missing):
-            yield from _verify_lone_index(index)
+        yield from _verify_lone_index(index, missing)
+
+
+def _verify_entries(path: Path, lone_indexes: list[Path], *, is_live: bool) -> Generator[Finding, None, bool]:
+    """Checks what lies beside the logs, and collects the indexes that have none. Returns whether a cleaning is going on
+    there.
+    """
+    is_cleaned = False
+    for entry in _entries(path):
+        inner = path / entry.name
+        if entry.name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)):
+            if is_live:  # its owner is at it
+                is_cleaned = True
+                continue
+            message = "a compaction was not finished; the next start of a broker does it"
+            yield Finding(Severity.WARNING, Code.UNFINISHED_SWAP, str(inner), message)
+        elif kind_of(inner) in (FileKind.LOG, *_INDEXES):
+            if kind_of(inner) in _INDEXES and not os.path.lexists(inner.with_suffix(LOG_SUFFIX)):
+                lone_indexes.append(inner)
+        else:
+            yield from _verify_beside(inner, entry)
+    return is_cleaned
 
 
 def _verify_cut_offs(path: Path, options: VerifyOptions) -> Iterator[Finding]:
@@ -214,7 +228,7 @@ def _verify_cut_offs(path: Path, options: VerifyOptions) -> Iterator[Finding]:
 
 
 def _verify_beside(path: Path, entry: os.DirEntry[str]) -> list[Finding]:
-    """Of a small file in a folder, which its broker may delete at any time: that is no finding."""
+    """Checks a small file in a folder. Its broker may delete it at any time, which is no finding."""
     if kind_of(path) is None or (is_folder(entry) and not is_named_by_kafka(path)):
         return []
     error = find_unreadable(path)
@@ -261,7 +275,7 @@ def _verify_log(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Iterat
 def _verify_alone(
     path: Path, base_offset: int, on_bytes: OnBytes, options: VerifyOptions, *, has_indexes: bool = True
 ) -> Iterator[Finding]:
-    """One log, and what stands beside it under its name; the name of the next segment says where it ends."""
+    """Checks one log, and what stands beside it under its name; the name of the next segment says where it ends."""
     with contextlib.closing(open_salvaging(path)) as file:
         evidence = LogEvidence(known_end=find_following(path) or 0, source="the name of the next segment")
         log_map = LogMap([LogFile(base_offset, path, file)], evidence, read_lost_offsets(path.parent))
@@ -316,6 +330,10 @@ def _ensure_rising(epochs: Sequence[tuple[int, int]], path: Path) -> None:
             )
 
 
-def _verify_lone_index(path: Path) -> Iterator[Finding]:
+def _verify_lone_index(path: Path, missing: Sequence[range] = ()) -> Iterator[Finding]:
+    """Tells of an index without a log, unless its segment is among the `missing`, which are findings already."""
+    parsed = parse_offset_file_name(path.name)
+    if parsed is not None and any(parsed[0] in offsets for offsets in missing):
+        return
     message = "there is no .log that this index could be of"
     yield Finding(Severity.WARNING, Code.INDEX_CORRUPT, str(path), message)

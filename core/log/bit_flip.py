@@ -1,7 +1,7 @@
 """Finds the one flipped bit that explains a wrong checksum.
 
 A CRC is linear: stored xor computed depends on nothing but which bits changed. One changed bit leaves the register that
-was 1 at that bit and was shifted once for each bit behind it; how often is found as a discrete logarithm is (baby
+was 1 at that bit and was shifted once for each bit after it; how often is found as a discrete logarithm is (baby
 steps, giant steps), in a millisecond for a batch of usual size. Random damage looks like one flipped bit with a chance
 of (bits of the batch) / 2^32.
 

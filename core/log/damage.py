@@ -32,7 +32,7 @@ from core.records.record_batch import (
 )
 
 _READ_BYTES = 1024 * 1024
-_FRAME_PROBE_BYTES = 2 * 1024 * 1024  # holds the batch behind a damaged one, if it is of a usual size
+_FRAME_PROBE_BYTES = 2 * 1024 * 1024  # holds the batch after a damaged one, if it is of a usual size
 MAX_BATCH_BYTES = 100 * 1024 * 1024  # socket.request.max.bytes: no client sends a larger one
 _MAGIC = bytes([CURRENT_MAGIC])
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
@@ -100,10 +100,10 @@ def shows_compaction(segments: Iterable[FileRecords]) -> bool:
 
 
 def find_batch(file: File, position: int, end: int, min_offset: int, max_offset: int) -> RecordBatch | None:
-    """The first sound batch in the file's bytes [position, end) whose offsets lie in [min_offset, max_offset); None
-    where there is none. Batches of magic 0 and 1 are not looked for.
+    """Finds the first sound batch in the file's bytes [position, end) whose offsets lie in [min_offset, max_offset);
+    None if there is none. Batches of magic 0 and 1 are not looked for.
     """
-    while end - position >= HEADER_SIZE:
+    while end - (position := _past_hole(file, position)) >= HEADER_SIZE:
         data = memoryview(file.read_at(min(_READ_BYTES, end - position), position))
         if len(data) < HEADER_SIZE:
             return None
@@ -128,10 +128,11 @@ _LEGACY_FRAME = re.compile(rb"(?=.{16}[\0\1][\0-\x0f])", re.DOTALL)
 def find_legacy_batch(
     file: File, position: int, end: int, min_offset: int, max_offset: int
 ) -> LegacyRecordBatch | None:
-    """As `find_batch`, for messages of magic 0 and 1."""
-    while end - position >= MIN_MESSAGE_SIZE:
+    """Does what `find_batch` does, for messages of magic 0 and 1."""
+    while end - (position := _past_hole(file, position)) >= MIN_MESSAGE_SIZE:
         data = file.read_at(min(_READ_BYTES, end - position), position)
-        for match in _LEGACY_FRAME.finditer(data):
+        is_zero = data.count(0) == len(data)  # which looks like magic 0 at each byte, and is of no length
+        for match in () if is_zero else _LEGACY_FRAME.finditer(data):
             start = match.start()
             offset, length = _OFFSET_AND_LENGTH.unpack_from(data, start)
             left = min(end - position - start - LOG_OVERHEAD, MAX_BATCH_BYTES)
@@ -148,10 +149,15 @@ def find_legacy_batch(
     return None
 
 
+def _past_hole(file: File, position: int) -> int:
+    """Gives the first position at which a batch may begin: its first bytes may be zeros, but not its whole header."""
+    return max(position, file.next_data(position) - HEADER_SIZE)
+
+
 def _find_sound_batch(
     file: File, data: memoryview, start: int, position: int, end: int, min_offset: int, max_offset: int
 ) -> RecordBatch | None:
-    """The batch at that position of the file, which is `start` in `data`; None where there is no sound one. Headers
+    """Reads the batch at that position of the file, which is `start` in `data`; None if there is no sound one. Headers
     that make no sense are passed over before anything else is read.
     """
     try:

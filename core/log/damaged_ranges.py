@@ -43,7 +43,7 @@ WRONG_START = "plog.wrong.start"
 
 
 def offset_ranges_text(ranges: Mapping[int, Iterable[tuple[int, int]]]) -> str:
-    """As of `damaged_offsets_text`, of offsets [start, end)."""
+    """Says of offsets [start, end) what `damaged_offsets_text` says."""
     return ",".join(f"{number}:{start}-{end - 1}" for number, some in sorted(ranges.items()) for start, end in some)
 
 
@@ -102,7 +102,7 @@ class DamagedRanges:
         try:
             self._gaps = read_damaged_ranges(directory)
         except CorruptRecordError as error:
-            _log.warning("%s; damage will be noted anew when it is met", error)
+            _log.warning("%s; damage will be noted again when it is met", error)
 
     def __len__(self) -> int:
         return len(self._gaps)
@@ -145,4 +145,4 @@ class DamagedRanges:
             else:
                 self._filesystem.unlink(self._path)
         except OSError as error:
-            _log.warning("could not write %s: %s; a restart will have to find the damage anew", self._path, error)
+            _log.warning("could not write %s: %s; a restart will have to find the damage again", self._path, error)

@@ -65,7 +65,8 @@ class DirectoryLock:
                     hint="stop that process, or talk to it with --bootstrap-server",
                 )
             time.sleep(_RETRY_SECONDS)
-        self.announce("")
+        with contextlib.suppress(OSError):  # on a full disk, which recovery is to mend, it is taken all the same
+            self.announce("")
 
     def _try(self) -> bool:
         if self._path in _held:

@@ -28,7 +28,7 @@ class DirectoryReader:
     """Owned by one task; takes no lock and writes nothing."""
 
     def __init__(self, directory: Path, *, hint: str = _HINT) -> None:
-        """AccessError, with that hint, where the folder is not there or can't be read."""
+        """Raises AccessError, with that hint, if the folder is not there or can't be read."""
         self.directory = directory
         try:
             folders = find_partition_folders(directory)
@@ -46,7 +46,7 @@ class DirectoryReader:
         self._evidence = DirectoryEvidence(self.root)
 
     def why_no_log_starts(self) -> str | None:
-        """As of `DirectoryEvidence`."""
+        """Gives what `DirectoryEvidence.why_no_log_starts` does."""
         return self._evidence.why_no_log_starts()
 
     @property
@@ -60,8 +60,8 @@ class DirectoryReader:
     def open(
         self, partition: TopicPartition, on_no_folder: Callable[[AccessError], None] | None = None
     ) -> PartitionReader:
-        """The partition as it is now; `on_no_folder` as of `PartitionReader`. AccessError where there is no such
-        partition; UnreadableFileError where its folder, one among others, can't be read.
+        """Opens the partition as it is now; `on_no_folder` is what `PartitionReader` takes. Raises AccessError if there
+        is no such partition, UnreadableFileError if its folder, one among others, can't be read.
         """
         path = self.partitions.get(partition)
         if path is None:
@@ -79,8 +79,8 @@ class DirectoryReader:
             raise unreadable_error(error.__cause__, path) from error.__cause__
 
     def _find_high_watermark(self, partition: TopicPartition) -> int | None:
-        """Of a log that a broker of Kafka's writes to just now, as of its last checkpoint; None elsewhere: what plog
-        appends is committed at once.
+        """Reads the last checkpoint of a log that a broker of Kafka's writes to just now; None for any other log, as
+        what plog appends is committed at once.
         """
         holder = find_lock_holder(self.root)
         if holder is None or holder.pid:

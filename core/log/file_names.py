@@ -1,7 +1,7 @@
 """Names of files and folders in a log directory (org.apache.kafka.storage.internals.log.LogFileUtils).
 
 Segments, indexes and snapshots are named by an offset of 20 digits; a partition's folder is `topic-partition`, with
-`.<id>-delete` behind it while it is being deleted.
+`.<id>-delete` after it while it is being deleted.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 DAMAGED_RANGES = "damaged-ranges"
 META_PROPERTIES = "meta.properties"
+SET_ASIDE = ".before-recovery-"
+"""In the name of what a recovery put aside; the recovery's number follows."""
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
@@ -49,6 +51,7 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 _OFFSET_NAME = re.compile(r"(\d{20})(\.[a-z]+)")
 _PARTITION_DIRECTORY = re.compile(r"(.+)-(\d+)")
 _RENAMED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)")
+_KAFKAS_DIRECTORY = re.compile(r".+-\d+|\S+-\S+\.\S+-(delete|future|stray)|remote-log-index-cache")
 _MAX_NAME_LENGTH = 255
 
 
@@ -156,9 +159,20 @@ def find_partition_folders(directory: Path) -> dict[TopicPartition, Path]:
     found = {}
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         partition = parse_partition_directory_name(entry.name)
-        if partition is not None and (is_folder(entry) or (entry.is_symlink() and not is_file(entry))):
+        is_dangling = entry.is_symlink() and not is_file(entry) and SET_ASIDE not in entry.name
+        if partition is not None and (is_folder(entry) or is_dangling):
             found[partition] = Path(entry.path)
     return found
+
+
+def find_foreign_folders(directory: Path) -> list[Path]:
+    """The folders of a data directory whose names are none that Kafka gives: it refuses to start while one is there
+    (UnifiedLog.parseTopicPartitionName). None of a folder that is no data directory.
+    """
+    if not (directory / META_PROPERTIES).exists() and not find_partition_folders(directory):
+        return []
+    folders = (entry.name for entry in os.scandir(directory) if is_folder(entry))
+    return [directory / name for name in sorted(folders) if _KAFKAS_DIRECTORY.fullmatch(name) is None]
 
 
 def locate_partition(directory: Path) -> tuple[TopicPartition | None, Path]:

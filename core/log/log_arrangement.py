@@ -2,9 +2,9 @@
 
 A broker sends parts of files as they lie. That is right where the batches of the log stand in order in the segments
 that their offsets belong to, and everything else is a known gap. `arrange` brings a folder there: segments whose
-batches stand out of order are written anew, segments that hold only copies of other segments' batches go, and what lies
-between batches of the log becomes gaps. A sound log costs a look at its batches' headers: a wrong checksum alone needs
-nothing here, since its batch is in its place, and the client that gets it checks it.
+batches stand out of order are written again, segments that hold only copies of other segments' batches go, and what
+lies between batches of the log becomes gaps. A sound log costs a look at its batches' headers: a wrong checksum alone
+needs nothing here, since its batch is in its place, and the client that gets it checks it.
 """
 
 from __future__ import annotations

@@ -50,9 +50,15 @@ def lay_out(log_map: LogMap, *, fixes_bits: bool = False) -> dict[Path, list[Str
 
 def copy_bytes(file: File, start: int, end: int, fixes: Sequence[tuple[int, int]], out: File, written: int) -> int:
     """Copies bytes [start, end), with the fixed ones, to where `written` bytes are; gives how many there are then.
-    `fixes` are positions, rising, each with its right byte.
+    `fixes` are positions, rising, each with its right byte. A hole stays one.
     """
     while start < end:
+        fixed = next(iter(fixes[bisect_left(fixes, (start,)) :]), (end,))[0]
+        hole = min(file.next_data(start), fixed, end) - start
+        if hole > 0:
+            start, written = start + hole, written + hole
+            out.truncate(written)
+            continue
         data = bytearray(file.read_at(min(_COPY_BYTES, end - start), start))
         if not data:
             raise OSError(errno.EIO, "it became shorter while it was copied", str(file.path))

@@ -149,7 +149,7 @@ class LogSegment:
 
     @property
     def max_timestamp(self) -> TimestampOffset:
-        """The largest timestamp so far and the last offset of its batch; (-1, base offset) where there is none."""
+        """The largest timestamp so far and the last offset of its batch; (-1, base offset) if there is none."""
         if self._max_timestamp is None:
             self._max_timestamp = self._find_max_timestamp()
         return self._max_timestamp
@@ -230,7 +230,7 @@ class LogSegment:
     # --- read
 
     def _headers(self, position: int) -> Iterator[Batch]:
-        """As of `FileRecords.iter_headers`, past known damage."""
+        """Gives what `FileRecords.iter_headers` does, past known damage."""
         for gap in self.gaps:
             if gap.end_position > position:
                 yield from self.records.iter_headers(position, max(gap.position, position))
@@ -241,8 +241,8 @@ class LogSegment:
         """Headers from a batch on that lies before `offset`, or holds it: found by the index, if that is right."""
         entry = self.offset_index.lookup(offset)
         if entry.position and not self._is_right(entry):
-            _log.warning("%s does not fit its log; it is made anew", self.offset_index.path)
-            self._index_offsets_anew()
+            _log.warning("%s does not fit its log; it is made again", self.offset_index.path)
+            self._index_offsets_again()
             entry = self.offset_index.lookup(offset)
         return self._headers(entry.position)
 
@@ -255,7 +255,7 @@ class LogSegment:
         except CorruptRecordError:
             return False
 
-    def _index_offsets_anew(self) -> None:
+    def _index_offsets_again(self) -> None:
         """The offset index by the log: the offset of a batch may be what is wrong."""
         self.offset_index.reset()
         since_entry = 0
@@ -269,7 +269,7 @@ class LogSegment:
         self.offset_index.flush()
 
     def batches(self, position: int) -> Iterator[Batch]:
-        """As of `FileRecords.iter_batches`, past known damage."""
+        """Gives what `FileRecords.iter_batches` does, past known damage."""
         for gap in self.gaps:
             if gap.end_position > position:
                 yield from self.records.iter_batches(position, max(gap.position, position))
@@ -281,7 +281,7 @@ class LogSegment:
         return next((gap for gap in self.gaps if gap.start_offset <= offset < gap.end_offset), None)
 
     def translate_offset(self, offset: int) -> tuple[int, int] | None:
-        """(position, size) of the first batch whose last offset is at or above `offset`; None where there is none."""
+        """Finds (position, size) of the first batch whose last offset is `offset` or above; None if there is none."""
         known_offset, known_position = self._last_batch
         is_near_end = known_position > 0 and offset >= known_offset
         for batch in self._headers(known_position) if is_near_end else self._headers_from(offset):
@@ -339,7 +339,7 @@ class LogSegment:
                 yield None
 
     def next_offset(self) -> int:
-        """The offset behind the last batch: reads on from the last index entry."""
+        """Gives the offset after the last batch: reads on from the last index entry."""
         end = max((gap.end_offset for gap in self.gaps), default=self.base_offset)
         for batch in self._headers_from(self.base_offset + MAX_RELATIVE_OFFSET):
             end = max(end, batch.next_offset)
@@ -362,10 +362,10 @@ class LogSegment:
     def recover(
         self, recovery_point: int, end_offset: int, on_batch: Callable[[RecordBatch], None]
     ) -> DamagedBytes | None:
-        """Reads every batch, checks it, and makes the indexes and `gaps` anew; `on_batch` is told each batch of magic
-        2. `end_offset`: where the next segment begins, or LONG_MAX where there is none.
+        """Reads every batch, checks it, and makes the indexes and `gaps` again; `on_batch` is given each batch of magic
+        2. `end_offset` is where the next segment begins, or LONG_MAX if there is none.
 
-        Gives the first damaged bytes behind which nothing is kept: the log must be cut there; None where all is well.
+        Gives the first damaged bytes after which nothing is kept: the log must be cut there; None if all is well.
         Nothing is cut here. Batches below `recovery_point` were safe on the disk: what is wrong there is damage of
         another kind, a gap, and stays.
         """
@@ -389,7 +389,7 @@ class LogSegment:
         return None
 
     def reindex(self, on_batch: Callable[[RecordBatch], None]) -> None:
-        """Makes the indexes anew, past `gaps`; `on_batch` is called with each batch of magic 2."""
+        """Makes the indexes again, past `gaps`; `on_batch` is called with each batch of magic 2."""
         self._forget_what_was_read()
         for batch in self.batches(0):
             if isinstance(batch, RecordBatch):
@@ -481,7 +481,7 @@ class LogSegment:
         self._note_change()
 
     def unseal(self) -> None:
-        """It takes appends after all: those behind it went."""
+        """Takes appends after all, as the segments after it are gone."""
         self.is_sealed = self.offset_index.may_map = self.time_index.may_map = False
         self.offset_index.release()
         self.time_index.release()
@@ -561,7 +561,7 @@ class LogSegment:
 
     @property
     def was_used(self) -> bool:
-        """As of `FileRecords.was_used`."""
+        """Gives what `FileRecords.was_used` does."""
         return self.records.was_used
 
     @was_used.setter

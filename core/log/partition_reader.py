@@ -155,8 +155,8 @@ class PartitionReader:
             return True
 
     def _open_segments(self) -> list[SegmentReader]:
-        """Once more where what was listed is not what was opened: retention takes segments from the front, and the
-        cleaner puts new ones in their places.
+        """Opens what is listed, and does so again if the list has changed by then: retention takes segments from the
+        front, and the cleaner puts new ones in their places.
         """
         while True:
             names = self._list()
@@ -179,7 +179,7 @@ class PartitionReader:
                     return _without_replaced(segments)
 
     def _list(self) -> dict[str, int]:
-        """Names and inodes of the log files, and of those that the cleaner makes."""
+        """Gives names and inodes of the log files, and of those that the cleaner makes."""
         suffixes = LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX, LOG_SUFFIX + CLEANED_SUFFIX
         return {entry.name: entry.inode() for entry in os.scandir(self.directory) if entry.name.endswith(suffixes)}
 
@@ -270,10 +270,12 @@ class PartitionReader:
         wanted, end_offset = end_offset, min(end_offset, limit)
         items, outcomes = self.read_ahead(start_offset) if read_committed else (self.reading.items(start_offset), None)
         is_committed = None if outcomes is None else self._committed_filter(outcomes, on_hole)
+        told: list[range] = []
         for item in items:
             if isinstance(item, Hole):
                 if item.start >= end_offset:
                     return
+                told.append(range(item.start, item.end))
                 self._meet(item, on_hole, on_doubt, on_note)
                 continue
             if item.last_offset >= end_offset and first_offset_of(item, end_offset) >= end_offset:
@@ -288,8 +290,8 @@ class PartitionReader:
                 hole = wrong_start_hole(self.wrong_start, self.start_offset)
                 self._meet(hole, on_hole, on_doubt, on_note)
             self._meet_tail(on_hole, on_note)
-            for error in self.unreadable:
-                if error.offset >= end_offset:
+            for error in self.unreadable:  # also of those whose offsets are all there: it may hold others
+                if error.offset >= start_offset and not any(error.offset in offsets for offsets in told):
                     self._meet(unreadable_hole(error, error.offset, error.offset), on_hole, on_doubt, on_note)
 
     def _meet(
@@ -325,8 +327,8 @@ class PartitionReader:
 
     @cached_property
     def last_stable_offset(self) -> int:
-        """Where the first open transaction begins; the end where none is open. One whose end is damaged counts as open
-        unless something proves that it ended.
+        """The offset where the first open transaction begins, or the end if none is open. One whose end is damaged
+        counts as open unless something proves that it ended.
         """
         offset, ongoing = self._newest_snapshot()
         next_offset, is_whole, is_read = offset, True, True
@@ -429,7 +431,7 @@ class PartitionReader:
         return self.segments[number].base_offset if number < len(self.segments) else None
 
     def _newest_snapshot(self) -> tuple[int, dict[int, int]]:
-        """(offset, open transactions by producer id) of the newest snapshot that is sound; from the start else."""
+        """Reads (offset, open transactions by producer id) of the newest sound snapshot; (0, none) if there is none."""
         snapshots = find_offset_files(self.directory, SNAPSHOT_SUFFIX) if self.segments else []
         for offset, path in reversed(snapshots):
             if offset > self.end_offset:
@@ -450,7 +452,9 @@ class PartitionReader:
         *,
         most_batches: int | None = MOST_BATCHES,
     ) -> UnexplainedHoles:
-        """As of `find_unexplained`; `known` are offsets [start, end) of which the caller knows why they are missing."""
+        """Gives what `find_unexplained` does; `known` are offsets [start, end) of which the caller knows why they are
+        missing.
+        """
         start, known = max(start, self.start_offset), joined_ranges([*self._given_up, *known])
         return find_unexplained(self.segments, self._log_evidence, known, start, end, most_batches)
 
@@ -478,7 +482,7 @@ def _log_files(directory: Path, names: Iterable[str]) -> list[tuple[int, Path]]:
 
 
 def _without_replaced(segments: list[SegmentReader]) -> list[SegmentReader]:
-    """In order; what a segment that waits as `.swap` has the offsets of is closed."""
+    """Gives the segments in order, and closes those whose offsets a segment has that waits as `.swap`."""
     swaps = {segment: _end_offset(segment) for segment in segments if segment.is_swap}
     left = []
     for segment in segments:
@@ -490,7 +494,7 @@ def _without_replaced(segments: list[SegmentReader]) -> list[SegmentReader]:
 
 
 def _end_offset(segment: SegmentReader) -> int:
-    """Goes by its sound batches."""
+    """Gives the offset after the segment's last sound batch."""
     end_offset = segment.base_offset + 1
     with contextlib.suppress(CorruptRecordError):
         for batch in segment.records.iter_headers(segment.position_before(AFTER_ALL_OFFSETS)):

@@ -52,13 +52,12 @@ def parse_producer_snapshot(data: bytes, path: str = "") -> list[ProducerSnapsho
     version, crc, count = _HEADER.unpack_from(data)
     if version != _VERSION:
         raise CorruptRecordError(f"producer snapshot of version {version}, expected {_VERSION}", path=path)
+    _ensure_fits(len(data), count, path)
     computed = crc32c(memoryview(data)[_CRC_END:])
     if computed != crc:
         raise CorruptRecordError(
             f"producer snapshot crc mismatch: stored {crc:08x}, computed {computed:08x}", path=path
         )
-    if count < 0 or len(data) != _HEADER.size + count * _ENTRY.size:
-        raise CorruptRecordError(f"producer snapshot of {len(data)} bytes says it holds {count} producers", path=path)
     return [
         ProducerSnapshotEntry(*_ENTRY.unpack_from(data, position))
         for position in range(_HEADER.size, len(data), _ENTRY.size)
@@ -91,6 +90,8 @@ def _ensure_sound(file: SalvagingFile, path: str) -> None:
     version, crc, count = _HEADER.unpack_from(header)
     if version != _VERSION and not file.unreadable:
         raise CorruptRecordError(f"producer snapshot of version {version}, expected {_VERSION}", path=path)
+    if not file.unreadable:
+        _ensure_fits(size, count, path)  # first: a file may be of any size
     computed = crc32c_of_parts(_pieces(file, _CRC_END))
     if file.unreadable:
         bad = file.unreadable[0]
@@ -99,8 +100,11 @@ def _ensure_sound(file: SalvagingFile, path: str) -> None:
         raise CorruptRecordError(
             f"producer snapshot crc mismatch: stored {crc:08x}, computed {computed:08x}", path=path
         )
-    if count < 0 or size != _HEADER.size + count * _ENTRY.size:
-        raise CorruptRecordError(f"producer snapshot of {size} bytes says it holds {count} producers", path=path)
+
+
+def _ensure_fits(size_bytes: int, count: int, path: str) -> None:
+    if count < 0 or size_bytes != _HEADER.size + count * _ENTRY.size:
+        raise CorruptRecordError(f"producer snapshot of {size_bytes} bytes says it holds {count} producers", path=path)
 
 
 def _pieces(file: SalvagingFile, position: int) -> Iterator[bytes]:

@@ -26,7 +26,7 @@ from typing import Any
 from core.common.bad_sectors import read_small_text
 from core.common.errors import AccessError, CorruptRecordError, PlogError
 from core.common.filesystem import FileSystem, access_error
-from core.log.file_names import LOG_SUFFIX, OFFSET_CHECKPOINTS, find_offset_files
+from core.log.file_names import LOG_SUFFIX, OFFSET_CHECKPOINTS, SET_ASIDE, find_offset_files
 
 JOURNAL = "recovery-journal"
 STAGE = "recovering"
@@ -58,12 +58,12 @@ class Run:
 
 
 def read_runs(directory: Path) -> list[Run]:
-    """Of a folder, in order; CorruptRecordError where the journal is none."""
+    """Reads the runs of a folder, in order; raises CorruptRecordError if the journal is none."""
     return _read(directory)[0]
 
 
 def _read(directory: Path) -> tuple[list[Run], bool]:
-    """(the runs, whether a crash cut the last line)."""
+    """Reads (the runs, whether a crash cut the last line)."""
     path = directory / JOURNAL
     try:
         lines = read_small_text(path).split("\n")
@@ -95,16 +95,15 @@ def _read(directory: Path) -> tuple[list[Run], bool]:
 
 
 def _plain(name: str) -> str:
-    """A name in the folder itself, and nowhere else; ValueError else."""
+    """Gives the name if it is one in the folder itself; raises ValueError if not."""
     if name != Path(name).name or name in ("", ".", ".."):
         raise ValueError(name)
     return name
 
 
 def read_lost_offsets(directory: Path) -> list[tuple[int, int]]:
-    """The holes [start, end) that recoveries left in a partition's log, in order, those of several that touch as one;
-    none where no journal says so. A log whose end was given up has no hole there: what is appended since takes those
-    offsets.
+    """Reads the holes [start, end) that recoveries left in a partition's log, in order, those that touch as one; none
+    if no journal says so. A log whose end was given up has no hole there: what is appended since takes those offsets.
     """
     try:
         lost = [lost for run in read_runs(directory) for lost in run.lost]
@@ -123,7 +122,7 @@ def gave_up_end(directory: Path, log_end: int) -> bool:
 
 
 def joined_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges [start, end) in order; those that touch or overlap as one."""
+    """Puts ranges [start, end) in order, and those that touch or overlap together."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if joined and start <= joined[-1][1]:
@@ -139,7 +138,7 @@ class RecoveryJournal:
     def __init__(
         self, directory: Path, lost: Sequence[OffsetRange], filesystem: FileSystem, *, folders: Sequence[str] = ()
     ) -> None:
-        """What an earlier run left half done is cleared: see `clear_unfinished`."""
+        """Clears what an earlier run left half done: see `clear_unfinished`."""
         clear_unfinished(directory, filesystem)
         self._directory = directory
         self._filesystem = filesystem
@@ -149,12 +148,15 @@ class RecoveryJournal:
     def replace(self, name: str, new: Path | None) -> None:
         """Puts `new` in the place of the folder's file of that name, or removes it; keeps what was there."""
         path = self._directory / name
-        was = f"{name}.before-recovery-{self._number}" if os.path.lexists(path) else None
+        was = f"{name}{SET_ASIDE}{self._number}" if os.path.lexists(path) else None
         if new is not None:
             _sync_file(new, self._filesystem)
         self._write({"name": name, "was": was})
         if was is not None:
-            self._link(path, self._directory / was)
+            if path.is_dir() and not path.is_symlink():  # which has one name only
+                self._filesystem.rename(path, self._directory / was)
+            else:
+                self._link(path, self._directory / was)
             self._filesystem.sync_directory(self._directory)
         if new is not None:
             self._filesystem.rename(new, path)
@@ -210,8 +212,6 @@ def clear_unfinished(directory: Path, filesystem: FileSystem) -> bool:
     runs, is_torn = _read(directory)
     leftovers = list(filter(os.path.lexists, _leftovers(directory)))
     if runs and not runs[-1].is_whole:
-        if is_torn:
-            _keep_runs(directory, runs, filesystem)
         undo(directory, filesystem)
         return True
     for path in leftovers:
@@ -231,8 +231,8 @@ def _leftovers(directory: Path) -> list[Path]:
 
 
 def ensure_can_undo(directory: Path) -> None:
-    """AccessError where the log was written to since the last run, so that what was written would be lost, or where the
-    files of before are gone.
+    """Raises AccessError if the log was written to since the last run, so that what was written would be lost, or if
+    the files of before are gone.
     """
     runs = read_runs(directory)
     if not runs or not runs[-1].is_whole:
@@ -258,6 +258,8 @@ def undo(directory: Path, filesystem: FileSystem) -> int:
     of `ensure_can_undo`.
     """
     ensure_can_undo(directory)
+    if (directory / STAGE).is_dir():
+        filesystem.remove_tree(directory / STAGE)  # first, as it may be what a disk is full of
     runs, is_torn = _read(directory)
     if is_torn:
         _keep_runs(directory, runs, filesystem)
@@ -265,7 +267,7 @@ def undo(directory: Path, filesystem: FileSystem) -> int:
         clear_unfinished(directory, filesystem)
         return 0
     run = runs[-1]
-    if not run.is_undone:
+    if run.is_whole:
         _append(directory, {"run": run.number, "undo": True}, filesystem)
     for name, was in reversed(run.files):
         if was is None:
@@ -283,15 +285,17 @@ def undo(directory: Path, filesystem: FileSystem) -> int:
 
 
 def _put_back(was: Path, path: Path, filesystem: FileSystem) -> None:
-    """A file of before. Where it has both names yet, a rename would leave both. What was a link is asked of itself: it
-    may lead nowhere, or to its own name.
+    """Gives a file of before its name again. If it has both names yet, a rename would leave both. A link is compared as
+    itself: it may lead nowhere, or to its own name.
     """
     if not os.path.lexists(was):
         return
     if os.path.lexists(path) and os.path.samestat(was.lstat(), path.lstat()):
         filesystem.unlink(was)
-    else:
-        filesystem.rename(was, path)
+        return
+    if was.is_dir() and not was.is_symlink():  # which can't take the place of a file
+        filesystem.unlink(path)
+    filesystem.rename(was, path)
 
 
 def forget_empty_run(directory: Path, filesystem: FileSystem) -> None:

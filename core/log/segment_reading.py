@@ -159,3 +159,6 @@ class _FileStart(File):
 
     def read_at(self, size: int, position: int) -> bytes:
         return self._inner.read_at(max(min(size, self._size - position), 0), position)
+
+    def next_data(self, position: int) -> int:
+        return min(self._inner.next_data(position), self._size)

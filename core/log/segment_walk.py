@@ -91,9 +91,9 @@ class SegmentWalk:
         """
         self.path = path
         self.next_offset = base_offset
-        """After the last sound batch, as that says."""
+        """The offset after the last sound batch, as that batch says."""
         self.position = 0
-        """As far as it got."""
+        """Up to here the file was read."""
         self._base_offset = base_offset
         self._is_legacy = False
         self._read_bytes = max(read_bytes, HEADER_SIZE)
@@ -119,8 +119,8 @@ class SegmentWalk:
                 yield item
 
     def runs(self) -> Iterator[SoundRun | LegacyRecordBatch | Damage]:
-        """From the first byte: sound batches of the current magic as many together as were read together, and one by
-        one what is none.
+        """Goes over the file from its first byte. Sound batches of the current magic come together, as many as were
+        read together; what is none of these comes one by one.
         """
         self.position = 0
         while self.position < self.size_bytes:
@@ -276,7 +276,7 @@ class SegmentWalk:
     # --- what is no run of sound batches
 
     def _examine(self, position: int) -> Batch | Damage:
-        """The batch there, or the damage that begins there."""
+        """Gives the batch at that position, or the damage that begins there."""
         left = self.size_bytes - position
         head = self._bytes(min(HEADER_SIZE, left), position)
         if left < ENTRY_HEADER_SIZE:
@@ -297,7 +297,7 @@ class SegmentWalk:
         return batch
 
     def _examine_frame(self, position: int, cause: str) -> Damage:
-        """A magic or a length that no batch has."""
+        """Looks at a header with a magic or a length that no batch has."""
         left = self.size_bytes - position
         head = self._bytes(min(HEADER_SIZE, left), position)
         size = LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True)
@@ -323,7 +323,7 @@ class SegmentWalk:
         return self._framed(DamageKind.BAD_MAGIC, message, batch, fix)
 
     def _examine_length(self, position: int, cause: str) -> Damage:
-        """A frame that leads nowhere."""
+        """Looks at a frame that leads to no batch."""
         damage = self._flipped_length(position)
         if damage is not None:
             return damage
@@ -333,7 +333,7 @@ class SegmentWalk:
         return self._unframed(position, following, cause)
 
     def _examine_checksum(self, batch: Batch) -> Damage:
-        """A checksum that is not that of the bytes."""
+        """Looks at a batch whose checksum is not that of its bytes."""
         if batch.magic != CURRENT_MAGIC:  # or was it one before a bit of its magic was flipped?
             damage = self._flipped_magic(batch.position, batch.size_bytes)
             if damage is not None:
@@ -380,7 +380,7 @@ class SegmentWalk:
         return None
 
     def _tail(self, position: int, cause: str) -> Damage:
-        """To the end of the file."""
+        """Names the damage that goes on to the end of the file."""
         head = self._bytes(min(HEADER_SIZE, self.size_bytes - position), position)
         left = self.size_bytes - position
         if left >= _LENGTH_POSITION and self._is_zero(position, self.size_bytes):  # fewer may begin an offset
@@ -411,7 +411,7 @@ class SegmentWalk:
         return Damage(kind, message, position, self.size_bytes, self._base_offset, None, None)
 
     def _unframed(self, position: int, following: Batch, cause: str, batch: Batch | None = None) -> Damage:
-        """Up to a batch that was found again."""
+        """Names the damage that ends where a batch was found again."""
         size = following.position - position
         is_zero = self._is_zero(position, following.position)
         return Damage(
@@ -426,7 +426,7 @@ class SegmentWalk:
         )
 
     def _framed(self, kind: DamageKind, message: str, batch: Batch, fix: ByteFix | None) -> Damage:
-        """A damaged batch whose size is known; its header may still tell its offsets."""
+        """Names the damage of a batch whose size is known; its header may still tell its offsets."""
         end = batch.position + batch.size_bytes
         says = batch if fix is None else _fixed(batch, fix)
         first = says.base_offset if isinstance(says, RecordBatch) else says.last_offset
@@ -454,7 +454,7 @@ class SegmentWalk:
         return int(crc32c_of_parts(self._bytes(min(_READ_BYTES, position + size - start), start) for start in starts))
 
     def _base_offset_at(self, position: int) -> int | None:
-        """Of what looks like a batch there."""
+        """Gives the base offset of what looks like a batch there."""
         if self.size_bytes - position < ENTRY_HEADER_SIZE:
             return None
         head = self._bytes(ENTRY_HEADER_SIZE, position)
@@ -494,7 +494,7 @@ class SegmentWalk:
             raise access_error(error, self.path, "read") from error
 
     def _is_zero(self, position: int, end: int) -> bool:
-        while position < end:
+        while (position := self._file.next_data(position)) < end:
             data = bytes(self._read(min(_READ_BYTES, end - position), position))
             if data.count(0) < len(data) or not data:
                 return False
@@ -507,7 +507,7 @@ class SegmentWalk:
 
 
 def _flipped_bit(batch: Batch, computed: int) -> ByteFix | None:
-    """The bit that explains a wrong checksum: of what it covers, or of itself."""
+    """Finds the bit that explains a wrong checksum: one that it covers, or one of its own."""
     is_current = isinstance(batch, RecordBatch)
     start = ATTRIBUTES_POSITION if is_current else LEGACY_CRC_POSITION + 4
     polynomial = CRC32C_POLYNOMIAL if is_current else CRC32_POLYNOMIAL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +10,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from core.inspector.findings import Code
+from core.inspector.verify import verify
+from core.log.directory_lock import DirectoryLock
 from core.log.directory_reader import DirectoryReader
 from core.records.record import Record
+from tests.support.golden import GOLDEN
 from tests.support.server import Server, call_plog
 
 ROUNDS = 6
@@ -53,7 +58,13 @@ def values(records: list[Record]) -> list[int]:
 def test_reading_the_files_of_a_live_server(live: Server) -> None:
     ends: list[int] = []
     for _ in range(ROUNDS):
-        for command in (["verify"], ["dump-segment", "--format", "ndjson", "--print-data-log"]):
+        for command in (
+            ["verify"],
+            ["gaps"],
+            ["stats"],
+            ["recover"],
+            ["dump-segment", "--format", "ndjson", "--print-data-log"],
+        ):
             done = call_plog(*command, str(live.data_dir))
             assert done.returncode == 0, done.stdout[-2000:] + done.stderr
         reader = DirectoryReader(live.data_dir)
@@ -79,3 +90,19 @@ def test_a_read_only_server_beside_a_live_one(live: Server, tmp_path: Path) -> N
             said = beside.log.read_text()
             assert "damaged" not in said
             beside.stop()
+
+
+def test_a_cleaning_that_is_going_on_is_no_damage(tmp_path: Path) -> None:
+    """Its files are left behind only where nobody is at work."""
+    root = tmp_path / "data"
+    shutil.copytree(GOLDEN / "multisegment", root / "multisegment-0")
+    folder = root / "multisegment-0"
+    shutil.copy(folder / f"{118:020d}.log", folder / f"{118:020d}.log.cleaned")
+    for suffix in (".index", ".timeindex"):
+        shutil.copy(folder / f"{232:020d}{suffix}", folder / f"{240:020d}{suffix}")
+    assert {finding.code for finding in verify(root)} == {Code.UNFINISHED_SWAP, Code.INDEX_CORRUPT}
+    lock = DirectoryLock(root)
+    lock.acquire()
+    assert list(verify(root)) == []
+    lock.release()
+    assert len(list(verify(root))) == 3

@@ -177,7 +177,7 @@ def test_diff() -> None:
     arguments = [str(GOLDEN / "c_bitflip_middle"), str(GOLDEN / "c_bitflip_middle.recovered")]
     rows = read_json(1, "diff", *arguments)
     assert rows == [
-        {"kind": "only in A", "offset": 21, "last_offset": 39, "detail": "behind the other's last record",
+        {"kind": "only in A", "offset": 21, "last_offset": 39, "detail": "after the other's last record",
          "position_a": 2533, "position_b": None}
     ]  # fmt: skip
     assert b"the copies part at offset 21; 21 records the same" in call_plog("diff", *arguments).stderr

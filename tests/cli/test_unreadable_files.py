@@ -153,6 +153,54 @@ def test_any_file_that_is_none(kind: object, data_dir: Path, tmp_path: Path) -> 
         shutil.rmtree(root)
 
 
+def device(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def full_folder(path: Path) -> None:
+    folder(path)
+    (path / "somebody's").write_text("work")
+
+
+def state(root: Path) -> dict[str, object]:
+    """Of every name what it is: a file's content, where a link leads, a folder, a pipe."""
+
+    def what(path: Path) -> object:
+        if path.is_symlink():
+            return path.readlink()
+        return path.read_bytes() if path.is_file() else path.is_dir()
+
+    return {str(path.relative_to(root)): what(path) for path in root.rglob("*")}
+
+
+MENDED = (
+    "index",
+    "timeindex",
+    "txnindex",
+    "snapshot",
+    "leader-epoch-checkpoint",
+    "damaged-ranges",
+    "-offset-checkpoint",
+)
+
+
+@pytest.mark.parametrize("kind", [pipe, full_folder, dangling, loop, device], ids=lambda kind: kind.__name__)
+def test_what_stands_in_the_place_of_a_file_that_can_be_made_again_is_set_aside(kind: object, data_dir: Path) -> None:
+    """One recovery mends it, and taking that back brings everything back as it was."""
+    for path in files(data_dir):
+        if path.name.endswith(MENDED) and not (path.parent == data_dir and kind is full_folder):
+            kind(path)  # type: ignore[operator]
+    before = state(data_dir)
+    done = call_plog("recover", str(data_dir), "--apply")
+    assert done.returncode == 0, done.stderr.decode()
+    assert list(verify(data_dir)) == []
+    for topic in (BROKEN, OTHER):
+        assert consumed(data_dir, topic)[0] == 0
+    assert call_plog("recover", str(data_dir), "--undo").returncode == 0
+    assert state(data_dir) == before
+
+
 def test_any_file_that_may_not_be_read(data_dir: Path) -> None:
     for path in files(data_dir):
         if kind_of(path) is None:
@@ -186,6 +234,29 @@ def test_any_file_with_a_bad_sector(data_dir: Path) -> None:
 
 
 # --- a folder
+
+
+@pytest.mark.parametrize(
+    ("name", "is_foreign"),
+    [
+        ("plain-0.bak", True),
+        ("lost+found", True),
+        ("recovering", True),
+        ("t-0.x-delete", False),
+        ("t-0.0123456789abcdef0123456789abcdef-stray", False),
+        ("t-0.0123456789abcdef0123456789abcdef-future", False),
+        ("remote-log-index-cache", False),
+    ],
+)
+def test_verify_notes_a_folder_that_kafka_would_not_start_with(name: str, is_foreign: bool, data_dir: Path) -> None:
+    """As UnifiedLog.parseTopicPartitionName has it."""
+    (data_dir / name).mkdir()
+    shutil.copy(GOLDEN / OTHER / MIDDLE, data_dir / name)
+    done = call_plog("verify", str(data_dir))
+    assert done.returncode == 0
+    assert (f"note: {data_dir / name} was not checked" in done.stderr.decode()) == is_foreign
+    beside = call_plog("verify", str(data_dir.parent))  # which is no data directory
+    assert b"note: " not in beside.stderr
 
 
 def test_a_folder_that_may_not_be_read(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,12 +319,52 @@ def test_the_neighbour_of_a_log_that_cant_be_opened_is_not_blamed(data_dir: Path
         assert "is a named pipe" in line
 
 
+def test_a_stray_folder_where_no_offset_is_missing_is_told_by_every_command(data_dir: Path) -> None:
+    broken = data_dir / f"{OTHER}-0" / "00000000000000000001.log"
+    broken.mkdir()
+    where = f"{data_dir}/{OTHER}-0"
+    for arguments in (
+        ["gaps", where],
+        ["stats", where],
+        ["verify", where],
+        ["diff", where, str(GOLDEN / OTHER)],
+        ["consume", OTHER, "--data-dir", str(data_dir)],
+    ):
+        done = call_plog(*arguments)
+        assert (done.returncode, str(broken) in (done.stdout + done.stderr).decode()) == (1, True), arguments
+    code, offsets, said = consumed(data_dir, OTHER, "--no-exit-on-error")
+    assert (code, offsets, str(broken) in said) == (1, OTHER_OFFSETS, True)
+    code, offsets, said = consumed(data_dir, OTHER, "--from", "2")  # which it can't hold
+    assert (code, offsets, said) == (0, OTHER_OFFSETS[2:], "")
+
+
 def test_commits_that_cant_be_read_are_a_doubt(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commits = data_dir / "__consumer_offsets-0"
     commits.mkdir(exist_ok=True)
     refuse(monkeypatch, commits)
     done = call_plog("trace", f"{BROKEN}@3", "--data-dir", str(data_dir))
     assert f"a commit may be missing: could not read {commits}: permission denied" in done.stdout.decode()
+
+
+def test_a_trace_says_that_the_settings_of_its_topic_cant_be_read(data_dir: Path) -> None:
+    metadata = data_dir / "__cluster_metadata-0"
+
+    def fate() -> str:
+        traced = json.loads(call_plog("trace", f"{OTHER}@3", "--data-dir", str(data_dir), "--output", "json").stdout)
+        (said,) = (line for line in traced[0]["fate"] if "Kafka's defaults" in line)
+        return str(said)
+
+    shutil.rmtree(metadata, ignore_errors=True)
+    assert fate() == "the directory has no metadata log: reckoned with Kafka's defaults"
+    os.mkfifo(metadata)
+    assert fate() == f"the metadata log can't be read: {metadata} is no folder: reckoned with Kafka's defaults"
+    metadata.unlink()
+    log = metadata / "00000000000000000000.log"
+    log.mkdir(parents=True)
+    assert fate().startswith("the metadata log can't be read: ")
+    log.rmdir()
+    log.write_bytes(b"no batch" * 20)
+    assert f"in {log} at position 0: reckoned with" in fate()
 
 
 def test_paths_that_are_not_there_stop_no_others(data_dir: Path, tmp_path: Path) -> None:
@@ -455,13 +566,15 @@ def test_a_log_of_large_claims_makes_no_command_large(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["zeros", "an entry at the end"])
 def test_no_file_makes_a_command_large(data_dir: Path, content: str) -> None:
-    """Sparse files, which cost no disk: all of them at once."""
+    """Sparse files, which cost no disk: all of them at once. Zeros alone may be any number, as no hole is read."""
     partition = data_dir / f"{BROKEN}-0"
+    if content == "zeros":
+        os.truncate(partition / "00000000000000000145.log", 400 * 256 * MIB)
     for name, size in LARGE.items():
         path = partition / name
         path.unlink(missing_ok=True)
         with path.open("wb") as file:
-            file.truncate(size)
+            file.truncate(size * 400 if content == "zeros" else size)
             if content != "zeros":
                 file.seek(size - 8)
                 file.write(b"\x00\x00\x01\x00\x00\x00\x10\x00")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from core.common.errors import AccessError, DirectoryLockedError
-from core.common.filesystem import FileSystem
+from core.common.filesystem import Buffer, File, FileSystem
 from core.inspector.recovery import Recovery, unfinished_folders
 from core.inspector.recovery_plan import RecoveryOptions
 from core.inspector.recovery_planner import plan_recovery
@@ -156,6 +156,95 @@ def test_apply_is_stopped_at_every_operation(damaged: Path, scratch: Path, mode:
         damaged, scratch, lambda path, disk: apply(path, options, disk), lambda path: None, mode, code
     )
     assert count > 80
+
+
+class FillingFileSystem(FileSystem):
+    """Full after so many operations that take room; renaming and removing go on, and a file that goes leaves room."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def take(self, path: Path) -> None:
+        self.room -= 1
+        if self.room < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    def open_append(self, path: Path, *, creates: bool = True) -> File:
+        if not path.exists():
+            self.take(path)
+        opened = super().open_append(path, creates=creates)
+        fd, opened.fd = opened.fd, -1
+        return FillingFile(path, fd, self)
+
+    def link(self, path: Path, name: Path) -> None:
+        self.take(name)
+        super().link(path, name)
+
+    def make_directory(self, path: Path) -> None:
+        self.take(path)
+        super().make_directory(path)
+
+    def unlink(self, path: Path) -> None:
+        self.room += os.path.lexists(path)
+        super().unlink(path)
+
+
+class FillingFile(File):
+    __slots__ = ("_disk",)
+
+    def __init__(self, path: Path, fd: int, disk: FillingFileSystem) -> None:
+        super().__init__(path, fd)
+        self._disk = disk
+
+    def write_at(self, data: Buffer, position: int) -> None:
+        if self._disk.room <= 0:
+            super().write_at(bytes(data)[: len(data) // 2], position)
+        self._disk.take(self.path)
+        super().write_at(data, position)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_disk_that_fills_up_and_stays_full_loses_nothing(damaged: Path, scratch: Path, mode: tuple[str, ...]) -> None:
+    """What is half done in a folder is taken back at once; what is done in others stays, until it is taken back."""
+    original, room = tree(damaged), 0
+    while True:
+        left = scratch / "left"
+        shutil.rmtree(left, ignore_errors=True)
+        shutil.copytree(damaged, left)
+        disk = FillingFileSystem(room)
+        failure: AccessError | None = None
+        try:
+            apply(left, options_of(mode), disk)
+        except AccessError as error:
+            failure = error
+        is_whole = [not unfinished_folders(folder, folder) for folder in (left / "t-0", left / "t-1")]
+        assert is_whole == [True, True], room
+        mended = [folder.name for folder in (left / "t-0", left / "t-1") if (folder / JOURNAL).exists()]
+        assert {name: tree(left)[name] for name in original if not name.startswith((*mended, "re"))} == {
+            name: content for name, content in original.items() if not name.startswith((*mended, "re"))
+        }, room
+        disk.room = 1000
+        undo(left, disk)
+        assert tree(left) == original, room
+        if failure is None:
+            break
+        assert "no space left on device" in failure.message
+        assert str(failure.hint).startswith("make room on that disk")
+        room += 1
+    assert room > 40
+
+
+def test_a_disk_without_any_room_is_locked_all_the_same(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For --undo may be what makes room."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    with Recovery(damaged):
+        monkeypatch.undo()
+        with pytest.raises(DirectoryLockedError), Recovery(damaged):
+            pass
 
 
 @pytest.mark.parametrize("mode", MODES)

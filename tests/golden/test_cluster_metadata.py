@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core.cluster.controller import Controller, NewTopic
-from core.cluster.metadata_image import MetadataImage
+from core.cluster.metadata_image import MetadataImage, TopicImage
 from core.cluster.metadata_log import MetadataLog, read_metadata_image
 from core.common.clock import ManualClock
 from core.common.filesystem import FileSystem
@@ -110,7 +110,8 @@ def test_plog_goes_on_where_kafka_stopped(tmp_path: Path, image: MetadataImage) 
     end, epoch = log.end_offset, log.epoch
     controller = Controller(log, 1, bytes(15) + b"\x09")
     controller.register_broker([], None)
-    created = controller.create_topic(NewTopic("added"), default_partitions=2, default_replication=1)
+    created = controller.create_topics([NewTopic("added")], default_partitions=2, default_replication=1)["added"]
+    assert isinstance(created, TopicImage)
     controller.close()
     again = read_metadata_image(tmp_path)
     assert again is not None

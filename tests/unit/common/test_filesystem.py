@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from core.common.filesystem import FileSystem, access_error
+from core.common.shadow_filesystem import ShadowFileSystem
+from core.common.users_paths import UsersPaths
+from core.log.log_layout import copy_bytes
 
 FS = FileSystem()
 
@@ -60,3 +63,57 @@ def test_access_error_says_what_and_where(tmp_path: Path) -> None:
     assert str(access_error(caught.value, tmp_path / "nothing", "read")) == (
         f"could not read {tmp_path / 'nothing'}: no such file or directory"
     )
+
+
+# --- holes
+
+
+@pytest.fixture
+def sparse(tmp_path: Path) -> Path:
+    """100 GiB, with a word in the middle."""
+    path = tmp_path / "sparse"
+    with path.open("wb") as file:
+        file.truncate(100 << 30)
+        file.seek(50 << 30)
+        file.write(b"word")
+    return path
+
+
+def test_holes_are_passed_over(sparse: Path) -> None:
+    file = FS.open_read(sparse)
+    found = file.next_data(0)
+    assert (50 << 30) - (1 << 20) < found <= 50 << 30
+    assert file.next_data(found) == found
+    assert file.next_data((50 << 30) + (1 << 20)) == file.next_data(200 << 30) == 100 << 30
+    assert (50 << 30) + 4 <= file.data_end() < (50 << 30) + (1 << 20)
+    file.close()
+
+
+def test_a_copy_has_the_holes_and_the_bytes_that_are_fixed_in_them(sparse: Path, tmp_path: Path) -> None:
+    file, out = FS.open_read(sparse), FS.open_append(tmp_path / "copy")
+    fixes = [(1 << 30, 7), (51 << 30, 8), (90 << 30, 9)]  # the last is none of what is copied
+    assert copy_bytes(file, 12, 80 << 30, fixes, out, 5) == (80 << 30) - 7
+    assert out.size() == (80 << 30) - 7
+    expected = {0: b"\0" * 6, (1 << 30) - 7: b"\7", (50 << 30) - 7: b"word", (51 << 30) - 7: b"\x08"}
+    for position, data in expected.items():
+        assert out.read_at(len(data), position) == data
+        assert out.read_at(2, position + len(data)) == b"\0\0"
+    assert (tmp_path / "copy").stat().st_blocks * 512 < 100 << 20
+    file.close()
+    out.close()
+
+
+def test_a_shadow_copies_no_more_of_a_file_than_stays(sparse: Path, tmp_path: Path) -> None:
+    directory, shadow = tmp_path / "directory", tmp_path / "shadow"
+    for folder in (directory, shadow):
+        folder.mkdir()
+    index = directory / "0.index"
+    sparse.rename(index)
+    (shadow / "0.index").symlink_to(index)
+    file = ShadowFileSystem(UsersPaths(shadow, directory)).open_append(shadow / "0.index")
+    file.truncate((3 << 20) + 5)
+    assert (file.size(), index.stat().st_size) == ((3 << 20) + 5, 100 << 30)
+    file.write_at(b"own", 0)
+    assert file.read_at(3, 0) == b"own"
+    assert FS.open_read(index).read_at(3, 0) == b"\0\0\0"
+    file.close()

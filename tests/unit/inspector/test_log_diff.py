@@ -54,7 +54,7 @@ def test_one_goes_on(tmp_path: Path) -> None:
     differences, found = diff(a, b)
     assert [(d.kind, d.offset, d.last_offset) for d in differences] == [(DifferenceKind.ONLY_IN_A, 8, 11)]
     assert found.first_divergent_offset == 8
-    assert [(d.kind, d.detail) for d in diff(b, a)[0]] == [(DifferenceKind.ONLY_IN_B, "behind the other's last record")]
+    assert [(d.kind, d.detail) for d in diff(b, a)[0]] == [(DifferenceKind.ONLY_IN_B, "after the other's last record")]
 
 
 def test_one_begins_later(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def test_a_ledger_that_does_not_parse_is_made_anew(directory: Path, caplog: pyte
     damage(directory, 4 * batch_size(directory) + 70, b"\xfe")
     (directory / "damaged-ranges").write_text("0\n1\nnonsense\n")
     assert [str(gap) for gap in load(directory).log.gaps] == ["8-9"]
-    assert "damage will be noted anew" in caplog.text
+    assert "damage will be noted again" in caplog.text
 
 
 def test_any_damage_below_the_recovery_point_costs_only_what_it_hit(directory: Path, tmp_path: Path) -> None:

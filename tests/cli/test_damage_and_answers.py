@@ -1,0 +1,91 @@
+"""Commands that ask the engine of a directory tell of the damage that touches their answer, and of no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.broker.broker import Broker
+from core.broker.broker_config import BrokerConfig
+from tests.cli.conftest import ok
+from tests.support.server import call_plog
+
+DESCRIBE = ["group", "describe", "etl"]
+OF_GROUPS = (["group", "list"], DESCRIBE, [*DESCRIBE, "--members"])
+OF_TRANSACTIONS = (["transaction", "list"], ["transaction", "describe", "copier"])
+OF_OPEN_ONES = (["transaction", "find-hanging", "--all"],)
+OF_OTHER = ["transaction", "find-hanging", "--all", "--topic", "other"]
+OF_OTHERS = (["config", "describe", "topic", "t"], ["config", "list"], OF_OTHER)
+ALL = OF_GROUPS + OF_TRANSACTIONS + OF_OPEN_ONES + OF_OTHERS
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two topics, a group and a transactional id."""
+    few = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+    broker = Broker(tmp_path / "data", BrokerConfig.parse(few))
+    broker.group_log.ensure_topic()
+    broker.transaction_log.ensure_topic()
+    broker.close()
+    where = ["--data-dir", str(tmp_path / "data")]
+    ok("produce", "t", "--transactional-id", "copier", *where, stdin=b"one\ntwo\n")
+    ok("produce", "other", *where, stdin=b"three\n")
+    ok("consume", "t", "--group", "etl", "--max-messages", "1", *where)
+    return tmp_path / "data"
+
+
+def flip(log: Path) -> None:
+    """A bit of the last batch; the loader finds it, as it has to make the time index again."""
+    content = bytearray(log.read_bytes())
+    content[-8] ^= 4
+    log.write_bytes(content)
+    log.with_suffix(".timeindex").unlink(missing_ok=True)
+
+
+def lengthen(log: Path) -> None:
+    with log.open("ab") as file:
+        file.write(b"garbage" * 30)
+
+
+def make_folder(log: Path) -> None:
+    log.unlink()
+    log.mkdir()
+
+
+def log_of(root: Path, topic: str) -> Path:
+    (log,) = (path for path in root.glob(f"{topic}-*/*.log") if path.stat().st_size)
+    return log
+
+
+@pytest.mark.parametrize("damage", [flip, lengthen, make_folder], ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize(
+    ("topic", "touched"),
+    [
+        ("t", (*OF_OPEN_ONES, DESCRIBE)),
+        ("__consumer_offsets", OF_GROUPS + OF_OPEN_ONES),
+        ("__transaction_state", (*OF_TRANSACTIONS, *OF_OPEN_ONES, OF_OTHER)),
+    ],
+)
+def test_what_touches_the_answer_is_told_and_nothing_else(
+    topic: str, touched: tuple[list[str], ...], damage: object, root: Path
+) -> None:
+    damage(log_of(root, topic))  # type: ignore[operator]
+    for arguments in ALL:
+        done = call_plog(*arguments, "--data-dir", str(root))
+        if arguments not in touched:
+            assert done.returncode == 0, arguments
+            assert f"{topic}-" not in done.stderr.decode(), arguments
+            continue
+        assert done.returncode == 1, arguments
+        assert f"{topic}-" in done.stderr.decode(), arguments
+
+
+def test_what_a_crash_alone_leaves_is_no_damage(root: Path) -> None:
+    log = log_of(root, "__consumer_offsets")
+    with log.open("ab") as file:
+        file.write((1).to_bytes(8) + log.read_bytes()[8:70])  # of a write that was never acknowledged
+    for path in (root / ".kafka_cleanshutdown", *log.parent.glob("*.snapshot")):
+        path.unlink()
+    for arguments in OF_GROUPS:
+        assert call_plog(*arguments, "--data-dir", str(root)).returncode == 0
