@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -22,6 +22,7 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.transaction_index import AbortedTransaction, read_transaction_index
+from core.log.abort_follower import AbortFollower
 from core.log.damage import Damage, DamagedRange
 from core.log.file_names import (
     INDEX_SUFFIX,
@@ -39,7 +40,7 @@ from core.log.log_map import LogFile, LogMap
 from core.log.placement import is_odd_end
 from core.log.recovery_journal import read_lost_offsets
 from core.log.segment_walk import SegmentWalk
-from core.log.transaction_marker import read_marker
+from core.records.control_record import LARGEST_MARKER
 from core.records.record_batch import RecordBatch, is_thinned
 
 _LOSSES = (HoleReason.DAMAGED, HoleReason.MISSING)
@@ -113,20 +114,19 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
     """
     limits = [*(base for base, _ in logs[1:]), logs[-1][0] + MAX_RELATIVE_OFFSET + 1]
     next_offset, was_cleaned, is_after_hole, holes = logs[0][0], False, False, list[tuple[int, int]]()
-    open_from = dict[int, int]()  # by producer, of transactions
+    follower = AbortFollower()
     for (base_offset, records), limit in zip(logs, limits, strict=True):
         if next_offset > base_offset:
             return False
         if next_offset < base_offset:
             holes.append((next_offset, base_offset))
         next_offset = base_offset
-        listed = _listed_aborts(records.path)
         try:
-            for batch in records.iter_headers(0):
+            entries = _listed_aborts(records.path)  # before the log, to which somebody may be writing
+            for batch in records.iter_headers(0, whole_bytes=LARGEST_MARKER):
                 end_offset = batch.last_offset + 1
                 if isinstance(batch, RecordBatch):
-                    if batch.is_transactional and not _is_listed(batch, records, open_from, listed):
-                        return False
+                    _follow(batch, records, follower)
                     first, count = batch.base_offset, batch.count
                     was_cleaned = was_cleaned or is_thinned(count, batch.last_offset_delta, batch.attributes)
                     if count < 0 or end_offset <= first:
@@ -141,7 +141,9 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
                 if is_after_hole and isinstance(batch, RecordBatch):
                     holes.append((next_offset, first))
                 next_offset = end_offset
-        except CorruptRecordError:
+            if any(follower.end_segment(entries)):
+                return False
+        except (CorruptRecordError, OSError):
             return False
         if checked_from is not None and limit > checked_from and not _is_sound(base_offset, records, limit):
             return False
@@ -155,29 +157,25 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
     )
 
 
-def _listed_aborts(log: Path) -> dict[int, AbortedTransaction]:
-    """What the segment's transaction index lists, which consumers are sent, by the markers' offsets."""
+def _listed_aborts(log: Path) -> list[AbortedTransaction]:
+    """What the segment's transaction index lists, which consumers are sent."""
     try:
-        entries = read_transaction_index(log.with_suffix(TRANSACTION_INDEX_SUFFIX))
-    except (CorruptRecordError, OSError):
-        return {}
-    return {entry.last_offset: entry for entry in entries}
+        return read_transaction_index(log.with_suffix(TRANSACTION_INDEX_SUFFIX))
+    except FileNotFoundError:
+        return []
 
 
-def _is_listed(
-    batch: RecordBatch, records: FileRecords, open_from: dict[int, int], listed: Mapping[int, AbortedTransaction]
-) -> bool:
-    """False for the marker of an aborted transaction with records that the index does not list; keeps `open_from`."""
-    if not batch.is_control:
-        open_from.setdefault(batch.producer_id, batch.base_offset)
-        return True
-    first = open_from.pop(batch.producer_id, None)
-    entry = listed.get(batch.last_offset)
-    if first is None or (entry is not None and entry.producer_id == batch.producer_id and entry.first_offset <= first):
-        return True
-    whole = records.read_batch(batch.position)
-    marker = read_marker(whole) if isinstance(whole, RecordBatch) else None
-    return marker is None or marker.is_commit
+def _follow(batch: RecordBatch, records: FileRecords, follower: AbortFollower) -> None:
+    """CorruptRecordError for a damaged batch that may end a transaction. `batch` is whole unless it is larger than a
+    marker.
+    """
+    may_be_marker = batch.is_control or (follower.has_open and batch.size_bytes <= LARGEST_MARKER)
+    if may_be_marker:
+        whole = records.read_batch(batch.position) if batch.size_bytes > LARGEST_MARKER else batch
+        assert isinstance(whole, RecordBatch)
+        whole.ensure_valid()
+        batch = whole
+    follower.see(batch)
 
 
 def _is_sound(base_offset: int, records: FileRecords, limit: int) -> bool:

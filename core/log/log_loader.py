@@ -74,12 +74,13 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True)
 class LoadedLog:
-    """`was_cut`: records were dropped, so that the leader epoch must rise. `has_wrong_tail`: in a shadow, bytes after
-    the log's end that no crash explains are passed over.
+    """`was_cut`: records were dropped, so that the leader epoch must rise. In a shadow, `is_arranged`: the log is not
+    as it should be; and `has_wrong_tail`: bytes after its end that no crash explains are passed over.
     """
 
     log: PartitionLog
     was_cut: bool
+    is_arranged: bool = False
     has_wrong_tail: bool = False
 
 
@@ -184,7 +185,9 @@ class _Loader:
         )
         log.update_high_watermark(high_watermark)
         tail = None if self._arrangement is None else self._arrangement.tail
-        return LoadedLog(log, self._was_cut, has_wrong_tail=tail is not None and tail.kind is TailKind.WRONG)
+        has_wrong_tail = tail is not None and tail.kind is TailKind.WRONG
+        is_arranged = self._arrangement is not None
+        return LoadedLog(log, self._was_cut, is_arranged=is_arranged, has_wrong_tail=has_wrong_tail)
 
     def _end_offset(self) -> int:
         return self._segments.active.next_offset() if len(self._segments) else 0
