@@ -25,7 +25,6 @@ from core.log.recovery_journal import OffsetRange
 from core.log.transaction_evidence import TransactionEvidence
 from core.log.transaction_fates import TransactionFate
 from core.log.transaction_marker import FateKind, Marker
-from core.records.record_batch import RecordBatch
 
 
 class TransactionAction(Enum):
@@ -67,17 +66,15 @@ def plan_transactions(
     *,
     is_like_kafka: bool = False,
     set_aside: Sequence[Path] = (),
-    mended: Iterable[RecordBatch] = (),
     is_locked: bool = False,
 ) -> TransactionPlan:
     """For the transactions of a partition that will have lost these offsets, [start, end) each; others may be missing.
 
     `set_aside`: logs that will be gone. `is_like_kafka`: no marker is written, the transactions that the cut leaves
-    open are named. `mended`: damaged batches of which it is known what they were, whether they are lost or not.
-    `is_locked`: the caller holds the directory's lock.
+    open are named. `is_locked`: the caller holds the directory's lock.
     """
     with contextlib.closing(PartitionReader(directory, is_locked=is_locked)) as reader:
-        known = reader.transaction_evidence.with_batches(mended)
+        known = reader.transaction_evidence
     fates = known.fates()
     planner = _TransactionPlanner(directory, lost, known, set_aside)
     if is_like_kafka:

@@ -54,9 +54,10 @@ class JudgedTransactions:
 
 
 def _as_aborted(fate: TransactionFate) -> AbortedTransaction:
-    last_offset = fate.marker.offset if fate.marker is not None else fate.last_offset
+    has_marker = fate.marker is not None and not fate.marker.is_mended
+    last_offset = fate.marker.offset if fate.marker is not None and has_marker else fate.last_offset
     return AbortedTransaction(fate.producer_id, fate.first_offset, last_offset, -1)
 
 
 def _has_abort_marker(fate: TransactionFate) -> bool:
-    return fate.marker is not None and not fate.marker.is_commit
+    return fate.marker is not None and not fate.marker.is_commit and not fate.marker.is_mended

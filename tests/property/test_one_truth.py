@@ -330,8 +330,9 @@ def unchanged(directory: Path, before: dict[str, bytes]) -> None:
 
 
 def recovery_keeps_all(directory: Path, model: LogModel) -> None:
-    """Exactly S is left, nothing more is lost than was, and what `verify` still finds the plan could not mend."""
+    """Exactly S is left, nothing more is lost or hidden than was, and what `verify` finds the plan could not mend."""
     lost_before = _losses(directory)
+    committed_before = doors.consume(directory, read_committed=True)
     plans = doors.recover(directory)
     left = LogModel(directory)
     same_records(left.records, model.records)
@@ -346,6 +347,9 @@ def recovery_keeps_all(directory: Path, model: LogModel) -> None:
         assert is_honest, f"verify still finds {finding.code} in {Path(finding.path).name}: {finding.message}"
     new = [some for one in doors.lost_by(findings) for some in ranges_without(one, lost_before)]
     assert not new, f"offsets {_text(new)} are lost by the recovery"
+    if not any(step.action in (Action.NONE, Action.LEAVE_OPEN) for plan in plans for step in plan.steps):
+        left_out = sorted(committed_before.keys() - doors.consume(directory, read_committed=True).keys())
+        assert not left_out, f"the recovery hides what was committed: {left_out[:5]}"
 
 
 def undo_restores_all(directory: Path, before: dict[str, bytes]) -> None:
