@@ -273,7 +273,7 @@ class Broker:
             if holes.count:
                 self.replicas.unexplained[partition] = holes.ranges
                 _log.warning("%s: %s", partition, holes.text(self._log_directory))
-            is_broken = holes.count or gaps or partition in self.log_manager.arranged
+            is_broken = holes.count or gaps or partition in self.log_manager.odd
             if is_broken or read_lost_offsets(log.directory):
                 self._judge_transactions(log)
 

@@ -425,7 +425,8 @@ class Consumer:
                 said.met = UnexplainedHoles()
             if said.hidden.count:
                 offsets = offsets_text(said.hidden.start, said.hidden.end)
-                text = f"{said.hidden.offsets} records in {offsets}: aborted or not can't be told"
+                count = said.hidden.offsets
+                text = f"{count} record{'s' * (count != 1)} in {offsets}: aborted or not can't be told"
                 self._patience.tell_left_out(f"{partition}: {text}, says the broker; they are left out")
                 said.hidden = UnexplainedHoles()
 

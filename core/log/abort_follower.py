@@ -46,9 +46,9 @@ class AbortFollower:
         self._is_whole = True
 
     @property
-    def has_open(self) -> bool:
-        """Whether a transaction is open here: a marker that comes may end one whose records were seen."""
-        return bool(self._first_offsets)
+    def open_transactions(self) -> dict[int, int]:
+        """The first offsets of those that are open here, by producer id; a view that changes."""
+        return self._first_offsets
 
     def see(self, batch: Batch) -> None:
         """The next one; of a batch of records, the header is enough."""

@@ -47,6 +47,9 @@ _LOSSES = (HoleReason.DAMAGED, HoleReason.MISSING)
 """A hole that nothing explains is passed over, as Kafka does: old compacted logs have them, and clients would stick."""
 _ARRANGED = ".arranged"
 
+OpenTransactions = dict[int, int]
+"""Their first offsets, by producer id."""
+
 
 @dataclass(slots=True)
 class Arrangement:
@@ -74,9 +77,10 @@ class _Place(NamedTuple):
 
 def arrange(
     directory: Path, evidence: LogEvidence, filesystem: FileSystem, checked_from: int | None
-) -> Arrangement | None:
-    """Makes the log in the folder servable; None where it is as it should be, and nothing was changed. Batches of
-    segments that hold offsets from `checked_from` on have their checksums looked at, of others the headers alone.
+) -> Arrangement | OpenTransactions:
+    """Makes the log in the folder servable. Where it is as it should be, nothing is changed, and the transactions are
+    given that are open at its end. Batches of segments that hold offsets from `checked_from` on have their checksums
+    looked at, of others the headers alone.
     """
     if not find_offset_files(directory, LOG_SUFFIX) and evidence.known_end > evidence.log_start_offset:
         first = min(
@@ -85,7 +89,7 @@ def arrange(
         filesystem.open_append(directory / offset_file_name(first, LOG_SUFFIX)).close()
     files = find_offset_files(directory, LOG_SUFFIX)
     if not files:
-        return None
+        return {}
     given_up = read_lost_offsets(directory)
     with contextlib.ExitStack() as opened:
         logs = []
@@ -94,8 +98,9 @@ def arrange(
             opened.callback(records.close)
             logs.append((base_offset, records))
         has_start = find_lost_start(evidence, given_up, files[0][1]) is None
-        if has_start and _is_straight(logs, evidence, given_up, checked_from):
-            return None
+        follower = AbortFollower()
+        if has_start and _is_straight(logs, evidence, given_up, checked_from, follower):
+            return follower.open_transactions
         log_map = LogMap([LogFile(base, one.path, one.file) for base, one in logs], evidence, given_up)
         return _Arranger(log_map, filesystem).arrange()
 
@@ -108,13 +113,13 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
     evidence: LogEvidence,
     given_up: Sequence[tuple[int, int]],
     checked_from: int | None,
+    follower: AbortFollower,
 ) -> bool:
     """Whether the offsets in the batches' headers rise through all segments, up to the proven end, without a hole that
-    nothing explains.
+    nothing explains, and the transaction indexes agree with the markers. `follower` has followed the log then.
     """
     limits = [*(base for base, _ in logs[1:]), logs[-1][0] + MAX_RELATIVE_OFFSET + 1]
     next_offset, was_cleaned, is_after_hole, holes = logs[0][0], False, False, list[tuple[int, int]]()
-    follower = AbortFollower()
     for (base_offset, records), limit in zip(logs, limits, strict=True):
         if next_offset > base_offset:
             return False
@@ -169,7 +174,7 @@ def _follow(batch: RecordBatch, records: FileRecords, follower: AbortFollower) -
     """CorruptRecordError for a damaged batch that may end a transaction. `batch` is whole unless it is larger than a
     marker.
     """
-    may_be_marker = batch.is_control or (follower.has_open and batch.size_bytes <= LARGEST_MARKER)
+    may_be_marker = batch.is_control or (follower.open_transactions and batch.size_bytes <= LARGEST_MARKER)
     if may_be_marker:
         whole = records.read_batch(batch.position) if batch.size_bytes > LARGEST_MARKER else batch
         assert isinstance(whole, RecordBatch)

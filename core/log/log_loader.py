@@ -35,7 +35,7 @@ from core.log.file_names import (
 )
 from core.log.hole import HoleReason, Tail, TailKind, explain_hole, offsets_text, tail_kind
 from core.log.leader_epoch_cache import EpochEntry, LeaderEpochCache, rising_epochs
-from core.log.log_arrangement import Arrangement, arrange
+from core.log.log_arrangement import Arrangement, OpenTransactions, arrange
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from core.log.log_layout import copy_bytes
@@ -74,13 +74,13 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True)
 class LoadedLog:
-    """`was_cut`: records were dropped, so that the leader epoch must rise. In a shadow, `is_arranged`: the log is not
+    """`was_cut`: records were dropped, so that the leader epoch must rise. In a shadow, `is_odd`: the log is not
     as it should be; and `has_wrong_tail`: bytes after its end that no crash explains are passed over.
     """
 
     log: PartitionLog
     was_cut: bool
-    is_arranged: bool = False
+    is_odd: bool = False
     has_wrong_tail: bool = False
 
 
@@ -117,6 +117,7 @@ class _Loader:
     ) -> None:
         self._evidence = evidence
         self._arrangement: Arrangement | None = None
+        self._open_transactions: OpenTransactions = {}
         self._directory = directory
         self._partition = partition
         self._config = config
@@ -186,8 +187,15 @@ class _Loader:
         log.update_high_watermark(high_watermark)
         tail = None if self._arrangement is None else self._arrangement.tail
         has_wrong_tail = tail is not None and tail.kind is TailKind.WRONG
-        is_arranged = self._arrangement is not None
-        return LoadedLog(log, self._was_cut, is_arranged=is_arranged, has_wrong_tail=has_wrong_tail)
+        return LoadedLog(log, self._was_cut, is_odd=self._is_odd(), has_wrong_tail=has_wrong_tail)
+
+    def _is_odd(self) -> bool:
+        """In a shadow, whether anything is; also a snapshot that has transactions open which the log has not."""
+        if not self._settings.is_read_only:
+            return False
+        first = self._segments.first.base_offset
+        ongoing = {p: offset for p, offset in self._producers.open_transactions.items() if offset >= first}
+        return self._arrangement is not None or ongoing != self._open_transactions
 
     def _end_offset(self) -> int:
         return self._segments.active.next_offset() if len(self._segments) else 0
@@ -229,7 +237,11 @@ class _Loader:
             self._forget_deleted()
             evidence = replace(evidence, known_end=0, known_start=None, lone_indexes=())
         checked_from = None if had_clean_shutdown else recovery_point
-        self._arrangement = arrange(self._directory, evidence, self._filesystem, checked_from)
+        found = arrange(self._directory, evidence, self._filesystem, checked_from)
+        if isinstance(found, Arrangement):
+            self._arrangement = found
+        else:
+            self._open_transactions = found
 
     def _forget_deleted(self) -> None:
         """The shadow's links to what the writer has deleted since they were made."""

@@ -66,8 +66,8 @@ class LogManager:
         self.offline: dict[TopicPartition, PlogError] = {}
         self.with_wrong_tail: set[TopicPartition] = set()
         """As of `LoadedLog.has_wrong_tail`."""
-        self.arranged: set[TopicPartition] = set()
-        """As of `LoadedLog.is_arranged`."""
+        self.odd: set[TopicPartition] = set()
+        """As of `LoadedLog.is_odd`."""
         self._settings = settings
         self._filesystem = settings.filesystem
         self._checkpoints = {name: self._read_checkpoint(name) for name in OFFSET_CHECKPOINTS}
@@ -167,8 +167,8 @@ class LogManager:
         self._warn_of_lost_start(loaded.log, evidence)
         if loaded.has_wrong_tail:
             self.with_wrong_tail.add(partition)
-        if loaded.is_arranged:
-            self.arranged.add(partition)
+        if loaded.is_odd:
+            self.odd.add(partition)
         return loaded
 
     def _warn_of_lost_start(self, log: PartitionLog, evidence: DirectoryEvidence) -> None:
