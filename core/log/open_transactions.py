@@ -40,7 +40,7 @@ def find_open_transactions(
     snapshots = _sound_snapshots(directory, end_offset) if segments else iter(())
     offset, ongoing = next(snapshots, _Snapshot(0, {}))
     next_offset, is_read = offset, True
-    is_whole = _are_open(segments, ongoing, next(snapshots, _Snapshot(0, {})), start_offset, offset)
+    is_whole = not ongoing or _are_open(segments, ongoing, next(snapshots, _Snapshot(0, {})), start_offset, offset)
     try:
         for batch in _batches(segments, offset):
             is_whole = is_whole and offset <= batch.base_offset <= next_offset
@@ -87,7 +87,7 @@ def _are_open(
             if batch is not None and (batch.base_offset, batch.producer_id) == (first, unseen[first]):
                 _ensure_valid(segments, batch)
                 del unseen[first]
-        next_offset = start = max(earlier.offset, min(ongoing.values(), default=end_offset))
+        next_offset = start = max(earlier.offset, min(ongoing.values()))
         for batch in _batches(segments, start):
             if batch.base_offset >= end_offset:
                 break

@@ -342,7 +342,7 @@ class _Placer:
     # --- the heaviest chain
 
     def _weigh(self) -> tuple[list[int], list[int | None]]:
-        """Of each piece, the weight of the heaviest chain that begins with it, and the next piece of that chain. A piece
+        """Of each piece, the weight of the heaviest chain that begins with it, and the next piece of that chain. One
         that may not be accepted follows no other in a chain; but where the log goes on with it, its own is needed.
         """
         count = len(self._pieces)
