@@ -34,11 +34,6 @@ from core.records.batches import CURRENT_MAGIC, Batch
 from core.records.control_record import LARGEST_MARKER
 from core.records.record_batch import HEADER_SIZE, RecordBatch
 
-_WITHOUT_MARKERS = (HoleReason.COMPACTED, HoleReason.TRUNCATED)
-"""A cleaner takes no marker that matters. A recovery that gives offsets up writes each marker again that the producer's
-next one does not stand for, and says which transactions that shows.
-"""
-
 
 @dataclass(slots=True)
 class _LogContents:
@@ -98,13 +93,15 @@ def read_evidence(
         return TransactionEvidence([], [], [], [])
     contents = _LogContents()
     mended: list[RecordBatch] = []
+    given_up: list[MissingRange] = []
     holes_without_bytes: list[tuple[int, int]] = []
     for item in reading.items(reading.start_offset):
         if isinstance(item, Hole):
             if item.reason not in (HoleReason.COMPACTED, HoleReason.DAMAGED):
                 holes_without_bytes.append((item.start, item.end))
-            may_hold_marker = item.reason not in _WITHOUT_MARKERS and not _is_of_records(item)
-            contents.missing.append(MissingRange(item.start, item.end, may_hold_marker))
+            may_hold_marker = item.reason is not HoleReason.COMPACTED and not _is_of_records(item)
+            missing = contents.missing if item.reason is not HoleReason.TRUNCATED else given_up
+            missing.append(MissingRange(item.start, item.end, may_hold_marker))
             mended += _mended(item)
         elif item.base_offset >= limit:
             break
@@ -121,8 +118,18 @@ def read_evidence(
         index._replace(end_offset=_end_of_index(index, holes_without_bytes))
         for index in _read_indexes(directory, index_paths, is_clean=is_clean)
     ]
-    evidence = TransactionEvidence(contents.events, contents.missing, indexes, snapshots)
+    missing = [*contents.missing, *_without_doubt(given_up, indexes)]
+    evidence = TransactionEvidence(contents.events, missing, indexes, snapshots)
     return evidence.with_mended(mended) if mended else evidence
+
+
+def _without_doubt(given_up: Iterable[MissingRange], indexes: Iterable[SegmentIndex]) -> Iterator[MissingRange]:
+    """What a recovery gave up holds no marker that matters but those that an index lists: the recovery wrote each other
+    one again, unless the producer's next marker stands for it.
+    """
+    ends = sorted(entry.last_offset for index in indexes for entry in index.entries or ())
+    for gap in given_up:
+        yield gap._replace(may_hold_marker=bisect_left(ends, gap.start) < bisect_left(ends, gap.end))
 
 
 def _mended(hole: Hole) -> Iterator[RecordBatch]:
