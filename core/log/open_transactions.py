@@ -43,7 +43,7 @@ def find_open_transactions(
     is_whole = not ongoing or _are_open(segments, ongoing, next(snapshots, _Snapshot(0, {})), start_offset, offset)
     try:
         for batch in _batches(segments, offset):
-            is_whole = is_whole and offset <= batch.base_offset <= next_offset
+            is_whole = is_whole and batch.base_offset == next_offset  # else it is missing, or stands there again
             if batch.base_offset >= end_offset:
                 is_read = is_read and is_whole
                 break
@@ -92,7 +92,7 @@ def _are_open(
             if batch.base_offset >= end_offset:
                 break
             is_end = batch.is_control and ongoing.get(batch.producer_id, end_offset) < batch.base_offset
-            if is_end or batch.base_offset > next_offset:
+            if is_end or batch.base_offset != next_offset:
                 return False
             next_offset = batch.next_offset
     except CorruptRecordError:

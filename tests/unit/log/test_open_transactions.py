@@ -77,6 +77,16 @@ def test_one_from_later_on_is_not_believed(folder: Path) -> None:
     assert committed(folder) == [0, 1, 2, 3, 5, 6]
 
 
+def test_a_batch_that_stands_twice_opens_nothing_again(folder: Path) -> None:
+    """The first one of the transaction that was committed, at the end of the log."""
+    first, last = (sorted(folder.glob("*.log"))[number] for number in (0, -1))
+    size = int.from_bytes(first.read_bytes()[8:12], "big") + 12
+    last.write_bytes(last.read_bytes() + first.read_bytes()[:size])
+    for path in folder.glob("*.snapshot"):
+        path.unlink()
+    assert committed(folder) == [0, 1, 2, 3, 5, 6]
+
+
 @pytest.mark.parametrize("how", ["a byte", "all bytes"])
 def test_a_transaction_of_which_nothing_is_left_holds_nothing_back(folder: Path, how: str) -> None:
     """However its only batch is damaged."""
