@@ -46,6 +46,7 @@ from core.log.file_names import (
     is_folder,
     locate_partition,
     offset_file_name,
+    parse_offset_file_name,
 )
 from core.log.log_config import LogConfig
 from core.log.log_layout import Stretch, copy_bytes
@@ -64,6 +65,7 @@ from core.log.recovery_journal import (
     read_runs,
     undo,
 )
+from core.log.transaction_marker import Marker
 
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 _ROOT_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
@@ -208,6 +210,8 @@ class Recovery:
                 continue
             if not _is_regular(entry) or _is_ours(entry.name) or path in left_away:
                 continue
+            if _is_snapshot_after(entry.name, markers):
+                continue  # it has a transaction open that ends before it now
             steps = steps_by_path.get(path, [])
             if not entry.name.endswith(LOG_SUFFIX):
                 if not self._copy(path, stage / entry.name):  # the engine may write to it
@@ -385,6 +389,13 @@ def _telling(directory: Path) -> Iterator[None]:
         failure = access_error(error, directory, "recover")
         failure.hint = "plog recover --undo takes back what was done there; then try again"
         raise failure from error
+
+
+def _is_snapshot_after(name: str, markers: Iterable[Marker]) -> bool:
+    parsed = parse_offset_file_name(name)
+    if parsed is None or parsed[1] != SNAPSHOT_SUFFIX:
+        return False
+    return any(marker.offset < parsed[0] for marker in markers)
 
 
 def _left_away(plan: FolderPlan) -> set[Path]:
