@@ -48,6 +48,7 @@ from core.coordinator.transaction_coordinator import TransactionCoordinator
 from core.log.directory_lock import DirectoryLock, find_lock_holder
 from core.log.file_names import LOCK, LOG_SUFFIX, locate_partition, parse_offset_file_name
 from core.log.hole import Hole, HoleReason, find_lost_start
+from core.log.judged_transactions import JudgedTransactions
 from core.log.log_config import LogConfig, stored_topic_values
 from core.log.log_evidence import DirectoryEvidence
 from core.log.log_loader import LogSettings
@@ -279,8 +280,9 @@ class Broker:
             if holes.count:
                 self.replicas.unexplained[partition] = holes.ranges
                 _log.warning("%s: %s", partition, holes.text(self._log_directory))
-            if holes.count or gaps:
-                self._warn_of_undecided(partition, self.directory / log.directory.name)
+            is_broken = holes.count or gaps or partition in self.log_manager.odd
+            if is_broken or read_lost_offsets(log.directory):
+                self._judge_transactions(log)
 
     def _find_lost_start(self, partition: TopicPartition, log: PartitionLog) -> Hole | None:
         """As the disk has it: in the shadow, an empty segment stands for what is missing."""
@@ -290,19 +292,22 @@ class Broker:
         known = DirectoryEvidence(self.directory).of(directory, partition)
         return find_lost_start(known, read_lost_offsets(directory), directory)
 
-    def _warn_of_undecided(self, partition: TopicPartition, directory: Path) -> None:
-        """Of a partition as the disk has it: in the shadow, its indexes may have been made again."""
+    def _judge_transactions(self, log: PartitionLog) -> None:
+        """Has the log give to readers of committed records what its files prove, as the disk has them: in the shadow,
+        indexes may have been made again.
+        """
+        partition, directory = log.partition, self.directory / log.directory.name
         evidence, is_beside_writer = DirectoryEvidence(self.directory), find_lock_holder(self.directory) is not None
         with contextlib.suppress(PlogError, OSError):  # what can't be read is told of elsewhere
             reader = PartitionReader(directory, evidence=evidence, is_locked=not is_beside_writer)
             with contextlib.closing(reader):
                 fates = reader.transaction_fates
+                log.judged = JudgedTransactions(fates, reader.last_stable_offset)
             undecided = [fate for fate in fates if fate.fate is FateKind.UNKNOWN]
-            aborted = [fate for fate in fates if fate.fate is FateKind.ABORTED and fate.marker is None]
             for fate in undecided:
-                why = "aborted or not can't be told; Kafka's clients get them, plog's do not"
+                why = "aborted or not can't be told; readers of committed records do not get them"
                 _log.warning("%s: %s: %s: %s", partition, fate.records_text, why, fate.evidence)
-            ranges = sorted((base, last + 1) for fate in [*undecided, *aborted] for base, last in fate.batches)
+            ranges = sorted((base, last + 1) for fate in undecided for base, last in fate.batches)
             if ranges:
                 self.replicas.undecided[partition] = ranges
 

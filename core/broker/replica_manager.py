@@ -48,7 +48,7 @@ class ReplicaManager:
         self.unexplained: dict[TopicPartition, list[tuple[int, int]]] = {}
         """Offsets [start, end) that are missing for no known reason, as far as they were looked for."""
         self.undecided: dict[TopicPartition, list[tuple[int, int]]] = {}
-        """Likewise, of batches that were aborted, or may have been: the marker that would tell is lost."""
+        """Likewise, of batches of which nothing tells whether they were aborted: the marker is lost."""
         self._log_manager = log_manager
         self._flusher = Flusher(run_flush, schedule, clock, self._on_flushed, self.on_flush_failed)
         self.on_damage: Callable[[PartitionLog, CorruptRecordError], None] | None = None

@@ -412,7 +412,7 @@ class Consumer:
             self._said_of(partition).hidden.add(batch.base_offset, batch.next_offset)
             return
         offsets = offsets_text(batch.base_offset, batch.next_offset)
-        text = f"{offsets} of {partition}: aborted, or nothing tells whether they were, says the broker"
+        text = f"{offsets} of {partition}: aborted or not can't be told, says the broker"
         failure = CorruptRecordError(text, offset=batch.base_offset)
         failure.hint = DAMAGE_HINT
         raise failure
@@ -432,7 +432,8 @@ class Consumer:
                 said.met = UnexplainedHoles()
             if said.hidden.count:
                 offsets = offsets_text(said.hidden.start, said.hidden.end)
-                text = f"{said.hidden.offsets} records in {offsets} were aborted, or nothing tells whether they were"
+                count = said.hidden.offsets
+                text = f"{count} record{'s' * (count != 1)} in {offsets}: aborted or not can't be told"
                 self._patience.tell_left_out(f"{partition}: {text}, says the broker; they are left out")
                 said.hidden = UnexplainedHoles()
 
@@ -531,7 +532,7 @@ class Consumer:
                 start = position = end  # a broker that is asked again may begin with the same batch
                 continue
             is_hidden = hidden.hides(batch)
-            if not is_hidden and self._is_undecided(partition, batch):
+            if self._is_undecided(partition, batch):
                 if batches and not self._patience.skips_damage:
                     return batches, position
                 self._hide(partition, batch)

@@ -55,6 +55,8 @@ class LogDiff:
     a: Path
     b: Path
     same_records: int = 0
+    """Of data: the markers of transactions are compared too, and are none."""
+
     first_divergent_offset: int | None = None
     """Of the first offset that has not the same record in both."""
     findings: list[Finding] | None = None
@@ -99,23 +101,23 @@ class LogDiff:
             return
         if first_b is None or (first_a is not None and first_a.offset < first_b.offset):
             assert first_a is not None
-            position = a.take()
+            position = a.take().position
             yield Difference(
                 DifferenceKind.ONLY_IN_A, first_a.offset, first_a.offset, b.absence(first_a.offset), position
             )
         elif first_a is None or first_b.offset < first_a.offset:
-            position = b.take()
+            position = b.take().position
             yield Difference(
                 DifferenceKind.ONLY_IN_B, first_b.offset, first_b.offset, a.absence(first_b.offset), -1, position
             )
         else:
-            position_a, position_b = a.take(), b.take()
+            batch_a, batch_b = a.take(), b.take()
             fields = [name for name in Record._fields if getattr(first_a, name) != getattr(first_b, name)]
             if fields:
                 offset = first_a.offset
                 detail = f"{', '.join(fields)} differ" if len(fields) > 1 else f"{fields[0]} differs"
-                yield Difference(DifferenceKind.RECORD, offset, offset, detail, position_a, position_b)
-            else:
+                yield Difference(DifferenceKind.RECORD, offset, offset, detail, batch_a.position, batch_b.position)
+            elif not batch_a.is_control:
                 self.same_records += 1
 
 
@@ -124,7 +126,7 @@ class _Copy:
 
     def __init__(self, path: Path, findings: list[Finding]) -> None:
         self.findings = findings
-        self.records: deque[tuple[Record, int]] = deque()
+        self.records: deque[tuple[Record, Batch]] = deque()
         self._last_offset = -1
         self._start_offset: int | None = None
         self._log = path
@@ -173,14 +175,14 @@ class _Copy:
             if batch is None:
                 return None
             try:
-                self.records.extend((record, batch.position) for record in batch.records())
+                self.records.extend((record, batch) for record in batch.records())
             except CorruptRecordError as error:
                 self.findings.append(undecodable_finding(batch, self._log, error))
             self.pass_batch()
         return self.records[0][0]
 
-    def take(self) -> int:
-        """Passes over the first record; where its batch lies."""
+    def take(self) -> Batch:
+        """Passes over the first record; the batch that it is in."""
         return self.records.popleft()[1]
 
     def absence(self, offset: int) -> str:
@@ -213,7 +215,7 @@ def _same_batches(a: _Copy, b: _Copy) -> tuple[int, list[Difference]] | None:
                 )
             )
     try:
-        count = first.count if isinstance(first, RecordBatch) else len(first.records())
+        count = 0 if first.is_control else first.count if isinstance(first, RecordBatch) else len(first.records())
     except CorruptRecordError:
         return None
     a.pass_batch()

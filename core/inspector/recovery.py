@@ -48,6 +48,7 @@ from core.log.file_names import (
     find_unreadable_files,
     locate_partition,
     offset_file_name,
+    parse_offset_file_name,
     partition_directory_name,
 )
 from core.log.log_config import LogConfig
@@ -67,6 +68,7 @@ from core.log.recovery_journal import (
     read_runs,
     undo,
 )
+from core.log.transaction_marker import Marker
 
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 _ROOT_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
@@ -215,6 +217,8 @@ class Recovery:
                 continue
             if _is_ours(entry.name) or path in left_away:
                 continue
+            if _is_snapshot_after(entry.name, markers):
+                continue  # it has a transaction open that ends before it now
             if entry.name.endswith(LOG_SUFFIX):
                 self._fill_log(stage, plan, path, steps_by_path)
             elif is_set_aside_log(entry.name) or not self._copy(path, stage / entry.name):  # the engine may write to it
@@ -414,6 +418,13 @@ def _telling(directory: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             failure.hint = "make room on that disk, then run the same command again: it takes back what is half done"
         raise failure from error
+
+
+def _is_snapshot_after(name: str, markers: Iterable[Marker]) -> bool:
+    parsed = parse_offset_file_name(name)
+    if parsed is None or parsed[1] != SNAPSHOT_SUFFIX:
+        return False
+    return any(marker.offset < parsed[0] for marker in markers)
 
 
 def _left_away(plan: FolderPlan) -> set[Path]:

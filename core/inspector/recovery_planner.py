@@ -38,8 +38,7 @@ from core.log.log_layout import Stretch, lay_out
 from core.log.partition_metadata_file import read_partition_metadata
 from core.log.partition_reader import PartitionReader
 from core.log.placement import Fate
-from core.records.batches import CURRENT_MAGIC, count_records
-from core.records.record_batch import HEADER_SIZE, RecordBatch
+from core.records.batches import count_records
 
 _DAMAGE = {
     Code.CRC_MISMATCH,
@@ -137,7 +136,7 @@ class _Planner:
         changed -= {step.path for step in self._plan.steps if step.action is Action.SET_ASIDE}
         self._rebuild_beside(changed | self._plan.layout.keys())
         is_put_back = any(step.action is Action.PUT_BACK for step in self._plan.steps)
-        of_transactions = [] if is_put_back else self._transaction_steps(damage)
+        of_transactions = [] if is_put_back else self._transaction_steps()
         self._plan.steps = _without_markers(self._plan.steps, of_transactions) + of_transactions
         return self._plan
 
@@ -154,7 +153,7 @@ class _Planner:
     def _open(self) -> contextlib.closing[PartitionReader]:
         return contextlib.closing(PartitionReader(self._directory, is_locked=self._is_locked))
 
-    def _transaction_steps(self, damage: Sequence[Finding]) -> list[Step]:
+    def _transaction_steps(self) -> list[Step]:
         lost = self._plan.lost()
         if not lost and not (self._plan.is_needed and self._plan.leaves_missing()):
             return []
@@ -164,7 +163,6 @@ class _Planner:
             lost,
             is_like_kafka=self._options.is_like_kafka,
             set_aside=set_aside,
-            mended=(batch for finding in damage for batch in _mended(finding)),
             is_locked=self._is_locked,
         )
         self._plan.aborted = transactions.aborted
@@ -343,21 +341,6 @@ def _count_sound(finding: Finding) -> int:
         return 0
     with contextlib.closing(FileRecords(Path(finding.path), open_salvaging)) as records:
         return count_records(records.iter_batches(finding.position, finding.end_position))
-
-
-def _mended(finding: Finding) -> Iterator[RecordBatch]:
-    """Gives the batch that a damaged one was, if one known byte makes it sound."""
-    if finding.fix is None:
-        return
-    with Path(finding.path).open("rb") as file:
-        file.seek(finding.position)
-        data = bytearray(file.read(finding.end_position - finding.position))
-    at = finding.fix.position - finding.position
-    if 0 <= at < len(data) and len(data) >= HEADER_SIZE:
-        data[at] = finding.fix.expected
-        batch = RecordBatch(memoryview(data), 0, finding.position)
-        if batch.magic == CURRENT_MAGIC and batch.size_bytes == len(data) and batch.computed_crc() == batch.crc:
-            yield batch
 
 
 def _step_for_transaction(step: TransactionStep) -> Step:

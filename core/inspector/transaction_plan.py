@@ -25,7 +25,6 @@ from core.log.recovery_journal import OffsetRange
 from core.log.transaction_evidence import TransactionEvidence
 from core.log.transaction_fates import TransactionFate
 from core.log.transaction_marker import FateKind, Marker
-from core.records.record_batch import RecordBatch
 
 
 class TransactionAction(Enum):
@@ -67,19 +66,17 @@ def plan_transactions(
     *,
     is_like_kafka: bool = False,
     set_aside: Sequence[Path] = (),
-    mended: Iterable[RecordBatch] = (),
     is_locked: bool = False,
 ) -> TransactionPlan:
     """For the transactions of a partition that will have lost these offsets, [start, end) each; others may be missing.
 
     `set_aside`: logs that will be gone. `is_like_kafka`: no marker is written, the transactions that the cut leaves
-    open are named. `mended`: damaged batches of which it is known what they were, whether they are lost or not.
-    `is_locked`: the caller holds the directory's lock.
+    open are named. `is_locked`: the caller holds the directory's lock.
     """
     with contextlib.closing(PartitionReader(directory, is_locked=is_locked)) as reader:
-        known = reader.transaction_evidence.with_batches(mended)
+        known = reader.transaction_evidence
     fates = known.fates()
-    planner = _TransactionPlanner(directory, lost, known, set_aside)
+    planner = _TransactionPlanner(directory, lost, known, fates, set_aside)
     if is_like_kafka:
         return TransactionPlan(list(planner.left_open(fates)), planner.still_proven(known))
     ordered = sorted(fates, key=lambda fate: (fate.fate is FateKind.UNKNOWN, fate.first_offset))
@@ -93,6 +90,7 @@ class _TransactionPlanner:
         directory: Path,
         lost: Sequence[OffsetRange],
         evidence: TransactionEvidence,
+        fates: Sequence[TransactionFate],
         set_aside: Sequence[Path],
     ) -> None:
         self._lost = _joined((start, AFTER_ALL_OFFSETS if end is None else end) for start, end in lost)
@@ -101,6 +99,11 @@ class _TransactionPlanner:
         for event in evidence.events:
             if isinstance(event, Marker):
                 self._markers.setdefault(event.producer_id, []).append(event)
+        self._fates: dict[int, list[TransactionFate]] = {}
+        """By producer id, in order of offsets: those of which records are kept."""
+        for fate in fates:
+            if self._is_kept(fate):
+                self._fates.setdefault(fate.producer_id, []).append(fate)
         self._logs = [(base, path) for base, path in find_offset_files(directory, LOG_SUFFIX) if path not in set_aside]
         self._taken: set[int] = set()
         self._looked_to: dict[int, int] = {}
@@ -117,10 +120,13 @@ class _TransactionPlanner:
         is_commit = fate.fate is not FateKind.ABORTED
         ends_so = self._next_kept_marker(fate)
         marker = None
-        if ends_so is None or ends_so.is_commit != is_commit:
+        is_ended_right = ends_so is not None and ends_so.is_commit == is_commit
+        if not is_ended_right or self._is_followed_by_another(fate, ends_so):
             offset = self._find_place(fate)
             if offset is None and fate.fate is FateKind.ABORTED and fate.marker_offset is not None:
                 return  # what is missing may come back, and until then the index tells
+            if offset is None and not is_unknown and is_ended_right:
+                return
             if offset is None and not is_unknown:
                 why = "no offset is free for the marker of its transaction"
                 yield self._step(TransactionAction.LEAVE_OPEN, fate, f"{fate.records_text}: {why}: {fate.evidence}")
@@ -161,6 +167,14 @@ class _TransactionPlanner:
         markers = self._markers.get(fate.producer_id, [])
         later = range(bisect_right(markers, fate.last_offset, key=_offset), len(markers))
         return next((markers[number] for number in later if not self._is_lost(markers[number].offset)), None)
+
+    def _is_followed_by_another(self, fate: TransactionFate, marker: Marker | None) -> bool:
+        """Whether its producer's next transaction comes before the marker: that one may get a marker of its own."""
+        fates = self._fates[fate.producer_id]
+        at = bisect_right(fates, fate.last_offset, key=_first_offset)
+        if at == len(fates) or (marker is not None and fates[at].first_offset > marker.offset):
+            return False
+        return fate.marker_offset is None or fates[at].marker_offset != fate.marker_offset
 
     def _find_place(self, fate: TransactionFate) -> int | None:
         """A lost offset for its marker: where it was, or where it may have been. What is missing, and not given up, may
@@ -211,6 +225,10 @@ def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _start(offsets: tuple[int, int]) -> int:
     return offsets[0]
+
+
+def _first_offset(fate: TransactionFate) -> int:
+    return fate.first_offset
 
 
 def _offset(marker: Marker) -> int:

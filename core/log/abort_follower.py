@@ -8,6 +8,7 @@ at.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.index.transaction_index import AbortedTransaction
@@ -17,19 +18,40 @@ from core.records.batches import Batch
 from core.records.record_batch import RecordBatch
 
 
+class _End(NamedTuple):
+    """A marker in this segment, and what the batches before it prove of its transaction."""
+
+    producer_id: int
+    is_commit: bool
+    first_offset: int | None
+    """None if none of its records was seen."""
+
+    previous_end: int
+    """Where the producer's marker before it is, as far as one was seen; else -1."""
+
+    stable_end: int
+    """Up to where every transaction has ended with this one, at most."""
+
+
 class AbortFollower:
     """Of one log, segment after segment; owned by one task, in any thread."""
 
     def __init__(self) -> None:
         self._first_offsets: dict[int, int] = {}
-        """Of open transactions, by producer id."""
-        self._aborted: list[tuple[int, int, int]] = []
-        """(producer id, first offset, offset of the marker) of those that ended in this segment."""
-        self._committed: set[tuple[int, int]] = set()
-        """(producer id, offset of the marker)."""
+        """Of open transactions, by producer id, in order of offsets."""
+        self._last_ends: dict[int, int] = {}
+        """The offset of each producer's last marker."""
+        self._ends: dict[int, _End] = {}
+        """Those of this segment, by the offset of the marker."""
+        self._is_whole = True
+
+    @property
+    def open_transactions(self) -> dict[int, int]:
+        """The first offsets of those that are open here, by producer id; a view that changes."""
+        return self._first_offsets
 
     def see(self, batch: Batch) -> None:
-        """The next one."""
+        """The next one; of a batch of records, the header is enough."""
         if not isinstance(batch, RecordBatch) or not batch.is_transactional:
             return
         if not batch.is_control:
@@ -41,24 +63,42 @@ class AbortFollower:
         except CorruptRecordError:
             marker = None
         first_offset = self._first_offsets.pop(batch.producer_id, None)
-        if marker is not None and marker.is_commit:
-            self._committed.add((marker.producer_id, marker.offset))
-        elif marker is not None and first_offset is not None:
-            self._aborted.append((marker.producer_id, first_offset, marker.offset))
+        if marker is not None:
+            stable_end = next(iter(self._first_offsets.values()), marker.offset + 1)
+            previous_end = self._last_ends.get(marker.producer_id, -1)
+            self._last_ends[marker.producer_id] = marker.offset
+            end = _End(marker.producer_id, marker.is_commit, first_offset, previous_end, stable_end)
+            self._ends[marker.offset] = end
 
     def forget(self) -> None:
         """Something is missing here: what was open may have ended."""
         self._first_offsets.clear()
+        self._is_whole = False
 
     def end_segment(self, entries: Iterable[AbortedTransaction]) -> Iterator[str]:
         """What is wrong with the transaction index of the segment that was read to its end, in words."""
-        indexed = {(entry.producer_id, entry.last_offset): entry.first_offset for entry in entries}
-        aborted, self._aborted = self._aborted, []
-        committed, self._committed = self._committed, set()
-        for producer_id, first_offset, marker_offset in aborted:
-            if indexed.get((producer_id, marker_offset), marker_offset) > first_offset:
-                offsets = offsets_text(first_offset, marker_offset)
-                yield f"the aborted transaction of producer {producer_id} with {offsets} is not in it, or not all of it"
-        for producer_id, marker_offset in sorted(committed & indexed.keys()):
-            at = f"committed at offset {marker_offset}"
-            yield f"it calls the transaction of producer {producer_id} aborted that was {at}"
+        indexed = {entry.last_offset: entry for entry in entries}
+        ends, self._ends = self._ends, {}
+        is_whole, self._is_whole = self._is_whole, True
+        for offset, end in ends.items():
+            entry = indexed.get(offset)
+            is_listed = entry is not None and entry.producer_id == end.producer_id
+            if end.is_commit or end.first_offset is None:
+                continue
+            if entry is None or not is_listed or entry.first_offset > end.first_offset:
+                what = f"producer {end.producer_id} with {offsets_text(end.first_offset, offset)}"
+                yield f"the aborted transaction of {what} is not in it, or not all of it"
+        for offset, entry in indexed.items():
+            known = ends.get(offset)
+            if known is None or known.producer_id != entry.producer_id:
+                if is_whole:
+                    yield f"no marker of producer {entry.producer_id} is at offset {offset}, where it has an abort"
+            elif known.is_commit:
+                at = f"committed at offset {offset}"
+                yield f"it calls the transaction of producer {entry.producer_id} aborted that was {at}"
+            elif entry.first_offset <= known.previous_end:
+                begins = f"begin at offset {entry.first_offset}, before the marker at {known.previous_end}"
+                yield f"it has the aborted transaction of producer {entry.producer_id} {begins}"
+            elif entry.last_stable_offset > known.stable_end:
+                stable = f"stable up to {entry.last_stable_offset}, which it was up to {known.stable_end}"
+                yield f"it calls the log {stable} when producer {entry.producer_id} aborted at offset {offset}"

@@ -33,7 +33,7 @@ UNEXPLAINED_OFFSETS = "plog.unexplained.offsets"
 """Likewise, of offsets that no batch holds for no known reason; a broker that only reads looks for them."""
 
 UNDECIDED_OFFSETS = "plog.undecided.offsets"
-"""Likewise, of records that were aborted by a marker that is lost, or of which nothing tells whether they were."""
+"""Likewise, of records of which nothing tells whether they were aborted: the marker is lost."""
 
 WRONG_TAIL = "plog.wrong.tail"
 """Likewise, of partitions whose last segment goes on, after that offset, with bytes that are not the log's."""

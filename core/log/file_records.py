@@ -163,8 +163,9 @@ class FileRecords:
         self.file.truncate(size_bytes)
         self.size_bytes = size_bytes
 
-    def iter_headers(self, position: int, end: int | None = None) -> Iterator[Batch]:
-        """Batches from `position` on, with no more than their headers read: for finding, not for records.
+    def iter_headers(self, position: int, end: int | None = None, *, whole_bytes: int = 0) -> Iterator[Batch]:
+        """Batches from `position` on, with no more than their headers read: for finding, not for records. Those of at
+        most `whole_bytes` come whole.
 
         CorruptRecordError where bytes are no batch or the file ends within one.
         """
@@ -176,7 +177,16 @@ class FileRecords:
                 data, data_start, start = self.file.read_at(min(_HEADERS_BYTES, stop - position), position), position, 0
             head = data[start : start + HEADER_SIZE]
             size = self._size_at(memoryview(head), 0, position, stop)
-            yield read_header(head, position)
+            if size > whole_bytes:
+                yield read_header(head, position)
+            else:
+                if start + size > len(data):
+                    data, data_start, start = (
+                        self.file.read_at(min(_HEADERS_BYTES, stop - position), position),
+                        position,
+                        0,
+                    )
+                yield read_batch(memoryview(data), start, position)
             position += size
 
     def read_header(self, position: int, end: int | None = None) -> Batch:

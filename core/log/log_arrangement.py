@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -22,6 +22,7 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.transaction_index import AbortedTransaction, read_transaction_index
+from core.log.abort_follower import AbortFollower
 from core.log.damage import Damage, DamagedRange
 from core.log.file_names import (
     INDEX_SUFFIX,
@@ -39,12 +40,15 @@ from core.log.log_map import LogFile, LogMap
 from core.log.placement import is_odd_end
 from core.log.recovery_journal import read_lost_offsets
 from core.log.segment_walk import SegmentWalk
-from core.log.transaction_marker import read_marker
+from core.records.control_record import LARGEST_MARKER
 from core.records.record_batch import RecordBatch, is_thinned
 
 _LOSSES = (HoleReason.DAMAGED, HoleReason.MISSING)
 """A hole that nothing explains is passed over, as Kafka does: old compacted logs have them, and clients would stick."""
 _ARRANGED = ".arranged"
+
+OpenTransactions = dict[int, int]
+"""Their first offsets, by producer id."""
 
 
 @dataclass(slots=True)
@@ -73,9 +77,10 @@ class _Place(NamedTuple):
 
 def arrange(
     directory: Path, evidence: LogEvidence, filesystem: FileSystem, checked_from: int | None
-) -> Arrangement | None:
-    """Makes the log in the folder servable; None where it is as it should be, and nothing was changed. Batches of
-    segments that hold offsets from `checked_from` on have their checksums looked at, of others the headers alone.
+) -> Arrangement | OpenTransactions:
+    """Makes the log in the folder servable. Where it is as it should be, nothing is changed, and the transactions are
+    given that are open at its end. Batches of segments that hold offsets from `checked_from` on have their checksums
+    looked at, of others the headers alone.
     """
     if not find_offset_files(directory, LOG_SUFFIX) and evidence.known_end > evidence.log_start_offset:
         first = min(
@@ -84,7 +89,7 @@ def arrange(
         filesystem.open_append(directory / offset_file_name(first, LOG_SUFFIX)).close()
     files = find_offset_files(directory, LOG_SUFFIX)
     if not files:
-        return None
+        return {}
     given_up = read_lost_offsets(directory)
     with contextlib.ExitStack() as opened:
         logs = []
@@ -93,8 +98,9 @@ def arrange(
             opened.callback(records.close)
             logs.append((base_offset, records))
         has_start = find_lost_start(evidence, given_up, files[0][1]) is None
-        if has_start and _is_straight(logs, evidence, given_up, checked_from):
-            return None
+        follower = AbortFollower()
+        if has_start and _is_straight(logs, evidence, given_up, checked_from, follower):
+            return follower.open_transactions
         log_map = LogMap([LogFile(base, one.path, one.file) for base, one in logs], evidence, given_up)
         return _Arranger(log_map, filesystem).arrange()
 
@@ -107,26 +113,25 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
     evidence: LogEvidence,
     given_up: Sequence[tuple[int, int]],
     checked_from: int | None,
+    follower: AbortFollower,
 ) -> bool:
     """Whether the offsets in the batches' headers rise through all segments, up to the proven end, without a hole that
-    nothing explains.
+    nothing explains, and the transaction indexes agree with the markers. `follower` has followed the log then.
     """
     limits = [*(base for base, _ in logs[1:]), logs[-1][0] + MAX_RELATIVE_OFFSET + 1]
     next_offset, was_cleaned, is_after_hole, holes = logs[0][0], False, False, list[tuple[int, int]]()
-    open_from = dict[int, int]()  # by producer, of transactions
     for (base_offset, records), limit in zip(logs, limits, strict=True):
         if next_offset > base_offset:
             return False
         if next_offset < base_offset:
             holes.append((next_offset, base_offset))
         next_offset = base_offset
-        listed = _listed_aborts(records.path)
         try:
-            for batch in records.iter_headers(0):
+            entries = _listed_aborts(records.path)  # before the log, to which somebody may be writing
+            for batch in records.iter_headers(0, whole_bytes=LARGEST_MARKER):
                 end_offset = batch.last_offset + 1
                 if isinstance(batch, RecordBatch):
-                    if batch.is_transactional and not _is_listed(batch, records, open_from, listed):
-                        return False
+                    _follow(batch, records, follower)
                     first, count = batch.base_offset, batch.count
                     was_cleaned = was_cleaned or is_thinned(count, batch.last_offset_delta, batch.attributes)
                     if count < 0 or end_offset <= first:
@@ -141,7 +146,9 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
                 if is_after_hole and isinstance(batch, RecordBatch):
                     holes.append((next_offset, first))
                 next_offset = end_offset
-        except CorruptRecordError:
+            if any(follower.end_segment(entries)):
+                return False
+        except (CorruptRecordError, OSError):
             return False
         if checked_from is not None and limit > checked_from and not _is_sound(base_offset, records, limit):
             return False
@@ -155,29 +162,25 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
     )
 
 
-def _listed_aborts(log: Path) -> dict[int, AbortedTransaction]:
-    """What the segment's transaction index lists, which consumers are sent, by the markers' offsets."""
+def _listed_aborts(log: Path) -> list[AbortedTransaction]:
+    """What the segment's transaction index lists, which consumers are sent."""
     try:
-        entries = read_transaction_index(log.with_suffix(TRANSACTION_INDEX_SUFFIX))
-    except (CorruptRecordError, OSError):
-        return {}
-    return {entry.last_offset: entry for entry in entries}
+        return read_transaction_index(log.with_suffix(TRANSACTION_INDEX_SUFFIX))
+    except FileNotFoundError:
+        return []
 
 
-def _is_listed(
-    batch: RecordBatch, records: FileRecords, open_from: dict[int, int], listed: Mapping[int, AbortedTransaction]
-) -> bool:
-    """False for the marker of an aborted transaction with records that the index does not list; keeps `open_from`."""
-    if not batch.is_control:
-        open_from.setdefault(batch.producer_id, batch.base_offset)
-        return True
-    first = open_from.pop(batch.producer_id, None)
-    entry = listed.get(batch.last_offset)
-    if first is None or (entry is not None and entry.producer_id == batch.producer_id and entry.first_offset <= first):
-        return True
-    whole = records.read_batch(batch.position)
-    marker = read_marker(whole) if isinstance(whole, RecordBatch) else None
-    return marker is None or marker.is_commit
+def _follow(batch: RecordBatch, records: FileRecords, follower: AbortFollower) -> None:
+    """CorruptRecordError for a damaged batch that may end a transaction. `batch` is whole unless it is larger than a
+    marker.
+    """
+    may_be_marker = batch.is_control or (follower.open_transactions and batch.size_bytes <= LARGEST_MARKER)
+    if may_be_marker:
+        whole = records.read_batch(batch.position) if batch.size_bytes > LARGEST_MARKER else batch
+        assert isinstance(whole, RecordBatch)
+        whole.ensure_valid()
+        batch = whole
+    follower.see(batch)
 
 
 def _is_sound(base_offset: int, records: FileRecords, limit: int) -> bool:

@@ -37,7 +37,7 @@ from core.log.file_names import (
 )
 from core.log.hole import HoleReason, Tail, TailKind, explain_hole, offsets_text, tail_kind
 from core.log.leader_epoch_cache import EpochEntry, LeaderEpochCache, rising_epochs
-from core.log.log_arrangement import Arrangement, arrange
+from core.log.log_arrangement import Arrangement, OpenTransactions, arrange
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from core.log.log_layout import copy_bytes
@@ -76,13 +76,14 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True)
 class LoadedLog:
-    """`was_cut`: records were dropped, so that the leader epoch must rise. `has_wrong_tail`: in a shadow, bytes after
-    the log's end that no crash explains are passed over. `has_wrong_start`: where the log begins is not what its
-    checkpoint says, which can't be.
+    """`was_cut`: records were dropped, so that the leader epoch must rise. In a shadow, `is_odd`: the log is not as it
+    should be; and `has_wrong_tail`: bytes after its end that no crash explains are passed over. `has_wrong_start`: the
+    log does not begin where its checkpoint says, which can't be.
     """
 
     log: PartitionLog
     was_cut: bool
+    is_odd: bool = False
     has_wrong_tail: bool = False
     has_wrong_start: bool = False
 
@@ -120,6 +121,7 @@ class _Loader:
     ) -> None:
         self._evidence = evidence
         self._arrangement: Arrangement | None = None
+        self._open_transactions: OpenTransactions = {}
         self._directory = directory
         self._partition = partition
         self._config = config
@@ -194,6 +196,7 @@ class _Loader:
         return LoadedLog(
             log,
             self._was_cut,
+            is_odd=self._is_odd(),
             has_wrong_tail=tail is not None and tail.kind is TailKind.WRONG,
             has_wrong_start=self._has_wrong_start,
         )
@@ -208,6 +211,14 @@ class _Loader:
         self._has_wrong_start = True
         _log.error("%s: %s: %s; its records are kept", self._partition, known.wrong_start.path, known.wrong_start)
         return known.log_start_offset
+
+    def _is_odd(self) -> bool:
+        """Whether, in a shadow, the log had to be arranged, or its snapshot has open transactions that it has not."""
+        if not self._settings.is_read_only:
+            return False
+        first = self._segments.first.base_offset
+        ongoing = {p: offset for p, offset in self._producers.open_transactions.items() if offset >= first}
+        return self._arrangement is not None or ongoing != self._open_transactions
 
     def _end_offset(self) -> int:
         return self._segments.active.next_offset() if len(self._segments) else 0
@@ -249,7 +260,11 @@ class _Loader:
             self._forget_deleted()
             evidence = replace(evidence, known_end=0, known_start=None, lone_indexes=())
         checked_from = None if had_clean_shutdown else recovery_point
-        self._arrangement = arrange(self._directory, evidence, self._filesystem, checked_from)
+        found = arrange(self._directory, evidence, self._filesystem, checked_from)
+        if isinstance(found, Arrangement):
+            self._arrangement = found
+        else:
+            self._open_transactions = found
 
     def _forget_deleted(self) -> None:
         """The shadow's links to what the writer has deleted since they were made."""

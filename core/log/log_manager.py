@@ -69,6 +69,8 @@ class LogManager:
         """As of `LoadedLog.has_wrong_tail`."""
         self.with_wrong_start: set[TopicPartition] = set()
         """As of `LoadedLog.has_wrong_start`, of logs that are only read: the next checkpoint of others is right."""
+        self.odd: set[TopicPartition] = set()
+        """As of `LoadedLog.is_odd`."""
         self._settings = settings
         self._filesystem = settings.filesystem
         self._checkpoints = {name: self._read_checkpoint(name) for name in OFFSET_CHECKPOINTS}
@@ -172,6 +174,8 @@ class LogManager:
             self.with_wrong_tail.add(partition)
         if loaded.has_wrong_start and self._settings.is_read_only:
             self.with_wrong_start.add(partition)
+        if loaded.is_odd:
+            self.odd.add(partition)
         return loaded
 
     def _warn_of_lost_start(self, log: PartitionLog, evidence: DirectoryEvidence) -> None:

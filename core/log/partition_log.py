@@ -18,7 +18,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.clock import Clock
 from core.common.error_code import ErrorCode
@@ -52,6 +52,9 @@ from core.records.record_batch import (
     set_log_append_time,
 )
 from core.records.record_walk import find_by_time
+
+if TYPE_CHECKING:
+    from core.log.judged_transactions import JudgedTransactions
 
 _log = logging.getLogger("plog.log")
 
@@ -117,6 +120,8 @@ class PartitionLog:
         self._open_files = open_files
         self.on_roll: Callable[[PartitionLog], None] | None = None
         """Told when a segment took its last append: what lies before the log's end is to be flushed."""
+        self.judged: JudgedTransactions | None = None
+        """What readers of committed records get, if the log is only read and its markers and indexes don't tell."""
         self._unsettled: str | None = None
         self.check_invariants()
 
@@ -132,6 +137,8 @@ class PartitionLog:
     @property
     def last_stable_offset(self) -> int:
         """Below it every transaction has ended, or its first records are deleted: the bound of read_committed."""
+        if self.judged is not None:
+            return max(min(self.judged.last_stable_offset, self.high_watermark), self.log_start_offset)
         unstable = self.producers.first_unstable_offset
         if unstable is None or unstable.offset >= self.high_watermark:
             return self.high_watermark
@@ -294,6 +301,8 @@ class PartitionLog:
         last may be cut short.
         """
         self.ensure_in_range(offset)
+        if with_aborted and self.judged is not None:
+            end_offset = self.judged.end_of_answer(offset, end_offset)
         segment = self.segments.floor(offset)
         while segment is not None and offset < end_offset:
             end_position = self._end_position(segment, end_offset)
@@ -331,6 +340,8 @@ class PartitionLog:
         if bound is None:
             bound = self.end_offset_of(segment)
         bound = min(bound, end_offset)
+        if self.judged is not None:
+            return self.judged.aborted(offset, bound)
         aborted: list[AbortedTransaction] = []
         for later in self.segments.from_offset(segment.base_offset):
             found, is_complete = later.aborted_transactions(offset, bound)

@@ -29,24 +29,22 @@ from core.log.directory_lock import find_lock_holder
 from core.log.file_names import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
-    SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
-    find_offset_files,
     locate_partition,
     parse_offset_file_name,
 )
 from core.log.hole import Hole, HoleReason, TailKind, unreadable_hole, wrong_start_hole
 from core.log.log_evidence import DirectoryEvidence, LogEvidence, WrongStart
-from core.log.producer_snapshot import read_producer_snapshot
+from core.log.open_transactions import find_open_transactions
 from core.log.reading import AFTER_ALL_OFFSETS, LogReading
 from core.log.recovery_journal import joined_ranges, read_lost_offsets
 from core.log.segment_reader import SegmentReader
 from core.log.transaction_marker import FateKind, Marker
-from core.log.transaction_outcomes import ReadAhead, TransactionOutcomes, checked_headers, markers_in
+from core.log.transaction_outcomes import ReadAhead, TransactionOutcomes, markers_in
 from core.log.unexplained import MOST_BATCHES, UnexplainedHoles, find_unexplained
 from core.records.batches import Batch, first_offset_of
-from core.records.record_batch import NO_TIMESTAMP, RecordBatch
+from core.records.record_batch import NO_TIMESTAMP
 from core.records.record_walk import find_by_time
 
 if TYPE_CHECKING:
@@ -330,32 +328,10 @@ class PartitionReader:
         """The offset where the first open transaction begins, or the end if none is open. One whose end is damaged
         counts as open unless something proves that it ended.
         """
-        offset, ongoing = self._newest_snapshot()
-        next_offset, is_whole, is_read = offset, True, True
-        try:
-            for segment in self.segments:
-                following = self._following_base(segment)
-                if following is not None and following <= offset:
-                    continue
-                for batch in checked_headers(segment.records, segment.position_of(offset), segment.records.size_bytes):
-                    if not isinstance(batch, RecordBatch):  # which knows no transactions
-                        continue
-                    is_whole = is_whole and offset <= batch.base_offset <= next_offset
-                    if batch.base_offset >= self.end_offset:
-                        is_read = is_read and is_whole
-                        break
-                    next_offset = batch.next_offset
-                    if not batch.is_transactional or not batch.has_producer_id:
-                        continue
-                    if batch.is_control:
-                        ongoing.pop(batch.producer_id, None)
-                    else:
-                        ongoing.setdefault(batch.producer_id, batch.base_offset)
-        except CorruptRecordError as error:
-            is_whole = False
-            tail = self.reading.tail
-            is_read = tail is not None and (str(tail.path), tail.damage.position) == (error.path, error.position)
-        if is_whole or (is_read and not ongoing):
+        ongoing = find_open_transactions(
+            self.directory, self.segments, self.start_offset, self.end_offset, lambda: self.reading.tail
+        )
+        if ongoing is not None:
             return min([*ongoing.values(), self.end_offset])
         return min([*(fate.first_offset for fate in self.transaction_fates if not fate.is_ended), self.end_offset])
 
@@ -429,20 +405,6 @@ class PartitionReader:
     def _following_base(self, segment: SegmentReader) -> int | None:
         number = self.segments.index(segment) + 1
         return self.segments[number].base_offset if number < len(self.segments) else None
-
-    def _newest_snapshot(self) -> tuple[int, dict[int, int]]:
-        """Reads (offset, open transactions by producer id) of the newest sound snapshot; (0, none) if there is none."""
-        snapshots = find_offset_files(self.directory, SNAPSHOT_SUFFIX) if self.segments else []
-        for offset, path in reversed(snapshots):
-            if offset > self.end_offset:
-                continue
-            try:
-                entries = read_producer_snapshot(path)
-            except (CorruptRecordError, OSError):
-                continue
-            ongoing = {e.producer_id: e.current_txn_first_offset for e in entries if e.current_txn_first_offset >= 0}
-            return offset, ongoing
-        return 0, {}
 
     def unexplained(
         self,

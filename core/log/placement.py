@@ -342,15 +342,15 @@ class _Placer:
     # --- the heaviest chain
 
     def _weigh(self) -> tuple[list[int], list[int | None]]:
-        """Of each piece, the weight of the heaviest chain that begins with it, and the next piece of that chain."""
+        """Of each piece, the weight of the heaviest chain that begins with it, and the next piece of that chain. One
+        that may not be accepted follows no other in a chain; but where the log goes on with it, its own is needed.
+        """
         count = len(self._pieces)
         weights = [0] * count
         successors: list[int | None] = [None] * count
         bases = sorted({piece.base_offset for piece in self._pieces})
         best: list[int | None] = [None] * (len(bases) + 1)  # a Fenwick tree over the bases from the largest down
         for number in reversed(range(count)):
-            if not self._may_be_accepted[number]:
-                continue
             piece = self._pieces[number]
             at = len(bases) - bisect_left(bases, piece.end_offset)
             successor: int | None = None
@@ -359,6 +359,8 @@ class _Placer:
                 at -= at & -at
             successors[number] = successor
             weights[number] = piece.span + (0 if successor is None else weights[successor])
+            if not self._may_be_accepted[number]:
+                continue
             at = len(bases) - bisect_left(bases, piece.base_offset)
             while at <= len(bases):
                 best[at] = self._better(weights, best[at], number)

@@ -47,6 +47,11 @@ class ProducerStateManager:
         return self._producers
 
     @property
+    def open_transactions(self) -> dict[int, int]:
+        """The first offsets of those that are open, by producer id."""
+        return {producer_id: first.offset for producer_id, first in self._ongoing.items()}
+
+    @property
     def first_unstable_offset(self) -> LogOffsetMetadata | None:
         """Where the first transaction begins that is open, or whose end lies above the high watermark; None where
         none.

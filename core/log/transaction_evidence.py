@@ -13,6 +13,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from core.common.bad_sectors import open_salvaging
 from core.common.errors import CorruptRecordError
 from core.index.transaction_index import AbortedTransaction, read_transaction_index
 from core.log.file_names import CLEAN_SHUTDOWN, SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, find_offset_files
@@ -29,9 +30,9 @@ from core.log.transaction_fates import (
     find_proven,
 )
 from core.log.transaction_marker import Marker, read_marker
-from core.records.batches import Batch
+from core.records.batches import CURRENT_MAGIC, Batch
 from core.records.control_record import LARGEST_MARKER
-from core.records.record_batch import RecordBatch
+from core.records.record_batch import HEADER_SIZE, RecordBatch
 
 
 @dataclass(slots=True)
@@ -55,9 +56,9 @@ class TransactionEvidence(NamedTuple):
         """The entries of the transaction indexes that agree with the log."""
         return find_proven(self.events, self.missing, self.indexes)
 
-    def with_batches(self, batches: Iterable[RecordBatch]) -> TransactionEvidence:
-        """With batches that were damaged, and of which it is known what they were."""
-        contents = _LogContents(events=list(self.events))
+    def with_mended(self, batches: Iterable[RecordBatch]) -> TransactionEvidence:
+        """With batches that are damaged, and of which it is known what they were."""
+        contents = _LogContents()
         offsets = []
         for batch in batches:
             _take(contents, batch)
@@ -66,7 +67,8 @@ class TransactionEvidence(NamedTuple):
         ends = accumulate((end for _, end in offsets), max)
         known = [(start, end) for (start, _), end in zip(offsets, ends, strict=True)]
         missing = [rest for gap in self.missing for rest in _without(gap, known)] if known else self.missing
-        events = sorted(contents.events, key=lambda e: e.offset if isinstance(e, Marker) else e.base_offset)
+        mended = [e._replace(is_mended=True) if isinstance(e, Marker) else e for e in contents.events]
+        events = sorted([*self.events, *mended], key=lambda e: e.offset if isinstance(e, Marker) else e.base_offset)
         return self._replace(events=events, missing=missing)
 
 
@@ -90,13 +92,17 @@ def read_evidence(
     if not index_paths:
         return TransactionEvidence([], [], [], [])
     contents = _LogContents()
+    mended: list[RecordBatch] = []
+    given_up: list[MissingRange] = []
     holes_without_bytes: list[tuple[int, int]] = []
     for item in reading.items(reading.start_offset):
         if isinstance(item, Hole):
             if item.reason not in (HoleReason.COMPACTED, HoleReason.DAMAGED):
                 holes_without_bytes.append((item.start, item.end))
             may_hold_marker = item.reason is not HoleReason.COMPACTED and not _is_of_records(item)
-            contents.missing.append(MissingRange(item.start, item.end, may_hold_marker))
+            missing = contents.missing if item.reason is not HoleReason.TRUNCATED else given_up
+            missing.append(MissingRange(item.start, item.end, may_hold_marker))
+            mended += _mended(item)
         elif item.base_offset >= limit:
             break
         else:
@@ -112,7 +118,36 @@ def read_evidence(
         index._replace(end_offset=_end_of_index(index, holes_without_bytes))
         for index in _read_indexes(directory, index_paths, is_clean=is_clean)
     ]
-    return TransactionEvidence(contents.events, contents.missing, indexes, snapshots)
+    missing = [*contents.missing, *_without_doubt(given_up, indexes)]
+    evidence = TransactionEvidence(contents.events, missing, indexes, snapshots)
+    return evidence.with_mended(mended) if mended else evidence
+
+
+def _without_doubt(given_up: Iterable[MissingRange], indexes: Iterable[SegmentIndex]) -> Iterator[MissingRange]:
+    """What a recovery gave up holds no marker that matters but those that an index lists: the recovery wrote each other
+    one again, unless the producer's next marker stands for it.
+    """
+    ends = sorted(entry.last_offset for index in indexes for entry in index.entries or ())
+    for gap in given_up:
+        yield gap._replace(may_hold_marker=bisect_left(ends, gap.start) < bisect_left(ends, gap.end))
+
+
+def _mended(hole: Hole) -> Iterator[RecordBatch]:
+    """Gives the batch that a damaged one was, if one known byte makes it sound."""
+    fix = None if hole.damage is None else hole.damage.fix
+    if fix is None:
+        return
+    try:
+        with contextlib.closing(open_salvaging(hole.path)) as file:
+            data = bytearray(file.read_at(hole.end_position - hole.position, hole.position))
+    except OSError:
+        return
+    at = fix.position - hole.position
+    if 0 <= at < len(data) and len(data) >= HEADER_SIZE:
+        data[at] = fix.expected
+        batch = RecordBatch(memoryview(data), 0, hole.position)
+        if batch.magic == CURRENT_MAGIC and batch.size_bytes == len(data) and batch.computed_crc() == batch.crc:
+            yield batch
 
 
 def _is_of_records(hole: Hole) -> bool:

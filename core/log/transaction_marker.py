@@ -19,7 +19,7 @@ class FateKind(StrEnum):
 
 
 class Marker(NamedTuple):
-    """A readable end of a transaction, with records or without."""
+    """A known end of a transaction, with records or without."""
 
     producer_id: int
     producer_epoch: int
@@ -27,6 +27,8 @@ class Marker(NamedTuple):
     is_commit: bool
     coordinator_epoch: int = 0
     timestamp: int = -1
+    is_mended: bool = False
+    """Its batch is damaged, and it is known what it was: no reader gets it."""
 
 
 def read_marker(batch: RecordBatch) -> Marker | None:

@@ -162,9 +162,11 @@ def checked_headers(records: FileRecords, position: int, end: int) -> Iterator[B
     """Headers from `position` on, markers checked: CorruptRecordError at the first that is damaged, or may be a damaged
     marker. Other batches' checksums are not looked at: what is wrong in their records hides no marker.
     """
-    for header in records.iter_headers(position, end):
+    for header in records.iter_headers(position, end, whole_bytes=LARGEST_MARKER):
         if isinstance(header, RecordBatch):
-            if header.is_control or header.size_bytes <= LARGEST_MARKER:
+            if header.size_bytes <= LARGEST_MARKER:
+                header.ensure_valid()
+            elif header.is_control:
                 records.read_batch(header.position).ensure_valid()
             elif header.last_offset_delta < 0:
                 raise header.corrupt(f"last offset delta {header.last_offset_delta}")

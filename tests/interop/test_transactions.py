@@ -28,11 +28,14 @@ from core.common.endpoint import parse_bootstrap
 from core.common.topic_partition import TopicPartition
 from core.records.byte_strings import ByteStrings
 from tests.interop.test_other_languages import call, go_client
+from tests.support.golden import GOLDEN, case
 from tests.support.kafka_server import KafkaServer
+from tests.support.log_model import LogModel
 from tests.support.oracle import fetch_jars, java_command, requires_kafka, run_tool
 from tests.support.server import Server, call_plog
 
 TOOLS = "org.apache.kafka.tools."
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 SETTINGS = (
     "group.initial.rebalance.delay.ms=0",
     "transaction.state.log.num.partitions=2",
@@ -61,6 +64,11 @@ def fill(server: Server, topic: str) -> list[bytes]:
 
 def committed(server: Server, topic: str, isolation: str = "read_committed") -> list[bytes]:
     """All records of the topic's one partition, up to where it ends when nothing is open."""
+    return [value for _, value in records_of(server, topic, isolation)]
+
+
+def records_of(server: Server, topic: str, isolation: str = "read_committed") -> list[tuple[int, bytes]]:
+    """The same with their offsets."""
     from confluent_kafka import Consumer
     from confluent_kafka import TopicPartition as Assignment
 
@@ -80,7 +88,7 @@ def committed(server: Server, topic: str, isolation: str = "read_committed") -> 
         assert message is not None
         if message.error() is not None:  # the end
             break
-        found.append(message.value())
+        found.append((message.offset(), message.value()))
     consumer.close()
     return found
 
@@ -398,3 +406,68 @@ def test_franz_go_copies_each_record_once_and_is_fenced(server: Server) -> None:
     assert sorted(copied) == everything
     fenced = call_plog("consume", "go-fenced", "--bootstrap-server", server.address).stdout
     assert fenced == b"second\n"
+
+
+# --- a read-only server of logs in which markers are lost
+
+
+WITH_ABORTS = ("txn_aborted", "txn_interleaved", "txn_multisegment", "v2_txn_tv1")
+
+
+def served_without_markers(root: Path) -> dict[str, list[int]]:
+    """Copies of Kafka's logs, each without one marker of an abort: the topics, and the offsets that Kafka's consumer
+    got of them before. The transaction index still tells.
+    """
+    (root / "meta.properties").write_bytes((GOLDEN / "_root" / "meta.properties").read_bytes())
+    expected = {}
+    for name in WITH_ABORTS:
+        model = LogModel(GOLDEN / name)
+        aborts = [
+            f for f in model.transactional if f.is_control and f.data[66:70] == bytes(4) and f is not model.log[-1]
+        ]
+        for marker in aborts:
+            topic = f"{name}.{marker.base}"
+            folder = shutil.copytree(GOLDEN / name, root / f"{topic}-0")
+            (folder / "partition.metadata").unlink()
+            path = folder / marker.path.name
+            data = path.read_bytes()
+            path.write_bytes(data[: marker.position] + data[marker.end :])
+            expected[topic] = case(name).truth["read_committed_offsets"]
+    assert len(expected) > 10
+    return expected
+
+
+@pytest.fixture(scope="module")
+def without_markers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, dict[str, list[int]]]]:
+    root = tmp_path_factory.mktemp("markers") / "data"
+    root.mkdir()
+    expected = served_without_markers(root)
+    with Server(root, "--read-only") as running:
+        yield running, expected
+
+
+def test_librdkafka_gets_what_was_committed_though_markers_are_lost(
+    without_markers: tuple[Server, dict[str, list[int]]],
+) -> None:
+    server, expected = without_markers
+    assert {topic: [offset for offset, _ in records_of(server, topic)] for topic in expected} == expected
+
+
+@requires_kafka
+@pytest.mark.java
+def test_kafkas_consumer_gets_what_was_committed_though_markers_are_lost(
+    without_markers: tuple[Server, dict[str, list[int]]],
+) -> None:
+    """Up to as many as it is to get: what lies after a lost record would come in its place."""
+    server, expected = without_markers
+    chosen = [next(topic for topic in expected if topic.startswith(name)) for name in WITH_ABORTS]
+    for topic in chosen:
+        done = run_tool(
+            CONSOLE_CONSUMER,
+            *("--bootstrap-server", server.address, "--topic", topic, "--partition", "0", "--offset", "earliest"),
+            *("--max-messages", str(len(expected[topic])), "--timeout-ms", "30000"),
+            *("--isolation-level", "read_committed"),
+            *("--formatter-property", "print.offset=true", "--formatter-property", "print.value=false"),
+        )
+        assert done.returncode == 0, done.stderr
+        assert re.findall(rb"Offset:(\d+)", done.stdout) == [b"%d" % offset for offset in expected[topic]]

@@ -17,6 +17,7 @@ from tests.property.test_one_truth import copy
 from tests.support import doors
 from tests.support.damage import places
 from tests.support.golden import GOLDEN, golden_cases
+from tests.support.log_model import LogModel
 
 HIDDEN = {
     case.name: {r.offset for r in case.records()} - {r.offset for r in case.committed_records()}
@@ -91,6 +92,46 @@ def test_a_marker_that_was_cut_off_the_end_is_written_again(folder: Callable[[st
     assert doors.consume(partition, read_committed=True) == before
     assert doors.found(partition) == []
     assert doors.served(partition, read_committed=True, is_owner=True) == before
+
+
+# --- markers with one flipped bit, which tells what they were
+
+
+@pytest.mark.parametrize("byte", range(16, 78, 3))
+@pytest.mark.parametrize("name", ["txn_committed", "txn_aborted"])
+def test_a_marker_with_one_flipped_bit_says_what_it_said(folder: Callable[[str], Path], name: str, byte: int) -> None:
+    """To all readers, before a recovery that cuts it out and after it; no transaction index is there to tell."""
+    partition = folder(name)
+    for path in partition.glob("*.txnindex"):
+        path.unlink()
+    expected = doors.consume(partition, read_committed=True)
+    marker = [frame for frame in LogModel(partition).transactional if frame.is_control][1]
+    data = bytearray(marker.path.read_bytes())
+    data[marker.position + byte] ^= 1 << byte % 8
+    marker.path.write_bytes(data)
+    assert doors.consume(partition, read_committed=True) == expected
+    assert doors.served(partition, read_committed=True) == expected
+    doors.recover(partition)
+    assert doors.consume(partition, read_committed=True) == expected
+    assert doors.served(partition, read_committed=True) == expected
+    assert doors.served(partition, read_committed=True, is_owner=True) == expected
+
+
+@pytest.mark.parametrize("name", ["txn_committed", "txn_multisegment", "v2_txn_tv1"])
+def test_a_recovery_leaves_visible_what_was_committed(folder: Callable[[str], Path], name: str) -> None:
+    """Records are cut out between a committed transaction's others and its marker, which stays."""
+    for number in range(8):
+        partition = folder(name)
+        frames = [frame for frame in LogModel(partition).transactional if not frame.is_control]
+        frame = frames[(number * 7 + 1) % len(frames)]
+        data = bytearray(frame.path.read_bytes())
+        data[frame.position + 61 : frame.end - 1] = bytes(frame.end - 1 - frame.position - 61)
+        frame.path.write_bytes(data)
+        before = doors.consume(partition, read_committed=True)
+        assert len(before) > 8
+        doors.recover(partition)
+        assert doors.consume(partition, read_committed=True) == before
+        assert doors.served(partition, read_committed=True, is_owner=True) == before
 
 
 # --- a broker that owns the directory

@@ -1,11 +1,11 @@
 """What holds whatever is wrong with a log; the judge knows only what was in it before.
 
-1. No record that readers of committed records did not get before comes to light: from the files, from a server that
-   only reads, and after a recovery, unless its plan said so.
+1. No record of an aborted or open transaction comes to light to readers of committed records: from the files, from a
+   server that only reads, and after a recovery, unless its plan said so.
 2. No record is given under another offset, or with other content.
 3. Reading writes nothing.
-4. Whoever reads the files, and whoever reads from a server that only reads, gets the same uncommitted records, and ends
-   well or not alike.
+4. Whoever reads the files, and whoever reads from a server that only reads, gets the same records, and ends well or not
+   alike.
 5. A broker that owns the directory gives all that can be read, or its log or its answers say that some is lost.
 6. A recovery and its undoing leave every byte as it was.
 
@@ -28,12 +28,12 @@ from tests.property.test_one_truth import LOGS, copy
 from tests.support import doors
 from tests.support.file_wreck import wreck_files
 from tests.support.golden import golden_cases
-from tests.support.log_model import LogModel
+from tests.support.log_model import Fate, LogModel
 from tests.support.wreck import wreck
 
 COUNT = int(os.environ.get("PLOG_PROMISES_CASES", "40"))
 FIRST = int(os.environ.get("PLOG_PROMISES_FIRST", "2000"))
-KEPT = (16, 27, 47, 57, 58, 71, 75, 107, 112, 1040, 1059, 1089, 1300, 1374, 1391, 1507, 1539, 1784, 1836)
+KEPT = (16, 27, 47, 57, 58, 71, 75, 107, 112, 1040, 1059, 1089, 1300, 1374, 1391, 1507, 1539, 1784, 1836, 60377)
 """Seeds of which each broke a promise once."""
 
 CASES = [case for case in golden_cases() if not case.name.startswith("__cluster_metadata")]
@@ -62,7 +62,9 @@ def test_no_promise_is_broken(memory: Path, seed: int, caplog: pytest.LogCapture
     sound = copy(memory, case.directory, is_in_data_directory=random.random() < 0.8)
     directory, truth = sound.directory, doors.consume(sound.directory)
     bases = {(frame.crc, frame.base) for frames in sound.model.frames_by_file.values() for frame in frames}
-    hidden = truth.keys() - doors.consume(directory, read_committed=True).keys()
+    held_back = truth.keys() - doors.consume(directory, read_committed=True).keys()
+    fates = sound.model.fates  # what only waits for an open transaction may come, once nothing is left of that
+    hidden = {offset for offset in held_back if fates.get(offset, Fate.COMMITTED) is not Fate.COMMITTED}
     what = f"seed {seed}, {directory.name}: {damage(directory, random)}"
     model = LogModel(directory) if any(directory.glob("*.log")) else None
     if case.name.startswith("deleterecords") and "log-start-offset-checkpoint" in what:
@@ -96,8 +98,6 @@ class _Judge:
             if is_served:
                 served = doors.ask_server(self._directory, read_committed=read_committed, passes_over=passes_over)
                 self._check("read-only server", served.records, read_committed=read_committed)
-                if read_committed:
-                    continue  # of transactions whose end is lost, a server may hold back more
                 said = f"{self._what}: the files say {answer.told[:2]}, a server {served.told[:2]}"
                 assert bool(answer.told) == bool(served.told), said
                 assert not passes_over or answer.records.keys() == served.records.keys(), said

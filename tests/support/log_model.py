@@ -8,14 +8,17 @@ takes the one that is easier to check by eye.
     placement                   which of them are the log's, and in which order   `_Placement`
     the records                 of the log's frames                               tests/support/record_decoder.py
     the end                     what other files prove                            `_proven_end`
+    how transactions ended      their markers, if nothing is missing before them  `_fates`
 """
 
 from __future__ import annotations
 
 import re
 import struct
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from tests.support.log_frames import Damage, FileWalk, Frame, crc32c
@@ -53,6 +56,13 @@ class Reading:
     """What lies before the first accepted frame, and after the last but below the proven end, is a hole as well: old
     wrappers, whose first offsets the rules don't look at, fill no hole exactly.
     """
+
+
+class Fate(Enum):
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    OPEN = "open"
+    DOUBTFUL = "more than the log is needed to tell"
 
 
 class LogModel:
@@ -104,6 +114,30 @@ class LogModel:
         spans += [range(offset, offset + 1) for offset in self.records]
         self.missing = ranges_without(range(self.log_start, self.log_end), spans)
         """Offsets that no frame of the log covers, in order; one flipped bit can make them many."""
+        self.fates: dict[int, Fate] = {}
+        """By the offset of each record of a transaction."""
+        for batches in self._transactional_by_producer():
+            self._judge(batches)
+
+    def _transactional_by_producer(self) -> Iterable[list[Frame]]:
+        found = defaultdict[int, list[Frame]](list)
+        for frame in self.transactional:
+            found[frame.producer_id].append(frame)
+        return found.values()
+
+    def _judge(self, batches: list[Frame]) -> None:
+        """Of one producer. A marker ends what came before it, if none can be missing between."""
+        end, fate = self.log_end, Fate.DOUBTFUL if self.damage else Fate.OPEN
+        for frame in reversed(batches):
+            if frame.is_control:
+                end, fate = frame.base, _said_by(frame)
+            else:
+                is_certain = self._is_whole(frame.end_offset, end)
+                offsets = range(frame.base, frame.end_offset)
+                self.fates |= dict.fromkeys(offsets, fate if is_certain else Fate.DOUBTFUL)
+
+    def _is_whole(self, start: int, end: int) -> bool:
+        return all(gap.stop <= start or end <= gap.start for gap in self.missing)
 
     def _may_believe_start(self, reading: Reading) -> bool:
         """After a clean stop the log reaches up to its start, by all else that is known, or else nothing is there."""
@@ -175,6 +209,16 @@ class LogModel:
             self.misnumbered.append(frame)
         self.records |= {offset: record for offset, record in records.items() if offset >= self.log_start}
         self.thinned |= offsets - set(records)
+
+
+def _said_by(marker: Frame) -> Fate:
+    """The record's key is int16 version, int16 type: 0 aborts, 1 commits."""
+    try:
+        keys = [key or b"" for key, _ in decode(marker.data).values()]
+    except UndecodableError:
+        return Fate.DOUBTFUL
+    types = [int.from_bytes(key[2:4], "big") for key in keys if len(key) >= 4]
+    return {0: Fate.ABORTED, 1: Fate.COMMITTED}.get(types[0], Fate.DOUBTFUL) if types else Fate.DOUBTFUL
 
 
 def ranges_without(whole: range, holes: Iterable[range]) -> list[range]:

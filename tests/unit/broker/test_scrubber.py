@@ -13,7 +13,7 @@ from core.broker.broker import Broker
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.filesystem import File
-from core.index.transaction_index import read_transaction_index
+from core.index.transaction_index import parse_transaction_index, read_transaction_index
 from core.log.abort_follower import AbortFollower
 from core.log.file_names import find_offset_files
 from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
@@ -232,6 +232,19 @@ def committed_with_an_entry(data: bytes) -> bytes:
     return b"".join(sorted([*entries, made], key=lambda entry: struct.unpack(">hqqqq", entry)[3]))
 
 
+def begun_before_a_marker(data: bytes) -> bytes:
+    """The producer's next aborted transaction begins at offset 35, where one began that was committed."""
+    entries = parse_transaction_index(data)
+    number = next(n for n, entry in enumerate(entries) if entry.producer_id == 42 and entry.last_offset > 64)
+    entries[number] = entries[number]._replace(first_offset=35)
+    return b"".join(struct.pack(">hqqqq", 0, *entry) for entry in entries)
+
+
+def with_first_entry(**fields: int) -> Callable[[bytes], bytes]:
+    """The aborted transaction of producer 42 with offsets 9 to 32, changed."""
+    return lambda data: struct.pack(">hqqqq", 0, *parse_transaction_index(data)[0]._replace(**fields)) + data[34:]
+
+
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
@@ -245,8 +258,17 @@ def committed_with_an_entry(data: bytes) -> bytes:
             "the aborted transaction of producer 42 with offsets 9 to 32 is not in it, or not all of it, and 3 ",
         ),
         (committed_with_an_entry, "it calls the transaction of producer 42 aborted that was committed at offset 64"),
+        (
+            lambda data: struct.pack(">hqqqq", 0, 7, 3, 5, 6) + data,
+            "no marker of producer 7 is at offset 5, where it has an abort",
+        ),
+        (with_first_entry(last_stable_offset=34), "it calls the log stable up to 34, which it was up to "),
+        (begun_before_a_marker, "it has the aborted transaction of producer 42 begin at offset 35, before the marker"),
     ],
-    ids=["sound", "without its first entry", "empty", "with an entry too many"],
+    ids=[
+        *("sound", "without its first entry", "empty", "with an entry too many", "with one of nothing"),
+        *("more is called stable", "begun too early"),
+    ],
 )
 def test_a_sealed_segment_s_transaction_index_is_held_against_the_log(
     edit: Callable[[bytes], bytes], says: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -12,6 +12,7 @@ from core.common.errors import AccessError
 from core.inspector.log_diff import Difference, DifferenceKind, LogDiff
 from tests.support.damage import places
 from tests.support.golden import GOLDEN, case
+from tests.support.log_frames import crc32c
 from tests.support.logs import append, make_batch, open_log
 
 
@@ -104,3 +105,22 @@ def test_damage_is_passed_over_and_told(tmp_path: Path) -> None:
     assert [f.position for f in found.findings or []] == [2533]
     with pytest.raises(AccessError, match="no segments"):
         diff(tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize("is_changed", [False, True], ids=["whole batches", "record by record"])
+def test_markers_are_compared_and_are_no_records(tmp_path: Path, *, is_changed: bool) -> None:
+    """Kafka's consumer says how many records there are."""
+    golden = case("txn_interleaved")
+    copy = shutil.copytree(golden.directory, tmp_path / "copy-0")
+    if is_changed:  # with another epoch of the producer, so that no batch has the bytes of the other
+        log = copy / f"{0:020}.log"
+        data = bytearray(log.read_bytes())
+        for place in places(copy):
+            data[place.position + 51] ^= 1
+            data[place.position + 17 : place.position + 21] = struct.pack(
+                ">I", crc32c(bytes(data[place.position + 21 : place.end]))
+            )
+        log.write_bytes(data)
+    found = LogDiff(golden.directory, copy)
+    assert [difference for difference in found if difference.kind is not DifferenceKind.BATCH] == []
+    assert found.same_records == len(golden.records())

@@ -96,6 +96,13 @@ def test_the_last_two_that_changed_places_are_both_the_log() -> None:
     assert offsets(placed(batches((0, 8), (16, 24), (8, 16)))) == [(0, 24)]
 
 
+def test_what_follows_two_that_changed_places_is_the_log_though_they_look_like_flipped_bits() -> None:
+    """33 is one bit away from 35, where 34 ends, and the log goes on after a hole as if it were 35."""
+    placement = placed(batches((0, 33), (34, 35), (33, 34), (36, 38)))
+    assert offsets(placement) == [(0, 35), (36, 38)]
+    assert fates(placement) == [(Fate.PLACED, SIZE, 34)]
+
+
 def test_a_batch_that_stands_twice_is_the_log_once() -> None:
     placement = placed(batches((0, 8), (0, 8), (8, 16)))
     assert offsets(placement) == [(0, 16)]
