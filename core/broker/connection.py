@@ -219,12 +219,7 @@ class Connection:
                 return
             answer = self._dispatcher.handle(data[body:frame_end], self._local_host, self.client_host)
             if isinstance(answer, list):
-                self._out += answer
-                if len(answer) == 1:
-                    self._out_bytes += len(answer[0])
-                else:
-                    self._out_bytes += sum(map(len, answer))
-                    self._out_file_bytes += _bytes_in_files(answer)
+                self._send_later(answer)
             elif answer is not None:
                 self._pending = answer
                 answer.on_ready = self._on_ready
@@ -330,10 +325,16 @@ class Connection:
         """The answer that was waited for is there; requests behind it have their turn."""
         self._pending, self._at_work_bytes = None, 0
         if not self._is_closed:
-            self._out += pieces
+            self._send_later(pieces)
+            self._go_on()
+
+    def _send_later(self, pieces: list[Piece]) -> None:
+        self._out += pieces
+        if len(pieces) == 1:  # as nearly all: bytes, for an answer begins with its size
+            self._out_bytes += len(pieces[0])
+        else:
             self._out_bytes += sum(map(len, pieces))
             self._out_file_bytes += _bytes_in_files(pieces)
-            self._go_on()
 
     def _go_on(self) -> None:
         """Sends what can be sent, and handles what was set aside as long as there is room for answers."""

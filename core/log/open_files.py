@@ -91,8 +91,7 @@ class OpenFiles:
     def keep_open(self, segment: HasFiles) -> None:
         """The segment is going to be written to."""
         with self._lock:
-            self._put(segment, self._kept)
-            self._close_others(segment)
+            self._move(segment, self._closable, self._kept)
         if self._count > self._limit:
             self._sync_others(segment)
 
@@ -100,13 +99,20 @@ class OpenFiles:
         """All that is in the segment's files is on the disk."""
         with self._lock:
             if segment in self._kept:
-                self._put(segment, self._closable)
-                self._close_others(segment)
+                self._move(segment, self._kept, self._closable)
 
     def forget(self, segment: HasFiles) -> None:
         """The segment is no more."""
         with self._lock:
             self._take_out(segment)
+
+    def _move(self, segment: HasFiles, among: dict[HasFiles, int], into: dict[HasFiles, int]) -> None:
+        """A segment that is flushed for each append is moved to and fro."""
+        counted = among.pop(segment, 0) or into.pop(segment, 0)
+        into[segment] = descriptors = segment.descriptors
+        self._count += descriptors - counted
+        if self._count > self._limit:
+            self._close_others(segment)
 
     def _put(self, segment: HasFiles, into: dict[HasFiles, int]) -> None:
         self._take_out(segment)

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -347,6 +347,48 @@ def test_librdkafka_moves_records_and_offsets_together_and_is_fenced(server: Ser
     with pytest.raises(KafkaException, match="fence"):
         producer.commit_transaction(SECONDS)
     assert committed(server, "out") == lines
+
+
+def test_librdkafka_goes_on_after_quick_restarts(server: Server) -> None:
+    """With the setting that docs/transactions.md names; without it, `send_offsets_to_transaction` hangs."""
+    import confluent_kafka
+    from confluent_kafka import Consumer, KafkaException, Producer
+
+    settings = {"bootstrap.servers": server.address, "metadata.recovery.strategy": "none"}
+    fill(server, "in")
+    group = Consumer({**settings, "group.id": "g"})
+    producer = Producer({**settings, "transactional.id": "confluent"})
+    producer.init_transactions(SECONDS)
+
+    def persistently(call: Callable[[], None]) -> None:
+        while True:
+            try:
+                call()
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+
+    def move(number: int, *, restarts: bool) -> None:
+        producer.begin_transaction()
+        producer.produce("out", b"%d" % number, partition=0)
+        if restarts:
+            server.kill()
+            server.start()
+        offsets, metadata = [confluent_kafka.TopicPartition("in", 0, number + 1)], group.consumer_group_metadata()
+        persistently(lambda: producer.send_offsets_to_transaction(offsets, metadata, SECONDS))
+        persistently(lambda: producer.commit_transaction(SECONDS))
+
+    for number in range(6):
+        try:
+            move(number, restarts=number % 2 == 1)
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            persistently(lambda: producer.abort_transaction(SECONDS))
+            move(number, restarts=False)
+    group.close()
+    assert group_offset(server, "g", "in") == 6
 
 
 def test_aiokafka_commits_and_aborts(server: Server) -> None:
