@@ -188,12 +188,14 @@ def _serve(
     from core.broker.asked_security import ensure_open_to_everybody
     from core.broker.broker import Broker
     from core.broker.event_loop import run
+    from core.broker.lasting_objects import without_collector
 
     def check(image: MetadataImage) -> None:
         if not config.ignores_security:
             ensure_open_to_everybody(image, listen)
 
-    broker = Broker(directory, config, lock_timeout_s=lock_timeout, is_read_only=is_read_only, check_metadata=check)
+    with without_collector():
+        broker = Broker(directory, config, lock_timeout_s=lock_timeout, is_read_only=is_read_only, check_metadata=check)
     unheeded = broker.image.security.summary()
     if unheeded:
         say(f"warning: the metadata hold {unheeded}, and plog obeys none of them: who reaches it may do everything")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from core.broker.broker import Broker
-from core.broker.lasting_objects import LastingObjects
+from core.broker.lasting_objects import LastingObjects, without_collector
 from tests.support.broker import add_topic, produce
 from tests.support.logs import make_batch
 
@@ -55,3 +55,11 @@ def test_what_was_set_aside_goes_with_its_topic(broker: Broker) -> None:
     add_topic(broker, "u")
     assert produce(broker, make_batch(b"v"), "u").error_code == 0  # the short way knows the last topics until then
     assert log() is None
+
+
+def test_the_collector_rests_while_a_directory_is_opened() -> None:
+    gc.enable()
+    with pytest.raises(OSError, match="no such directory"), without_collector():
+        assert not gc.isenabled()
+        raise OSError("no such directory")
+    assert gc.isenabled()
