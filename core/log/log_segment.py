@@ -57,6 +57,14 @@ class FoundTimestamp(NamedTuple):
     leader_epoch: int
 
 
+class _LastBatch(NamedTuple):
+    """The batch at a segment's end, which everybody who follows the log reads; position 0 if it is not known."""
+
+    base_offset: int
+    last_offset: int
+    position: int
+
+
 class LogSegment:
     """Owned by one task (the partition log's), but for `sync`, which any thread may call.
 
@@ -116,7 +124,7 @@ class LogSegment:
         self._changes = int(is_new)  # appends and the like, and how many of them are on the disk
         self._synced_changes = 0
         self._has_failed_sync = False
-        self._last_batch = (base_offset, 0)  # base offset and position of a batch near the end: where tails begin
+        self._last_batch = _LastBatch(base_offset, -1, 0)
         self._is_kept_open = False
         if is_new:
             note_opened(self.records.file)  # there is nothing in it yet that a sync could fail for
@@ -189,7 +197,7 @@ class LogSegment:
         position = self.records.append(batch.buffer[start : start + batch.size_bytes])
         self._index(batch, position)
         self._changes += 1
-        self._last_batch = (batch.base_offset, position)
+        self._last_batch = _LastBatch(batch.base_offset, batch.last_offset, position)
         return position
 
     def _index(self, batch: Batch, position: int) -> None:
@@ -282,9 +290,10 @@ class LogSegment:
 
     def translate_offset(self, offset: int) -> tuple[int, int] | None:
         """Finds (position, size) of the first batch whose last offset is `offset` or above; None if there is none."""
-        known_offset, known_position = self._last_batch
-        is_near_end = known_position > 0 and offset >= known_offset
-        for batch in self._headers(known_position) if is_near_end else self._headers_from(offset):
+        last = self._last_batch
+        if last.position and offset >= last.base_offset:
+            return (last.position, self.size_bytes - last.position) if offset <= last.last_offset else None
+        for batch in self._headers_from(offset):
             if batch.last_offset >= offset:
                 return batch.position, batch.size_bytes
         return None
@@ -404,7 +413,7 @@ class LogSegment:
         self._bytes_since_index_entry = 0
         self._rolling_timestamp = None
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
-        self._last_batch = (self.base_offset, 0)
+        self._last_batch = _LastBatch(self.base_offset, -1, 0)
 
     def reading(self, end: OffsetPosition) -> SegmentReading:
         """What is in the file up to `end`; safe from any thread."""
@@ -436,6 +445,7 @@ class LogSegment:
         self._note_change()
         if cut > 0:
             self.records.truncate(position)
+            self._last_batch = _LastBatch(self.base_offset, -1, 0)
         return cut
 
     def truncate_to(self, offset: int) -> int:
@@ -446,7 +456,7 @@ class LogSegment:
         self.transaction_index.truncate_to(offset)
         self._bytes_since_index_entry = 0
         self._max_timestamp = None
-        self._last_batch = (self.base_offset, 0)
+        self._last_batch = _LastBatch(self.base_offset, -1, 0)
         positions = [gap.position for gap in self.gaps if gap.end_offset > offset]
         if found is not None:
             positions.append(found[0])

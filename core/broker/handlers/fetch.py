@@ -70,6 +70,7 @@ class DelayedFetch(DelayedOperation):
         self._names: dict[bytes, str | None] = {}
         self._watched: dict[TopicPartition, list[tuple[int, FetchPartition]]] = {}  # with numbers in `_count`
         self._count: FetchCount  # once it waits
+        self._is_of_one = False  # partition
         self._enough: FetchResponse | None = None
 
     def wait(self, response: FetchResponse) -> None:
@@ -80,6 +81,7 @@ class DelayedFetch(DelayedOperation):
             for wanted in topic.partitions:
                 self._watched.setdefault(TopicPartition(name, wanted.partition), []).append((number, wanted))
                 number += 1
+        self._is_of_one = number == 1 and len(self._request.topics) == 1
         self._count = self._counted(response)
         self._broker.replicas.watch(self, self._watched)
         self.start_timer(self._broker.schedule, self._request.max_wait_ms)
@@ -99,9 +101,20 @@ class DelayedFetch(DelayedOperation):
             if _cannot_wait(data):
                 self.complete()
                 return
+            if self._is_of_one:
+                self._complete_if_enough(data)
+                return
             self._count.update(number, len(data.records or b""))
         if self._count.size_bytes >= self._min_bytes or self._count.is_outdated:
             self.maybe_complete()
+
+    def _complete_if_enough(self, data: PartitionData) -> None:
+        """`data`: what there is of the one partition that is wanted."""
+        (topic,) = self._request.topics
+        response = FetchResponse(responses=[FetchableTopicResponse(topic.topic, topic.topic_id, [data])])
+        if self.is_enough(response):
+            self._enough = response
+            self.complete()
 
     def is_satisfied(self) -> bool:
         """By what all partitions have now; other changes than those it was told of only show here."""

@@ -146,7 +146,8 @@ def test_a_gap_that_a_reader_meets_ends_where_the_log_did(tmp_path: Path) -> Non
     damage(tmp_path, 5, where=16)
     now, broker.run_in_background = broker.run_in_background, Background()
     log = broker.replicas.find("t", 0).log
-    log.segments.active._last_batch = (0, 0)  # as of a log that was just opened
+    active = log.segments.active
+    active._last_batch = active._last_batch._replace(position=0)  # as of a log that was just opened
     assert fetch(broker, 5).error_code == ErrorCode.CORRUPT_MESSAGE
     produce_values(broker, b"later")
     broker.run_in_background.run()
