@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from core.broker.broker_config import BROKER_CONFIG, BrokerConfig
@@ -67,21 +67,35 @@ def describe_topic_configs(
         )
         for key, text in told.items()
     ]
-    for key in TOPIC_CONFIG:
-        if key.name in INTERNAL_KEYS and key.name not in overrides:
-            continue
-        synonyms = []
-        own = _as_parsed(key, overrides[key.name]) if key.name in overrides else None
-        if own is not None:
-            synonyms.append(Synonym(key.name, own, ConfigSource.TOPIC_CONFIG))
-        for name, _ in SERVER_KEYS.get(key.name, ()):
-            synonyms += broker_synonyms(config, name)
-        value = value_text(config.topic_default(key.name)) if own is None else own
-        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
-        described.append(
-            DescribedConfig(key.name, value, key.type, source, tuple(synonyms), is_read_only=False, doc=key.doc)
-        )
+    for default in _describe_topic_defaults(config):
+        if default.name in overrides:
+            described.append(_overridden(default, overrides[default.name]))
+        elif default.name not in INTERNAL_KEYS:
+            described.append(default)
     return described
+
+
+def _describe_topic_defaults(config: BrokerConfig) -> Sequence[DescribedConfig]:
+    """Every key of a topic that has no overrides; remembered, as thousands of topics are described together."""
+    global _known_defaults
+    if _known_defaults is None or _known_defaults[0] is not config:
+        _known_defaults = config, [_default(config, key) for key in TOPIC_CONFIG]
+    return _known_defaults[1]
+
+
+_known_defaults: tuple[BrokerConfig, list[DescribedConfig]] | None = None
+
+
+def _default(config: BrokerConfig, key: ConfigKey) -> DescribedConfig:
+    synonyms = tuple(s for name, _ in SERVER_KEYS.get(key.name, ()) for s in broker_synonyms(config, name))
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+    value = value_text(config.topic_default(key.name))
+    return DescribedConfig(key.name, value, key.type, source, synonyms, is_read_only=False, doc=key.doc)
+
+
+def _overridden(default: DescribedConfig, text: str) -> DescribedConfig:
+    own = Synonym(default.name, _as_parsed(TOPIC_CONFIG[default.name], text), ConfigSource.TOPIC_CONFIG)
+    return replace(default, value=own.value, source=own.source, synonyms=(own, *default.synonyms))
 
 
 def _as_parsed(key: ConfigKey, text: str) -> str:

@@ -4,12 +4,14 @@ from.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from core.broker.config_resources import find_config_resource
 from core.broker.config_sources import DescribedConfig
 from core.broker.request_context import RequestContext
+from core.broker.stepped_answer import answer_in_turns
 from core.common.errors import KafkaError
+from core.common.steps import Steps
 from core.protocol.schema.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -22,22 +24,29 @@ if TYPE_CHECKING:
     from core.broker.broker import Broker
 
 
-def handle(broker: Broker, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+def handle(broker: Broker, request: DescribeConfigsRequest, context: RequestContext) -> Any:  # answer, or Deferred
+    return answer_in_turns(broker, _describe(broker, request))
+
+
+def _describe(broker: Broker, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
     results = []
+    made: dict[int, tuple[DescribedConfig, DescribeConfigsResourceResult]] = {}  # by identity: topics share defaults
     for resource in request.resources:
         result = DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=""
         )
         try:
             wanted = resource.configuration_keys
-            result.configs = [
-                _result(described, request)
-                for described in find_config_resource(broker, resource.resource_type, resource.resource_name).describe()
-                if not wanted or described.name in wanted
-            ]
+            for described in find_config_resource(broker, resource.resource_type, resource.resource_name).describe():
+                if wanted and described.name not in wanted:
+                    continue
+                if id(described) not in made:
+                    made[id(described)] = described, _result(described, request)
+                result.configs.append(made[id(described)][1])
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
+        yield
     return DescribeConfigsResponse(results=results)
 
 
