@@ -23,17 +23,17 @@ class PackedProducers:
     def __init__(self) -> None:
         self._packed = bytearray()
         self._by_slot: list[ProducerState] = []
-        self._changed: set[ProducerState] = set()
+        self._changed: dict[ProducerState, None] = {}  # in their order, so that equal logs have equal snapshots
 
     def note_change(self, state: ProducerState) -> None:
         """The producer is new, or another than it was."""
-        self._changed.add(state)
+        self._changed[state] = None
         if len(self._changed) >= _MOST_CHANGED:
             self._pack()
 
     def remove(self, state: ProducerState) -> None:
         """The producer is forgotten; the last one takes its slot."""
-        self._changed.discard(state)
+        self._changed.pop(state, None)
         slot, state.slot = state.slot, None
         if slot is None:
             return
