@@ -26,13 +26,13 @@ class PackedProducers:
         self._changed: dict[ProducerState, None] = {}  # in their order, so that equal logs have equal snapshots
 
     def note_change(self, state: ProducerState) -> None:
-        """The producer is new, or another than it was."""
+        """Is called when the producer is new, or another than it was."""
         self._changed[state] = None
         if len(self._changed) >= _MOST_CHANGED:
             self._pack()
 
     def remove(self, state: ProducerState) -> None:
-        """The producer is forgotten; the last one takes its slot."""
+        """Forgets the producer; the last one takes its slot."""
         self._changed.pop(state, None)
         slot, state.slot = state.slot, None
         if slot is None:
@@ -44,7 +44,7 @@ class PackedProducers:
         del self._packed[-ENTRY_BYTES:]
 
     def snapshot(self) -> bytes:
-        """The content of a `.snapshot` file."""
+        """Gives the content of a `.snapshot` file."""
         self._pack()
         return format_packed_producers(self._packed)
 

@@ -119,6 +119,6 @@ def pack_producer(entry: ProducerSnapshotEntry, into: bytearray, position: int) 
 
 
 def format_packed_producers(packed: bytes | bytearray) -> bytes:
-    """The content of a file with those entries, one after the other."""
+    """Gives the content of a file with those entries, which are packed one after the other."""
     count = struct.pack(">i", len(packed) // ENTRY_BYTES)
     return b"".join([struct.pack(">hI", _VERSION, crc32c_of_parts([count, packed])), count, packed])
