@@ -349,7 +349,8 @@ class Connection:
             self._flush()
         if not self._is_reading and not self._aside and not self._waits_for_room:
             self._read()
-        if self._held or self._room or self._aside or self._at_work_bytes or self._is_writing:
+        is_waiting = self._is_writing or self._is_in_line
+        if self._held or self._room or self._aside or self._at_work_bytes or is_waiting:
             self._account()
 
     def _may_handle_more(self) -> bool:
@@ -375,7 +376,7 @@ class Connection:
             while self._out:
                 first = self._out[0]
                 if isinstance(first, FileRegion):
-                    if sent_of_files >= _TURN_BYTES:
+                    if self._is_in_line or sent_of_files >= _TURN_BYTES:
                         self._stand_in_line()
                         return
                     sent_of_files += self._send_region(first)
