@@ -176,7 +176,18 @@ class _Loader:
         self._producers.remove_stray_snapshots({s.base_offset for s in self._segments}, end_offset)
         self._rebuild_producer_state(log_start_offset, end_offset)
         self._past_damage(self._segments.active.find_newest_timestamp)  # which appends go on from
-        log = PartitionLog(
+        log = self._make_log(log_start_offset, end_offset, min(recovery_point, end_offset))
+        log.update_high_watermark(high_watermark)
+        tail = None if self._arrangement is None else self._arrangement.tail
+        return LoadedLog(
+            log,
+            self._was_cut,
+            has_wrong_tail=tail is not None and tail.kind is TailKind.WRONG,
+            has_wrong_start=self._has_wrong_start,
+        )
+
+    def _make_log(self, log_start_offset: int, end_offset: int, recovery_point: int) -> PartitionLog:
+        return PartitionLog(
             self._directory,
             self._partition,
             self._config,
@@ -186,18 +197,10 @@ class _Loader:
             damage=self._damage,
             log_start_offset=log_start_offset,
             log_end_offset=end_offset,
-            recovery_point=min(recovery_point, end_offset),
+            recovery_point=recovery_point,
             clock=self._settings.clock,
             filesystem=self._filesystem,
             open_files=self._settings.open_files,
-        )
-        log.update_high_watermark(high_watermark)
-        tail = None if self._arrangement is None else self._arrangement.tail
-        return LoadedLog(
-            log,
-            self._was_cut,
-            has_wrong_tail=tail is not None and tail.kind is TailKind.WRONG,
-            has_wrong_start=self._has_wrong_start,
         )
 
     def _believed_start(self, log_start_offset: int) -> int:
