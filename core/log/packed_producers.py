@@ -7,7 +7,7 @@ changed; one that writes all the time is among those who changed all the time, a
 
 from __future__ import annotations
 
-from core.log.producer_snapshot import ENTRY_BYTES, format_packed_producers, pack_producer
+from core.log.producer_snapshot import ENTRY_BYTES, format_producer_snapshot, pack_producer
 from core.log.producer_state import ProducerState
 
 _MOST_CHANGED = 1024
@@ -46,7 +46,7 @@ class PackedProducers:
     def snapshot(self) -> bytes:
         """Gives the content of a `.snapshot` file."""
         self._pack()
-        return format_packed_producers(self._packed)
+        return format_producer_snapshot(self._packed)
 
     def _pack(self) -> None:
         for state in self._changed:
