@@ -99,7 +99,7 @@ class Broker:
         self.turns: Turns | None = None
         """Work that takes long is done in turns, once there is a loop for them."""
         self.owed: set[SteppedAnswer] = set()
-        """Work that was begun, and is done before the broker closes."""
+        """Answers whose work was begun, and must be done before the broker closes."""
         self.walk_libraries = WalkLibraries(lambda work, then=None: self.run_in_background(work, then))
         self.run_cleaning: RunInBackground = run_now
         self.endpoint: Endpoint | None = None
@@ -312,7 +312,7 @@ class Broker:
                 self.replicas.undecided[partition] = ranges
 
     def _add_topic(self, topic: TopicImage) -> Steps[None]:
-        """Makes the logs of the topic's partitions, as long as nobody deletes it."""
+        """Makes the logs of the topic's partitions, and stops if somebody deletes it."""
         config = self._log_config(topic.name)
         for _ in self.replicas.add_topic(topic, config, self.node_id):
             yield
@@ -406,7 +406,7 @@ class Broker:
     # --- topics
 
     def create_topic(self, topic: NewTopic, *, validate_only: bool = False) -> TopicImage:
-        """One of `create_topics`, at once. Raises KafkaError if the topic may not be made."""
+        """Makes one topic, at once. Raises KafkaError if it may not be made."""
         made = finish(self.create_topics([topic], validate_only=validate_only))[topic.name]
         if isinstance(made, KafkaError):
             raise made
@@ -415,8 +415,8 @@ class Broker:
     def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> Steps[dict[str, TopicImage | KafkaError]]:
-        """By name, what `Controller.create_topics` makes of each. The topics are there after the first step, the logs
-        of their partitions when the last one is done: until then clients are told to ask again.
+        """Gives, by name, what `Controller.create_topics` makes of each. The topics exist after the first step, the
+        logs of their partitions when the last one is done: until then clients get LEADER_NOT_AVAILABLE, and ask again.
         """
         self.ensure_writable()
         made = self.controller.create_topics(
@@ -444,7 +444,7 @@ class Broker:
             yield from self._add_topic(topic)
 
     def delete_topic(self, name: str) -> TopicImage:
-        """One of `delete_topics`, at once."""
+        """Deletes one topic, at once. Raises what `delete_topics` raises."""
         (topic,) = finish(self.delete_topics([name]))
         return topic
 

@@ -42,16 +42,18 @@ _POOLED_BUFFERS = {
     _SHARED_BUFFER_BYTES: 8,
     1088 * 1024: 8,  # a request of the default message.max.bytes
     4 * 1088 * 1024: 1,
-    16 * 1088 * 1024: 1,
+    16 * 1088 * 1024: 1,  # docs/limits.md names these two
 }
-"""Bytes -> how many are kept: to make the pages of a large one anew costs ten times what it takes to fill it."""
+"""How many buffers of each size are kept: to make the pages of a large one again costs ten times what it takes to
+fill it.
+"""
 _MAPPED_BYTES = 64 * 1024
 _HUGE_BYTES = 2 * 1024 * 1024
 _MOST_MOVED_BYTES = 16 * 1024
 _FRUGAL_BYTES = 16 * 1024  # are read at once while memory is short
 _MAX_IOV = 64
 _TURN_BYTES = 256 * 1024
-"""Of files, sent in one turn: a client that takes all it can get keeps nobody waiting longer than they take."""
+"""What is sent of files in one turn: a client that takes all it can get keeps others waiting for no more than that."""
 
 
 class ReceiveBuffers:
@@ -95,8 +97,8 @@ def _buffer_size(size_bytes: int) -> int:
 
 
 def _new_buffer(size_bytes: int) -> memoryview:
-    """Large ones come from the system, and go back there: the heap would keep them, in pieces. The largest are made of
-    huge pages where there are any, for most of what they cost is the making of pages.
+    """Takes large ones from the system, to which they go back: the heap would keep them, in pieces. The largest are
+    made of huge pages if there are any: most of what they cost is the making of pages.
     """
     if size_bytes < _MAPPED_BYTES:
         return memoryview(bytearray(size_bytes))
@@ -179,7 +181,7 @@ class Connection:
                 received = self._socket.recv_into(partial[self._end :])
         except BlockingIOError:
             return
-        except OSError:  # nobody is there to be answered, nor to have sent it without asking for an answer
+        except OSError:  # it was reset: nobody waits for the answer, and work in turns would go on for nobody
             self.close()
             return
         if received == 0:
@@ -236,7 +238,7 @@ class Connection:
         self._stop_reading()
 
     def _stand_in_line(self) -> None:
-        """Goes on when its turn comes, and not before."""
+        """Sends more of files, and handles what was set aside, when its turn comes and not before."""
         if self._is_writing:
             self._loop.remove_writer(self._fd)
             self._is_writing = False
@@ -350,7 +352,8 @@ class Connection:
             self._flush()
         if not self._is_reading and not self._aside and not self._waits_for_room:
             self._read()
-        if self._held or self._room or self._aside or self._at_work_bytes or self._is_writing:
+        is_waiting = self._is_writing or self._is_in_line
+        if self._held or self._room or self._aside or self._at_work_bytes or is_waiting:
             self._account()
 
     def _may_handle_more(self) -> bool:
@@ -376,7 +379,7 @@ class Connection:
             while self._out:
                 first = self._out[0]
                 if isinstance(first, FileRegion):
-                    if sent_of_files >= _TURN_BYTES:
+                    if self._is_in_line or sent_of_files >= _TURN_BYTES:
                         self._stand_in_line()
                         return
                     sent_of_files += self._send_region(first)

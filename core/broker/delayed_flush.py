@@ -57,7 +57,9 @@ def after_flush(broker: Broker, waiting: list[Unflushed], work: Callable[[], Any
 
 
 class _AfterFlush(Deferred[Any]):
-    """Of work that waits for a flush, and is not done if the client leaves before; owned by the broker's task."""
+    """The answer that work makes after a flush; the work is not done if the client leaves before. Owned by the broker's
+    task.
+    """
 
     def __init__(self, work: Callable[[], Any], fallback: Any) -> None:
         super().__init__(fallback)

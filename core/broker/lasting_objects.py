@@ -27,7 +27,9 @@ def without_collector() -> Iterator[None]:
 
 
 class LastingObjects:
-    """For a process that does nothing but serve; owned by the broker's task."""
+    """Keeps a broker's partitions from the collector, in a process that does nothing but serve; owned by the broker's
+    task.
+    """
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas

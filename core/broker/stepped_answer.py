@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def answer_in_turns(broker: Broker, steps: Steps[Any], *, is_owed: bool = False) -> Any:
-    """What the steps make where one turn is enough for them, or nobody takes turns; else a `SteppedAnswer`.
+    """Gives what the steps make if one turn is enough for them, or nobody takes turns; else a `SteppedAnswer`.
 
-    Work that `is_owed` changes something that has begun: it is done though the client goes, and before the broker
+    Work that `is_owed` goes on with a change that was begun: it is done even if the client goes, and before the broker
     closes.
     """
     if broker.turns is None:
@@ -58,8 +58,8 @@ class SteppedAnswer(Deferred[Any]):
         return not self._is_over
 
     def begin(self, step: object) -> None:
-        """Has its first turn, after that step, and takes further ones as they come. Where others have taken all places,
-        the first is one more step, and none in which it holds much.
+        """Takes the first turn after that step, and later ones as they come. If others have taken all places, the first
+        is one more step, and none in which it holds much.
         """
         has_place = not self._turns.has_enough_work
         if self._must_wait_after(step, has_place=has_place):
@@ -93,7 +93,7 @@ class SteppedAnswer(Deferred[Any]):
                 break
         self._is_in_turn = False
         if self._is_over:
-            self._steps.close()  # of who was cancelled in the middle of a step
+            self._steps.close()  # for whoever was cancelled in the middle of a step
         elif must_wait:
             self._wait_for_place()
         return not self._is_over and not must_wait

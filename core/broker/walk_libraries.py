@@ -1,4 +1,4 @@
-"""The libraries that go through records by columns: another thread loads them before the broker's first such work."""
+"""Has another thread load the libraries that go through records by columns, before the broker's first such work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from core.records.record_walk import load_libraries
 
 
 class WalkLibraries:
-    """Owned by the broker's task."""
+    """Knows whether the libraries are there, and who waits for them; owned by the broker's task."""
 
     def __init__(self, run_in_background: RunInBackground) -> None:
         self.are_loaded = False
@@ -18,7 +18,9 @@ class WalkLibraries:
         self._waiting: list[Callable[[], None]] = []
 
     def when_loaded(self, work: Callable[[], None]) -> None:
-        """Calls it now where they are, else later, once; where they can't be loaded, too: it meets the error itself."""
+        """Calls `work` once: now if they are loaded, else later; also if they can't be loaded, as it meets the error
+        then.
+        """
         if self.are_loaded:
             work()
             return

@@ -438,8 +438,8 @@ class Consumer:
                 said.hidden = UnexplainedHoles()
 
     def _tell_wrong_ends(self, end_offsets: Mapping[TopicPartition, int]) -> None:
-        """Of partitions that were read to their ends, and have a wrong tail or a wrong start; CorruptRecordError unless
-        damage is passed over. A topic's leader is asked once for all that it has of it.
+        """Tells of partitions that were read to their ends, and have a wrong tail or a wrong start. Raises
+        CorruptRecordError unless damage is passed over. Asks a topic's leader once for all that it has of the topic.
         """
         said: dict[tuple[int, str], dict[str, dict[int, _Ranges]]] = {}
         for partition, end in end_offsets.items():

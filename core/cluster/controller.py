@@ -203,7 +203,7 @@ class Controller:
         default_replication: int,
         validate_only: bool = False,
     ) -> dict[str, TopicImage | KafkaError]:
-        """By name, each new topic, or with `validate_only` what it would be; or what is wrong with it.
+        """Gives, by name, each new topic, or with `validate_only` what it would be; or what is wrong with it.
 
         However many there are, they are written in one batch and synced once. Raises what `MetadataLog.append` raises;
         no topic is made then.
@@ -227,7 +227,7 @@ class Controller:
         return refused | {name: self.image.topics[name] for name in accepted}
 
     def _ensure_may_be_made(self, topic: NewTopic, names: Mapping[str, str]) -> None:
-        """Raises KafkaError if it may not; `names` are those of all topics, by what metrics call them."""
+        """Raises KafkaError if the topic may not be made; `names` are those of all topics, by name in metrics."""
         ensure_valid_topic_name(topic.name)
         if topic.name == CLUSTER_METADATA_TOPIC:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {topic.name} is prohibited.")
@@ -349,8 +349,8 @@ class Controller:
         return sorted(checked)
 
     def delete_topics(self, names: Iterable[str]) -> list[TopicImage]:
-        """The topics that are gone now. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION), with none deleted, if one of
-        them does not exist.
+        """Deletes the topics, and gives what they were. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if one of them
+        does not exist; none is deleted then.
         """
         topics = [self._topic(name) for name in names]
         if topics:
@@ -414,7 +414,7 @@ class Controller:
 
 
 def _preview(name: str, records: Iterable[MetadataRecord]) -> TopicImage:
-    """What the topic would be."""
+    """Gives what the topic would be."""
     image = MetadataImage()
     for record in records:
         image.apply(record)

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 MUCH_FOLLOWS = True
-"""Given by the step before those that hold much memory until they are done, and that need the libraries of columns: who
-drives many may let them wait there.
+"""Is given by the step before those that hold much memory until they are done, and need the libraries of columns:
+whoever drives many may let them wait there.
 """
 
 Steps = Generator[Any, None, T]  # nothing, or MUCH_FOLLOWS

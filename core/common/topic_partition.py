@@ -50,7 +50,7 @@ def ensure_valid_topic_name(name: str) -> None:
 
 
 def name_in_metrics(name: str) -> str:
-    """What Kafka's metrics call the topic, for which '.' and '_' are the same; no two topics may share it."""
+    """Gives what Kafka's metrics call the topic: to them '.' and '_' are the same. No two topics may share it."""
     return name.replace(".", "_")
 
 

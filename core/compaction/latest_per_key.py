@@ -26,7 +26,7 @@ Read = Callable[[], Iterable[RecordColumns]]
 
 
 class _Share(NamedTuple):
-    """The keys whose digests end in these bits; all of them for none."""
+    """The keys whose digests end in these bits; with no bits it is all of them."""
 
     bits: int
     ending: int
@@ -41,8 +41,8 @@ class _Share(NamedTuple):
 
 
 class LatestPerKey:
-    """Of one partition; owned by one task. `without_key` counts the records that compaction would not keep, `readings`
-    how often the log was read.
+    """Finds the last record of each key of one partition; owned by one task. `without_key` counts the records that
+    compaction would not keep, `readings` how often the log was read.
     """
 
     def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:

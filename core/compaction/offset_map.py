@@ -93,7 +93,7 @@ class OffsetMap:
             self._put(Digests(columns[0].take(rows), columns[1].take(rows)), columns[2].take(rows))
 
     def keep_only(self, is_kept: Callable[[Digests], npt.NDArray[np.bool_]]) -> None:
-        """Forgets all other keys."""
+        """Forgets the keys that are not to be kept."""
         kept = []
         slots = int(self._slots)
         for start in range(0, slots, _MOVED_SLOTS):

@@ -12,14 +12,14 @@ from core.records.varint_columns import Int64s
 _PAGE_SHIFT = 20
 _PAGE_OFFSETS = 1 << _PAGE_SHIFT
 _MOST_IN_COLUMN = _PAGE_OFFSETS // 32
-"""As many take as much as the bits do: four bytes each."""
+"""A page with more offsets than that takes less as bits: in a column each takes four bytes."""
 
 Places = npt.NDArray[np.uint32]
 Bits = npt.NDArray[np.uint8]
 
 
 class OffsetSet:
-    """Owned by one task. Takes four bytes an offset, and never more than one bit for each offset of a page."""
+    """Takes four bytes an offset, and never more than one bit for each offset of a page; owned by one task."""
 
     def __init__(self) -> None:
         self._columns: dict[int, Places] = {}
@@ -41,7 +41,7 @@ class OffsetSet:
             self._bits[page] = bits | self._bits[page] if page in self._bits else bits
 
     def have(self, offsets: Int64s) -> npt.NDArray[np.bool_]:
-        """Which of the offsets are in the set; they rise."""
+        """Says which of the offsets, which rise, are in the set."""
         found = np.zeros(len(offsets), np.bool_)
         for page, rows in _pages(offsets):
             places = (offsets[rows] & (_PAGE_OFFSETS - 1)).astype(np.uint32)
@@ -55,7 +55,7 @@ class OffsetSet:
 
 
 def _pages(offsets: Int64s) -> Iterator[tuple[int, slice]]:
-    """The pages that the offsets lie in, and which of them lie in each."""
+    """Gives the pages that the offsets lie in, and which of the offsets lie in each."""
     start = 0
     while start < len(offsets):
         page = int(offsets[start]) >> _PAGE_SHIFT

@@ -21,7 +21,9 @@ _SET_ASIDE = re.compile(r"\d{20}\.log\.(?:cut-at-\d+(?:-\d+)?|before-recovery-\d
 
 
 class CutOff(NamedTuple):
-    """The bytes of the log with that base offset from `position` on. `number` is 1 but for a second of that name."""
+    """A file with the bytes of the log of that base offset from `position` on. `number` is 1 unless it is a second file
+    of that name.
+    """
 
     base_offset: int
     position: int
@@ -41,8 +43,8 @@ def find_cut_offs(directory: Path) -> list[CutOff]:
 
 
 def cut_off_path(log: Path, position: int, same_as: Path | None = None) -> Path:
-    """Where to keep what is cut off a log: a name that is free, or that of a file which holds the same as `same_as`, as
-    a start leaves it that was killed.
+    """Gives where to keep what is cut off a log: a name that is free, or that of a file which holds the same as
+    `same_as`, and which a start left that was killed.
     """
     assert log.name.endswith(LOG_SUFFIX), log
     first = log.with_name(f"{log.name}.cut-at-{position}")
@@ -54,5 +56,5 @@ def cut_off_path(log: Path, position: int, same_as: Path | None = None) -> Path:
 
 
 def is_set_aside_log(name: str) -> bool:
-    """Whether it is a log that a start or a recovery set aside, whole or in part."""
+    """Says whether it is a log that a start or a recovery set aside, whole or in part."""
     return _SET_ASIDE.fullmatch(name) is not None

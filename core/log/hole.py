@@ -156,7 +156,7 @@ def find_lost_start(evidence: LogEvidence, given_up: Iterable[tuple[int, int]], 
 
 
 def wrong_start_hole(wrong: WrongStart, start_offset: int) -> Hole:
-    """A log start that is not believed, as a hole without offsets: none is lost with it."""
+    """Makes a hole without offsets of a log start that is not believed: none is lost with it."""
     return Hole(
         start_offset, start_offset, HoleReason.DAMAGED, str(wrong), wrong.path, wrong.position, wrong.end_position
     )

@@ -214,10 +214,10 @@ class DirectoryEvidence:
         return replace(evidence, log_start_offset=log_start, known_end=log_start, source=LOG_START_OFFSET_CHECKPOINT)
 
     def _find_wrong_start(self, evidence: LogEvidence, partition: TopicPartition, log_start: int) -> WrongStart | None:
-        """None if the log reaches up to it, or may have reached: segments can't be opened, a recovery gave its end up,
-        or nothing is left of it.
+        """Gives None if the log reaches up to its start, or may have reached: segments can't be opened, a recovery gave
+        its end up, or nothing is left of it.
         """
-        from core.log.partition_reader import open_reading  # it stands on this module, and most logs don't need it
+        from core.log.partition_reader import open_reading  # which imports this module, and most logs don't need it
 
         given_up = read_lost_offsets(evidence.directory)
         try:
@@ -233,7 +233,7 @@ class DirectoryEvidence:
         return WrongStart(path, line, position, end_position, partition, log_start, log_end)
 
     def _place_of_log_start(self, partition: TopicPartition) -> tuple[int, int, int]:
-        """(line, position, end position) of what the checkpoint says of a partition, the last time that it does."""
+        """Gives (line, position, end position) of the last line of the checkpoint that is about the partition."""
         position, found = 0, (0, 0, 0)
         with contextlib.suppress(OSError, CorruptRecordError):
             text = read_small_text(self.root / LOG_START_OFFSET_CHECKPOINT)

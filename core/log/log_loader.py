@@ -4,8 +4,7 @@
 2. indexes: one without its log stays as long as it proves that a segment is missing; one that is not there, or can't be
    its segment's, is made again
 3. after an unclean stop: every segment from the recovery point on is read whole; the first bad batch above it ends the
-   log, what lies behind it is moved aside as `<segment>.log.cut-at-<position>`, a name that Kafka's loader passes over;
-   a bad batch below it is a gap (`damaged_ranges`), and stays
+   log, what follows it is set aside (`log_cutter`); a bad batch below it is a gap (`damaged_ranges`), and stays
 4. producers: the newest good snapshot, and the log read on from there
 
 Source: org.apache.kafka.storage.internals.log.LogLoader.
@@ -16,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,7 +25,6 @@ from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
-from core.log.cut_off import cut_off_path
 from core.log.damage import DamagedRange, shows_compaction
 from core.log.damaged_ranges import DamagedRanges
 from core.log.file_names import (
@@ -35,15 +33,15 @@ from core.log.file_names import (
     find_offset_files,
     find_unreadable_files,
 )
-from core.log.hole import HoleReason, Tail, TailKind, explain_hole, offsets_text, tail_kind
+from core.log.hole import HoleReason, TailKind, explain_hole, offsets_text
 from core.log.leader_epoch_cache import EpochEntry, LeaderEpochCache, rising_epochs
 from core.log.log_arrangement import Arrangement, OpenTransactions, arrange
 from core.log.log_config import LONG_MAX, LogConfig
+from core.log.log_cutter import LogCutter
 from core.log.log_evidence import DirectoryEvidence, LogEvidence
-from core.log.log_layout import copy_bytes
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
-from core.log.lone_index import INDEX_SUFFIXES, indexed_end
+from core.log.lone_index import find_lone_indexes, indexed_end
 from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog, log_damage, note_damage, rebuild_producer_state
 from core.log.producer_state import CompletedTransaction
@@ -128,6 +126,9 @@ class _Loader:
         self._settings = settings
         self._filesystem = settings.filesystem
         self._segments = LogSegments()
+        self._cutter = LogCutter(
+            directory, partition, self._segments, settings.filesystem, keeps_bytes=settings.keeps_cut_bytes
+        )
         self._leader_epochs = LeaderEpochCache(directory, settings.filesystem)
         self._damage = DamagedRanges(directory, settings.filesystem)
         self._producers = ProducerStateManager(
@@ -168,7 +169,8 @@ class _Loader:
         if end_offset < recovery_point and not self._settings.is_read_only:
             self._warn_of_short_log(end_offset, recovery_point)
         if end_offset < log_start_offset:
-            self._drop_all_below(log_start_offset)
+            self._cutter.remove_all(log_start_offset)
+            self._segments.add(self._new_segment(log_start_offset))
             end_offset = log_start_offset
         if self._leader_epochs.was_damaged or (self._leader_epochs.was_missing and self._has_leader_epochs()):
             self._past_damage(self._rebuild_leader_epochs)
@@ -176,21 +178,7 @@ class _Loader:
         self._producers.remove_stray_snapshots({s.base_offset for s in self._segments}, end_offset)
         self._rebuild_producer_state(log_start_offset, end_offset)
         self._past_damage(self._segments.active.find_newest_timestamp)  # which appends go on from
-        log = PartitionLog(
-            self._directory,
-            self._partition,
-            self._config,
-            segments=self._segments,
-            producers=self._producers,
-            leader_epochs=self._leader_epochs,
-            damage=self._damage,
-            log_start_offset=log_start_offset,
-            log_end_offset=end_offset,
-            recovery_point=min(recovery_point, end_offset),
-            clock=self._settings.clock,
-            filesystem=self._filesystem,
-            open_files=self._settings.open_files,
-        )
+        log = self._make_log(log_start_offset, end_offset, min(recovery_point, end_offset))
         log.update_high_watermark(high_watermark)
         tail = None if self._arrangement is None else self._arrangement.tail
         return LoadedLog(
@@ -201,9 +189,26 @@ class _Loader:
             has_wrong_start=self._has_wrong_start,
         )
 
+    def _make_log(self, log_start_offset: int, end_offset: int, recovery_point: int) -> PartitionLog:
+        return PartitionLog(
+            self._directory,
+            self._partition,
+            self._config,
+            segments=self._segments,
+            producers=self._producers,
+            leader_epochs=self._leader_epochs,
+            damage=self._damage,
+            log_start_offset=log_start_offset,
+            log_end_offset=end_offset,
+            recovery_point=recovery_point,
+            clock=self._settings.clock,
+            filesystem=self._filesystem,
+            open_files=self._settings.open_files,
+        )
+
     def _believed_start(self, log_start_offset: int) -> int:
-        """Where the log begins that was stopped cleanly, by its checkpoint or without it: no record is dropped for a
-        number that no checksum covers.
+        """Gives where a log begins that was stopped cleanly: by its checkpoint, or without it if it can't be right. No
+        record is dropped for a number that no checksum covers.
         """
         known = self._known(had_clean_shutdown=True)
         if known.wrong_start is None:
@@ -356,7 +361,9 @@ class _Loader:
         self._check_indexes(check_below)
 
     def _check_indexes(self, check_below: int | None) -> None:
-        """Of segments that end at or below `check_below`, or of all; and tells of what is missing between them."""
+        """Makes the indexes again that can't be their segment's, of segments that end at or below `check_below`, or of
+        all; logs which offsets are missing between two segments.
+        """
         holes = list[tuple[LogSegment, int, int]]()
         for segment in self._segments:
             following = self._segments.higher(segment.base_offset)
@@ -374,8 +381,8 @@ class _Loader:
             self._warn_of_holes(holes)
 
     def _warn_of_holes(self, holes: list[tuple[LogSegment, int, int]]) -> None:
-        """Of offsets [start, end) that are missing after a segment. That a cleaner took them needs no proof where one
-        may be at work; elsewhere its traces are looked for, in the headers of all batches.
+        """Logs each of the holes [start, end) after a segment that nothing explains. That a cleaner took them needs no
+        proof where one may be at work; elsewhere its traces are looked for, in the headers of all batches.
         """
         known, given_up = self._known(had_clean_shutdown=True), read_lost_offsets(self._directory)
         if self._config.is_compacted:
@@ -383,30 +390,31 @@ class _Loader:
         elif all(end <= known.cleaned_below for _, _, end in holes):
             compacted_below = known.cleaned_below
         else:
-            is_thinned = shows_compaction(segment.records for segment in self._segments)
-            compacted_below = max(known.cleaned_below, self._segments.active.base_offset if is_thinned else 0)
+            compacted_below = self._compacted_below(known)
         for segment, start, end in holes:
             path = segment.records.path
             hole = explain_hole(start, end, known, given_up, path, 0, compacted_below=compacted_below)
             if hole.reason in (HoleReason.MISSING, HoleReason.UNKNOWN):
                 _log.error("%s: %s", self._partition, hole.absence_text)
 
+    def _compacted_below(self, known: LogEvidence) -> int:
+        """The offset up to which a cleaner was at work, by its checkpoint or by the headers of all batches."""
+        is_thinned = shows_compaction(segment.records for segment in self._segments)
+        return max(known.cleaned_below, self._segments.active.base_offset if is_thinned else 0)
+
     def _remove_lone_indexes(self, logs: set[int], log_start_offset: int) -> None:
-        """But for those that prove, to all who read the log, that a segment is missing from its middle."""
-        lone = self._lone_indexes(logs)
+        """Removes the indexes that have no log, but for those that prove to all who read the log that a segment is
+        missing from its middle.
+        """
+        lone = find_lone_indexes(self._directory, logs)
         for offset in sorted({offset for offset, _ in lone}):
             self._warn_of_lone_index(offset, max(logs, default=-1))
         for offset, path in lone:
             if self._settings.is_read_only or not log_start_offset <= offset < max(logs, default=-1):
                 self._filesystem.unlink(path)
 
-    def _lone_indexes(self, logs: Container[int]) -> list[tuple[int, Path]]:
-        """Of segments that have no log: `logs` are the base offsets of those that have."""
-        found = (one for suffix in INDEX_SUFFIXES for one in find_offset_files(self._directory, suffix))
-        return [(offset, path) for offset, path in found if offset not in logs]
-
     def _warn_of_lone_index(self, base_offset: int, last_base_offset: int) -> None:
-        """Of a segment that is gone, but for a new one that a crash kept from being made: its log comes last."""
+        """Logs that a segment is gone, unless it is a new one that a crash kept from being made: its log comes last."""
         is_new = base_offset > last_base_offset and indexed_end(self._directory, base_offset) == base_offset
         if not is_new and not self._settings.is_read_only and self._settings.keeps_cut_bytes:
             _log.error("%s: segment %d is missing, an index of it is here", self._partition, base_offset)
@@ -462,7 +470,8 @@ class _Loader:
             if damaged is None and later:
                 damaged = self._find_hole(known, segment, later[0], recovery_point)
             if damaged is not None:
-                self._cut(known, segment, damaged, later)
+                self._was_cut = True
+                self._cutter.cut(known, segment, damaged)
                 return
 
     def _find_hole(
@@ -478,9 +487,8 @@ class _Loader:
         with contextlib.suppress(CorruptRecordError):
             if later is not None and later.records.read_header(0).magic < CURRENT_MAGIC:
                 return None
-        is_thinned = shows_compaction(segment.records for segment in self._segments)
         known = replace(known, lone_indexes=())  # where the cleaner was, no power cut is to blame
-        compacted_below = max(known.cleaned_below, self._segments.active.base_offset if is_thinned else 0)
+        compacted_below = self._compacted_below(known)
         path, position = segment.records.path, segment.size_bytes
         given_up = read_lost_offsets(self._directory)
         hole = explain_hole(start, end, known, given_up, path, position, compacted_below=compacted_below)
@@ -560,92 +568,6 @@ class _Loader:
             return True
         is_its_own = isinstance(found, RecordBatch) and found.producer_id == entry.producer_id
         return is_its_own and found.base_offset == first_offset and found.is_transactional
-
-    def _cut(self, known: LogEvidence, segment: LogSegment, damaged: DamagedBytes, later: list[LogSegment]) -> None:
-        """Ends the log at the damaged bytes; every byte that goes is kept aside."""
-        self._was_cut = True
-        position = damaged.range.position
-        lost = self._count_sound_records(segment, position) + sum(self._count_sound_records(s, 0) for s in later)
-        cut_bytes = segment.size_bytes - position + sum(s.size_bytes for s in later)
-        if self._settings.keeps_cut_bytes and position < segment.size_bytes:
-            beside = self._copy_beside(segment, position, segment.size_bytes)
-            self._filesystem.rename(beside, cut_off_path(segment.records.path, position, same_as=beside))
-        what = self._describe(known, segment, damaged, later)
-        if segment.records.path.lstat().st_nlink > 1:
-            self._detach(segment, position)
-        segment.truncate_position(position)
-        for after in later:
-            path = after.records.path
-            self._filesystem.rename(path, cut_off_path(path, 0))
-            self._segments.remove(after)
-            after.on_removed()
-            after.records.close()
-            for index in after.paths[1:]:
-                self._filesystem.unlink(index)
-        for offset, path in self._lone_indexes({segment.base_offset for segment in self._segments}):
-            if offset > segment.base_offset:
-                self._filesystem.unlink(path)
-        self._filesystem.sync_directory(self._directory)
-        _log.warning(
-            "%s: %s; the log ends there now, at offset %d; the %d bytes behind it, %d sound records among them, are %s",
-            self._partition,
-            what,
-            segment.next_offset(),
-            cut_bytes,
-            lost,
-            f"kept aside in *.cut-at-* in {self._directory}" if self._settings.keeps_cut_bytes else "passed over",
-        )
-
-    def _describe(self, known: LogEvidence, segment: LogSegment, damaged: DamagedBytes, later: list[LogSegment]) -> str:
-        """Whether it is a tail that a crash left, or one that is wrong, or damage with more of the log behind it."""
-        if damaged.damage is None or later or damaged.range.end_position < segment.size_bytes:
-            return f"damage: {segment.records.path} position {damaged.range.position}: {damaged.cause}"
-        kind = tail_kind(damaged.damage, known, damaged.range.start_offset, segment.base_offset)
-        return f"{kind} tail: {Tail(kind, segment.records.path, damaged.damage)}"
-
-    def _count_sound_records(self, segment: LogSegment, position: int) -> int:
-        """Of magic 2, from that position on."""
-        batches = segment.reading(OffsetPosition(LONG_MAX, segment.size_bytes)).items()
-        return sum(one.count for one in batches if isinstance(one, RecordBatch) and one.position >= position)
-
-    def _detach(self, segment: LogSegment, end: int) -> None:
-        """Makes a file with another name one of its own, up to that position: what has that other name stays whole."""
-        self._filesystem.rename(self._copy_beside(segment, 0, end), segment.records.path)
-        segment.records.close()
-
-    def _copy_beside(self, segment: LogSegment, start: int, end: int) -> Path:
-        """Bytes [start, end) of its log in a file beside it, synced."""
-        beside = segment.records.path.with_name(f"{segment.records.path.name}.tmp")
-        self._filesystem.unlink(beside)
-        with contextlib.closing(self._filesystem.open_append(beside)) as target:
-            copy_bytes(segment.records.file, start, end, (), target, 0)
-            target.sync()
-        return beside
-
-    def _drop_all_below(self, log_start_offset: int) -> None:
-        """The log ends below where it should begin: it begins again, empty, there. Its files were lost, or its start is
-        wrong, which no checksum covers: what is there is kept aside.
-        """
-        keeps = self._settings.keeps_cut_bytes
-        _log.warning(
-            "%s: the log ends below its start offset %d; it goes on from there, empty; %s",
-            self._partition,
-            log_start_offset,
-            f"what was there is kept aside in *.cut-at-0 in {self._directory}"
-            if keeps
-            else "what was there is left out",
-        )
-        for segment in self._segments:
-            self._segments.remove(segment)
-            segment.on_removed()
-            segment.records.close()
-            path = segment.records.path
-            if keeps and segment.size_bytes:
-                self._filesystem.rename(path, cut_off_path(path, 0))
-            for left in segment.paths:
-                self._filesystem.unlink(left)
-        self._filesystem.sync_directory(self._directory)
-        self._segments.add(self._new_segment(log_start_offset))
 
 
 def _read_aborted(segment: LogSegment) -> list[AbortedTransaction]:

@@ -68,7 +68,7 @@ class LogManager:
         self.with_wrong_tail: set[TopicPartition] = set()
         """As of `LoadedLog.has_wrong_tail`."""
         self.with_wrong_start: set[TopicPartition] = set()
-        """As of `LoadedLog.has_wrong_start`, of logs that are only read: the next checkpoint of others is right."""
+        """Logs that are only read, and have a wrong start (`LoadedLog`): the next checkpoint of others is right."""
         self.odd: set[TopicPartition] = set()
         """As of `LoadedLog.is_odd`."""
         self._settings = settings
@@ -77,7 +77,7 @@ class LogManager:
         self._newest = dict(self._checkpoints)
         self._checkpointing = threading.Lock()
         self._leaving: dict[TopicPartition, tuple[Path, list[Path]]] = {}
-        """Folders of removed partitions that are yet to be renamed, with the list to note that in."""
+        """Folders of removed partitions that are yet to be renamed, each with the list that its new name goes to."""
         self.had_clean_shutdown = (directory / CLEAN_SHUTDOWN).exists()
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
@@ -203,7 +203,9 @@ class LogManager:
         self.offline[partition] = error
 
     def create(self, partition: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
-        """The partition's log, made if there is none yet, after `forget_checkpoints`. OSError as the disk says."""
+        """Gives the partition's log, and makes it if there is none yet; `forget_checkpoints` comes before. Raises
+        OSError as the disk does.
+        """
         path = self.directory / partition_directory_name(partition)
         self._move_away(partition)
         if path.exists() and _is_of_another(path, topic_id):
@@ -218,7 +220,7 @@ class LogManager:
     # --- deleting
 
     def remove(self, partitions: Iterable[TopicPartition]) -> Steps[list[Path]]:
-        """Takes the logs out now. The steps rename their folders, and give what is there for `delete` later."""
+        """Takes the logs out now. The steps rename their folders, and give the new names, for `delete` later."""
         renamed: list[Path] = []
         leaving = list(partitions)
         for partition in leaving:
@@ -314,8 +316,8 @@ class LogManager:
         run(write)
 
     def forget_checkpoints(self, partitions: Iterable[TopicPartition]) -> None:
-        """What the files still say of deleted partitions must not be taken for new ones of those names. OSError as the
-        disk says.
+        """Writes the checkpoints without partitions that are about to be made: what the files still say of deleted ones
+        must not be taken for theirs. Raises OSError as the disk does.
         """
         new = {partition for partition in partitions if partition not in self.logs}
         for name, held in self._checkpoints.items():

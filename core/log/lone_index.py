@@ -1,4 +1,4 @@
-"""How far a segment reached, by an index of it whose `.log` is gone.
+"""The indexes of segments whose `.log` is gone, and how far such a segment reached.
 
 An index has no entry before the log has its batch, and no crash takes a file away that has a name. So the offset of the
 last entry was in the log. A file in which anything is out of order proves nothing but its name.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections.abc import Container
 from pathlib import Path
 
 from core.common.bad_sectors import read_small_file
@@ -15,9 +16,21 @@ from core.common.errors import CorruptRecordError
 from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex
 from core.index.transaction_index import parse_transaction_index
-from core.log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, offset_file_name
+from core.log.file_names import (
+    INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    find_offset_files,
+    offset_file_name,
+)
 
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+
+def find_lone_indexes(directory: Path, logs: Container[int]) -> list[tuple[int, Path]]:
+    """Gives the index files of segments that have no log; `logs` are the base offsets of those that have one."""
+    found = (one for suffix in INDEX_SUFFIXES for one in find_offset_files(directory, suffix))
+    return [(offset, path) for offset, path in found if offset not in logs]
 
 
 def indexed_end(directory: Path, base_offset: int) -> int:

@@ -7,7 +7,7 @@ changed; one that writes all the time is among those who changed all the time, a
 
 from __future__ import annotations
 
-from core.log.producer_snapshot import ENTRY_BYTES, format_packed_producers, pack_producer
+from core.log.producer_snapshot import ENTRY_BYTES, format_producer_snapshot, pack_producer
 from core.log.producer_state import ProducerState
 
 _MOST_CHANGED = 1024
@@ -23,16 +23,16 @@ class PackedProducers:
     def __init__(self) -> None:
         self._packed = bytearray()
         self._by_slot: list[ProducerState] = []
-        self._changed: dict[ProducerState, None] = {}  # in the order in which they changed
+        self._changed: dict[ProducerState, None] = {}  # in their order, so that equal logs have equal snapshots
 
     def note_change(self, state: ProducerState) -> None:
-        """The producer is new, or another than it was."""
+        """Is called when the producer is new, or another than it was."""
         self._changed[state] = None
         if len(self._changed) >= _MOST_CHANGED:
             self._pack()
 
     def remove(self, state: ProducerState) -> None:
-        """The producer is forgotten; the last one takes its slot."""
+        """Forgets the producer; the last one takes its slot."""
         self._changed.pop(state, None)
         slot, state.slot = state.slot, None
         if slot is None:
@@ -44,9 +44,9 @@ class PackedProducers:
         del self._packed[-ENTRY_BYTES:]
 
     def snapshot(self) -> bytes:
-        """The content of a `.snapshot` file."""
+        """Gives the content of a `.snapshot` file."""
         self._pack()
-        return format_packed_producers(self._packed)
+        return format_producer_snapshot(self._packed)
 
     def _pack(self) -> None:
         for state in self._changed:

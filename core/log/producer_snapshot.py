@@ -18,7 +18,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -113,16 +113,12 @@ def _pieces(file: SalvagingFile, position: int) -> Iterator[bytes]:
         yield file.read_at(min(_PIECE_BYTES, size - start), start)
 
 
-def format_producer_snapshot(entries: Sequence[ProducerSnapshotEntry]) -> bytes:
-    return format_packed_producers(b"".join(_ENTRY.pack(*entry) for entry in entries))
-
-
 def pack_producer(entry: ProducerSnapshotEntry, into: bytearray, position: int) -> None:
     """Writes the entry's `ENTRY_BYTES` there."""
     _ENTRY.pack_into(into, position, *entry)
 
 
-def format_packed_producers(packed: bytes | bytearray) -> bytes:
-    """The content of a file with those entries, one after the other."""
+def format_producer_snapshot(packed: bytes | bytearray) -> bytes:
+    """Gives the content of a file with the entries that are packed there, one after the other."""
     count = struct.pack(">i", len(packed) // ENTRY_BYTES)
     return b"".join([struct.pack(">hI", _VERSION, crc32c_of_parts([count, packed])), count, packed])

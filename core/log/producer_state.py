@@ -81,7 +81,7 @@ class ProducerState:
         self.last_timestamp = NO_TIMESTAMP
         self.current_txn_first_offset: int | None = None
         self.slot: int | None = None
-        """Of `PackedProducers`."""
+        """Its place in `PackedProducers`, if it has one."""
 
     @classmethod
     def from_snapshot(cls, entry: ProducerSnapshotEntry) -> ProducerState:

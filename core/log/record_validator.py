@@ -63,7 +63,7 @@ def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[C
 
 
 def check_small(batch: RecordBatch, config: LogConfig, now_ms: int) -> RecordBatch:
-    """As `check_records`, but at once, for a batch as of `is_small`: most batches are."""
+    """Does what `check_records` does, but at once, for a batch that is small: most batches are."""
     target = _other_codec(batch, config)
     check = _RecordCheck(batch, config, now_ms)
     if target is None and not check.asks_anything:
@@ -75,7 +75,7 @@ def check_small(batch: RecordBatch, config: LogConfig, now_ms: int) -> RecordBat
 
 
 def _other_codec(batch: RecordBatch, config: LogConfig) -> CompressionType | None:
-    """The one in which the batch must be stored, if that is not its own."""
+    """Gives the codec in which the batch must be stored, if that is not its own."""
     target = config.target_compression
     return None if target is None or target is batch.compression else target
 

@@ -30,7 +30,7 @@ SMALL_SECTION_BYTES = 16 * 1024
 
 
 def is_small(batch: RecordBatch) -> bool:
-    """Whether it is in any case, by its header; a compressed one may turn out to be."""
+    """Says whether the batch is small for certain, by its header; a compressed one may turn out to be."""
     return batch.size_bytes <= SMALL_SECTION_BYTES and not batch.attributes & CODEC_MASK
 
 
@@ -74,7 +74,7 @@ def find_by_time(batch: Batch, timestamp: int, start_offset: int) -> Steps[tuple
 
 
 def load_libraries() -> None:
-    """All that a walk imports, which takes a tenth of a second."""
+    """Imports all that a walk needs, which takes a tenth of a second."""
     import core.records.columns  # noqa: F401 - NumPy, and what it takes of it
 
 

@@ -42,7 +42,7 @@ def _create(broker: Broker, request: CreateTopicsRequest) -> Steps[CreateTopicsR
     made: dict[str, TopicImage | KafkaError]
     try:
         made = yield from broker.create_topics(new_topics, validate_only=request.validate_only)
-    except KafkaError as error:  # which is all of them's
+    except KafkaError as error:  # then none was made
         made = {topic.name: error for topic in new_topics}
     results = []
     for name, new in wanted.items():
@@ -56,7 +56,7 @@ def _create(broker: Broker, request: CreateTopicsRequest) -> Steps[CreateTopicsR
 
 
 def _new_topic(wanted: CreatableTopic, times: int) -> NewTopic:
-    """Raises KafkaError for what can't be meant."""
+    """Raises KafkaError if the request contradicts itself."""
     if times > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     numbers = Counter(a.partition_index for a in wanted.assignments)

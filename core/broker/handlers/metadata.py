@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from core.broker.broker import Broker
 
 _MOST_AT_ONCE = 50
-"""Topics and partitions: some 0.2 ms."""
+"""Topics and partitions that are described in a step: that takes some 0.2 ms."""
 
 _NOT_ASKED = -(1 << 31)
 # Bits are numbers of org.apache.kafka.common.acl.AclOperation; without an authorizer every operation is allowed.
@@ -36,8 +36,7 @@ TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
-def handle(broker: Broker, request: MetadataRequest, context: RequestContext) -> Any:
-    """A response, or one that is made in turns."""
+def handle(broker: Broker, request: MetadataRequest, context: RequestContext) -> Any:  # the answer, or a Deferred
     return answer_in_turns(broker, _answer(broker, request, context))
 
 

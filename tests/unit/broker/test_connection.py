@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.broker import connection, turns
+from core.broker import connection, socket_server, turns
 from core.broker.broker import Broker
-from core.broker.connection import ReceiveBuffers
+from core.broker.connection import Connection, ReceiveBuffers
+from core.broker.connection_memory import ConnectionMemory
 from core.broker.socket_server import SocketServer
 from core.broker.turns import Turns
 from core.common.config_def import ConfigResourceType
@@ -119,6 +120,65 @@ def test_a_long_answer_goes_out_in_turns(broker: Broker, monkeypatch: pytest.Mon
 
     serving(broker, talk)
     assert waits >= 50
+
+
+def test_what_waits_for_its_turn_is_held(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer to the second request is in memory until the first one's file is sent."""
+    monkeypatch.setattr(connection, "_TURN_BYTES", 1000)
+    memory = ConnectionMemory(1 << 30)
+    monkeypatch.setattr(socket_server, "ConnectionMemory", lambda _limit: memory)
+    add_topic(broker)
+    produce_values(broker, bytes(50_000))
+    held: list[int] = []
+    wait = Turns.wait
+
+    def note(turns: Turns, take_turn: Callable[[], None]) -> None:
+        held.append(memory.total_bytes)
+        wait(turns, take_turn)
+
+    monkeypatch.setattr(Turns, "wait", note)
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server)
+        writer.write(fetch_frame(1, 0) + versions_frame(2))
+        await read_frame(reader)
+        answer = await read_frame(reader)
+        assert min(held[1:]) > len(answer)
+        assert memory.total_bytes == 0
+
+    serving(broker, talk)
+
+
+def test_a_client_that_goes_on_sending_gets_no_turn_out_of_turn(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_TURN_BYTES", 1000)
+    add_topic(broker)
+    produce_values(broker, bytes(50_000))
+    line: list[Callable[[], None]] = []
+
+    async def talk(server: SocketServer) -> None:
+        with monkeypatch.context() as standing:
+            standing.setattr(Turns, "wait", lambda _turns, take_turn: line.append(take_turn))
+            reader, writer = await connect(server)
+            writer.write(fetch_frame(1, 0))
+            while not line:
+                await asyncio.sleep(0)
+            one: Connection = line[0].__self__  # type: ignore[attr-defined]  # the method of one
+            request = versions_frame(2)
+            for sent in request[:10]:
+                moved_bytes = one.moved_bytes
+                writer.write(bytes([sent]))
+                while one.moved_bytes == moved_bytes:
+                    await asyncio.sleep(0)
+                assert one.moved_bytes == moved_bytes + 1, "what came, and nothing went"
+            (take_turn,) = line
+        take_turn()
+        writer.write(request[10:])
+        assert len(await read_frame(reader)) > 50_000
+        assert await read_correlation_ids(reader, 1) == [2]
+
+    serving(broker, talk)
 
 
 async def is_silent(reader: asyncio.StreamReader) -> bool:

@@ -14,7 +14,13 @@ from core.log.checkpoint_file import (
     write_offset_checkpoint,
 )
 from core.log.leader_epoch_cache import EpochEntry, LeaderEpochCache
-from core.log.producer_snapshot import ProducerSnapshotEntry, format_producer_snapshot, parse_producer_snapshot
+from core.log.producer_snapshot import (
+    ENTRY_BYTES,
+    ProducerSnapshotEntry,
+    format_producer_snapshot,
+    pack_producer,
+    parse_producer_snapshot,
+)
 
 
 def test_offset_checkpoint(tmp_path: Path) -> None:
@@ -59,8 +65,15 @@ SNAPSHOT = [
 ]
 
 
+def packed() -> bytearray:
+    into = bytearray(len(SNAPSHOT) * ENTRY_BYTES)
+    for number, entry in enumerate(SNAPSHOT):
+        pack_producer(entry, into, number * ENTRY_BYTES)
+    return into
+
+
 def test_the_bytes_of_a_snapshot() -> None:
-    data = format_producer_snapshot(SNAPSHOT)
+    data = format_producer_snapshot(packed())
     assert (data[:2].hex(), data[6:10].hex()) == ("0001", "00000002")
     assert data[10:56].hex() == (
         "0102030405060708111221222324313233343536373841424344000000000000005100000061" + "ff" * 8
@@ -69,7 +82,7 @@ def test_the_bytes_of_a_snapshot() -> None:
 
 
 def test_a_damaged_snapshot() -> None:
-    data = format_producer_snapshot(SNAPSHOT)
+    data = format_producer_snapshot(packed())
     for position in range(len(data)):
         broken = bytearray(data)
         broken[position] ^= 0x10

@@ -1,0 +1,133 @@
+"""Cuts a log that is being opened: at the bytes from which it can't be read on, or all of it if it can't begin there.
+
+Every byte that goes is kept beside the log, under the names of `core/log/cut_off.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+
+from core.common.filesystem import FileSystem
+from core.common.topic_partition import TopicPartition
+from core.index.offset_index import OffsetPosition
+from core.log.cut_off import cut_off_path
+from core.log.hole import Tail, tail_kind
+from core.log.log_config import LONG_MAX
+from core.log.log_evidence import LogEvidence
+from core.log.log_layout import copy_bytes
+from core.log.log_segment import LogSegment
+from core.log.log_segments import LogSegments
+from core.log.lone_index import find_lone_indexes
+from core.log.segment_reading import DamagedBytes
+from core.records.record_batch import RecordBatch
+
+_log = logging.getLogger("plog.log")
+
+
+class LogCutter:
+    """Takes bytes out of a log's segments, and keeps them beside it; owned by one task.
+
+    It does not keep them if the files are another's, who still has them whole (`keeps_bytes`).
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        partition: TopicPartition,
+        segments: LogSegments,
+        filesystem: FileSystem,
+        *,
+        keeps_bytes: bool,
+    ) -> None:
+        self._directory = directory
+        self._partition = partition
+        self._segments = segments
+        self._filesystem = filesystem
+        self._keeps_bytes = keeps_bytes
+
+    def cut(self, known: LogEvidence, segment: LogSegment, damaged: DamagedBytes) -> None:
+        """Ends the log at the damaged bytes of that segment: later segments go, and the lone indexes after it."""
+        position = damaged.range.position
+        later = [one for one in self._segments if one.base_offset > segment.base_offset]
+        lost = _count_sound_records(segment, position) + sum(_count_sound_records(one, 0) for one in later)
+        cut_bytes = segment.size_bytes - position + sum(one.size_bytes for one in later)
+        if self._keeps_bytes and position < segment.size_bytes:
+            beside = self._copy_beside(segment, position, segment.size_bytes)
+            self._filesystem.rename(beside, cut_off_path(segment.records.path, position, same_as=beside))
+        what = _describe(known, segment, damaged, is_last=not later)
+        if segment.records.path.lstat().st_nlink > 1:
+            self._detach(segment, position)
+        segment.truncate_position(position)
+        for one in later:
+            self._remove(one)
+        for offset, path in find_lone_indexes(self._directory, {one.base_offset for one in self._segments}):
+            if offset > segment.base_offset:
+                self._filesystem.unlink(path)
+        self._filesystem.sync_directory(self._directory)
+        _log.warning(
+            "%s: %s; the log ends there now, at offset %d; the %d bytes behind it, %d sound records among them, are %s",
+            self._partition,
+            what,
+            segment.next_offset(),
+            cut_bytes,
+            lost,
+            f"kept aside in *.cut-at-* in {self._directory}" if self._keeps_bytes else "passed over",
+        )
+
+    def remove_all(self, log_start_offset: int) -> None:
+        """Takes all segments out of a log that ends below where it should begin, so that it begins again, empty, there.
+        Its files were lost, or its start is wrong, which no checksum covers.
+        """
+        _log.warning(
+            "%s: the log ends below its start offset %d; it goes on from there, empty; %s",
+            self._partition,
+            log_start_offset,
+            f"what was there is kept aside in *.cut-at-0 in {self._directory}"
+            if self._keeps_bytes
+            else "what was there is left out",
+        )
+        for segment in self._segments:
+            self._remove(segment)
+        self._filesystem.sync_directory(self._directory)
+
+    def _remove(self, segment: LogSegment) -> None:
+        """Takes a segment out of the log; its `.log` is kept unless it is empty."""
+        self._segments.remove(segment)
+        segment.on_removed()
+        is_empty = segment.size_bytes == 0
+        segment.records.close()
+        path = segment.records.path
+        if self._keeps_bytes and not is_empty:
+            self._filesystem.rename(path, cut_off_path(path, 0))
+        for left in segment.paths:
+            self._filesystem.unlink(left)
+
+    def _detach(self, segment: LogSegment, end: int) -> None:
+        """Makes a file with another name one of its own, up to that position: what has that other name stays whole."""
+        self._filesystem.rename(self._copy_beside(segment, 0, end), segment.records.path)
+        segment.records.close()
+
+    def _copy_beside(self, segment: LogSegment, start: int, end: int) -> Path:
+        """Copies bytes [start, end) of the segment's log to a file beside it, and syncs that."""
+        beside = segment.records.path.with_name(f"{segment.records.path.name}.tmp")
+        self._filesystem.unlink(beside)
+        with contextlib.closing(self._filesystem.open_append(beside)) as target:
+            copy_bytes(segment.records.file, start, end, (), target, 0)
+            target.sync()
+        return beside
+
+
+def _describe(known: LogEvidence, segment: LogSegment, damaged: DamagedBytes, *, is_last: bool) -> str:
+    """Says whether it is a tail that a crash left, or one that is wrong, or damage with more of the log after it."""
+    if damaged.damage is None or not is_last or damaged.range.end_position < segment.size_bytes:
+        return f"damage: {segment.records.path} position {damaged.range.position}: {damaged.cause}"
+    kind = tail_kind(damaged.damage, known, damaged.range.start_offset, segment.base_offset)
+    return f"{kind} tail: {Tail(kind, segment.records.path, damaged.damage)}"
+
+
+def _count_sound_records(segment: LogSegment, position: int) -> int:
+    """Counts those of magic 2, from that position on."""
+    batches = segment.reading(OffsetPosition(LONG_MAX, segment.size_bytes)).items()
+    return sum(one.count for one in batches if isinstance(one, RecordBatch) and one.position >= position)
