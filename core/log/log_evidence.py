@@ -47,7 +47,7 @@ from core.log.file_names import (
     parse_offset_file_name,
 )
 from core.log.leader_epoch_cache import parse_leader_epochs
-from core.log.lone_index import INDEX_SUFFIXES, indexed_end
+from core.log.lone_index import INDEX_SUFFIXES, find_traces, indexed_end
 from core.log.recovery_journal import gave_up_end, read_lost_offsets
 from core.log.segment_deletion import was_replaced
 
@@ -167,6 +167,7 @@ class DirectoryEvidence:
         is_being_cleaned = any(name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)) for name in names)
         is_deleted_just_now = is_being_cleaned or any(name.endswith(DELETED_SUFFIX) for name in names)
         lone = {offset for suffix in INDEX_SUFFIXES for offset in offsets.get(suffix, set()) - logs}
+        lone = find_traces(directory, lone, logs) | {base for base in lone if was_replaced(names, base)}
         if is_deleted_just_now:
             lone = {base for base in lone if not is_being_cleaned and was_replaced(names, base)}
         last_base_offset = max(logs, default=-1)

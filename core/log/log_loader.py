@@ -41,7 +41,7 @@ from core.log.log_cutter import LogCutter
 from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
-from core.log.lone_index import find_lone_indexes, indexed_end
+from core.log.lone_index import find_lone_indexes, find_traces, indexed_end
 from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog, log_damage, note_damage, rebuild_producer_state
 from core.log.producer_state import CompletedTransaction
@@ -407,10 +407,12 @@ class _Loader:
         missing from its middle.
         """
         lone = find_lone_indexes(self._directory, logs)
-        for offset in sorted({offset for offset, _ in lone}):
+        traces = find_traces(self._directory, {offset for offset, _ in lone}, logs)
+        for offset in sorted(traces):
             self._warn_of_lone_index(offset, max(logs, default=-1))
         for offset, path in lone:
-            if self._settings.is_read_only or not log_start_offset <= offset < max(logs, default=-1):
+            is_needed = offset in traces and log_start_offset <= offset < max(logs, default=-1)
+            if self._settings.is_read_only or not is_needed:
                 self._filesystem.unlink(path)
 
     def _warn_of_lone_index(self, base_offset: int, last_base_offset: int) -> None:

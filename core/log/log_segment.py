@@ -109,13 +109,17 @@ class LogSegment:
             filesystem.unlink(self._path(LOG_SUFFIX))  # one that could not be deleted when it was cut off
         self._is_removed = False
         note_opened = self._note_opened()
-        self.records = FileRecords(
-            self._path(LOG_SUFFIX),
-            partial(filesystem.open_append, creates=False),
-            make_file=filesystem.open_append if is_new else None,
-            on_opened=note_opened,
-            is_opened_late=True,
-        )
+        try:
+            self.records = FileRecords(
+                self._path(LOG_SUFFIX),
+                partial(filesystem.open_append, creates=False),
+                make_file=filesystem.open_append if is_new else None,
+                on_opened=note_opened,
+                is_opened_late=True,
+            )
+        except OSError:
+            self._remove_indexes(is_new=is_new)
+            raise
         self._bytes_since_index_entry = 0
         self._rolling_timestamp: int | None = None
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, base_offset) if is_new else None
@@ -141,6 +145,12 @@ class LogSegment:
         self.offset_index.flush()
         self.time_index.flush()
         self.transaction_index.reset()
+
+    def _remove_indexes(self, *, is_new: bool) -> None:
+        """Of a segment whose `.log` could not be made; if they stay, they are empty, and tell of no segment."""
+        for path in self.paths[1:] if is_new else ():
+            with contextlib.suppress(OSError):
+                self._filesystem.unlink(path)
 
     def _path(self, suffix: str) -> Path:
         return self.directory / offset_file_name(self.base_offset, suffix)

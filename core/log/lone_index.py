@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Container
+from collections.abc import Collection, Container, Iterable
 from pathlib import Path
 
 from core.common.bad_sectors import read_small_file
@@ -31,6 +31,27 @@ def find_lone_indexes(directory: Path, logs: Container[int]) -> list[tuple[int, 
     """Gives the index files of segments that have no log; `logs` are the base offsets of those that have one."""
     found = (one for suffix in INDEX_SUFFIXES for one in find_offset_files(directory, suffix))
     return [(offset, path) for offset, path in found if offset not in logs]
+
+
+def find_traces(directory: Path, bases: Iterable[int], logs: Collection[int]) -> set[int]:
+    """Gives those of the base offsets of lone indexes that tell of a segment. Between segments that are there, indexes
+    without any entry may have been made for a segment whose `.log` the disk then refused.
+    """
+    between = range(min(logs, default=0) + 1, max(logs, default=0))
+    return {base for base in bases if base not in between or _holds_anything(directory, base)}
+
+
+def _holds_anything(directory: Path, base_offset: int) -> bool:
+    """Whether one of the segment's indexes has entries, or can't be read."""
+    for suffix in INDEX_SUFFIXES:
+        try:
+            if any(read_small_file(directory / offset_file_name(base_offset, suffix))):
+                return True
+        except FileNotFoundError:
+            continue
+        except (OSError, CorruptRecordError):
+            return True
+    return False
 
 
 def indexed_end(directory: Path, base_offset: int) -> int:

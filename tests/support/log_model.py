@@ -499,10 +499,14 @@ def _proven_end(directory: Path, *, believes_start: bool) -> int:
 
 
 def _lone_indexes(directory: Path) -> list[tuple[int, Path]]:
-    """Index files whose .log is not there, with their base offsets."""
+    """Index files whose .log is not there, with their base offsets. Not those of a segment between others that has
+    empty ones only: its .log may never have been made.
+    """
     logs = {offset for offset, _ in _offset_files(directory, ".log")}
     found = [one for suffix in (".index", ".timeindex", ".txnindex") for one in _offset_files(directory, suffix)]
-    return [(offset, path) for offset, path in found if offset not in logs]
+    lone = [(offset, path) for offset, path in found if offset not in logs]
+    told = {offset for offset, path in lone if any(path.read_bytes())}
+    return [(o, path) for o, path in lone if o in told or not min(logs, default=o) < o < max(logs, default=o)]
 
 
 def _indexed_offsets(base: int, path: Path) -> list[int]:

@@ -13,6 +13,7 @@ from core.log.checkpoint_file import write_offset_checkpoint
 from core.log.hole import explain_hole
 from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from tests.support.golden import directories
+from tests.support.logs import NOW, append, make_batch, open_log
 
 PARTITION = TopicPartition("t", 0)
 
@@ -158,3 +159,19 @@ def test_a_folder_or_a_pipe_with_an_indexs_name_tells_of_no_segment(tmp_path: Pa
     (directory / f"{3000:020d}.index").symlink_to("nowhere")
     known = evidence_of(directory)
     assert (known.known_end, known.lone_indexes) == (0, ())
+
+
+def test_empty_indexes_between_segments_tell_of_none(tmp_path: Path) -> None:
+    """The disk may have refused the `.log` of a new segment, and the log went on without it."""
+    log = open_log(tmp_path / "t-0")
+    for _ in range(3):
+        append(log, make_batch(b"v"))
+        log.roll()
+    log.close()
+    for suffix in (".index", ".timeindex"):
+        (tmp_path / "t-0" / f"{1:020d}{suffix}").unlink()
+        (tmp_path / "t-0" / f"{1:020d}{suffix}").touch()
+    (tmp_path / "t-0" / f"{1:020d}.log").rename(tmp_path / "gone.log")
+    assert DirectoryEvidence(tmp_path).of(tmp_path / "t-0").lone_indexes == ()
+    (tmp_path / "t-0" / f"{1:020d}.timeindex").write_bytes(struct.pack(">qi", NOW, 0))
+    assert DirectoryEvidence(tmp_path).of(tmp_path / "t-0").lone_indexes == (1,)

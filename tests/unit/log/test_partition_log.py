@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -354,3 +355,28 @@ def test_a_log_that_was_closed_opens_as_it_was(tmp_path: Path) -> None:
     assert (again.log_end_offset, again.recovery_point) == (12, 12)
     retry = make_batch(b"5", b"x" * 60, producer_id=3, producer_epoch=0, base_sequence=10)
     assert append(again, retry).is_duplicate
+
+
+def test_a_roll_that_the_disk_refuses_leaves_no_trace_of_a_segment(tmp_path: Path) -> None:
+    """Its indexes are made before its `.log`: alone they would tell of a segment that is lost."""
+
+    class Refusing(FileSystem):
+        refuses = False
+
+        def open_append(self, path: Path, *, creates: bool = True) -> File:
+            if self.refuses and creates and path.suffix == ".log":
+                raise OSError(errno.ENOSPC, "No space left on device", str(path))
+            return super().open_append(path, creates=creates)
+
+    filesystem = Refusing()
+    log = open_log(tmp_path, filesystem=filesystem)
+    append(log, make_batch(b"a"))
+    filesystem.refuses = True
+    with pytest.raises(OSError, match="No space left"):
+        log.roll()
+    assert sorted(path.name for path in tmp_path.glob(f"{1:020d}*")) == [f"{1:020d}.snapshot"]
+    filesystem.refuses = False
+    append(log, make_batch(b"b"))
+    log.roll()
+    log.close()
+    assert not list(tmp_path.glob(f"{1:020d}.*index"))
