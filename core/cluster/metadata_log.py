@@ -61,7 +61,9 @@ _SNAPSHOT_AFTER_BYTES = 20 * 1024 * 1024  # metadata.log.max.record.bytes.betwee
 class MetadataLog:
     """Owned by one task. Opening it replays everything into `image` and begins a new epoch at the first append."""
 
-    def __init__(self, directory: Path, node_id: int, clock: Clock, filesystem: FileSystem) -> None:
+    def __init__(
+        self, directory: Path, node_id: int, clock: Clock, filesystem: FileSystem, *, is_read_only: bool = False
+    ) -> None:
         self.directory = directory / f"{CLUSTER_METADATA_TOPIC}-0"
         self.image = MetadataImage()
         self._node_id = node_id
@@ -69,7 +71,7 @@ class MetadataLog:
         self._filesystem = filesystem
         self._snapshot_end = 0
         self._has_open_transaction = False
-        self._log = self._open()
+        self._log = self._open(keeps_cut_bytes=not is_read_only)
         self._epoch = max(self._log.leader_epochs.latest_epoch, self._epoch_of_quorum_state()) + 1
         self._is_leading = False
         self._failure: KafkaError | None = None
@@ -88,7 +90,7 @@ class MetadataLog:
 
     # --- opening
 
-    def _open(self) -> PartitionLog:
+    def _open(self, *, keeps_cut_bytes: bool) -> PartitionLog:
         self._filesystem.make_directory(self.directory)
         if not _has_partition_metadata(self.directory):
             write_partition_metadata(self.directory, _METADATA_TOPIC_ID, self._filesystem)
@@ -99,7 +101,7 @@ class MetadataLog:
                 self.image.apply(record)
             self.image.has_known_topics = True  # before a snapshot there is a long life
             self._snapshot_end = end_offset
-        settings = LogSettings(self._clock, self._filesystem)
+        settings = LogSettings(self._clock, self._filesystem, keeps_cut_bytes=keeps_cut_bytes)
         loaded = load_log(
             self.directory,
             METADATA_PARTITION,

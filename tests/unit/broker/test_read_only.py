@@ -14,7 +14,7 @@ from core.cluster.controller import NewTopic
 from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
-from core.common.errors import AccessError, KafkaError
+from core.common.errors import AccessError, CorruptRecordError, KafkaError
 from core.common.shadow_filesystem import link_tree
 from core.common.steps import finish
 from core.common.topic_partition import TopicPartition
@@ -290,3 +290,41 @@ def test_names_that_no_topic_has_are_left_alone(tmp_path: Path, caplog: pytest.L
     assert "the folders of a b are left alone" in caplog.text
     broker.close()
     assert (tmp_path / "a b-0").is_dir()
+
+
+# --- damage to what describes the directory
+
+
+def damage(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 4
+    path.write_bytes(content)
+
+
+def test_a_damaged_meta_properties_keeps_no_reader_from_the_records(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (directory / "meta.properties").write_bytes(bytes(40))
+    before = fingerprint(directory)
+    broker = open_read_only(directory)
+    assert all_values(broker) == [b"value %d" % number for number in range(7)]
+    broker.close()
+    assert fingerprint(directory) == before
+    assert f"in {directory / 'meta.properties'}; what is there is read without it" in caplog.text
+
+
+def test_a_broker_that_writes_says_what_to_do_with_a_damaged_meta_properties(directory: Path) -> None:
+    (directory / "meta.properties").write_bytes(bytes(40))
+    with pytest.raises(CorruptRecordError) as caught:
+        open_broker(directory)
+    assert "restore it from a copy" in str(caught.value.hint)
+
+
+def test_who_only_reads_says_of_damaged_metadata_that_it_is_passed_over(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    damage(directory / "__cluster_metadata-0" / f"{0:020d}.log", 200)
+    open_read_only(directory).close()
+    assert "__cluster_metadata-0: damage: " in caplog.text
+    assert "are passed over" in caplog.text
+    assert "kept aside" not in caplog.text  # nothing is cut off a directory that nobody writes to
