@@ -190,7 +190,7 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
     if left:
         steps = [step for plan in plans for step in plan.steps if step.action.changes or step.missing]
         told = f"recovered, {_losses(steps)}; " if any(step.action.changes for step in steps) else ""
-        kept = f"; {_kept_where(plans, root)}" * any(plan.is_needed for plan in plans)
+        kept = f"; {_kept_where(plans, root)}" if any(plan.is_needed for plan in plans) else ""
         say(f"{path}: {told}{left} finding{'s' * (left > 1)} left that this plan does not mend; see plog verify{kept}")
         if any(step.missing for step in steps):
             say("hint: if no replica has what is missing, --accept-missing gives it up")
