@@ -72,6 +72,10 @@ class LogSettings:
     """Whether somebody writes to the logs that the shadow was made of: what other files know of may be newer."""
     keeps_cut_bytes: bool = True
     """Whether what is cut from a log's end is copied aside: not where the log's files are another's, and stay whole."""
+    cuts_sound_records: bool = True
+    """Whether a log ends at damage with sound records after it. Where each append is synced before the next, no crash
+    leaves that, and opening it is a CorruptRecordError else.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -548,9 +552,12 @@ class _Loader:
 
     def _cut(self, known: LogEvidence, segment: LogSegment, damaged: DamagedBytes, later: list[LogSegment]) -> None:
         """Ends the log at the damaged bytes; every byte that goes is kept aside."""
-        self._was_cut = True
         position = damaged.range.position
         lost = self._count_sound_records(segment, position) + sum(self._count_sound_records(s, 0) for s in later)
+        if lost and not self._settings.cuts_sound_records:
+            cause = f"{damaged.cause}, and {lost} sound record{'s' * (lost > 1)} after it"
+            raise CorruptRecordError(cause, position=position, path=str(segment.records.path))
+        self._was_cut = True
         cut_bytes = segment.size_bytes - position + sum(s.size_bytes for s in later)
         if self._settings.keeps_cut_bytes and position < segment.size_bytes:
             beside = self._copy_beside(segment, position, segment.size_bytes)
