@@ -343,8 +343,8 @@ class Broker:
         except CorruptRecordError as error:
             if error.hint is None:
                 error.hint = (
-                    f"plog recover {self.directory} shows what of the metadata can be kept; plog serve --read-only serves "
-                    "the records as they are"
+                    f"plog recover {self.directory} shows what of the metadata can be kept; "
+                    "plog serve --read-only serves the records as they are"
                 )
             raise
 

@@ -364,7 +364,7 @@ def test_metadata_with_sound_records_after_damage_are_not_cut(tmp_path: Path) ->
 
     with_damaged_metadata(tmp_path)
     before = logs()
-    with pytest.raises(CorruptRecordError, match="sound records after it in .*__cluster_metadata-0") as caught:
+    with pytest.raises(CorruptRecordError, match=r"sound records after it in .*__cluster_metadata-0") as caught:
         open_broker(tmp_path)
     assert f"plog recover {tmp_path}" in str(caught.value.hint)
     assert logs() == before
