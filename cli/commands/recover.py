@@ -192,23 +192,28 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
         steps = [step for plan in plans for step in plan.steps if step.action.changes or step.missing]
         told = f"recovered, {_losses(steps)}; " if any(step.action.changes for step in steps) else ""
         findings = f"{left} finding{'s' * (left > 1)} left"
+        kept = f"; {_kept_where(plans, root)}" if any(plan.is_needed for plan in plans) else ""
         if shows_more:  # as a batch whose checksum was wrong has a wrong offset, too
-            say(f"{path}: {told}{findings}, of which some show only now: the same command once more goes on with them")
+            more = "of which some show only now: the same command once more goes on with them"
+            say(f"{path}: {told}{findings}, {more}{kept}")
         else:
-            say(f"{path}: {told}{findings} that this plan does not mend; see plog verify")
+            say(f"{path}: {told}{findings} that this plan does not mend; see plog verify{kept}")
         if any(step.missing for step in steps):
             say("hint: if no replica has what is missing, --accept-missing gives it up")
         return 1
     if any(plan.is_needed for plan in plans):
         done = [step for plan in plans for step in plan.steps if step.action.changes]
-        say(f"{path}: clean; {_losses(done)}; {_kept_where(plans)}; plog recover --undo takes it back")
+        say(f"{path}: clean; {_losses(done)}; {_kept_where(plans, root)}")
     return 0
 
 
-def _kept_where(plans: Sequence[FolderPlan]) -> str:
-    folders = [str(plan.directory) for plan in plans if plan.is_needed]
+def _kept_where(plans: Sequence[FolderPlan], root: Path) -> str:
+    """Where the files of before are: the data directory's checkpoints are made to fit the logs that were mended."""
+    folders = [plan.directory for plan in plans if plan.is_needed]
     more = f" and {len(folders) - 1} more" * (len(folders) > 1)
-    return f"the files of before are in {folders[0]}{more}, *.before-recovery-*"
+    if root not in folders and any(root.glob("*.before-recovery-*")):
+        more += f", and in {root}"
+    return f"the files of before are in {folders[0]}{more}, *.before-recovery-*; plog recover --undo takes it back"
 
 
 def _undo(path: Path) -> None:

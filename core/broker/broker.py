@@ -151,7 +151,7 @@ class Broker:
             raise
 
     def _open_locked(self) -> None:
-        meta = read_meta_properties(self._log_directory)
+        meta = self._read_meta_properties()
         if meta is None:
             meta = MetaProperties(uuid_text(random_uuid()), self._find_node_id(), random_uuid())
             write_meta_properties(self._log_directory, meta, self._filesystem)
@@ -166,7 +166,7 @@ class Broker:
             )
         self.cluster_id = meta.cluster_id
         self.node_id = meta.node_id
-        self._metadata_log = MetadataLog(self._log_directory, meta.node_id, self.clock, self._filesystem)
+        self._metadata_log = self._open_metadata_log(meta.node_id)
         if self._check_metadata is not None:
             self._check_metadata(self._metadata_log.image)
         self.controller = Controller(self._metadata_log, meta.node_id, meta.directory_id)
@@ -220,6 +220,9 @@ class Broker:
         self.controller.register_broker(self._registered_endpoints(), self.config.rack)
         if is_new:
             self._adopt(self.log_manager.find_partitions())
+        elif self._metadata_log.lacks_records:
+            folders = self.log_manager.find_partitions()
+            self._adopt({tp: path for tp, path in folders.items() if tp.topic not in self.image.topics})
         topic_ids = {
             TopicPartition(topic.name, number): topic.topic_id
             for topic in self.image.topics.values()
@@ -320,6 +323,35 @@ class Broker:
                 return
         if self._log_config(topic.name) != config:  # somebody altered it meanwhile
             self._configure_logs([topic.name])
+
+    def _read_meta_properties(self) -> MetaProperties | None:
+        """None if the directory has none. Who only reads needs nothing of the file, and a damaged one does not keep
+        readers from the records.
+        """
+        try:
+            return read_meta_properties(self._log_directory)
+        except CorruptRecordError as error:
+            if not self.is_read_only:
+                error.hint = (
+                    "restore it from a copy, or move it away: the next start makes another, with a new cluster id; "
+                    "plog serve --read-only does without it"
+                )
+                raise
+            _log.warning("%s; what is there is read without it", error)
+            return None
+
+    def _open_metadata_log(self, node_id: int) -> MetadataLog:
+        try:
+            return MetadataLog(
+                self._log_directory, node_id, self.clock, self._filesystem, is_read_only=self.is_read_only
+            )
+        except CorruptRecordError as error:
+            if error.hint is None:
+                error.hint = (
+                    f"plog recover {self.directory} shows what of the metadata can be kept; "
+                    "plog serve --read-only serves the records as they are"
+                )
+            raise
 
     def _find_node_id(self) -> int:
         """Of a directory that does not say whose it is: the one node that has a replica of everything that is there."""

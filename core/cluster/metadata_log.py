@@ -5,7 +5,8 @@ Besides batches of metadata records it holds control batches: a LeaderChange whe
 before its end offset. `quorum-state` is the voter's memory of epochs. Kafka's `kraft` formats throughout
 (org.apache.kafka.raft, KIP-595, KIP-630).
 
-Every append is on the disk when `append` returns.
+Every append is on the disk when `append` returns. So damage with sound records after it is no crash's: the log is not
+opened then, since without those records nobody would know whose the topics' folders are.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from core.log.log_loader import LogSettings, load_log
 from core.log.partition_log import PartitionLog
 from core.log.partition_metadata_file import read_partition_metadata, write_partition_metadata
 from core.log.partition_reader import PartitionReader
+from core.log.recovery_journal import gave_up_end
 from core.protocol.message_codec import codec
 from core.protocol.schema.control_records import (
     LeaderChangeMessage,
@@ -61,7 +63,9 @@ _SNAPSHOT_AFTER_BYTES = 20 * 1024 * 1024  # metadata.log.max.record.bytes.betwee
 class MetadataLog:
     """Owned by one task. Opening it replays everything into `image` and begins a new epoch at the first append."""
 
-    def __init__(self, directory: Path, node_id: int, clock: Clock, filesystem: FileSystem) -> None:
+    def __init__(
+        self, directory: Path, node_id: int, clock: Clock, filesystem: FileSystem, *, is_read_only: bool = False
+    ) -> None:
         self.directory = directory / f"{CLUSTER_METADATA_TOPIC}-0"
         self.image = MetadataImage()
         self._node_id = node_id
@@ -69,7 +73,9 @@ class MetadataLog:
         self._filesystem = filesystem
         self._snapshot_end = 0
         self._has_open_transaction = False
-        self._log = self._open()
+        self.lacks_records = False
+        """Whether records were lost: there may be topics that `image` does not know."""
+        self._log = self._open(is_read_only=is_read_only)
         self._epoch = max(self._log.leader_epochs.latest_epoch, self._epoch_of_quorum_state()) + 1
         self._is_leading = False
         self._failure: KafkaError | None = None
@@ -88,7 +94,7 @@ class MetadataLog:
 
     # --- opening
 
-    def _open(self) -> PartitionLog:
+    def _open(self, *, is_read_only: bool) -> PartitionLog:
         self._filesystem.make_directory(self.directory)
         if not _has_partition_metadata(self.directory):
             write_partition_metadata(self.directory, _METADATA_TOPIC_ID, self._filesystem)
@@ -99,7 +105,9 @@ class MetadataLog:
                 self.image.apply(record)
             self.image.has_known_topics = True  # before a snapshot there is a long life
             self._snapshot_end = end_offset
-        settings = LogSettings(self._clock, self._filesystem)
+        settings = LogSettings(
+            self._clock, self._filesystem, keeps_cut_bytes=not is_read_only, cuts_sound_records=is_read_only
+        )
         loaded = load_log(
             self.directory,
             METADATA_PARTITION,
@@ -109,6 +117,7 @@ class MetadataLog:
             had_clean_shutdown=False,
         )
         log = loaded.log
+        self.lacks_records = loaded.was_cut or gave_up_end(self.directory, 0)
         if log.log_end_offset < self._snapshot_end:
             log.truncate_fully_and_start_at(self._snapshot_end)
         log.update_high_watermark(log.log_end_offset)

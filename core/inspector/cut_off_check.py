@@ -17,6 +17,7 @@ from core.log.hole import Hole, offsets_are, offsets_text
 from core.log.log_evidence import LogEvidence
 from core.log.log_map import LogFile, LogMap
 from core.log.partition_reader import PartitionReader
+from core.log.placement import Fate
 from core.records.batches import Batch, count_records, first_offset_of
 
 
@@ -67,10 +68,14 @@ def _what_became(extents: Sequence[_Extent], log: Collection[_Extent], log_start
 
 
 def _batches_of(cut: CutOff) -> list[tuple[_Extent, int]]:
-    """The file's sound batches in order, as the one reader takes them, each with the number of its records."""
+    """The file's sound batches in order, as the one reader takes them, each with the number of its records. Those of
+    other offsets than its name says are among them: the log may have been cut because its files had changed names.
+    """
     with contextlib.closing(open_salvaging(cut.path)) as file:
         log_map = LogMap([LogFile(cut.base_offset, cut.path, file)], LogEvidence(), ())
-        return [(_extent_of(batch), count_records([batch])) for piece in log_map.log for batch in log_map.read(piece)]
+        others = [one.piece for one in log_map.displaced if one.fate in (Fate.STRAY, Fate.REPEATED)]
+        pieces = sorted([*log_map.log, *others], key=lambda piece: piece.base_offset)
+        return [(_extent_of(batch), count_records([batch])) for piece in pieces for batch in log_map.read(piece)]
 
 
 def _extents_of_log(reader: PartitionReader, wanted: Sequence[_Extent]) -> set[_Extent]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from core.common.bad_sectors import open_salvaging
@@ -57,22 +58,21 @@ def _targets(cuts: Sequence[CutOff], by_path: Mapping[Path, Finding], log_end: i
     """
     targets: dict[CutOff, Path] = {}
     logs = find_offset_files(cuts[0].path.parent, LOG_SUFFIX) if cuts else []
-    if not logs:
+    cuts = [cut for cut in cuts if by_path[cut.path].last_offset >= log_end]  # other records have all of the others'
+    if not logs or not cuts:
         return targets
-    base_offset, last = logs[-1]
-    next_offset = log_end
+    ranges = sorted((by_path[cut.path].offset, by_path[cut.path].last_offset) for cut in cuts)
+    if ranges[0][0] < log_end or any(start <= last for (_, last), (start, _) in pairwise(ranges)):
+        return targets
+    base_offset, path = logs[-1]
     for cut in cuts:
-        finding = by_path[cut.path]
-        log = last.with_name(offset_file_name(cut.base_offset, LOG_SUFFIX))
-        is_its_end = cut.base_offset == base_offset and cut.position == last.stat().st_size
+        log = path.with_name(offset_file_name(cut.base_offset, LOG_SUFFIX))
+        is_its_end = cut.base_offset == base_offset and cut.position == path.stat().st_size
         is_segment = cut.base_offset > base_offset and cut.position == 0
-        if finding.last_offset < log_end:
-            continue  # other records have all of its offsets
-        is_free = finding.offset >= next_offset and log not in targets.values()
-        if not is_free or not (is_its_end or (is_segment and cut.base_offset >= next_offset)):
+        is_between = cut.base_offset >= log_end and not any(start < cut.base_offset <= last for start, last in ranges)
+        if log in targets.values() or not (is_its_end or (is_segment and is_between)):
             return {}
         targets[cut] = log
-        next_offset = finding.last_offset + 1
     return targets
 
 

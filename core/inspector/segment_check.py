@@ -233,14 +233,25 @@ class SegmentCheck:
             for index in (offset_index, time_index)
             for finding in index.findings(has_batches=has_batches, may_lag=self.is_active)
         ]
-        if has_batches and not self.has_damage and self._has_anothers_indexes():
+        is_explained = self.has_damage or self._stands_elsewhere() or (not has_batches and self._is_lost())
+        if has_batches and not is_explained and self._has_anothers_indexes():
             yield self._anothers_finding()
             return
-        is_explained = self.has_damage or (not has_batches and self._is_lost())
         for finding in findings:
-            # where the log is damaged, or empty, entries that do not fit are a part of that
+            # where the log is damaged, swapped or empty, entries that do not fit are a part of that
             if not is_explained or finding.code not in (Code.INDEX_MISMATCH, Code.TIME_INDEX_MISMATCH):
                 yield finding
+
+    def _stands_elsewhere(self) -> bool:
+        """Whether batches that belong here stand in another file, as when two `.log` changed names: the indexes are
+        theirs.
+        """
+        return self.log_map is not None and any(
+            one.fate is Fate.PLACED
+            and one.piece.file != self.number
+            and self.base_offset <= one.piece.base_offset < (self.limit_offset or one.piece.end_offset)
+            for one in self.log_map.displaced
+        )
 
     def _has_anothers_indexes(self) -> bool:
         indexes = (self._offset_index, self._time_index)

@@ -9,6 +9,7 @@ import contextlib
 import logging
 from pathlib import Path
 
+from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
@@ -40,18 +41,26 @@ class LogCutter:
         filesystem: FileSystem,
         *,
         keeps_bytes: bool,
+        cuts_sound_records: bool,
     ) -> None:
         self._directory = directory
         self._partition = partition
         self._segments = segments
         self._filesystem = filesystem
         self._keeps_bytes = keeps_bytes
+        self._cuts_sound_records = cuts_sound_records
 
     def cut(self, known: LogEvidence, segment: LogSegment, damaged: DamagedBytes) -> None:
-        """Ends the log at the damaged bytes of that segment: later segments go, and the lone indexes after it."""
+        """Ends the log at the damaged bytes of that segment: later segments go, and the lone indexes after it.
+
+        Raises CorruptRecordError, and cuts nothing, if there are sound records after them and those may not be cut.
+        """
         position = damaged.range.position
         later = [one for one in self._segments if one.base_offset > segment.base_offset]
         lost = _count_sound_records(segment, position) + sum(_count_sound_records(one, 0) for one in later)
+        if lost and not self._cuts_sound_records:
+            cause = f"{damaged.cause}, and {lost} sound record{'s' * (lost > 1)} after it"
+            raise CorruptRecordError(cause, position=position, path=str(segment.records.path))
         cut_bytes = segment.size_bytes - position + sum(one.size_bytes for one in later)
         if self._keeps_bytes and position < segment.size_bytes:
             beside = self._copy_beside(segment, position, segment.size_bytes)

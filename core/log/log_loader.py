@@ -70,6 +70,10 @@ class LogSettings:
     """Whether somebody writes to the logs that the shadow was made of: what other files know of may be newer."""
     keeps_cut_bytes: bool = True
     """Whether what is cut from a log's end is copied aside: not where the log's files are another's, and stay whole."""
+    cuts_sound_records: bool = True
+    """Whether a log ends at damage with sound records after it. Where each append is synced before the next, no crash
+    leaves that, and opening it is a CorruptRecordError else.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,12 @@ class _Loader:
         self._filesystem = settings.filesystem
         self._segments = LogSegments()
         self._cutter = LogCutter(
-            directory, partition, self._segments, settings.filesystem, keeps_bytes=settings.keeps_cut_bytes
+            directory,
+            partition,
+            self._segments,
+            settings.filesystem,
+            keeps_bytes=settings.keeps_cut_bytes,
+            cuts_sound_records=settings.cuts_sound_records,
         )
         self._leader_epochs = LeaderEpochCache(directory, settings.filesystem)
         self._damage = DamagedRanges(directory, settings.filesystem)
@@ -472,8 +481,8 @@ class _Loader:
             if damaged is None and later:
                 damaged = self._find_hole(known, segment, later[0], recovery_point)
             if damaged is not None:
-                self._was_cut = True
                 self._cutter.cut(known, segment, damaged)
+                self._was_cut = True
                 return
 
     def _find_hole(

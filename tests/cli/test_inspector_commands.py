@@ -46,6 +46,16 @@ def test_verify_deep_and_paranoid_of_what_is_sound() -> None:
     assert ok("verify", str(SOUND), "--deep", "--paranoid") == b""
 
 
+def test_recover_says_where_the_checkpoints_of_before_are(damaged: Path) -> None:
+    (damaged / "meta.properties").write_text(
+        "version=1\nnode.id=1\ncluster.id=x\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n"
+    )
+    (damaged / "replication-offset-checkpoint").write_text("0\n1\nc_torn_tail 0 40\n")
+    told = call_plog("recover", str(damaged), "--fix-bits", "--apply").stderr.decode()
+    assert (damaged / "replication-offset-checkpoint.before-recovery-1").read_text() == "0\n1\nc_torn_tail 0 40\n"
+    assert f" and 2 more, and in {damaged}, *.before-recovery-*; plog recover --undo takes it back" in told
+
+
 def test_recover_from_plan_to_undo(damaged: Path) -> None:
     before = fingerprint(damaged)
     plan = read_json(1, "recover", str(damaged))

@@ -453,6 +453,8 @@ def test_what_stays_missing_is_said_beside_what_was_mended(tmp_path: Path) -> No
     log.write_bytes(b"\xff" * 100 + log.read_bytes()[100:])
     told = call_plog("recover", str(tmp_path / "disk"), "--apply").stderr.decode()
     assert re.search(r"disk: recovered, \d records? lost, 114 offsets stay missing; 1 finding left", told), told
+    assert f"the files of before are in {tmp_path / 'disk' / 'multisegment-0'}, *" in told
+    assert "plog recover --undo takes it back" in told
     traced = call_plog("trace", "multisegment@230", "--data-dir", str(tmp_path / "disk")).stdout.decode()
     assert re.search("no record +truncated: ", traced), traced
 

@@ -14,10 +14,13 @@ from core.cluster.controller import NewTopic
 from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
-from core.common.errors import AccessError, KafkaError
+from core.common.errors import AccessError, CorruptRecordError, KafkaError
 from core.common.shadow_filesystem import link_tree
 from core.common.steps import finish
 from core.common.topic_partition import TopicPartition
+from core.inspector.recovery import Recovery
+from core.inspector.recovery_plan import RecoveryOptions
+from core.inspector.recovery_planner import plan_recovery
 from core.log.log_manager import LogManager
 from core.log.partition_metadata_file import read_partition_metadata
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
@@ -290,3 +293,99 @@ def test_names_that_no_topic_has_are_left_alone(tmp_path: Path, caplog: pytest.L
     assert "the folders of a b are left alone" in caplog.text
     broker.close()
     assert (tmp_path / "a b-0").is_dir()
+
+
+# --- damage to what describes the directory
+
+
+def damage(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 4
+    path.write_bytes(content)
+
+
+def test_a_damaged_meta_properties_keeps_no_reader_from_the_records(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (directory / "meta.properties").write_bytes(bytes(40))
+    before = fingerprint(directory)
+    broker = open_read_only(directory)
+    assert all_values(broker) == [b"value %d" % number for number in range(7)]
+    broker.close()
+    assert fingerprint(directory) == before
+    assert f"in {directory / 'meta.properties'}; what is there is read without it" in caplog.text
+
+
+def test_a_broker_that_writes_says_what_to_do_with_a_damaged_meta_properties(directory: Path) -> None:
+    (directory / "meta.properties").write_bytes(bytes(40))
+    with pytest.raises(CorruptRecordError) as caught:
+        open_broker(directory)
+    assert "restore it from a copy" in str(caught.value.hint)
+
+
+def test_who_only_reads_says_of_damaged_metadata_that_it_is_passed_over(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    damage(directory / "__cluster_metadata-0" / f"{0:020d}.log", 200)
+    open_read_only(directory).close()
+    assert "__cluster_metadata-0: damage: " in caplog.text
+    assert "are passed over" in caplog.text
+    assert "kept aside" not in caplog.text  # nothing is cut off a directory that nobody writes to
+
+
+def last_batch_before(broker: Broker) -> int:
+    """Where the next batch of metadata goes."""
+    return (broker.directory / "__cluster_metadata-0" / f"{0:020d}.log").stat().st_size
+
+
+def with_damaged_metadata(directory: Path) -> Path:
+    """Of the metadata, the batch that tells of topic `u` is damaged, and sound ones follow."""
+    broker = open_broker(directory)
+    add_topic(broker, retention_ms="-1")
+    position = last_batch_before(broker)
+    add_topic(broker, "u", retention_ms="-1")
+    add_topic(broker, "v", retention_ms="-1")
+    for topic in "tuv":
+        produce_values(broker, topic.encode(), topic=topic)
+    broker.close()
+    damage(directory / "__cluster_metadata-0" / f"{0:020d}.log", position + 70)
+    return directory
+
+
+def test_topics_whose_metadata_are_damaged_are_served_to_readers(tmp_path: Path) -> None:
+    broker = open_read_only(with_damaged_metadata(tmp_path))
+    assert [all_values(broker, topic) for topic in "tuv"] == [[b"t"], [b"u"], [b"v"]]
+    broker.close()
+
+
+def test_metadata_with_sound_records_after_damage_are_not_cut(tmp_path: Path) -> None:
+    def logs() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in tmp_path.glob("*/*.log")}
+
+    with_damaged_metadata(tmp_path)
+    before = logs()
+    with pytest.raises(CorruptRecordError, match=r"sound records after it in .*__cluster_metadata-0") as caught:
+        open_broker(tmp_path)
+    assert f"plog recover {tmp_path}" in str(caught.value.hint)
+    assert logs() == before
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    assert not list(tmp_path.glob("*/*.cut-at-*"))
+
+
+@pytest.mark.parametrize("damaged", ["u", "v"])  # within the metadata log, and at its end
+def test_topics_whose_metadata_a_recovery_gave_up_keep_their_folders(tmp_path: Path, damaged: str) -> None:
+    broker = open_broker(tmp_path)
+    positions = {}
+    for topic in "tuv":
+        positions[topic] = last_batch_before(broker)
+        add_topic(broker, topic, retention_ms="-1")
+        produce_values(broker, topic.encode(), topic=topic)
+    broker.close()
+    damage(tmp_path / "__cluster_metadata-0" / f"{0:020d}.log", positions[damaged] + 70)
+    with Recovery(tmp_path) as recovery:
+        recovery.apply(list(plan_recovery(tmp_path, RecoveryOptions(), is_locked=True)))
+    for _ in range(2):
+        broker = open_broker(tmp_path)
+        assert [all_values(broker, topic) for topic in "tuv"] == [[b"t"], [b"u"], [b"v"]]
+        broker.close()
+    assert not list(tmp_path.glob("*-stray"))

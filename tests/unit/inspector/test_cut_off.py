@@ -89,6 +89,21 @@ def test_a_torn_tail_that_was_cut_off_is_nothing_to_find(directory: Path) -> Non
     assert list(verify(directory)) == []
 
 
+def test_logs_that_changed_names_before_the_start_are_put_back_in_order(directory: Path) -> None:
+    second, third = sorted(directory.glob("*.log"))[1:]
+    contents = second.read_bytes(), third.read_bytes()
+    second.write_bytes(contents[1])
+    third.write_bytes(contents[0])
+    assert start(directory) == 12
+    assert summed(cut_off(directory)) == [
+        (f"{12:020d}.log.cut-at-0", 24, 29, 4),
+        (f"{24:020d}.log.cut-at-0", 12, 23, 8),
+    ]
+    assert sum(step.records or 0 for step in recover(directory)) == 0
+    assert list(verify(directory)) == []
+    assert (second.read_bytes(), third.read_bytes()) == contents
+
+
 def test_sound_records_that_were_cut_off_are_named_with_what_became_of_their_place(directory: Path) -> None:
     flip(directory, 15)
     assert start(directory) == 15

@@ -152,6 +152,24 @@ def test_a_log_whose_indexes_are_of_another_one_is_named_and_its_indexes_stay(tm
     assert [step.action for step in plan.steps] == [Action.NONE]
 
 
+def test_logs_that_changed_names_are_out_of_order_and_no_others(tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    log = open_log(folder, index_interval_bytes=100, segment_bytes=1000)
+    for n in range(30):
+        append(log, make_batch(b"x" * (20 + n), timestamp=NOW + 10 * n))
+    log.close()
+    first, second = sorted(folder.glob("*.log"))[:2]
+    first.rename(folder / "aside")
+    second.rename(first)
+    (folder / "aside").rename(second)
+    found = list(verify(folder))
+    assert [one.code for one in found] == [Code.BATCH_OUT_OF_ORDER] * 2
+    (plan,) = plan_recovery(folder, RecoveryOptions())
+    assert {step.action for step in plan.steps} == {Action.PUT_IN_ORDER, Action.REBUILD}
+    recover(folder, RecoveryOptions())
+    assert list(verify(folder)) == []
+
+
 def test_an_index_alone_that_fits_nowhere_is_the_index_that_is_wrong(tmp_path: Path) -> None:
     folder = tmp_path / "t-0"
     log = open_log(folder, index_interval_bytes=100)
