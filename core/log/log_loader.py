@@ -296,7 +296,8 @@ class _Loader:
         for gap in self._damage.gaps:
             known[gap.segment_base_offset].append(gap)
         for segment in self._segments:
-            segment.gaps = [gap for gap in known[segment.base_offset] if not _is_mended(segment, gap)]
+            end = OffsetPosition(self._end_of(segment), segment.size_bytes)
+            segment.gaps = [gap for gap in known[segment.base_offset] if not _is_mended(segment, gap, end)]
         self._damage.set_segments({segment.base_offset: segment.gaps for segment in self._segments})
 
     def _past_damage(self, work: Callable[[], None]) -> None:
@@ -656,14 +657,23 @@ def _read_aborted(segment: LogSegment) -> list[AbortedTransaction]:
         return []
 
 
-def _is_mended(segment: LogSegment, gap: DamagedRange) -> bool:
-    """Whether a sound batch of the gap's offsets lies where the damage began."""
+def _is_mended(segment: LogSegment, gap: DamagedRange, end: OffsetPosition) -> bool:
+    """Whether batches that may stand there fill the gap now. A sound one alone does not tell: a flipped bit of its base
+    offset is in no checksum.
+    """
     try:
         batch = segment.records.read_batch(gap.position)
         batch.ensure_valid()
     except CorruptRecordError:
         return gap.position >= segment.size_bytes
-    return gap.start_offset <= batch.base_offset < gap.end_offset
+    if not gap.start_offset <= batch.last_offset < gap.end_offset:
+        return False
+    for item in segment.reading(end).items(gap.position, gap.start_offset):
+        if isinstance(item, DamagedBytes):
+            return item.range.position >= gap.end_position
+        if item.position + item.size_bytes >= gap.end_position:
+            break
+    return True
 
 
 def _indexed_to(segment: LogSegment, end_offset: int) -> int | None:
