@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -78,7 +78,8 @@ class LogSettings:
 class LoadedLog:
     """`was_cut`: records were dropped, so that the leader epoch must rise. In a shadow, `is_odd`: the log is not as it
     should be; and `has_wrong_tail`: bytes after its end that no crash explains are passed over. `has_wrong_start`: the
-    log does not begin where its checkpoint says, which can't be.
+    log does not begin where its checkpoint says, which can't be. `unexplained` are offsets [start, end) that are
+    missing for no known reason; None if the log did not have to be arranged, and nobody looked.
     """
 
     log: PartitionLog
@@ -86,6 +87,7 @@ class LoadedLog:
     is_odd: bool = False
     has_wrong_tail: bool = False
     has_wrong_start: bool = False
+    unexplained: Sequence[tuple[int, int]] | None = None
 
 
 def load_log(
@@ -199,6 +201,7 @@ class _Loader:
             is_odd=self._is_odd(),
             has_wrong_tail=tail is not None and tail.kind is TailKind.WRONG,
             has_wrong_start=self._has_wrong_start,
+            unexplained=None if self._arrangement is None else self._arrangement.unexplained,
         )
 
     def _believed_start(self, log_start_offset: int) -> int:
