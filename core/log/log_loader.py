@@ -444,12 +444,17 @@ class _Loader:
         _log.info("%s: rebuilding the leader epochs from the log", self._partition)
         self._leader_epochs.clear()
         runs: list[EpochEntry] = []
+        counts: list[int] = []
         for segment in self._segments:
             for batch in segment.batches(0):
                 epoch = batch.partition_leader_epoch
                 if epoch >= 0 and (not runs or runs[-1].epoch != epoch):
                     runs.append(EpochEntry(epoch, batch.base_offset))
-        for number in rising_epochs(runs, self._log_end_offset):  # without those that a flipped bit raised
+                    counts.append(0)
+                if epoch >= 0:
+                    counts[-1] += 1
+        weighed = [(run.epoch, count) for run, count in zip(runs, counts, strict=True)]
+        for number in rising_epochs(weighed):  # without those that a flipped bit raised
             self._leader_epochs.assign(*runs[number])
 
     def _note_leader_epoch(self, batch: Batch) -> None:
