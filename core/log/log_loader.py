@@ -299,8 +299,8 @@ class _Loader:
         for gap in self._damage.gaps:
             known[gap.segment_base_offset].append(gap)
         for segment in self._segments:
-            end = OffsetPosition(self._end_of(segment), segment.size_bytes)
-            segment.gaps = [gap for gap in known[segment.base_offset] if not _is_mended(segment, gap, end)]
+            reading = segment.reading(OffsetPosition(self._end_of(segment), segment.size_bytes))
+            segment.gaps = [gap for gap in known[segment.base_offset] if not _is_mended(segment, gap, reading)]
         self._damage.set_segments({segment.base_offset: segment.gaps for segment in self._segments})
 
     def _past_damage(self, work: Callable[[], None]) -> None:
@@ -665,7 +665,7 @@ def _read_aborted(segment: LogSegment) -> list[AbortedTransaction]:
         return []
 
 
-def _is_mended(segment: LogSegment, gap: DamagedRange, end: OffsetPosition) -> bool:
+def _is_mended(segment: LogSegment, gap: DamagedRange, reading: SegmentReading) -> bool:
     """Whether batches that may stand there fill the gap now. A sound one alone does not tell: a flipped bit of its base
     offset is in no checksum.
     """
@@ -676,7 +676,7 @@ def _is_mended(segment: LogSegment, gap: DamagedRange, end: OffsetPosition) -> b
         return gap.position >= segment.size_bytes
     if not gap.start_offset <= batch.last_offset < gap.end_offset:
         return False
-    for item in segment.reading(end).items(gap.position, gap.start_offset):
+    for item in reading.items(gap.position, gap.start_offset):
         if isinstance(item, DamagedBytes):
             return item.range.position >= gap.end_position
         if item.position + item.size_bytes >= gap.end_position:
