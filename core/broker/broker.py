@@ -47,7 +47,6 @@ from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.transaction_coordinator import TransactionCoordinator
 from core.log.directory_lock import DirectoryLock, find_lock_holder
 from core.log.file_names import LOCK, LOG_SUFFIX, locate_partition, parse_offset_file_name
-from core.log.hole import Hole, HoleReason, find_lost_start
 from core.log.judged_transactions import JudgedTransactions
 from core.log.log_config import LogConfig, stored_topic_values
 from core.log.log_evidence import DirectoryEvidence
@@ -273,27 +272,19 @@ class Broker:
         for partition, log in self.log_manager.logs.items():
             gaps = [(gap.start_offset, gap.end_offset) for segment in log.segments for gap in segment.gaps]
             holes = UnexplainedHoles()
-            lost = self._find_lost_start(partition, log)
-            if lost is not None and lost.reason is HoleReason.UNKNOWN:
-                holes.add(lost.start, lost.end)
-            start_offset = log.log_start_offset if lost is None else lost.end
-            with contextlib.closing(PartitionReader(log.directory, evidence=evidence, is_locked=True)) as reader:
-                found = reader.unexplained(start_offset, log.log_end_offset, gaps, most_batches=None)
-            holes.add_all(found)
+            known = self.log_manager.unexplained.get(partition)
+            if known is not None:
+                for start, end in known:
+                    holes.add(start, end)
+            else:
+                with contextlib.closing(PartitionReader(log.directory, evidence=evidence, is_locked=True)) as reader:
+                    holes = reader.unexplained(log.log_start_offset, log.log_end_offset, gaps, most_batches=None)
             if holes.count:
                 self.replicas.unexplained[partition] = holes.ranges
                 _log.warning("%s: %s", partition, holes.text(self._log_directory))
             is_broken = holes.count or gaps or partition in self.log_manager.odd
             if is_broken or read_lost_offsets(log.directory):
                 self._judge_transactions(log)
-
-    def _find_lost_start(self, partition: TopicPartition, log: PartitionLog) -> Hole | None:
-        """As the disk has it: in the shadow, an empty segment stands for what is missing."""
-        if log.segments.first.size_bytes:
-            return None
-        directory = self.directory / log.directory.name
-        known = DirectoryEvidence(self.directory).of(directory, partition)
-        return find_lost_start(known, read_lost_offsets(directory), directory)
 
     def _judge_transactions(self, log: PartitionLog) -> None:
         """Has the log give to readers of committed records what its files prove, as the disk has them: in the shadow,

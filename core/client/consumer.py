@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +52,7 @@ _WRONG_ENDS = {
     WRONG_START: "where it begins by log-start-offset-checkpoint can't be, says the broker, which does not believe it",
 }
 _MOST_OFFSETS = 1 << 24  # that a damaged batch is believed to hold
+_MOST_HOLES_KEPT = 1000
 
 DAMAGE_HINT = "plog consume --no-exit-on-error passes over what is damaged"
 """Goes with errors that end the reading of a damaged log."""
@@ -150,6 +152,12 @@ class Consumer:
         self._watermarks = watermarks
         self._lost_s: float | None = None  # since when no broker answers
         self._damaged: dict[TopicPartition, int] = {}  # first offset of what is being passed over
+        self._displaced: dict[TopicPartition, list[tuple[int, int, str]]] = {}
+        """Offsets [start, end) of batches that stand before their place, and why they were passed over: they may be
+        missing further on.
+        """
+        self._passed: dict[TopicPartition, deque[tuple[int, int]]] = {}
+        """(first, last) offset of the holes that were passed last: what belongs there may stand further on."""
         self._known_damage: dict[TopicPartition, _Ranges] = {}
         self._said: dict[TopicPartition, _SaidByBroker] = {}
         self._failures: dict[TopicPartition, tuple[int, CorruptRecordError | None]] = {}
@@ -397,6 +405,22 @@ class Consumer:
             self._tell_damaged(partition, last + 1)
         for first, last in _common(said.unexplained, start, end):
             said.met.add(first, last + 1)
+        self._passed.setdefault(partition, deque(maxlen=_MOST_HOLES_KEPT)).append((start, end - 1))
+        for first, after, cause in self._displaced.get(partition, ()):
+            if max(first, start) < min(after, end):
+                self._tell_passed_over(partition, max(first, start), min(after, end), cause)
+
+    def _pass_displaced(self, partition: TopicPartition, batch: Batch, position: int, cause: str) -> None:
+        """Passes over a batch that stands where nothing is missing: it is a copy, or missing where it belongs."""
+        first = first_offset_of(batch, position)
+        if first >= position:
+            self._displaced.setdefault(partition, []).append((first, batch.next_offset, cause))
+            return
+        for start, last in _common(list(self._passed.get(partition, ())), first, batch.next_offset):
+            self._tell_passed_over(partition, start, last + 1, cause)
+
+    def _tell_passed_over(self, partition: TopicPartition, start: int, end: int, cause: str) -> None:
+        self._patience.tell_left_out(f"{partition}: {offsets_text(start, end)} passed over: {cause}")
 
     def _is_undecided(self, partition: TopicPartition, batch: Batch) -> bool:
         """Whether it is of a transaction of which the broker does not know whether it was aborted; no reader of
@@ -504,6 +528,8 @@ class Consumer:
                     continue
                 _ensure_fits(batch, following, position, data.high_watermark, is_first=position == start)
                 if (first_offset := first_offset_of(batch, position)) > position:
+                    if following is None and position > start:
+                        return batches, position  # asked for first, it comes with what follows, or the broker knows why
                     if (
                         batches
                         and not self._patience.skips_damage
@@ -525,8 +551,9 @@ class Consumer:
                     return batches, position  # a broker that is asked for what is damaged may know how far that goes
                 end = _end_of_damage(batch, following, position, data.high_watermark)
                 if end > position:
-                    text = f"{offsets_text(position, end)} passed over: {error.cause}"
-                    self._patience.tell_left_out(f"{partition}: {text}")
+                    self._tell_passed_over(partition, position, end, error.cause)
+                elif batch is not None:
+                    self._pass_displaced(partition, batch, position, error.cause)
                 if following is None:
                     return batches, max(end, position + 1)
                 start = position = end  # a broker that is asked again may begin with the same batch
@@ -583,6 +610,8 @@ def _end_of_damage(batch: Batch | None, following: Batch | None, position: int, 
             following.ensure_valid()
             if position <= following.last_offset < high_watermark:
                 return max(first_offset_of(following, position), position)
+            if following.last_offset < position and batch is not None and batch.next_offset <= position:
+                return position  # both stand after their place, and what belongs here may follow
     if batch is None:
         return position + 1
     count = batch.next_offset - first_offset_of(batch, position)

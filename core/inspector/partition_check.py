@@ -144,6 +144,7 @@ class _Pass:
         self._is_thinned = False
         self._holes: list[tuple[int, int, Path, int]] = []
         self._start_offset = self._end_offset = 0
+        self._batches = 0
 
     def run(self, on_bytes: OnBytes) -> Iterator[Finding]:
         logs = yield from self._readable_logs()
@@ -175,6 +176,7 @@ class _Pass:
                 is_active=self._is_live and number == len(logs) - 1,
                 is_last=number == len(logs) - 1,
                 last_epoch=last_epoch,
+                batches=self._batches,
                 limit_offset=following,
                 known_ends={o for o in (*self._snapshots, following) if o is not None and o > base_offset},
                 log_map=self._map,
@@ -190,7 +192,7 @@ class _Pass:
                 continue
             is_complete = logs[0][0] == 0 and not self._holes and not check.holes
             yield from self._check_transaction_index(check, is_complete=is_complete)
-            last_epoch = check.last_epoch
+            last_epoch, self._batches = check.last_epoch, check.batches
             self._has_damage |= check.has_damage
             self._end_offset = max(self._end_offset, check.end_offset)
             self._is_thinned |= check.is_compacted
@@ -253,12 +255,14 @@ class _Pass:
 
     def _epoch_findings(self) -> Iterator[Finding]:
         """Epochs never fall: those of the fewest batches are wrong. The others are held against the checkpoint."""
-        runs = self._epoch_runs
+        runs, batches = self._epoch_runs, self._batches
         if self._map is not None and any(one.fate is Fate.PLACED for one in self._map.displaced):
-            runs = list(_runs_in_order(self._map))
+            runs, batches = list(_runs_in_order(self._map)), sum(piece.batches for piece in self._map.log)
         known = {entry.epoch for entry in self._epochs or ()}
-        entries = [EpochEntry(run.epoch, run.first_offset) for run in runs]
-        chain = rising_epochs(entries, self._end_offset, known)
+        starts = [*(run.batches_before for run in runs), batches]
+        counts = (max(after - before, 1) for before, after in pairwise(starts))
+        weighed = [(run.epoch, count) for run, count in zip(runs, counts, strict=True)]
+        chain = rising_epochs(weighed, known)
         for number, run in enumerate(runs):
             at = bisect_left(chain, number)
             if at < len(chain) and chain[at] == number:
@@ -338,14 +342,14 @@ class _Pass:
 
 def _runs_in_order(log_map: LogMap) -> Iterator[EpochRun]:
     """The runs of one leader epoch as they will be when each batch stands where it belongs."""
-    last_epoch, next_offset = -1, log_map.start_offset
+    last_epoch, next_offset, batches = -1, log_map.start_offset, 0
     for piece in log_map.log:
         for batch in log_map.read(piece):
             if isinstance(batch, RecordBatch) and batch.partition_leader_epoch != last_epoch:
                 last_epoch = batch.partition_leader_epoch
                 path = log_map.files[piece.file].path
-                yield EpochRun(last_epoch, batch.base_offset, next_offset - 1, path, batch.position)
-            next_offset = batch.last_offset + 1
+                yield EpochRun(last_epoch, batch.base_offset, next_offset - 1, path, batch.position, batches)
+            next_offset, batches = batch.last_offset + 1, batches + 1
 
 
 def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Container, Generator, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,13 +48,16 @@ class OddLogError(Exception):
 
 
 class EpochRun(NamedTuple):
-    """Batches of one leader epoch from `first_offset` on; `offset_before` is the last offset of the batch before."""
+    """Batches of one leader epoch from `first_offset` on; `offset_before` is the last offset of the batch before, and
+    `batches_before` says how many come before.
+    """
 
     epoch: int
     first_offset: int
     offset_before: int
     path: Path
     position: int
+    batches_before: int
 
 
 def _as_damage(position: int, end_position: int) -> Damage:
@@ -81,6 +85,8 @@ class SegmentCheck:
     known_ends: Container[int] = ()
     """Where the log ended at some time, by other files: an index that knows of more after one of them is wrong."""
     last_epoch: int = -1
+    batches: int = 0
+    """How many of the partition come before what is looked at; in the end, with this segment."""
     end_offset: int = 0
     log_map: LogMap | None = None
     """What all files of the partition say together; None as long as this one makes sense by itself."""
@@ -192,7 +198,7 @@ class SegmentCheck:
                 or epoch != self.last_epoch
                 or attributes & DELETE_HORIZON_FLAG
             ):
-                yield from self._see_unlike(run.batch(start), next_offset)
+                yield from self._see_unlike(run, start, next_offset)
             if producer_id >= 0 and not producers.goes_on(
                 producer_id, producer_epoch, base_sequence, last_offset_delta, last_offset, attributes
             ):
@@ -204,6 +210,7 @@ class SegmentCheck:
                 offset_index.see(position, last_offset)
             if last_offset >= time_index.due:
                 time_index.see(last_offset)
+        self.batches += len(starts)
         if self.options.is_deep or self.options.is_paranoid:
             yield from self._look_into([run.batch(start) for start in starts])
         return next_offset
@@ -287,8 +294,9 @@ class SegmentCheck:
             time_index.see(batch.last_offset)
         yield from self._look_into([batch])
 
-    def _see_unlike(self, batch: RecordBatch, next_offset: int) -> Iterator[Finding]:
+    def _see_unlike(self, run: SoundRun, start: int, next_offset: int) -> Iterator[Finding]:
         """A batch that does not simply go on from the one before."""
+        batch = run.batch(start)
         self._ensure_in_turn(batch.base_offset, batch, next_offset)
         if batch.base_offset > next_offset:
             if self.log_map is not None or not self.producers.is_certain:
@@ -298,7 +306,10 @@ class SegmentCheck:
             self.is_compacted = True
         if batch.partition_leader_epoch != self.last_epoch:
             self.last_epoch = batch.partition_leader_epoch
-            self.on_epoch(EpochRun(self.last_epoch, batch.base_offset, next_offset - 1, self.path, batch.position))
+            before = self.batches + bisect_left(run.starts, start)
+            self.on_epoch(
+                EpochRun(self.last_epoch, batch.base_offset, next_offset - 1, self.path, batch.position, before)
+            )
         if batch.count < 0 or batch.count > batch.last_offset_delta + 1:
             yield self._finding(
                 Code.BAD_COUNT, f"{batch.count} records with a last offset delta of {batch.last_offset_delta}", batch

@@ -22,7 +22,7 @@ _log = logging.getLogger("plog.log")
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
-_MOST_OFFSETS = 1 << 62
+_MOST_BATCHES = 1 << 62
 
 
 class EpochEntry(NamedTuple):
@@ -35,24 +35,24 @@ def parse_leader_epochs(text: str, path: str) -> list[EpochEntry]:
     return [EpochEntry(int(epoch), int(offset)) for epoch, offset in parse_checkpoint(text, 2, path)]
 
 
-def rising_epochs(runs: Sequence[EpochEntry], end_offset: int, known: Container[int] = ()) -> list[int]:
-    """The numbers of those runs of one epoch whose epochs do not fall, most offsets together. A run of a known
-    epoch counts before any other. The log ends at `end_offset`.
+def rising_epochs(runs: Sequence[tuple[int, int]], known: Container[int] = ()) -> list[int]:
+    """The numbers of those runs of batches of one epoch, given as (epoch, how many batches), whose epochs do not fall,
+    most batches together: each has an epoch of its own, which may be wrong, however many records are in it. A run of a
+    known epoch counts before any other.
     """
-    best: list[tuple[int, int, int]] = []  # (epoch, offsets, last run), the first two rising
+    best: list[tuple[int, int, int]] = []  # (epoch, batches, last run), the first two rising
     before: list[int | None] = []  # each run, in the best chain that it ends
-    for number, run in enumerate(runs):
-        following = runs[number + 1].start_offset if number + 1 < len(runs) else end_offset
-        at = bisect_right(best, run.epoch, key=lambda entry: entry[0])
-        offsets = best[at - 1][1] if at else 0
+    for number, (epoch, count) in enumerate(runs):
+        at = bisect_right(best, epoch, key=lambda entry: entry[0])
+        batches = best[at - 1][1] if at else 0
         before.append(best[at - 1][2] if at else None)
-        offsets += max(following - run.start_offset, 1) * (_MOST_OFFSETS if run.epoch in known else 1)
-        while at < len(best) and best[at][1] <= offsets:
+        batches += count * (_MOST_BATCHES if epoch in known else 1)
+        while at < len(best) and best[at][1] <= batches:
             del best[at]
-        if at and best[at - 1][0] == run.epoch:
+        if at and best[at - 1][0] == epoch:
             at -= 1
             del best[at]
-        best.insert(at, (run.epoch, offsets, number))
+        best.insert(at, (epoch, batches, number))
     chain: list[int] = []
     last = best[-1][2] if best else None
     while last is not None:

@@ -64,6 +64,8 @@ class Arrangement:
     end_position: int | None = None
     rewritten: set[int] = field(default_factory=set)
     tail: Tail | None = None
+    unexplained: list[tuple[int, int]] = field(default_factory=list)
+    """Offsets [start, end) that are missing for no known reason, in order."""
 
 
 class _Place(NamedTuple):
@@ -196,7 +198,8 @@ class _Arranger:
         self._map = log_map
         self._filesystem = filesystem
         self._end_offset = log_map.end_offset
-        self._plan = Arrangement(self._end_offset, tail=log_map.tail)
+        unexplained = [(hole.start, hole.end) for hole in log_map.holes if hole.reason is HoleReason.UNKNOWN]
+        self._plan = Arrangement(self._end_offset, tail=log_map.tail, unexplained=unexplained)
 
     def arrange(self) -> Arrangement:
         files = self._map.files

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -80,7 +80,8 @@ class LogSettings:
 class LoadedLog:
     """`was_cut`: records were dropped, so that the leader epoch must rise. In a shadow, `is_odd`: the log is not as it
     should be; and `has_wrong_tail`: bytes after its end that no crash explains are passed over. `has_wrong_start`: the
-    log does not begin where its checkpoint says, which can't be.
+    log does not begin where its checkpoint says, which can't be. `unexplained` are offsets [start, end) that are
+    missing for no known reason; None if the log did not have to be arranged, and nobody looked.
     """
 
     log: PartitionLog
@@ -88,6 +89,7 @@ class LoadedLog:
     is_odd: bool = False
     has_wrong_tail: bool = False
     has_wrong_start: bool = False
+    unexplained: Sequence[tuple[int, int]] | None = None
 
 
 def load_log(
@@ -196,6 +198,7 @@ class _Loader:
             is_odd=self._is_odd(),
             has_wrong_tail=tail is not None and tail.kind is TailKind.WRONG,
             has_wrong_start=self._has_wrong_start,
+            unexplained=None if self._arrangement is None else self._arrangement.unexplained,
         )
 
     def _make_log(self, log_start_offset: int, end_offset: int, recovery_point: int) -> PartitionLog:
@@ -310,7 +313,8 @@ class _Loader:
         for gap in self._damage.gaps:
             known[gap.segment_base_offset].append(gap)
         for segment in self._segments:
-            segment.gaps = [gap for gap in known[segment.base_offset] if not _is_mended(segment, gap)]
+            reading = segment.reading(OffsetPosition(self._end_of(segment), segment.size_bytes))
+            segment.gaps = [gap for gap in known[segment.base_offset] if not _is_mended(segment, gap, reading)]
         self._damage.set_segments({segment.base_offset: segment.gaps for segment in self._segments})
 
     def _past_damage(self, work: Callable[[], None]) -> None:
@@ -459,12 +463,17 @@ class _Loader:
         _log.info("%s: rebuilding the leader epochs from the log", self._partition)
         self._leader_epochs.clear()
         runs: list[EpochEntry] = []
+        counts: list[int] = []
         for segment in self._segments:
             for batch in segment.batches(0):
                 epoch = batch.partition_leader_epoch
                 if epoch >= 0 and (not runs or runs[-1].epoch != epoch):
                     runs.append(EpochEntry(epoch, batch.base_offset))
-        for number in rising_epochs(runs, self._log_end_offset):  # without those that a flipped bit raised
+                    counts.append(0)
+                if epoch >= 0:
+                    counts[-1] += 1
+        weighed = [(run.epoch, count) for run, count in zip(runs, counts, strict=True)]
+        for number in rising_epochs(weighed):  # without those that a flipped bit raised
             self._leader_epochs.assign(*runs[number])
 
     def _note_leader_epoch(self, batch: Batch) -> None:
@@ -589,14 +598,23 @@ def _read_aborted(segment: LogSegment) -> list[AbortedTransaction]:
         return []
 
 
-def _is_mended(segment: LogSegment, gap: DamagedRange) -> bool:
-    """Whether a sound batch of the gap's offsets lies where the damage began."""
+def _is_mended(segment: LogSegment, gap: DamagedRange, reading: SegmentReading) -> bool:
+    """Whether batches that may stand there fill the gap now. A sound one alone does not tell: a flipped bit of its base
+    offset is in no checksum.
+    """
     try:
         batch = segment.records.read_batch(gap.position)
         batch.ensure_valid()
     except CorruptRecordError:
         return gap.position >= segment.size_bytes
-    return gap.start_offset <= batch.base_offset < gap.end_offset
+    if not gap.start_offset <= batch.last_offset < gap.end_offset:
+        return False
+    for item in reading.items(gap.position, gap.start_offset):
+        if isinstance(item, DamagedBytes):
+            return item.range.position >= gap.end_position
+        if item.position + item.size_bytes >= gap.end_position:
+            break
+    return True
 
 
 def _indexed_to(segment: LogSegment, end_offset: int) -> int | None:

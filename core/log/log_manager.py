@@ -16,7 +16,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,6 +71,8 @@ class LogManager:
         """Logs that are only read, and have a wrong start (`LoadedLog`): the next checkpoint of others is right."""
         self.odd: set[TopicPartition] = set()
         """As of `LoadedLog.is_odd`."""
+        self.unexplained: dict[TopicPartition, Sequence[tuple[int, int]]] = {}
+        """As of `LoadedLog.unexplained`, of logs that had to be arranged."""
         self._settings = settings
         self._filesystem = settings.filesystem
         self._checkpoints = {name: self._read_checkpoint(name) for name in OFFSET_CHECKPOINTS}
@@ -176,6 +178,8 @@ class LogManager:
             self.with_wrong_start.add(partition)
         if loaded.is_odd:
             self.odd.add(partition)
+        if loaded.unexplained is not None:
+            self.unexplained[partition] = loaded.unexplained
         return loaded
 
     def _warn_of_lost_start(self, log: PartitionLog, evidence: DirectoryEvidence) -> None:

@@ -65,6 +65,14 @@ class _LastBatch(NamedTuple):
     position: int
 
 
+class _Found(NamedTuple):
+    """A batch in the file; `base_offset` is -1 in an old format, where a batch does not say."""
+
+    base_offset: int
+    position: int
+    size_bytes: int
+
+
 class LogSegment:
     """Owned by one task (the partition log's), but for `sync`, which any thread may call.
 
@@ -300,17 +308,23 @@ class LogSegment:
 
     def translate_offset(self, offset: int) -> tuple[int, int] | None:
         """Finds (position, size) of the first batch whose last offset is `offset` or above; None if there is none."""
+        found = self._find(offset)
+        return None if found is None else (found.position, found.size_bytes)
+
+    def _find(self, offset: int) -> _Found | None:
         last = self._last_batch
         if last.position and offset >= last.base_offset:
-            return (last.position, self.size_bytes - last.position) if offset <= last.last_offset else None
+            size = self.size_bytes - last.position
+            return _Found(last.base_offset, last.position, size) if offset <= last.last_offset else None
         for batch in self._headers_from(offset):
             if batch.last_offset >= offset:
-                return batch.position, batch.size_bytes
+                base_offset = batch.base_offset if isinstance(batch, RecordBatch) else -1
+                return _Found(base_offset, batch.position, batch.size_bytes)
         return None
 
     def read(self, start_offset: int, max_bytes: int, end_position: int, *, min_one_batch: bool) -> LogRegion | None:
         """Batches from the one that holds `start_offset` on, at most `max_bytes` of them; None if there is none.
-        CorruptRecordError where it is known to be damaged.
+        CorruptRecordError where it is known to be damaged, and where it is not there and damage follows the next one.
 
         `end_position` bounds the file, as does damage after the first batch. The first batch comes whole: with
         `min_one_batch` however large it is, otherwise the region is empty if it does not fit, because a consumer that
@@ -319,16 +333,18 @@ class LogSegment:
 
         Source: `LogSegment.read`, and `firstEntryIncomplete` in `ReplicaManager.read`.
         """
-        found = self.translate_offset(start_offset)
+        found = self._find(start_offset)
         if self.gaps:
             gap = self.find_gap_at(start_offset)
             if gap is not None:
                 raise self.damaged(gap)
-            after = found[0] if found else 0
+            after = found.position if found else 0
             end_position = min([end_position, *(gap.position for gap in self.gaps if gap.position > after)])
-        if found is None or found[0] >= end_position:
+        if found is None or found.position >= end_position:
             return None
-        position, size = found
+        position, size = found.position, found.size_bytes
+        if found.base_offset > start_offset and position + size < end_position:
+            self.records.read_header(position + size)  # else it may stand there by mistake, over what was asked for
         if size > max_bytes:
             max_bytes = size if min_one_batch else 0
         region = self.records.region(position, min(max_bytes, end_position - position))

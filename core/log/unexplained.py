@@ -16,7 +16,7 @@ from core.log.file_names import CLEANER_CHECKPOINT
 from core.log.hole import HoleReason, explain_hole, offsets_are
 from core.log.log_evidence import LogEvidence
 from core.log.reading import AFTER_ALL_OFFSETS, ReadableSegment
-from core.records.compression import CompressionType
+from core.records.batches import first_offset_of
 from core.records.record_batch import RecordBatch
 
 MOST_BATCHES = 1000
@@ -81,7 +81,8 @@ def find_unexplained(
     most_batches: int | None = MOST_BATCHES,
 ) -> UnexplainedHoles:
     """The holes in offsets [start, end) that nothing explains, by the headers of up to so many batches of each segment,
-    and of its last ones. Says nothing of segments that are damaged: whoever reads them will.
+    and of its last ones. Says nothing of segments that are damaged: whoever reads them will. A compressed message of
+    magic 0 or 1 has its first offset inside, and is opened.
     """
     found = UnexplainedHoles()
     if not segments or (end <= evidence.cleaned_below and evidence.known_start is None):
@@ -141,8 +142,9 @@ def _look(
             first = batch.base_offset if is_current else batch.last_offset
             if first < (next_offset or 0) or batch.next_offset > (limit or AFTER_ALL_OFFSETS):
                 return [], None
-            is_first_known = is_current or batch.compression is CompressionType.NONE
-            if next_offset is not None and next_offset < first and is_first_known:
+            if next_offset is not None and next_offset < first and not is_current:
+                first = first_offset_of(segment.records.read_batch(batch.position), next_offset)
+            if next_offset is not None and next_offset < first:
                 holes.append((next_offset, first))
             next_offset = batch.next_offset
     except CorruptRecordError:

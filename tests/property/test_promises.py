@@ -33,7 +33,10 @@ from tests.support.wreck import wreck
 
 COUNT = int(os.environ.get("PLOG_PROMISES_CASES", "40"))
 FIRST = int(os.environ.get("PLOG_PROMISES_FIRST", "2000"))
-KEPT = (16, 27, 47, 57, 58, 71, 75, 107, 112, 1040, 1059, 1089, 1300, 1374, 1391, 1507, 1539, 1784, 1836, 60377)
+KEPT = (
+    *(16, 27, 47, 57, 58, 71, 75, 107, 112, 1040, 1059, 1089, 1300, 1374, 1391, 1507, 1539, 1784, 1836),
+    *(60057, 60091, 60374, 60377, 60394, 61300, 61372, 62254),
+)
 """Seeds of which each broke a promise once."""
 
 CASES = [case for case in golden_cases() if not case.name.startswith("__cluster_metadata")]
@@ -114,7 +117,10 @@ class _Judge:
         for read_committed in (False, True):
             caplog.clear()
             answer = doors.ask_server(self._directory, read_committed=read_committed, is_owner=True)
-            self._check("owner", answer.records, read_committed=False)  # it trusts its transaction indexes
+            records = {
+                o: record for o, record in answer.records.items() if o < model.log_end
+            }  # coordinators write more
+            self._check("owner", records, read_committed=False)  # it trusts its transaction indexes
             if read_committed:
                 continue  # Kafka's rule hides what follows a lost abort marker, up to the producer's next one
             said = [

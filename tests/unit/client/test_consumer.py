@@ -153,6 +153,51 @@ def test_a_batch_whose_offsets_cannot_be_its_own(broker: Broker, base_offset: in
     assert left_out == [f"t-0: {told}"]
 
 
+@pytest.mark.parametrize(
+    ("order", "found", "told"),
+    [
+        ((0, 2, 1, 3, 4), [0, 1, 3, 4], ["t-0: offset 2 passed over: offsets are the next batch's"]),
+        ((0, 2, 3, 1, 4), [0, 2, 3, 4], ["t-0: offset 1 passed over: offsets do not rise"]),
+        ((0, 3, 1, 2, 4), [0, 1, 2, 3, 4], []),
+    ],
+)
+def test_batches_that_stand_out_of_order(
+    broker: Broker, order: tuple[int, ...], found: list[int], told: list[str]
+) -> None:
+    """What does not come because another batch came first is told."""
+    for value in (b"a", b"b", b"c", b"d", b"e"):
+        produce_values(broker, value)
+    segment = broker.replicas.partitions[A].log.segments.active
+    data = segment.records.path.read_bytes()
+    batches = [data[one.position : one.position + one.size_bytes] for one in segment.records.iter_batches()]
+    segment.records.path.write_bytes(b"".join(batches[number] for number in order))
+    with pytest.raises(PlogError):
+        read(broker, {A: 0}, {A: 5})
+    left_out: list[str] = []
+    patient = consumer(broker, patience=Patience(skips_damage=True, tell_left_out=left_out.append))
+    assert [b.base_offset for _, batches in patient.read({A: 0}, {A: 5}) for b in batches] == found
+    assert left_out == told
+
+
+def test_a_later_batch_that_was_written_over_others(broker: Broker) -> None:
+    """Its offsets would lead the reader past everything between; what follows it shows that it is not theirs."""
+    log = broker.replicas.partitions[A].log
+    for value in (b"a", b"b", b"c", b"d", b"e" * 40, b"f"):
+        append(log, make_batch(value))
+    segment = log.segments.active
+    batches = list(segment.records.iter_batches())
+    data = bytearray(segment.records.path.read_bytes())
+    stray = data[batches[4].position : batches[5].position]
+    data[batches[1].position : batches[1].position + len(stray)] = stray  # and a part of the next
+    segment.records.path.write_bytes(data)
+    with pytest.raises(PlogError):
+        read(broker, {A: 0}, {A: 6})
+    left_out: list[str] = []
+    patient = consumer(broker, patience=Patience(skips_damage=True, tell_left_out=left_out.append))
+    assert [b.base_offset for _, batches in patient.read({A: 0}, {A: 6}) for b in batches] == [0, 3, 4, 5]
+    assert left_out == ["t-0: passed over: offsets 1 to 2: damaged or missing, says the broker"]
+
+
 def test_a_damaged_batch_that_claims_what_is_sound(broker: Broker) -> None:
     """Its last offset is covered by the checksum that does not fit: where the next batch begins tells more."""
     produce_values(broker, b"a", b"b", b"c", b"d")

@@ -92,6 +92,20 @@ def test_an_epoch_below_the_one_before(folder: Path) -> None:
     assert Code.EPOCHS_NOT_RISING in codes(folder)
 
 
+def test_the_odd_epoch_is_that_of_fewer_batches_not_of_fewer_records(tmp_path: Path) -> None:
+    """Near the log's end a large batch may hold more offsets than all after it; two batches say that it is wrong."""
+    log = open_log(tmp_path / "t-0")
+    for records in (1, 1, 9, 1, 1):
+        append(log, make_batch(*[b"x"] * records))
+    log.close()
+    (tmp_path / "t-0" / "leader-epoch-checkpoint").unlink()
+    place = places(tmp_path / "t-0")[2]
+    patch(place.path, place.position + 12, b"\x02")
+    finding = only(tmp_path / "t-0")
+    assert (finding.code, finding.offset) == (Code.EPOCHS_NOT_RISING, 2)
+    assert finding.fix == (place.position + 12, 2, 0)
+
+
 def test_deep_finds_records_that_do_not_fit_their_header(folder: Path) -> None:
     rewrite(folder, 1, 35, struct.pack(">q", 1))  # the largest timestamp
     assert Code.BAD_BATCH not in codes(folder)

@@ -13,6 +13,7 @@ from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
 from core.inspector.findings import Code
 from core.inspector.verify import verify
+from core.log.damage import DamagedRange
 from core.log.leader_epoch_cache import EpochEntry
 from core.log.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
@@ -335,6 +336,25 @@ def test_damage_that_hides_what_was_safe_stays_as_it_is(directory: Path) -> None
     assert not was_cut
     assert [str(gap) for gap in log.gaps] == ["16-17"]
     assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("flipped", [4, 7], ids=["down", "up"])
+def test_a_start_forgets_no_damage_whose_checksum_is_right(directory: Path, flipped: int) -> None:
+    """The base offset is in no checksum. An earlier start found it wrong; a clean one does not look for that."""
+    path = directory / "00000000000000000004.log"
+    data = bytearray(path.read_bytes())
+    (position,) = (one.position for one in places(directory) if one.offset == 6)  # and 7
+    data[position + 7] = flipped
+    path.write_bytes(data)
+    log, _ = open_unclean(directory, recovery_point=20)
+    log.note_damage(DamagedRange(6, 8, 4, position, len(data)))
+    log.close()
+    assert [str(gap) for gap in open_log(directory).gaps] == ["6-7"]
+    data[position + 7] = 6
+    path.write_bytes(data)
+    mended = open_log(directory)
+    assert not mended.gaps
+    assert [record.offset for record in read_all(mended)] == list(range(20))
 
 
 # --- holes between segments
