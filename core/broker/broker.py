@@ -306,7 +306,9 @@ class Broker:
                 self.replicas.undecided[partition] = ranges
 
     def _add_topic(self, topic: TopicImage) -> Steps[None]:
-        """Makes the logs of the topic's partitions, and stops if somebody deletes it."""
+        """Makes the logs of the topic's partitions, and stops if somebody deletes it, who may have done so already."""
+        if topic.topic_id not in self.image.topics_by_id:
+            return
         config = self._log_config(topic.name)
         for _ in self.replicas.add_topic(topic, config, self.node_id):
             yield

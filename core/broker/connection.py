@@ -150,6 +150,7 @@ class Connection:
         self._is_reading = False
         self._is_writing = False
         self._is_in_line = False  # for its next turn
+        self._is_ending = False  # is closed when its answers are sent
         self._is_closed = False
         self.moved_bytes = 0
         """That came or went."""
@@ -163,7 +164,7 @@ class Connection:
     # --- in
 
     def _read(self) -> None:
-        if not self._is_reading and not self._is_closed:
+        if not self._is_reading and not self._is_ending and not self._is_closed:
             self._loop.add_reader(self._fd, self._on_readable)
             self._is_reading = True
 
@@ -188,7 +189,7 @@ class Connection:
             if self._pending is not None and self._pending.is_at_work:
                 self._stop_reading()  # the request was sent whole, and may want no answer; its end is met again then
             else:
-                self.close()
+                self._close_when_sent()
             return
         self.moved_bytes += received
         try:
@@ -350,6 +351,10 @@ class Connection:
                 self._close_because(error)
                 return
             self._flush()
+        if self._is_ending and not self._out:
+            self.close()
+        if self._is_closed:
+            return
         if not self._is_reading and not self._aside and not self._waits_for_room:
             self._read()
         is_waiting = self._is_writing or self._is_in_line
@@ -365,8 +370,7 @@ class Connection:
             _log.warning("closing the connection of %s: %s", self._peer, error)
         elif not isinstance(error, UnacknowledgedError):
             _log.error("closing the connection of %s after an unexpected error", self._peer, exc_info=error)
-        self._flush()  # what was answered before it
-        self.close()
+        self._close_when_sent()
 
     # --- out
 
@@ -408,6 +412,13 @@ class Connection:
     def _on_writable(self) -> None:
         self._go_on()
 
+    def _close_when_sent(self) -> None:
+        """Takes no further request, and waits for nothing; what was answered is sent first, as Kafka does."""
+        self._is_ending = True
+        self._stop_reading()
+        self._drop_requests()
+        self._go_on()
+
     def _send_region(self, region: FileRegion) -> int:
         """Sends as much of it as a turn is worth, and gives how much."""
         sent = os.sendfile(self._fd, region.file.fd, region.position, min(region.size_bytes, _TURN_BYTES))
@@ -445,15 +456,22 @@ class Connection:
         self._stop_reading()
         if self._is_writing:
             self._loop.remove_writer(self._fd)
-        if self._pending is not None:
-            self._pending.cancel()
-        if self._partial is not None:
-            self._buffers.give_back(self._partial)
+        self._drop_requests()
         self._out.clear()
-        self._aside = memoryview(b"")
-        self._memory.forget(self)
         self._socket.close()
         self._on_close(self)
+
+    def _drop_requests(self) -> None:
+        """All that came and is not answered, and the room that it has or waits for."""
+        if self._pending is not None:
+            self._pending.cancel()
+        self._pending, self._at_work_bytes = None, 0
+        if self._partial is not None:
+            self._buffers.give_back(self._partial)
+        self._partial, self._room = None, 0
+        self._aside = memoryview(b"")
+        self._memory.forget(self)
+        self._held, self._waits_for_room = 0, False
 
 
 def _bytes_in_files(pieces: list[Piece]) -> int:

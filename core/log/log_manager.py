@@ -306,7 +306,7 @@ class LogManager:
         """Written only if something changed. Logs that are offline keep what was known of them."""
         held = self._checkpoints[name]
         offsets |= {tp: o for tp, o in held.items() if tp in self.offline}
-        if offsets == held and (self.directory / name).exists():
+        if offsets == held == self._newest[name] and (self.directory / name).exists():
             return
 
         self._newest[name] = offsets
@@ -320,13 +320,13 @@ class LogManager:
         run(write)
 
     def forget_checkpoints(self, partitions: Iterable[TopicPartition]) -> None:
-        """Writes the checkpoints without partitions that are about to be made: what the files still say of deleted ones
-        must not be taken for theirs. Raises OSError as the disk does.
+        """Writes the checkpoints without partitions that are about to be made: what the files say of deleted ones, or are
+        about to say, must not be taken for theirs. Raises OSError as the disk does.
         """
         new = {partition for partition in partitions if partition not in self.logs}
-        for name, held in self._checkpoints.items():
-            if not new.isdisjoint(held):
-                self._checkpoint(name, {tp: offset for tp, offset in held.items() if tp not in new}, run_now)
+        for name, newest in self._newest.items():
+            if not (new.isdisjoint(newest) and new.isdisjoint(self._checkpoints[name])):
+                self._checkpoint(name, {tp: offset for tp, offset in newest.items() if tp not in new}, run_now)
 
     def close(self, broker_epoch: int) -> None:
         """A clean stop: logs closed, checkpoints written and, where every log was well, the file that says so."""

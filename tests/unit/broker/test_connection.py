@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random, randbytes
@@ -17,6 +18,7 @@ from core.broker import connection, socket_server, turns
 from core.broker.broker import Broker
 from core.broker.connection import Connection, ReceiveBuffers
 from core.broker.connection_memory import ConnectionMemory
+from core.broker.request_dispatcher import RequestDispatcher
 from core.broker.socket_server import SocketServer
 from core.broker.turns import Turns
 from core.common.config_def import ConfigResourceType
@@ -627,3 +629,42 @@ def test_a_large_buffer_is_used_again() -> None:
     assert buffers.take(9_000_000) is large
     assert buffers.take(9_000_000) is not large, "only one of them is kept"
     assert len(buffers.take(50_000_000)) == 50_000_000
+
+
+@pytest.mark.parametrize("sent_last", [b"", b"\xff\xff\xff\xff"], ids=["its end", "what is no request"])
+def test_who_sends_nothing_more_gets_what_he_asked_for(broker: Broker, sent_last: bytes) -> None:
+    """As a shell does, that pipes requests in: he reads slowly, and the answers are more than a socket takes."""
+    add_topic(broker)
+    produce_values(broker, bytes(800_000))
+    count = 30
+
+    async def talk(server: SocketServer) -> None:
+        reader, writer = await connect(server, receive_buffer=65536)
+        writer.write(b"".join(fetch_frame(n, 0) + versions_frame(n) for n in range(count)) + sent_last)
+        if not sent_last:
+            writer.write_eof()
+        assert await read_correlation_ids(reader, 2 * count) == [n for n in range(count) for _ in "ab"]
+        assert await reader.read() == b""
+
+    serving(broker, talk)
+
+
+def test_who_is_gone_before_his_answer_holds_no_memory(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The beginning of a further request came with the one that can't be answered any more."""
+
+    async def talk(server: SocketServer) -> None:
+        client = socket.create_connection((server.endpoint.host, server.endpoint.port))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        handle = RequestDispatcher.handle
+
+        def reset_and_handle(dispatcher: RequestDispatcher, *arguments: Any) -> Any:
+            client.close()
+            return handle(dispatcher, *arguments)
+
+        monkeypatch.setattr(RequestDispatcher, "handle", reset_and_handle)
+        client.sendall(versions_frame(1) + produce_frame(2, bytes(50_000))[:30_000])
+        while server.accepted_connections == 0 or server.open_connections:
+            await asyncio.sleep(0)
+        assert server._memory.total_bytes == 0
+
+    serving(broker, talk)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from core.broker import stepped_answer, turns
 from core.broker.broker import Broker
@@ -54,6 +57,10 @@ def create(*names: str, partitions: int = PARTITIONS, **configs: str) -> CreateT
 
 def delete(*names: str) -> DeleteTopicsRequest:
     return DeleteTopicsRequest([DeleteTopicState(name) for name in names])
+
+
+def grow(name: str, partitions: int) -> CreatePartitionsRequest:
+    return CreatePartitionsRequest([CreatePartitionsTopic(name, partitions, None)])
 
 
 def folders(broker: Broker, name: str = "t") -> list[str]:
@@ -176,8 +183,7 @@ def test_a_setting_that_changes_while_the_topic_is_made(broker: Broker, loop: Lo
 def test_partitions_that_are_added_while_the_topic_is_made(broker: Broker, loop: Loop) -> None:
     made = Asked(broker, CREATE_TOPICS, create("t"))
     loop.step()
-    request = CreatePartitionsRequest([CreatePartitionsTopic("t", PARTITIONS + 5, None)])
-    grown = Asked(broker, CREATE_PARTITIONS, request)
+    grown = Asked(broker, CREATE_PARTITIONS, grow("t", PARTITIONS + 5))
     loop.run()
     assert made.answer.topics[0].error_code == grown.answer.results[0].error_code == ErrorCode.NONE
     assert folders(broker) == all_folders(partitions=PARTITIONS + 5)
@@ -224,3 +230,57 @@ def test_a_disk_that_refuses_to_forget_what_it_knew(broker: Broker, monkeypatch:
     again = open_broker(broker.directory)
     assert [again.replicas.find("t", number).log.log_end_offset for number in range(2)] == [0, 0]
     again.close()
+
+
+def test_a_topic_that_is_deleted_before_its_logs_are_made(broker: Broker, loop: Loop) -> None:
+    """It waits for the logs of another one of its request."""
+    made = Asked(broker, CREATE_TOPICS, create("a", "t"))
+    gone = Asked(broker, DELETE_TOPICS, delete("t"))
+    loop.run()
+    assert made.answer.topics[1].error_code == gone.answer.responses[0].error_code == ErrorCode.NONE
+    assert folders(broker) == []
+    assert {partition.topic for partition in broker.replicas.partitions} == {"a"}
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_topics_that_come_grow_and_go_at_once_are_as_their_metadata_say(data: st.DataObject) -> None:
+    """Requests meet at any step of each other; a kill may come at any moment."""
+    with TemporaryDirectory() as directory:
+        broker, loop = open_broker(Path(directory)), Loop()
+        broker.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+        names = st.lists(st.sampled_from("ab"), min_size=1, max_size=2, unique=True)
+        for _ in range(data.draw(st.integers(1, 12))):
+            match data.draw(st.sampled_from(["create", "grow", "delete"])):
+                case "create":
+                    Asked(broker, CREATE_TOPICS, create(*data.draw(names), partitions=data.draw(st.integers(1, 3))))
+                case "grow":
+                    name, partitions = data.draw(st.sampled_from("ab")), data.draw(st.integers(2, 5))
+                    Asked(broker, CREATE_PARTITIONS, grow(name, partitions))
+                case _:
+                    Asked(broker, DELETE_TOPICS, delete(*data.draw(names)))
+            for _ in range(data.draw(st.integers(0, 5))):
+                loop.step()
+        end = data.draw(st.sampled_from(["all is done", "a stop", "a kill"]))
+        if end == "all is done":
+            loop.run()
+        if end != "a kill":
+            broker.close()
+            ensure_as_metadata_say(broker)
+        else:
+            broker._lock.release()
+        again = open_broker(Path(directory))
+        ensure_as_metadata_say(again)
+        again.close()
+
+
+def ensure_as_metadata_say(broker: Broker) -> None:
+    expected = {
+        TopicPartition(topic.name, number): topic.topic_id
+        for topic in broker.image.topics.values()
+        for number in topic.partitions
+    }
+    assert {name: partition.topic_id for name, partition in broker.replicas.partitions.items()} == expected
+    assert broker.log_manager.logs.keys() == expected.keys()
+    found = {name: read_partition_metadata(path) for name, path in broker.log_manager.find_partitions().items()}
+    assert found == expected

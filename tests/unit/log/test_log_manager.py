@@ -135,6 +135,24 @@ def test_a_checkpoint_that_is_late_does_not_replace_a_newer_one(manager: LogMana
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == newest == "0\n2\na 0 3\nb-c 12 3\n"
 
 
+def test_a_late_checkpoint_says_nothing_of_a_partition_that_was_made_again(manager: LogManager, tmp_path: Path) -> None:
+    """It was asked for before the partition was deleted, and is written after another one has its name."""
+    late: list[Callable[[], None]] = []
+    manager.logs[A].flush()
+    manager.logs[A].increment_log_start_offset(2)
+    manager.checkpoint_recovery_points(lambda work, then=None: late.append(work))
+    manager.checkpoint_log_starts(lambda work, then=None: late.append(work))
+    manager.checkpoint_cleaned(A, 2, lambda work, then=None: late.append(work))
+    finish(manager.remove([A]))
+    manager.forget_checkpoints([A])
+    append(manager.create(A, random_uuid(), LogConfig()), make_batch(b"new"))
+    for write in late:
+        write()
+    assert A not in manager.clean_offsets
+    again = opened(tmp_path)  # as after a crash
+    assert (again.logs[A].log_start_offset, again.logs[A].log_end_offset) == (0, 1)
+
+
 def test_folders_of_no_topic_are_kept_under_another_name(manager: LogManager, tmp_path: Path) -> None:
     manager.close(broker_epoch=1)
     other = new_manager(tmp_path)
