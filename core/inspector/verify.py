@@ -53,6 +53,7 @@ from core.log.file_names import (
     find_unreadable,
     holds_segments,
     is_folder,
+    is_misnamed_partition,
     locate_partition,
     parse_offset_file_name,
 )
@@ -99,6 +100,7 @@ def _verify_directory(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> 
     surroundings = DirectorySurroundings(path)
     topic_ids: dict[str, bytes] = dict(surroundings.topic_ids)
     folders = {folder.name: (partition, folder) for partition, folder in find_partition_folders(path).items()}
+    misnamed: list[Path] = []
     for entry in _entries(path):
         inner = path / entry.name
         if entry.name in folders:
@@ -107,8 +109,16 @@ def _verify_directory(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> 
         else:
             is_empty &= kind_of(inner) is None
             yield from _verify_beside(inner, entry)
+            if is_misnamed_partition(entry):
+                misnamed.append(inner)
     if is_empty:
         raise nothing_there(path)
+    for folder in misnamed:
+        message = (
+            "it has segments, and its name is not that of a partition's folder: no command reads it here, and Kafka "
+            "does not start beside it; move it out of the data directory, or give it its name"
+        )
+        yield Finding(Severity.ERROR, Code.FOLDER_MISNAMED, str(folder), message, records=None)
 
 
 def _verify_folder(
@@ -178,9 +188,8 @@ def _verify_partition(
     lone_indexes: list[Path] = []
     for entry in _entries(path):
         inner = path / entry.name
-        if entry.name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)):
-            message = "a compaction was not finished; the next start of a broker does it"
-            yield Finding(Severity.WARNING, Code.UNFINISHED_SWAP, str(inner), message)
+        if (finding := _judge_name(inner)) is not None:
+            yield finding
         elif kind_of(inner) in (FileKind.LOG, *_INDEXES):
             if kind_of(inner) in _INDEXES and not os.path.lexists(inner.with_suffix(LOG_SUFFIX)):
                 lone_indexes.append(inner)
@@ -203,6 +212,20 @@ def _verify_partition(
         parsed = parse_offset_file_name(index.name)
         if parsed is None or not any(parsed[0] in offsets for offsets in missing):
             yield from _verify_lone_index(index)
+
+
+def _judge_name(path: Path) -> Finding | None:
+    """Of a file in a partition's folder that a name alone tells of; None if it does not."""
+    if path.name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)):
+        message = "a compaction was not finished; the next start of a broker does it"
+        return Finding(Severity.WARNING, Code.UNFINISHED_SWAP, str(path), message)
+    if kind_of(path) is FileKind.LOG and parse_offset_file_name(path.name) is None:
+        message = (
+            "its name is no offset: no command reads it, and Kafka does not start beside it; if the log lacks what it "
+            "holds, give it its name"
+        )
+        return Finding(Severity.ERROR, Code.SEGMENT_MISNAMED, str(path), message)
+    return None
 
 
 def _verify_cut_offs(path: Path, options: VerifyOptions) -> Iterator[Finding]:

@@ -48,7 +48,7 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 _OFFSET_NAME = re.compile(r"(\d{20})(\.[a-z]+)")
 _PARTITION_DIRECTORY = re.compile(r"(.+)-(\d+)")
-_RENAMED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)")
+_RENAMED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-(delete|stray|future)")
 _MAX_NAME_LENGTH = 255
 
 
@@ -84,6 +84,16 @@ def holds_segments(directory: Path) -> bool:
     if any(suffix == LOG_SUFFIX for _, suffix in names):
         return bool(find_offset_files(directory, LOG_SUFFIX) or find_unreadable_files(directory, opens_all=False))
     return bool(names) and locate_partition(directory)[0] is not None
+
+
+def is_misnamed_partition(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder of segments under a name that no partition's has, and that no broker gives."""
+    if parse_partition_directory_name(entry.name) or _RENAMED_DIRECTORY.fullmatch(entry.name) or not is_folder(entry):
+        return False
+    try:
+        return bool(find_offset_files(Path(entry.path), LOG_SUFFIX))
+    except OSError:  # nobody needs to read it
+        return False
 
 
 def find_following(path: Path) -> int | None:
