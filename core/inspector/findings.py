@@ -44,6 +44,7 @@ class Code(StrEnum):
     CUT_OFF = "cut-off"
     SEGMENT_MISSING = "segment-missing"
     SEGMENT_MISNAMED = "segment-misnamed"
+    FOLDER_MISNAMED = "folder-misnamed"
     BATCH_REPEATED = "batch-repeated"
     BATCH_OUT_OF_ORDER = "batch-out-of-order"
     SEQUENCE_GAP = "sequence-gap"

@@ -53,6 +53,7 @@ from core.log.file_names import (
     find_unreadable,
     holds_segments,
     is_folder,
+    is_misnamed_partition,
     locate_partition,
     parse_offset_file_name,
 )
@@ -101,6 +102,7 @@ def _verify_directory(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> 
     surroundings = DirectorySurroundings(path)
     topic_ids: dict[str, bytes] = dict(surroundings.topic_ids)
     folders = {folder.name: (partition, folder) for partition, folder in find_partition_folders(path).items()}
+    misnamed: list[Path] = []
     for entry in _entries(path):
         inner = path / entry.name
         if entry.name in folders:
@@ -109,8 +111,16 @@ def _verify_directory(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> 
         else:
             is_empty &= kind_of(inner) is None
             yield from _verify_beside(inner, entry)
+            if is_misnamed_partition(entry):
+                misnamed.append(inner)
     if is_empty:
         raise nothing_there(path)
+    for folder in misnamed:
+        message = (
+            "it has segments, and its name is not that of a partition's folder: no command reads it here, and Kafka "
+            "does not start beside it; move it out of the data directory, or give it its name"
+        )
+        yield Finding(Severity.ERROR, Code.FOLDER_MISNAMED, str(folder), message, records=None)
 
 
 def _verify_folder(
@@ -211,6 +221,12 @@ def _verify_entries(path: Path, lone_indexes: list[Path], *, is_live: bool) -> G
                 continue
             message = "a compaction was not finished; the next start of a broker does it"
             yield Finding(Severity.WARNING, Code.UNFINISHED_SWAP, str(inner), message)
+        elif kind_of(inner) is FileKind.LOG and parse_offset_file_name(inner.name) is None:
+            message = (
+                "its name is no offset: no command reads it, and Kafka does not start beside it; if the log lacks what "
+                "it holds, give it its name"
+            )
+            yield Finding(Severity.ERROR, Code.SEGMENT_MISNAMED, str(inner), message)
         elif kind_of(inner) in (FileKind.LOG, *_INDEXES):
             if kind_of(inner) in _INDEXES and not os.path.lexists(inner.with_suffix(LOG_SUFFIX)):
                 lone_indexes.append(inner)

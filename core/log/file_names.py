@@ -50,7 +50,7 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 _OFFSET_NAME = re.compile(r"(\d{20})(\.[a-z]+)")
 _PARTITION_DIRECTORY = re.compile(r"(.+)-(\d+)")
-_RENAMED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)")
+_RENAMED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-(delete|stray|future)")
 _KAFKAS_DIRECTORY = re.compile(r".+-\d+|\S+-\S+\.\S+-(delete|future|stray)|remote-log-index-cache")
 _MAX_NAME_LENGTH = 255
 
@@ -87,6 +87,16 @@ def holds_segments(directory: Path) -> bool:
     if any(suffix == LOG_SUFFIX for _, suffix in names):
         return bool(find_offset_files(directory, LOG_SUFFIX) or find_unreadable_files(directory, opens_all=False))
     return bool(names) and locate_partition(directory)[0] is not None
+
+
+def is_misnamed_partition(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder of segments under a name that no partition's has, and that no broker gives."""
+    if parse_partition_directory_name(entry.name) or _RENAMED_DIRECTORY.fullmatch(entry.name) or not is_folder(entry):
+        return False
+    try:
+        return bool(find_offset_files(Path(entry.path), LOG_SUFFIX))
+    except OSError:  # nobody needs to read it
+        return False
 
 
 def find_following(path: Path) -> int | None:
@@ -167,11 +177,13 @@ def find_partition_folders(directory: Path) -> dict[TopicPartition, Path]:
 
 def find_foreign_folders(directory: Path) -> list[Path]:
     """The folders of a data directory whose names are none that Kafka gives: it refuses to start while one is there
-    (UnifiedLog.parseTopicPartitionName). None of a folder that is no data directory.
+    (UnifiedLog.parseTopicPartitionName). Those with segments are not among them (`is_misnamed_partition`), nor any of
+    a folder that is no data directory.
     """
     if not (directory / META_PROPERTIES).exists() and not find_partition_folders(directory):
         return []
-    folders = (entry.name for entry in os.scandir(directory) if is_folder(entry))
+    entries = (entry for entry in os.scandir(directory) if is_folder(entry))
+    folders = (entry.name for entry in entries if not is_misnamed_partition(entry))
     return [directory / name for name in sorted(folders) if _KAFKAS_DIRECTORY.fullmatch(name) is None]
 
 

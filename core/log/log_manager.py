@@ -320,8 +320,8 @@ class LogManager:
         run(write)
 
     def forget_checkpoints(self, partitions: Iterable[TopicPartition]) -> None:
-        """Writes the checkpoints without partitions that are about to be made: what the files say of deleted ones, or are
-        about to say, must not be taken for theirs. Raises OSError as the disk does.
+        """Writes the checkpoints without partitions that are about to be made: what the files say of deleted ones, or
+        are about to say, must not be taken for theirs. Raises OSError as the disk does.
         """
         new = {partition for partition in partitions if partition not in self.logs}
         for name, newest in self._newest.items():

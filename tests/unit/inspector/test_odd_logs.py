@@ -243,3 +243,27 @@ def test_a_log_start_beyond_the_end_is_believed_where_a_recovery_gave_the_end_up
     (beyond_the_end / "recovery-journal").write_text(f'{{"run": 1, "lost": {lost}}}\n{{"run": 1, "logs": {{}}}}\n')
     assert Code.LOG_START_WRONG not in {finding.code for finding in verify(beyond_the_end)}
     assert doors.consume(beyond_the_end) == {}
+
+
+# --- names that nothing reads
+
+
+def test_copies_under_names_that_nothing_reads_are_named(tmp_path: Path) -> None:
+    """Kafka 4.3.1 does not start beside either: "is not in the form of topic-partition", NumberFormatException."""
+    folder = write(tmp_path / "t-0", {0: [batch(0)]})
+    aside = f"t-0.{'0' * 32}-"
+    for name in ("t-0.bak", "t-0 copy", f"{aside}delete", f"{aside}stray", f"{aside}future"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{0:020d}.log").write_bytes(batch(0))
+    (tmp_path / "lost+found").mkdir()
+    copy = folder / f"{0:020d} (copy).log"
+    copy.write_bytes(batch(0))
+    found = {(one.code, one.path) for one in verify(tmp_path) if "index" not in one.code}
+    assert found == {
+        (Code.FOLDER_MISNAMED, str(tmp_path / "t-0.bak")),
+        (Code.FOLDER_MISNAMED, str(tmp_path / "t-0 copy")),
+        (Code.SEGMENT_MISNAMED, str(copy)),
+    }
+    recover(folder, RecoveryOptions())
+    assert {one.code for one in verify(tmp_path)} == {Code.FOLDER_MISNAMED}
+    assert copy.with_name(f"{copy.name}.before-recovery-1").read_bytes() == batch(0)
