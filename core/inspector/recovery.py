@@ -27,7 +27,7 @@ from core.index.transaction_index import AbortedTransaction, TransactionIndex
 from core.inspector.marker_writer import write_markers
 from core.inspector.recovery_plan import Action, FolderPlan, Step
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
-from core.log.cut_off import is_set_aside_log
+from core.log.cut_off import is_set_aside_index, is_set_aside_log
 from core.log.directory_lock import DirectoryLock, FolderLock
 from core.log.file_names import (
     DAMAGED_RANGES,
@@ -221,7 +221,7 @@ class Recovery:
                 continue  # it has a transaction open that ends before it now
             if entry.name.endswith(LOG_SUFFIX):
                 self._fill_log(stage, plan, path, steps_by_path)
-            elif is_set_aside_log(entry.name) or not self._copy(path, stage / entry.name):  # the engine may write to it
+            elif _is_set_aside(entry.name) or not self._copy(path, stage / entry.name):  # the engine may write to it
                 left_alone.add(entry.name)
         for path in plan.layout:
             if not path.exists():  # a segment that was cut off whole
@@ -438,7 +438,7 @@ def _left_away(plan: FolderPlan) -> set[Path]:
             left |= {step.path.with_suffix(suffix) for suffix in _INDEXES}
         elif name.endswith(_INDEXES):  # what the transaction index knows, the log may not show
             left |= {step.path, step.path.with_suffix(INDEX_SUFFIX), step.path.with_suffix(TIME_INDEX_SUFFIX)}
-        elif step.action is Action.REBUILD and not name.endswith((".swap", ".cleaned")):
+        elif step.action in (Action.REBUILD, Action.SET_ASIDE) and not name.endswith((".swap", ".cleaned")):
             left.add(step.path)
         if step.action is Action.PUT_BACK:  # the epochs of the records were taken out of the checkpoint
             left |= {step.path, plan.directory / LEADER_EPOCH_CHECKPOINT}
@@ -478,6 +478,10 @@ def _kept(size: int, steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
 
 def _is_ours(name: str) -> bool:
     return name.startswith(JOURNAL) or SET_ASIDE in name
+
+
+def _is_set_aside(name: str) -> bool:
+    return is_set_aside_log(name) or is_set_aside_index(name)
 
 
 def _is_regular(entry: os.DirEntry[str]) -> bool:

@@ -128,7 +128,12 @@ class _Planner:
         if cut_off:
             is_whole = not damage and all(f.code in _REBUILT for f in others)
             with self._open() as reader:
-                back = plan_putting_back(cut_off, reader.reading.end_offset, is_whole=is_whole)
+                back = plan_putting_back(
+                    cut_off,
+                    reader.reading.end_offset,
+                    is_whole=is_whole,
+                    accepts_missing=self._options.accepts_missing,
+                )
             self._plan.steps += back.steps
             self._plan.layout |= back.layout
         self._leave_traces()

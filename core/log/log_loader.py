@@ -1,8 +1,8 @@
 """Opens a partition's folder: finishes what a crash left half done, checks what may be torn, rebuilds what is missing.
 
 1. leftovers: `.deleted` and `.cleaned` files go; complete `.swap` segments take the place of those they replace
-2. indexes: one without its log stays as long as it proves that a segment is missing; one that is not there, or can't be
-   its segment's, is made again
+2. indexes: one without its log stays as long as it proves that a segment is missing, or is moved aside if the log ends
+   before that segment; one that is not there, or can't be its segment's, is made again
 3. after an unclean stop: every segment from the recovery point on is read whole; the first bad batch above it ends the
    log, what lies behind it is moved aside as `<segment>.log.cut-at-<position>`, a name that Kafka's loader passes over;
    a bad batch below it is a gap (`damaged_ranges`), and stays
@@ -393,23 +393,37 @@ class _Loader:
 
     def _remove_lone_indexes(self, logs: set[int], log_start_offset: int) -> None:
         """But for those that prove, to all who read the log, that a segment is missing from its middle."""
-        lone = self._lone_indexes(logs)
-        for offset in sorted({offset for offset, _ in lone}):
-            self._warn_of_lone_index(offset, max(logs, default=-1))
+        lone, last_base_offset = self._lone_indexes(logs), max(logs, default=-1)
+        lost = {offset for offset, _ in lone if self._is_lost(offset, last_base_offset)}
+        for offset in sorted(lost) if self._keeps_traces else ():
+            _log.error("%s: segment %d is missing, an index of it is here", self._partition, offset)
         for offset, path in lone:
-            if self._settings.is_read_only or not log_start_offset <= offset < max(logs, default=-1):
+            if offset > last_base_offset and offset in lost and offset >= log_start_offset:
+                self._take_lone_index_away(path)
+            elif self._settings.is_read_only or not log_start_offset <= offset < last_base_offset:
                 self._filesystem.unlink(path)
+
+    @property
+    def _keeps_traces(self) -> bool:
+        return self._settings.keeps_cut_bytes and not self._settings.is_read_only
+
+    def _take_lone_index_away(self, path: Path) -> None:
+        """Of a segment after the log's end. Its offsets are given again, and the index is all that tells of them."""
+        if self._keeps_traces:
+            self._filesystem.rename(path, cut_off_path(path, 0))
+        else:
+            self._filesystem.unlink(path)
 
     def _lone_indexes(self, logs: Container[int]) -> list[tuple[int, Path]]:
         """Of segments that have no log: `logs` are the base offsets of those that have."""
         found = (one for suffix in INDEX_SUFFIXES for one in find_offset_files(self._directory, suffix))
         return [(offset, path) for offset, path in found if offset not in logs]
 
-    def _warn_of_lone_index(self, base_offset: int, last_base_offset: int) -> None:
-        """Of a segment that is gone, but for a new one that a crash kept from being made: its log comes last."""
-        is_new = base_offset > last_base_offset and indexed_end(self._directory, base_offset) == base_offset
-        if not is_new and not self._settings.is_read_only and self._settings.keeps_cut_bytes:
-            _log.error("%s: segment %d is missing, an index of it is here", self._partition, base_offset)
+    def _is_lost(self, base_offset: int, last_base_offset: int) -> bool:
+        """Whether the segment of a lone index was there: not a new one that a crash kept from being made, as its log
+        comes last.
+        """
+        return base_offset < last_base_offset or indexed_end(self._directory, base_offset) > base_offset
 
     def _new_segment(self, base_offset: int) -> LogSegment:
         return LogSegment(
@@ -574,17 +588,18 @@ class _Loader:
         if segment.records.path.lstat().st_nlink > 1:
             self._detach(segment, position)
         segment.truncate_position(position)
+        for index in [index for after in later for index in after.paths[1:]]:  # before the logs, whose trace they'd be
+            self._filesystem.unlink(index)
+        self._filesystem.sync_directory(self._directory)
         for after in later:
             path = after.records.path
             self._filesystem.rename(path, cut_off_path(path, 0))
             self._segments.remove(after)
             after.on_removed()
             after.records.close()
-            for index in after.paths[1:]:
-                self._filesystem.unlink(index)
         for offset, path in self._lone_indexes({segment.base_offset for segment in self._segments}):
             if offset > segment.base_offset:
-                self._filesystem.unlink(path)
+                self._take_lone_index_away(path)
         self._filesystem.sync_directory(self._directory)
         _log.warning(
             "%s: %s; the log ends there now, at offset %d; the %d bytes behind it, %d sound records among them, are %s",
@@ -640,10 +655,12 @@ class _Loader:
             segment.on_removed()
             segment.records.close()
             path = segment.records.path
+            for index in segment.paths[1:]:  # before the log, whose trace they'd be
+                self._filesystem.unlink(index)
+            self._filesystem.sync_directory(self._directory)
             if keeps and segment.size_bytes:
                 self._filesystem.rename(path, cut_off_path(path, 0))
-            for left in segment.paths:
-                self._filesystem.unlink(left)
+            self._filesystem.unlink(path)
         self._filesystem.sync_directory(self._directory)
         self._segments.add(self._new_segment(log_start_offset))
 

@@ -218,3 +218,94 @@ def test_what_lies_below_the_logs_start_is_a_warning_and_stays(directory: Path) 
     assert {f.severity for f in found} == {Severity.WARNING}
     assert all(f.message.endswith("they lie below the log's start at offset 50") for f in found)
     assert {step.action for step in recover(directory)} == {Action.NONE}
+
+
+# --- the last segment's log is gone, and a start came
+
+
+def lose_last(directory: Path) -> dict[str, bytes]:
+    """Its log; what its indexes hold, by the names that a start will give them."""
+    (directory / f"{24:020d}.log").unlink()
+    indexes = sorted(p for p in directory.glob(f"{24:020d}.*") if p.suffix.endswith("index"))
+    assert {p.suffix for p in indexes} == {".index", ".timeindex", ".txnindex"}
+    return {f"{path.name}.cut-at-0": path.read_bytes() for path in indexes}
+
+
+def set_aside(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.glob("*.cut-at-0")}
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_start_keeps_what_tells_of_a_lost_last_segment(
+    directory: Path, caplog: pytest.LogCaptureFixture, *, is_clean: bool
+) -> None:
+    indexes = lose_last(directory)
+    log = open_log(directory, had_clean_shutdown=is_clean)
+    assert log.log_end_offset == 24
+    assert "segment 24 is missing, an index of it is here" in caplog.text
+    assert set_aside(directory) == indexes
+    log.close()
+    caplog.clear()
+    open_log(directory).close()
+    assert "missing" not in caplog.text
+    (found,) = cut_off(directory)
+    assert summed([found]) == [(f"{24:020d}.index.cut-at-0", 24, 29, 6)]
+    assert found.severity is Severity.ERROR
+    assert found.message == (
+        "segment 24 was missing when a start set its indexes aside: at least offsets 24 to 29; none of them was given "
+        "again since"
+    )
+    done = call_plog("gaps", str(directory))
+    assert done.returncode == 1
+    assert done.stderr.decode().count("cut-off: segment 24 was missing") == 1
+    start(directory, *[b"new"] * 3)
+    (found,) = cut_off(directory)
+    assert "offsets 24 to 26 are in the log since, as other records" in found.message
+
+
+def test_recover_leaves_the_trace_of_a_lost_segment_until_it_is_given_up(directory: Path) -> None:
+    indexes = lose_last(directory)
+    start(directory, *[b"new"] * 3)
+    before = doors.contents(directory)
+    (step,) = recover(directory)
+    assert (step.action, step.offset, step.last_offset) == (Action.NONE, 24, 29)
+    assert "--accept-missing" in step.why
+    flip(directory, 3)
+    recover(directory)
+    assert set_aside(directory) == indexes
+    done = call_plog("recover", str(directory), "--apply", "--accept-missing")
+    assert (done.returncode, set_aside(directory), list(verify(directory))) == (0, {}, [])
+    assert sorted(doors.consume(directory)) == [n for n in RECORDS if n < 24 and n not in (3, 4)] + [24, 25, 26]
+    for _ in range(2):
+        assert call_plog("recover", str(directory), "--undo").returncode == 0
+    flip(directory, 3)
+    assert doors.contents(directory) == before
+
+
+def test_a_segment_that_was_not_begun_leaves_nothing(directory: Path) -> None:
+    """A crash before its log was made."""
+    for suffix in ("index", "timeindex"):
+        (directory / f"{30:020d}.{suffix}").write_bytes(b"")
+    assert start(directory) == 30
+    assert (set_aside(directory), cut_off(directory)) == ({}, [])
+
+
+def test_a_cut_keeps_what_tells_of_lost_segments_after_it(directory: Path) -> None:
+    """But nothing of the indexes of segments that are set aside whole."""
+    log = open_log(directory)
+    log.roll()
+    append(log, make_batch(b"new", timestamp=NOW + 99))
+    log.close()
+    indexes = lose_last(directory)
+    flip(directory, 15)
+    assert start(directory) == 15
+    names = {path.name for path in directory.glob("*index*")}
+    assert {name for name in names if not name.startswith(("0" * 20, f"{12:020d}"))} == indexes.keys()
+    assert [(f.offset, f.last_offset) for f in cut_off(directory)] == [(24, 29), (17, 23), (30, 30)]
+
+
+def test_a_reader_only_sets_nothing_aside(directory: Path) -> None:
+    lose_last(directory)
+    before = doors.contents(directory)
+    doors.served(directory)
+    assert doors.contents(directory) == before
