@@ -126,6 +126,47 @@ def test_recover_puts_back_what_nothing_was_appended_over_and_takes_it_back(dire
     assert doors.contents(directory) == before
 
 
+def wreck(directory: Path, offset: int) -> None:
+    """More bits of that batch than one, so that nothing tells what it was."""
+    place = next(p for p in places(directory) if p.offset == offset)
+    data = bytearray(place.path.read_bytes())
+    data[place.end - 9 : place.end] = b"\x55" * 9
+    place.path.write_bytes(data)
+
+
+@pytest.mark.parametrize("offset", [14, 20, 26])
+def test_the_plan_that_puts_records_back_writes_the_marker_that_stays_lost(directory: Path, offset: int) -> None:
+    """One flipped bit tells what it was; without it the producer's next marker would end its transaction."""
+    committed = doors.consume(directory, read_committed=True)
+    flip(directory, offset)
+    assert start(directory) == offset
+    steps = recover(directory)
+    assert [step.marker.offset for step in steps if step.marker is not None] == [offset]
+    assert {step.action for step in steps} >= {Action.PUT_BACK, Action.WRITE_MARKER}
+    assert sum(step.records or 0 for step in steps) == 0, "a marker is no record"
+    assert list(verify(directory)) == []
+    assert doors.consume(directory, read_committed=True) == committed
+    assert doors.served(directory, read_committed=True) == committed
+    assert doors.served(directory, read_committed=True, is_owner=True) == committed
+    assert list(plan_recovery(directory, RecoveryOptions(), is_locked=True)) == []
+
+
+@pytest.mark.parametrize("offset", [14, 20, 26])
+def test_records_whose_lost_marker_nothing_tells_are_not_shown_unasked(directory: Path, offset: int) -> None:
+    committed = doors.consume(directory, read_committed=True)
+    wreck(directory, offset)
+    assert start(directory) == offset
+    before = doors.contents(directory)
+    done = call_plog("recover", str(directory), "--apply")
+    assert (done.returncode, doors.contents(directory)) == (1, before)
+    assert f"records {offset - 2} to {offset - 1}: aborted or not can't be told" in done.stderr.decode()
+    done = call_plog("recover", str(directory), "--apply", "--accept-visible")
+    assert (done.returncode, list(verify(directory))) == (0, [])
+    shown = set(committed) | {offset - 2, offset - 1}
+    assert doors.consume(directory, read_committed=True).keys() == shown
+    assert doors.served(directory, read_committed=True, is_owner=True).keys() == shown
+
+
 def test_the_log_goes_on_after_what_was_put_back(directory: Path) -> None:
     flip(directory, 15)
     start(directory)
