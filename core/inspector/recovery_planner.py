@@ -354,9 +354,10 @@ def _step_for_transaction(step: TransactionStep) -> Step:
     action = {
         TransactionAction.WRITE_MARKER: Action.WRITE_MARKER,
         TransactionAction.SHOW: Action.SHOW,
+        TransactionAction.UNDECIDED: Action.NONE,
         TransactionAction.LEAVE_OPEN: Action.LEAVE_OPEN,
     }[step.action]
-    doubtful = step.records if action is Action.SHOW else 0
+    doubtful = step.records if action in (Action.SHOW, Action.NONE) else 0
     return Step(
         action, step.path, step.why, offset=step.first_offset, last_offset=step.last_offset, marker=step.marker,
         doubtful=doubtful,

@@ -33,6 +33,10 @@ class TransactionAction(Enum):
     """It is proven how the transaction ended."""
     SHOW = auto()
     """It is over, and nothing tells how: its records would be visible to read_committed."""
+    UNDECIDED = auto()
+    """It is over, and nothing tells how, as offsets are missing that are not given up: readers of the files go on
+    leaving its records out, a broker goes by its producer's next marker.
+    """
     LEAVE_OPEN = auto()
     """Nothing is done: it stays open, and its records hidden."""
 
@@ -122,6 +126,11 @@ class _TransactionPlanner:
             why = "whether its transaction ended can't be told; it stays open: plog transaction find-hanging"
             yield self._step(TransactionAction.LEAVE_OPEN, fate, f"{fate.records_text}: {why}: {fate.evidence}")
             return
+        if is_unknown and self._may_come_back(fate):
+            why = "aborted or not can't be told; readers of the files leave them out, a broker goes by its producer's "
+            why += "next marker, until the missing offsets are here or given up"
+            yield self._step(TransactionAction.UNDECIDED, fate, f"{fate.records_text}: {why}: {fate.evidence}")
+            return
         is_commit = fate.fate is not FateKind.ABORTED
         ends_so = self._next_kept_marker(fate)
         marker = None
@@ -159,6 +168,15 @@ class _TransactionPlanner:
         """What only a transaction index tells, and will have to tell on."""
         seen = {marker.offset for markers in self._markers.values() for marker in markers} | self._taken
         return [entry for entry in evidence.proven_aborted() if entry.last_offset not in seen]
+
+    def _may_come_back(self, fate: TransactionFate) -> bool:
+        """Whether its marker may be among offsets that are missing, and not given up."""
+        return any(not self._is_lost(offset) for gap in fate.missing for offset in self._ends_of_losses(*gap))
+
+    def _ends_of_losses(self, start: int, end: int) -> Iterator[int]:
+        """The offsets of [start, end) of which one is kept if any is."""
+        yield start
+        yield from (last for _, last in self._lost if start < last < end)
 
     def _is_kept(self, fate: TransactionFate) -> bool:
         return any(not self._is_lost(base) for base, _ in fate.batches)

@@ -20,6 +20,7 @@ from core.log.file_names import CLEAN_SHUTDOWN, SNAPSHOT_SUFFIX, TRANSACTION_IND
 from core.log.hole import Hole, HoleReason
 from core.log.producer_snapshot import read_producer_snapshot
 from core.log.reading import AFTER_ALL_OFFSETS, LogReading
+from core.log.recovery_journal import read_rebuilt
 from core.log.transaction_fates import (
     MissingRange,
     ProducerSnapshotAt,
@@ -212,12 +213,13 @@ def _read_indexes(directory: Path, index_paths: Mapping[int, Path], *, is_clean:
     paths = dict(index_paths)
     paths |= {base: path for base, path in find_offset_files(directory, TRANSACTION_INDEX_SUFFIX) if base not in paths}
     bases = sorted(paths)
-    last_log = max(index_paths)
+    last_log, rebuilt = max(index_paths), read_rebuilt(directory)
     for base, end in zip(bases, [*bases[1:], AFTER_ALL_OFFSETS], strict=True):
         entries = None
         with contextlib.suppress(CorruptRecordError, OSError):
             entries = tuple(read_transaction_index(paths[base]))
-        yield SegmentIndex(base, end, entries, base < last_log or is_clean, paths[base].name)
+        name = paths[base].name
+        yield SegmentIndex(base, end, entries, base < last_log or is_clean, name, is_rebuilt=name in rebuilt)
 
 
 def _end_of_index(index: SegmentIndex, holes: Iterable[tuple[int, int]]) -> int:
