@@ -700,6 +700,8 @@ def _indexed_to(segment: LogSegment, end_offset: int) -> int | None:
         if len(segment.offset_index) and segment.records.read_header(last.position).last_offset > last.offset:
             return None
         next_offset = end_offset if end_offset == LONG_MAX else segment.next_offset()
+        if end_offset == LONG_MAX and len(segment.offset_index) and last.offset >= segment.next_offset():
+            return None
     except CorruptRecordError:
         return None
     return next_offset if next_offset <= end_offset else None
