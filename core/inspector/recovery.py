@@ -24,8 +24,11 @@ from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition
 from core.common.users_paths import UsersPaths
 from core.index.transaction_index import AbortedTransaction, TransactionIndex
+from core.inspector.findings import Code
 from core.inspector.marker_writer import write_markers
 from core.inspector.recovery_plan import Action, FolderPlan, Step
+from core.inspector.segment_check import VerifyOptions
+from core.inspector.verify import verify
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
 from core.log.cut_off import is_set_aside_index, is_set_aside_log
 from core.log.directory_lock import DirectoryLock, FolderLock
@@ -186,6 +189,8 @@ class Recovery:
             self._filesystem.make_directory(stage)
             with UsersPaths(stage, directory):
                 left_alone = self._fill(stage, plan)
+                if plan.layout:
+                    self._drop_wrong_snapshots(stage)
                 end_offset = self._rebuild(stage, plan)
             self._swap(stage, plan, journal, left_alone)
         except (OSError, PlogError):
@@ -232,6 +237,12 @@ class Recovery:
             write_partition_metadata(stage, plan.topic_id, self._filesystem)
             left_alone.discard(PARTITION_METADATA)
         return left_alone
+
+    def _drop_wrong_snapshots(self, stage: Path) -> None:
+        """Those that contradict the log in which batches were moved: the engine would go on from them."""
+        for finding in verify(stage, options=VerifyOptions(is_locked=True)):
+            if finding.code is Code.SNAPSHOT_MISMATCH:
+                self._filesystem.unlink(Path(finding.path))
 
     def _fill_log(
         self, stage: Path, plan: FolderPlan, path: Path, steps_by_path: Mapping[Path, Sequence[Step]]
