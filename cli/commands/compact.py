@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import parse_settings, say
+from cli.options import parse_settings, say, say_failures
 from cli.output import OutputFormat, OutputOption, Row, write_rows
-from core.common.errors import UsageError
+from core.common.errors import PlogError, UsageError
 
 if TYPE_CHECKING:
     from core.common.topic_partition import TopicPartition
@@ -73,15 +73,21 @@ def compact(
     elif what_if:
         _what_if(paths, options, parse_settings(what_if), output)
     else:
-        plans = [plan for path in paths for plan in _plans(path, options, apply=apply)]
+        failures: list[PlogError] = []
+        plans = [plan for path in paths for plan in _plans(path, options, failures, apply=apply)]
         rows = [_plan_row(plan, dedupe_buffer_size, is_done=apply) for plan in plans]
         write_rows(rows, _columns(rows, _PLAN, output), output)
         _say_summary(plans, is_done=apply)
-        raise typer.Exit(1 if any(plan.refusal is not None for plan in plans) else 0)
+        is_refused = any(plan.refusal is not None for plan in plans)
+        raise typer.Exit(max(say_failures(failures), int(is_refused)))
 
 
-def _plans(path: Path, options: CompactionOptions, *, apply: bool) -> Iterator[CompactionPlan]:
+def _plans(
+    path: Path, options: CompactionOptions, failures: list[PlogError], *, apply: bool
+) -> Iterator[CompactionPlan]:
+    """Gives the plan of each partition; why settings can't be read goes to `failures`."""
     with _compaction(path, options) as compaction, compaction.locked() if apply else contextlib.nullcontext():
+        failures += [] if compaction.settings_error is None else [compaction.settings_error]
         for partition in compaction.partitions():
             yield compaction.apply(partition) if apply else compaction.plan(partition)
 
@@ -169,6 +175,8 @@ def _explain(paths: Sequence[Path], options: CompactionOptions, key: bytes | Non
     now_ms = time.time_ns() // 1_000_000
     for path in paths:
         with _compaction(path, options) as compaction:
+            if compaction.settings_error is not None:
+                raise compaction.settings_error
             for partition in compaction.partitions():
                 with compaction.opened(partition) as opened:
                     rows += [row(partition, found) for found in CompactionExplainer(opened, now_ms).explain(key)]
@@ -188,16 +196,17 @@ def _what_if(paths: Sequence[Path], options: CompactionOptions, changes: dict[st
 
     rows: list[Row] = []
     is_refused = False
+    failures: list[PlogError] = []
     changed = replace(options, overrides={**options.overrides, **changes})
     for path in paths:
-        now = {plan.partition: plan for plan in _plans(path, options, apply=False)}
-        for plan in _plans(path, changed, apply=False):
+        now = {plan.partition: plan for plan in _plans(path, options, [], apply=False)}
+        for plan in _plans(path, changed, failures, apply=False):
             is_refused |= plan.refusal is not None
             if plan.partition in now:
                 rows.append(_what_if_row(now[plan.partition], "now", None))
             rows.append(_what_if_row(plan, ", ".join(f"{k}={v}" for k, v in changes.items()), now.get(plan.partition)))
     write_rows(rows, _WHAT_IF, output)
-    raise typer.Exit(1 if is_refused else 0)
+    raise typer.Exit(max(say_failures(failures), int(is_refused)))
 
 
 def _what_if_row(plan: CompactionPlan, settings: str, now: CompactionPlan | None) -> Row:

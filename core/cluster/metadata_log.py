@@ -292,9 +292,11 @@ def _decode(record: Record, path: Path) -> MetadataRecord:
         raise CorruptRecordError(f"{error}", offset=record.offset, path=str(path)) from error
 
 
-def read_metadata_image(directory: Path) -> MetadataImage | None:
+def read_metadata_image(directory: Path, *, is_locked: bool = False) -> MetadataImage | None:
     """What the metadata log of a data directory adds up to, read from outside: no lock, no write; None where there is
-    no such log. CorruptRecordError where it is damaged."""
+    no such log. `is_locked`: the caller holds the directory's lock. Raises CorruptRecordError if the log is damaged,
+    UnreadableFileError if the system does not give all of it.
+    """
     folder = directory / f"{CLUSTER_METADATA_TOPIC}-0"
     if not folder.is_dir():
         return None
@@ -305,8 +307,10 @@ def read_metadata_image(directory: Path) -> MetadataImage | None:
         end_offset, path = snapshot
         for record in read_snapshot(path):
             image.apply(record)
-    reader = PartitionReader(folder)
+    reader = PartitionReader(folder, is_locked=is_locked)
     try:
+        for error in reader.unreadable:
+            raise error
         batches = reader.read(max(end_offset, reader.start_offset), reader.end_offset, read_committed=False)
         _replay(
             (_decode(record, folder) for batch in batches for record in batch.records() if record.offset >= end_offset),

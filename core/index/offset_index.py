@@ -51,13 +51,16 @@ class OffsetIndex(AbstractIndex):
         relative, found = self.entry(number)
         return OffsetPosition(self.base_offset + relative, found)
 
-    def find_upper_bound(self, position: int, size_bytes: int) -> int | None:
-        """Offset of the first entry whose position is at or beyond `position` + `size_bytes`; None where there is none.
+    def find_upper_bound(self, position: int, size_bytes: int) -> OffsetPosition | None:
+        """The first entry whose position is at or beyond `position` + `size_bytes`; None where there is none.
 
-        The end of a read of that many bytes lies at or before it.
+        The end of a read of that many bytes lies at or before its offset.
         """
         number = self._find_last(1, position + size_bytes - 1) + 1
-        return self.base_offset + self.entry(number)[0] if number < len(self) else None
+        if number >= len(self):
+            return None
+        relative, found = self.entry(number)
+        return OffsetPosition(self.base_offset + relative, found)
 
     def last_entry(self) -> OffsetPosition:
         return self.lookup(self.base_offset + MAX_RELATIVE_OFFSET)

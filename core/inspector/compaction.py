@@ -124,10 +124,19 @@ class Compaction:
         self._filesystem = filesystem or FileSystem()
         self._on_bytes = on_bytes
         self._cleaned_up_to: dict[TopicPartition, int] = {}
+        self._is_locked = False
+
+    @property
+    def settings_error(self) -> PlogError | None:
+        """Says that the metadata log is there and can't be read, so that nothing tells which topics are compacted, and
+        how: each is refused unless the options say it.
+        """
+        return None if "cleanup.policy" in self._options.overrides else self._surroundings.image_error
 
     def partitions(self) -> list[TopicPartition]:
-        """Those of compacted topics; of a partition's own folder, that one."""
-        return [tp for tp in sorted(self._reader.partitions) if self._is_alone or self.config_of(tp.topic).is_compacted]
+        """Those of topics that are compacted, or may be; of a partition's own folder, that one."""
+        is_each = self._is_alone or self.settings_error is not None
+        return [tp for tp in sorted(self._reader.partitions) if is_each or self.config_of(tp.topic).is_compacted]
 
     def config_of(self, topic: str) -> LogConfig:
         image = self._surroundings.image
@@ -176,6 +185,8 @@ class Compaction:
 
     def _refusal(self, opened: OpenedLog) -> str | None:
         config, topic = opened.log.config, opened.log.partition.topic
+        if self.settings_error is not None:
+            return f"the settings of {topic} can't be read; --set cleanup.policy=compact compacts it by those of --set"
         if not config.is_compacted:
             known = self._surroundings.image is not None and topic in self._surroundings.image.topics
             why = "is delete" if known else "is not known here"
@@ -190,7 +201,9 @@ class Compaction:
 
     def _find_loss(self, directory: Path) -> Hole | None:
         """The first records that the log lost: once it is compacted, nothing would tell them from superseded ones."""
-        with contextlib.closing(PartitionReader(directory, filesystem=self._filesystem)) as log:
+        with contextlib.closing(
+            PartitionReader(directory, filesystem=self._filesystem, is_locked=self._is_locked)
+        ) as log:
             holes = (item for item in log.reading.items(0) if isinstance(item, Hole))
             return next((hole for hole in holes if hole.reason in (HoleReason.DAMAGED, HoleReason.MISSING)), None)
 
@@ -272,9 +285,12 @@ class Compaction:
         is_directory = (self._root / META_PROPERTIES).exists() or (self._root / LOCK).exists()
         lock = DirectoryLock(self._root) if is_directory else FolderLock(self._root)
         lock.acquire()
+        self._is_locked = True
+        self._surroundings = DirectorySurroundings(self._root, is_locked=True)
         try:
             yield
         finally:
+            self._is_locked = False
             lock.release()
 
     def apply(self, partition: TopicPartition) -> CompactionPlan:

@@ -16,11 +16,12 @@ from pathlib import Path
 from core.common.bad_sectors import open_salvaging
 from core.inspector.findings import Finding
 from core.inspector.recovery_plan import Action, Step
-from core.log.cut_off import CutOff, find_cut_offs
+from core.log.cut_off import CutOff, LostSegment, find_cut_offs, find_lost_segments
 from core.log.file_names import LOG_SUFFIX, find_offset_files, offset_file_name
 from core.log.log_evidence import LogEvidence
 from core.log.log_layout import Stretch
 from core.log.log_map import LogFile, LogMap
+from core.log.transaction_evidence import LogContents
 from core.records.batches import count_records
 
 _BY_HAND = "plog dump-segment shows its records, plog help 3am says how to produce them again"
@@ -29,26 +30,44 @@ _MEND_FIRST = "what else is wrong with the log is mended first; then run this ag
 
 @dataclass(slots=True)
 class PuttingBack:
-    """`layout` is what each log will hold, as of `FolderPlan`."""
+    """`layout` is what each log will hold, as of `FolderPlan`; `contents` are of the transactions that come back, after
+    `log_end`.
+    """
 
+    log_end: int
     steps: list[Step] = field(default_factory=list)
     layout: dict[Path, list[Stretch]] = field(default_factory=dict)
+    contents: LogContents = field(default_factory=LogContents)
 
 
-def plan_putting_back(findings: Sequence[Finding], log_end: int, *, is_whole: bool) -> PuttingBack:
+def plan_putting_back(
+    findings: Sequence[Finding], log_end: int, *, is_whole: bool, accepts_missing: bool = False
+) -> PuttingBack:
     """Of findings of one folder, whose log ends at `log_end`; it `is_whole` if nothing else has to be mended there."""
     directory = Path(findings[0].path).parent
     by_path = {Path(finding.path): finding for finding in findings}
+    lost = [(one, by_path.pop(one.paths[0])) for one in find_lost_segments(directory) if one.paths[0] in by_path]
     targets = _targets([cut for cut in find_cut_offs(directory) if cut.path in by_path], by_path, log_end)
-    plan = PuttingBack()
+    plan = PuttingBack(log_end)
     if targets and is_whole:
-        _put_back(plan, targets, by_path, log_end)
+        _put_back(plan, targets, by_path)
     for path, finding in by_path.items():
         is_fitting = any(cut.path == path for cut in targets)
         if not is_fitting or not is_whole:
             why = f"{finding.code}: {finding.message}; {_MEND_FIRST if is_fitting else _BY_HAND}"
             plan.steps.append(Step(Action.NONE, path, why, -1, -1, finding.offset, finding.last_offset))
+    for segment, finding in lost:
+        plan.steps += _steps_for_lost_segment(segment, finding, accepts_missing=accepts_missing)
     return plan
+
+
+def _steps_for_lost_segment(segment: LostSegment, finding: Finding, *, accepts_missing: bool) -> list[Step]:
+    """What a start set aside of it stays until the user gives the records up."""
+    why = f"{finding.code}: {finding.message}"
+    if accepts_missing:
+        return [Step(Action.SET_ASIDE, path, why) for path in segment.paths]
+    why += "; ask a replica; --accept-missing gives them up, until then this file stays"
+    return [Step(Action.NONE, segment.paths[0], why, -1, -1, finding.offset, finding.last_offset)]
 
 
 def _targets(cuts: Sequence[CutOff], by_path: Mapping[Path, Finding], log_end: int) -> dict[CutOff, Path]:
@@ -76,14 +95,14 @@ def _targets(cuts: Sequence[CutOff], by_path: Mapping[Path, Finding], log_end: i
     return targets
 
 
-def _put_back(plan: PuttingBack, targets: Mapping[CutOff, Path], by_path: Mapping[Path, Finding], log_end: int) -> None:
+def _put_back(plan: PuttingBack, targets: Mapping[CutOff, Path], by_path: Mapping[Path, Finding]) -> None:
     cuts = list(targets)
     with contextlib.ExitStack() as opened:
         files = []
         for number, cut in enumerate(cuts):
             file = open_salvaging(cut.path)
             opened.callback(file.close)
-            files.append(LogFile(cut.base_offset if number else log_end, cut.path, file))
+            files.append(LogFile(cut.base_offset if number else plan.log_end, cut.path, file))
         log_map = LogMap(files, LogEvidence(), ())
         kept = dict.fromkeys(cuts, 0)
         for piece in log_map.log:
@@ -92,7 +111,9 @@ def _put_back(plan: PuttingBack, targets: Mapping[CutOff, Path], by_path: Mappin
             if not stretches and targets[cut].exists():
                 stretches.append(Stretch(targets[cut], 0, targets[cut].stat().st_size))
             stretches.append(Stretch(cuts[piece.file].path, piece.position, piece.end_position))
-            kept[cuts[piece.file]] += count_records(log_map.read(piece))
+            for batch in log_map.read(piece):
+                kept[cuts[piece.file]] += count_records([batch])
+                plan.contents.take(batch)
         log_end = log_map.log[-1].end_offset
         for cut in cuts:
             finding = by_path[cut.path]
@@ -102,5 +123,6 @@ def _put_back(plan: PuttingBack, targets: Mapping[CutOff, Path], by_path: Mappin
             plan.steps.append(Step(Action.PUT_BACK, cut.path, why, -1, -1, *at, given_up=given_up))
         for hole in log_map.holes:
             if hole.start < log_end:
+                plan.contents.pass_over(hole)
                 why = f"{hole.reason}: {hole.evidence}"
                 plan.steps.append(Step(Action.GIVE_UP, hole.path, why, -1, -1, hole.start, hole.end - 1, hole.records))

@@ -24,10 +24,13 @@ from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition
 from core.common.users_paths import UsersPaths
 from core.index.transaction_index import AbortedTransaction, TransactionIndex
+from core.inspector.findings import Code
 from core.inspector.marker_writer import write_markers
 from core.inspector.recovery_plan import Action, FolderPlan, Step
+from core.inspector.segment_check import VerifyOptions
+from core.inspector.verify import verify
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
-from core.log.cut_off import is_set_aside_log
+from core.log.cut_off import is_set_aside_index, is_set_aside_log
 from core.log.directory_lock import DirectoryLock, FolderLock
 from core.log.file_names import (
     DAMAGED_RANGES,
@@ -186,6 +189,8 @@ class Recovery:
             self._filesystem.make_directory(stage)
             with UsersPaths(stage, directory):
                 left_alone = self._fill(stage, plan)
+                if plan.layout:
+                    self._drop_wrong_snapshots(stage)
                 end_offset = self._rebuild(stage, plan)
             self._swap(stage, plan, journal, left_alone)
         except (OSError, PlogError):
@@ -221,7 +226,7 @@ class Recovery:
                 continue  # it has a transaction open that ends before it now
             if entry.name.endswith(LOG_SUFFIX):
                 self._fill_log(stage, plan, path, steps_by_path)
-            elif is_set_aside_log(entry.name) or not self._copy(path, stage / entry.name):  # the engine may write to it
+            elif _is_set_aside(entry.name) or not self._copy(path, stage / entry.name):  # the engine may write to it
                 left_alone.add(entry.name)
         for path in plan.layout:
             if not path.exists():  # a segment that was cut off whole
@@ -232,6 +237,12 @@ class Recovery:
             write_partition_metadata(stage, plan.topic_id, self._filesystem)
             left_alone.discard(PARTITION_METADATA)
         return left_alone
+
+    def _drop_wrong_snapshots(self, stage: Path) -> None:
+        """Those that contradict the log in which batches were moved: the engine would go on from them."""
+        for finding in verify(stage, options=VerifyOptions(is_locked=True)):
+            if finding.code is Code.SNAPSHOT_MISMATCH:
+                self._filesystem.unlink(Path(finding.path))
 
     def _fill_log(
         self, stage: Path, plan: FolderPlan, path: Path, steps_by_path: Mapping[Path, Sequence[Step]]
@@ -438,7 +449,7 @@ def _left_away(plan: FolderPlan) -> set[Path]:
             left |= {step.path.with_suffix(suffix) for suffix in _INDEXES}
         elif name.endswith(_INDEXES):  # what the transaction index knows, the log may not show
             left |= {step.path, step.path.with_suffix(INDEX_SUFFIX), step.path.with_suffix(TIME_INDEX_SUFFIX)}
-        elif step.action is Action.REBUILD and not name.endswith((".swap", ".cleaned")):
+        elif step.action in (Action.REBUILD, Action.SET_ASIDE) and not name.endswith((".swap", ".cleaned")):
             left.add(step.path)
         if step.action is Action.PUT_BACK:  # the epochs of the records were taken out of the checkpoint
             left |= {step.path, plan.directory / LEADER_EPOCH_CHECKPOINT}
@@ -478,6 +489,10 @@ def _kept(size: int, steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
 
 def _is_ours(name: str) -> bool:
     return name.startswith(JOURNAL) or SET_ASIDE in name
+
+
+def _is_set_aside(name: str) -> bool:
+    return is_set_aside_log(name) or is_set_aside_index(name)
 
 
 def _is_regular(entry: os.DirEntry[str]) -> bool:

@@ -18,7 +18,7 @@ from core.common.errors import AccessError, CorruptRecordError
 from core.common.topic_partition import TopicPartition, uuid_text
 from core.inspector.file_kind import FileKind, ensure_there, kind_of
 from core.inspector.findings import Code, Finding
-from core.inspector.put_back_plan import plan_putting_back
+from core.inspector.put_back_plan import PuttingBack, plan_putting_back
 from core.inspector.recovery_plan import Action, FolderPlan, RecoveryOptions, Step, gives_up
 from core.inspector.segment_check import VerifyOptions
 from core.inspector.surroundings import DirectorySurroundings
@@ -111,6 +111,7 @@ class _Planner:
         self._directory = directory
         self._is_locked = is_locked
         self._plan = FolderPlan(directory)
+        self._put_back: PuttingBack | None = None
 
     def plan(self, findings: list[Finding]) -> FolderPlan:
         damage = [f for f in findings if f.code in _DAMAGE and f.end_position >= 0]
@@ -128,15 +129,20 @@ class _Planner:
         if cut_off:
             is_whole = not damage and all(f.code in _REBUILT for f in others)
             with self._open() as reader:
-                back = plan_putting_back(cut_off, reader.reading.end_offset, is_whole=is_whole)
+                back = plan_putting_back(
+                    cut_off,
+                    reader.reading.end_offset,
+                    is_whole=is_whole,
+                    accepts_missing=self._options.accepts_missing,
+                )
             self._plan.steps += back.steps
             self._plan.layout |= back.layout
+            self._put_back = back if back.layout else None
         self._leave_traces()
         changed = {Path(f.path) for f in findings if f.code in _DAMAGE | _DISPLACED and f.end_position >= 0}
         changed -= {step.path for step in self._plan.steps if step.action is Action.SET_ASIDE}
         self._rebuild_beside(changed | self._plan.layout.keys())
-        is_put_back = any(step.action is Action.PUT_BACK for step in self._plan.steps)
-        of_transactions = [] if is_put_back else self._transaction_steps()
+        of_transactions = self._transaction_steps()
         self._plan.steps = _without_markers(self._plan.steps, of_transactions) + of_transactions
         return self._plan
 
@@ -163,6 +169,7 @@ class _Planner:
             lost,
             is_like_kafka=self._options.is_like_kafka,
             set_aside=set_aside,
+            put_back=self._put_back,
             is_locked=self._is_locked,
         )
         self._plan.aborted = transactions.aborted
@@ -347,9 +354,10 @@ def _step_for_transaction(step: TransactionStep) -> Step:
     action = {
         TransactionAction.WRITE_MARKER: Action.WRITE_MARKER,
         TransactionAction.SHOW: Action.SHOW,
+        TransactionAction.UNDECIDED: Action.NONE,
         TransactionAction.LEAVE_OPEN: Action.LEAVE_OPEN,
     }[step.action]
-    doubtful = step.records if action is Action.SHOW else 0
+    doubtful = step.records if action in (Action.SHOW, Action.NONE) else 0
     return Step(
         action, step.path, step.why, offset=step.first_offset, last_offset=step.last_offset, marker=step.marker,
         doubtful=doubtful,

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.common.errors import PlogError
+from core.common.errors import AccessError, PlogError, UnreadableFileError
 from core.common.topic_partition import TopicPartition
 from core.inspector.partition_check import Surroundings
 from core.log.file_names import CLUSTER_METADATA_TOPIC, META_PROPERTIES, find_unreadable_files
@@ -19,36 +19,48 @@ if TYPE_CHECKING:
 
 
 class DirectorySurroundings:
-    """Reads one root once, before its logs, which only grow. Files that don't parse are findings of their own."""
+    """Reads one root once, before its logs, which only grow. Files that don't parse are findings of their own.
+    `is_locked`: the caller holds the directory's lock.
+    """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, is_locked: bool = False) -> None:
         self._root = root
+        self._is_locked = is_locked
         self._evidence = DirectoryEvidence(root)
         self._is_root = (root / META_PROPERTIES).exists()
 
     @property
     def image(self) -> MetadataImage | None:
         """What the metadata log adds up to; None if there is none, or none that can be read."""
-        return self._image_or_why[0]
+        return None if isinstance(self._image_or_error, PlogError) else self._image_or_error
+
+    @property
+    def image_error(self) -> PlogError | None:
+        """Says why the metadata log that is there can't be read: AccessError if the system does not give it."""
+        return self._image_or_error if isinstance(self._image_or_error, PlogError) else None
 
     @property
     def why_no_image(self) -> str:
         """Says why there is no `image`, in words."""
-        return self._image_or_why[1]
+        error = self.image_error
+        return "the directory has no metadata log" if error is None else error.message
 
     @cached_property
-    def _image_or_why(self) -> tuple[MetadataImage | None, str]:
+    def _image_or_error(self) -> MetadataImage | PlogError | None:
         folder = self._root / f"{CLUSTER_METADATA_TOPIC}-0"
         if not os.path.lexists(folder):
-            return None, "the directory has no metadata log"
+            return None
+        what = "the metadata log can't be read"
         if not folder.is_dir():
-            return None, f"the metadata log can't be read: {folder} is no folder"
+            return AccessError(f"{what}: {folder} is no folder", where=str(folder))
         from core.cluster.metadata_log import read_metadata_image
 
         try:
-            return read_metadata_image(self._root), ""
-        except (PlogError, OSError) as error:
-            return None, f"the metadata log can't be read: {error}"
+            return read_metadata_image(self._root, is_locked=self._is_locked)
+        except (AccessError, UnreadableFileError, OSError) as error:
+            return AccessError(f"{what}: {error}", where=str(folder))
+        except PlogError as error:
+            return PlogError(f"{what}: {error}")
 
     @property
     def topic_ids(self) -> dict[str, bytes]:

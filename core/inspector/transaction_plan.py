@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.index.transaction_index import AbortedTransaction
-from core.log.file_names import LOG_SUFFIX, find_offset_files
+from core.inspector.put_back_plan import PuttingBack
+from core.log.file_names import LOG_SUFFIX, find_offset_files, parse_offset_file_name
 from core.log.partition_reader import PartitionReader
 from core.log.reading import AFTER_ALL_OFFSETS
 from core.log.recovery_journal import OffsetRange
@@ -32,6 +33,10 @@ class TransactionAction(Enum):
     """It is proven how the transaction ended."""
     SHOW = auto()
     """It is over, and nothing tells how: its records would be visible to read_committed."""
+    UNDECIDED = auto()
+    """It is over, and nothing tells how, as offsets are missing that are not given up: readers of the files go on
+    leaving its records out, a broker goes by its producer's next marker.
+    """
     LEAVE_OPEN = auto()
     """Nothing is done: it stays open, and its records hidden."""
 
@@ -66,17 +71,22 @@ def plan_transactions(
     *,
     is_like_kafka: bool = False,
     set_aside: Sequence[Path] = (),
+    put_back: PuttingBack | None = None,
     is_locked: bool = False,
 ) -> TransactionPlan:
     """For the transactions of a partition that will have lost these offsets, [start, end) each; others may be missing.
 
-    `set_aside`: logs that will be gone. `is_like_kafka`: no marker is written, the transactions that the cut leaves
-    open are named. `is_locked`: the caller holds the directory's lock.
+    `set_aside`: logs that will be gone; `put_back`: what will come back after the log's end. `is_like_kafka`: no marker
+    is written, the transactions that the cut leaves open are named. `is_locked`: the caller holds the directory's lock.
     """
     with contextlib.closing(PartitionReader(directory, is_locked=is_locked)) as reader:
         known = reader.transaction_evidence
+    logs = {path for _, path in find_offset_files(directory, LOG_SUFFIX)} - set(set_aside)
+    if put_back is not None:
+        known = known.with_appended(put_back.contents, put_back.log_end)
+        logs |= put_back.layout.keys()
     fates = known.fates()
-    planner = _TransactionPlanner(directory, lost, known, fates, set_aside)
+    planner = _TransactionPlanner(logs, lost, known, fates)
     if is_like_kafka:
         return TransactionPlan(list(planner.left_open(fates)), planner.still_proven(known))
     ordered = sorted(fates, key=lambda fate: (fate.fate is FateKind.UNKNOWN, fate.first_offset))
@@ -87,11 +97,10 @@ def plan_transactions(
 class _TransactionPlanner:
     def __init__(
         self,
-        directory: Path,
+        logs: Iterable[Path],
         lost: Sequence[OffsetRange],
         evidence: TransactionEvidence,
         fates: Sequence[TransactionFate],
-        set_aside: Sequence[Path],
     ) -> None:
         self._lost = _joined((start, AFTER_ALL_OFFSETS if end is None else end) for start, end in lost)
         self._markers: dict[int, list[Marker]] = {}
@@ -104,7 +113,7 @@ class _TransactionPlanner:
         for fate in fates:
             if self._is_kept(fate):
                 self._fates.setdefault(fate.producer_id, []).append(fate)
-        self._logs = [(base, path) for base, path in find_offset_files(directory, LOG_SUFFIX) if path not in set_aside]
+        self._logs = sorted((parsed[0], path) for path in logs if (parsed := parse_offset_file_name(path.name)))
         self._taken: set[int] = set()
         self._looked_to: dict[int, int] = {}
         """By where missing offsets begin: up to where none of them is free."""
@@ -116,6 +125,11 @@ class _TransactionPlanner:
         if is_unknown and not fate.is_ended:
             why = "whether its transaction ended can't be told; it stays open: plog transaction find-hanging"
             yield self._step(TransactionAction.LEAVE_OPEN, fate, f"{fate.records_text}: {why}: {fate.evidence}")
+            return
+        if is_unknown and self._may_come_back(fate):
+            why = "aborted or not can't be told; readers of the files leave them out, a broker goes by its producer's "
+            why += "next marker, until the missing offsets are here or given up"
+            yield self._step(TransactionAction.UNDECIDED, fate, f"{fate.records_text}: {why}: {fate.evidence}")
             return
         is_commit = fate.fate is not FateKind.ABORTED
         ends_so = self._next_kept_marker(fate)
@@ -154,6 +168,15 @@ class _TransactionPlanner:
         """What only a transaction index tells, and will have to tell on."""
         seen = {marker.offset for markers in self._markers.values() for marker in markers} | self._taken
         return [entry for entry in evidence.proven_aborted() if entry.last_offset not in seen]
+
+    def _may_come_back(self, fate: TransactionFate) -> bool:
+        """Whether its marker may be among offsets that are missing, and not given up."""
+        return any(not self._is_lost(offset) for gap in fate.missing for offset in self._ends_of_losses(*gap))
+
+    def _ends_of_losses(self, start: int, end: int) -> Iterator[int]:
+        """The offsets of [start, end) of which one is kept if any is."""
+        yield start
+        yield from (last for _, last in self._lost if start < last < end)
 
     def _is_kept(self, fate: TransactionFate) -> bool:
         return any(not self._is_lost(base) for base, _ in fate.batches)

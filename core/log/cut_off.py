@@ -3,6 +3,9 @@ passes over.
 
 The file holds the log's bytes from that position on. Segments after it are kept whole, as `cut-at-0`. A second file of
 one name gets a number, `-2`, and so on: nothing that was set aside is written over.
+
+The indexes of a segment whose log is gone are kept in the same way, `<segment>.index.cut-at-0`, if the log ends before
+it: its offsets are given again, and the indexes are all that tells of what was lost.
 """
 
 from __future__ import annotations
@@ -10,14 +13,17 @@ from __future__ import annotations
 import filecmp
 import os
 import re
+from collections import defaultdict
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 from core.log.file_names import LOG_SUFFIX, is_file, parse_offset_file_name
+from core.log.lone_index import INDEX_SUFFIXES, index_end
 
 _NAME = re.compile(r"(\d{20}\.log)\.cut-at-(\d+)(?:-(\d+))?")
 _SET_ASIDE = re.compile(r"\d{20}\.log\.(?:cut-at-\d+(?:-\d+)?|before-recovery-\d+)")
+_INDEX_NAME = re.compile(r"(\d{20})(\.index|\.timeindex|\.txnindex)\.cut-at-0(?:-(\d+))?")
 
 
 class CutOff(NamedTuple):
@@ -42,17 +48,49 @@ def find_cut_offs(directory: Path) -> list[CutOff]:
     return sorted(found)
 
 
-def cut_off_path(log: Path, position: int, same_as: Path | None = None) -> Path:
-    """Gives where to keep what is cut off a log: a name that is free, or that of a file which holds the same as
-    `same_as`, and which a start left that was killed.
+class LostSegment(NamedTuple):
+    """A segment whose log was gone at a start. `end_offset` is the offset after the last that its indexes, `paths`,
+    prove; there may have been more.
     """
-    assert log.name.endswith(LOG_SUFFIX), log
-    first = log.with_name(f"{log.name}.cut-at-{position}")
+
+    base_offset: int
+    end_offset: int
+    paths: tuple[Path, ...]
+
+
+def find_lost_segments(directory: Path) -> list[LostSegment]:
+    """Gives them in order of base offsets, of those whose indexes a start set aside. Raises OSError if the folder can't
+    be read.
+    """
+    found = defaultdict[tuple[int, int], list[tuple[int, Path]]](list)
+    for entry in os.scandir(directory):
+        match = _INDEX_NAME.fullmatch(entry.name)
+        if match is not None and is_file(entry):
+            base_offset, path = int(match[1]), directory / entry.name
+            end_offset = index_end(path, match[2], base_offset)
+            found[base_offset, int(match[3] or 1)].append((end_offset, path))
+    return [
+        LostSegment(base_offset, max(end for end, _ in files), tuple(sorted(path for _, path in files)))
+        for (base_offset, _), files in sorted(found.items())
+    ]
+
+
+def cut_off_path(file: Path, position: int, same_as: Path | None = None) -> Path:
+    """Where to keep what is cut off a log, or an index of a log that is gone: a name that is free, or that of a file
+    which holds the same as `same_as`, as a start leaves it that was killed.
+    """
+    assert file.name.endswith((LOG_SUFFIX, *INDEX_SUFFIXES)), file
+    first = file.with_name(f"{file.name}.cut-at-{position}")
     for number in count(1):
         path = first if number == 1 else first.with_name(f"{first.name}-{number}")
         if not os.path.lexists(path) or (same_as is not None and filecmp.cmp(path, same_as, shallow=False)):
             return path
     raise AssertionError  # `count` does not end
+
+
+def is_set_aside_index(name: str) -> bool:
+    """Whether it is an index of a segment whose log was gone at a start."""
+    return _INDEX_NAME.fullmatch(name) is not None
 
 
 def is_set_aside_log(name: str) -> bool:

@@ -190,7 +190,11 @@ class FileRecords:
             position += size
 
     def read_header(self, position: int, end: int | None = None) -> Batch:
-        """The header of the batch at `position`, which lies whole below `end`; CorruptRecordError where none does."""
+        """The header of the batch at `position`, which lies whole below `end`; CorruptRecordError where none does, also
+        where the position, as of a damaged index, is none.
+        """
+        if position < 0:
+            raise CorruptRecordError(f"no batch begins at {position}", path=str(self.path))
         stop = self.size_bytes if end is None else end
         head = self.file.read_at(max(min(HEADER_SIZE, stop - position), 0), position)
         self._size_at(memoryview(head), 0, position, stop)

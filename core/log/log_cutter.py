@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from core.common.errors import CorruptRecordError
@@ -69,11 +70,10 @@ class LogCutter:
         if segment.records.path.lstat().st_nlink > 1:
             self._detach(segment, position)
         segment.truncate_position(position)
-        for one in later:
-            self._remove(one)
+        self._remove(later)
         for offset, path in find_lone_indexes(self._directory, {one.base_offset for one in self._segments}):
             if offset > segment.base_offset:
-                self._filesystem.unlink(path)
+                self.take_index_away(path)
         self._filesystem.sync_directory(self._directory)
         _log.warning(
             "%s: %s; the log ends there now, at offset %d; the %d bytes behind it, %d sound records among them, are %s",
@@ -97,21 +97,35 @@ class LogCutter:
             if self._keeps_bytes
             else "what was there is left out",
         )
-        for segment in self._segments:
-            self._remove(segment)
+        self._remove(list(self._segments))
         self._filesystem.sync_directory(self._directory)
 
-    def _remove(self, segment: LogSegment) -> None:
-        """Takes a segment out of the log; its `.log` is kept unless it is empty."""
-        self._segments.remove(segment)
-        segment.on_removed()
-        is_empty = segment.size_bytes == 0
-        segment.records.close()
-        path = segment.records.path
-        if self._keeps_bytes and not is_empty:
+    def take_index_away(self, path: Path) -> None:
+        """Takes an index away whose segment would come after the log's end. The segment's offsets are given again, and
+        the index is all that tells of them, so it is kept aside.
+        """
+        if self._keeps_bytes:
             self._filesystem.rename(path, cut_off_path(path, 0))
-        for left in segment.paths:
-            self._filesystem.unlink(left)
+        else:
+            self._filesystem.unlink(path)
+
+    def _remove(self, segments: Sequence[LogSegment]) -> None:
+        """Takes segments out of the log; a `.log` is kept unless it is empty. The indexes go first: without their logs
+        they would be the traces of segments that are lost.
+        """
+        for segment in segments:
+            for index in segment.paths[1:]:
+                self._filesystem.unlink(index)
+        self._filesystem.sync_directory(self._directory)
+        for segment in segments:
+            self._segments.remove(segment)
+            segment.on_removed()
+            is_empty = segment.size_bytes == 0
+            segment.records.close()
+            path = segment.records.path
+            if self._keeps_bytes and not is_empty:
+                self._filesystem.rename(path, cut_off_path(path, 0))
+            self._filesystem.unlink(path)
 
     def _detach(self, segment: LogSegment, end: int) -> None:
         """Makes a file with another name one of its own, up to that position: what has that other name stays whole."""

@@ -1,8 +1,8 @@
 """Opens a partition's folder: finishes what a crash left half done, checks what may be torn, rebuilds what is missing.
 
 1. leftovers: `.deleted` and `.cleaned` files go; complete `.swap` segments take the place of those they replace
-2. indexes: one without its log stays as long as it proves that a segment is missing; one that is not there, or can't be
-   its segment's, is made again
+2. indexes: one without its log stays as long as it proves that a segment is missing, or is moved aside if the log ends
+   before that segment; one that is not there, or can't be its segment's, is made again
 3. after an unclean stop: every segment from the recovery point on is read whole; the first bad batch above it ends the
    log, what follows it is set aside (`log_cutter`); a bad batch below it is a gap (`damaged_ranges`), and stays
 4. producers: the newest good snapshot, and the log read on from there
@@ -417,22 +417,26 @@ class _Loader:
 
     def _remove_lone_indexes(self, logs: set[int], log_start_offset: int) -> None:
         """Removes the indexes that have no log, but for those that prove to all who read the log that a segment is
-        missing from its middle.
+        missing from its middle. One that proves a segment after the log's end is set aside.
         """
-        lone = find_lone_indexes(self._directory, logs)
+        lone, last_base_offset = find_lone_indexes(self._directory, logs), max(logs, default=-1)
         traces = find_traces(self._directory, {offset for offset, _ in lone}, logs)
-        for offset in sorted(traces):
-            self._warn_of_lone_index(offset, max(logs, default=-1))
+        lost = {offset for offset in traces if self._is_lost(offset, last_base_offset)}
+        for offset in sorted(lost) if self._settings.keeps_cut_bytes else ():
+            _log.error("%s: segment %d is missing, an index of it is here", self._partition, offset)
         for offset, path in lone:
-            is_needed = offset in traces and log_start_offset <= offset < max(logs, default=-1)
-            if self._settings.is_read_only or not is_needed:
+            if offset > last_base_offset and offset in lost and offset >= log_start_offset:
+                self._cutter.take_index_away(path)
+            elif (
+                self._settings.is_read_only or offset not in traces or not log_start_offset <= offset < last_base_offset
+            ):
                 self._filesystem.unlink(path)
 
-    def _warn_of_lone_index(self, base_offset: int, last_base_offset: int) -> None:
-        """Logs that a segment is gone, unless it is a new one that a crash kept from being made: its log comes last."""
-        is_new = base_offset > last_base_offset and indexed_end(self._directory, base_offset) == base_offset
-        if not is_new and not self._settings.is_read_only and self._settings.keeps_cut_bytes:
-            _log.error("%s: segment %d is missing, an index of it is here", self._partition, base_offset)
+    def _is_lost(self, base_offset: int, last_base_offset: int) -> bool:
+        """Whether the segment of a lone index was there: not a new one that a crash kept from being made, as its log
+        comes last.
+        """
+        return base_offset < last_base_offset or indexed_end(self._directory, base_offset) > base_offset
 
     def _new_segment(self, base_offset: int) -> LogSegment:
         return LogSegment(
@@ -634,6 +638,8 @@ def _indexed_to(segment: LogSegment, end_offset: int) -> int | None:
         if len(segment.offset_index) and segment.records.read_header(last.position).last_offset > last.offset:
             return None
         next_offset = end_offset if end_offset == LONG_MAX else segment.next_offset()
+        if end_offset == LONG_MAX and len(segment.offset_index) and last.offset >= segment.next_offset():
+            return None
     except CorruptRecordError:
         return None
     return next_offset if next_offset <= end_offset else None

@@ -21,7 +21,7 @@ from core.common.clock import Clock
 from core.common.descriptors import OUT_OF_DESCRIPTORS
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import File, FileSystem
-from core.index.abstract_index import MAX_RELATIVE_OFFSET
+from core.index.abstract_index import MAX_RELATIVE_OFFSET, AbstractIndex
 from core.index.offset_index import OffsetIndex, OffsetPosition
 from core.index.time_index import TimeIndex, TimestampOffset
 from core.index.transaction_index import AbortedTransaction, TransactionIndex
@@ -196,6 +196,9 @@ class LogSegment:
     def _find_max_timestamp(self) -> TimestampOffset:
         """Of the last time index entry, or of a batch that came after it."""
         newest = self.time_index.last_entry()
+        if not self._is_right_time(newest):
+            self._index_again(self.time_index)
+            newest = self.time_index.last_entry()
         for batch in self._headers_from(newest.offset):
             if batch.max_timestamp > newest.timestamp:
                 newest = TimestampOffset(batch.max_timestamp, batch.last_offset)
@@ -267,8 +270,7 @@ class LogSegment:
         """Headers from a batch on that lies before `offset`, or holds it: found by the index, if that is right."""
         entry = self.offset_index.lookup(offset)
         if entry.position and not self._is_right(entry):
-            _log.warning("%s does not fit its log; it is made again", self.offset_index.path)
-            self._index_offsets_again()
+            self._index_again(self.offset_index)
             entry = self.offset_index.lookup(offset)
         return self._headers(entry.position)
 
@@ -281,18 +283,38 @@ class LogSegment:
         except CorruptRecordError:
             return False
 
-    def _index_offsets_again(self) -> None:
-        """The offset index by the log: the offset of a batch may be what is wrong."""
+    def _is_right_time(self, entry: TimestampOffset) -> bool:
+        """Whether the batch that holds the offset of a time index entry has that timestamp, or is damaged."""
+        if entry.timestamp == NO_TIMESTAMP or self.find_gap_at(entry.offset) is not None:
+            return True
+        found = next((batch for batch in self._headers_from(entry.offset) if batch.last_offset >= entry.offset), None)
+        return found is not None and entry.offset >= self.base_offset and found.max_timestamp == entry.timestamp
+
+    def _index_again(self, wrong: AbstractIndex) -> None:
+        """Both indexes by the log: the offset of a batch may be what is wrong."""
+        _log.warning("%s does not fit its log; it is made again", wrong.path)
         self.offset_index.reset()
-        since_entry = 0
+        self.time_index.reset()
+        since_entry, newest = 0, TimestampOffset(NO_TIMESTAMP, self.base_offset)
         for batch in self.reading(OffsetPosition(LONG_MAX, self.size_bytes)).items():
             if isinstance(batch, DamagedBytes):
                 continue
+            if batch.max_timestamp > newest.timestamp:
+                newest = TimestampOffset(batch.max_timestamp, batch.last_offset)
             if since_entry > self.config.index_interval_bytes:
                 self.offset_index.append(batch.last_offset, batch.position)
+                self.time_index.maybe_append(*newest)
                 since_entry = 0
             since_entry += batch.size_bytes
+        if self.is_sealed:
+            self.time_index.maybe_append(*newest, at_roll=True)
         self.offset_index.flush()
+        self.time_index.flush()
+
+    def find_offset_after(self, position: int, size_bytes: int) -> int | None:
+        """An offset above those of the batches that begin in these bytes, by the index; None if that tells none."""
+        entry = self.offset_index.find_upper_bound(position, size_bytes)
+        return entry.offset if entry is not None and self._is_right(entry) else None
 
     def batches(self, position: int) -> Iterator[Batch]:
         """Gives what `FileRecords.iter_batches` does, past known damage."""
@@ -366,8 +388,11 @@ class LogSegment:
         """The batches at or above `start_offset` that say they hold a timestamp as high; None from time to time, while
         none is found.
         """
-        hint = max(self.time_index.lookup(timestamp).offset, start_offset)
-        for number, batch in enumerate(self._headers_from(hint), 1):
+        entry = self.time_index.lookup(timestamp)
+        if not self._is_right_time(entry):
+            self._index_again(self.time_index)
+            entry = self.time_index.lookup(timestamp)
+        for number, batch in enumerate(self._headers_from(max(entry.offset, start_offset)), 1):
             if batch.max_timestamp >= timestamp and batch.last_offset >= start_offset:
                 yield self.records.read_batch(batch.position)
             elif number % _HEADERS_AT_ONCE == 0:

@@ -56,12 +56,16 @@ def _holds_anything(directory: Path, base_offset: int) -> bool:
 
 def indexed_end(directory: Path, base_offset: int) -> int:
     """The offset after the last one that the indexes of a segment name; its base offset if they name none."""
-    ends = [base_offset]
-    for suffix in INDEX_SUFFIXES:
-        path = directory / offset_file_name(base_offset, suffix)
-        with contextlib.suppress(OSError, CorruptRecordError):
-            ends.append(_end_of(read_small_file(path), suffix, base_offset))
-    return max(ends)
+    return max(
+        index_end(directory / offset_file_name(base_offset, suffix), suffix, base_offset) for suffix in INDEX_SUFFIXES
+    )
+
+
+def index_end(path: Path, suffix: str, base_offset: int) -> int:
+    """The same by one file, whatever it is called; `suffix` says which index it is."""
+    with contextlib.suppress(OSError, CorruptRecordError):
+        return _end_of(read_small_file(path), suffix, base_offset)
+    return base_offset
 
 
 def _end_of(data: bytes, suffix: str, base_offset: int) -> int:

@@ -336,7 +336,7 @@ class PartitionLog:
     def _aborted_transactions(
         self, segment: LogSegment, offset: int, region: LogRegion, end_offset: int
     ) -> list[AbortedTransaction]:
-        bound = segment.offset_index.find_upper_bound(region.position, region.size_bytes)
+        bound = segment.find_offset_after(region.position, region.size_bytes)
         if bound is None:
             bound = self.end_offset_of(segment)
         bound = min(bound, end_offset)

@@ -112,6 +112,14 @@ def read_lost_offsets(directory: Path) -> list[tuple[int, int]]:
     return joined_ranges((start, end) for start, end in lost if end is not None)
 
 
+def read_rebuilt(directory: Path) -> set[str]:
+    """Names the files that recoveries of the folder wrote, or removed; none if no journal says so."""
+    try:
+        return {name for run in read_runs(directory) for name, _ in run.files}
+    except PlogError:
+        return set()
+
+
 def gave_up_end(directory: Path, log_end: int) -> bool:
     """Whether a recovery gave up offsets of the folder's log after its end."""
     try:

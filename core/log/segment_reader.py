@@ -16,9 +16,10 @@ from core.common.bad_sectors import is_of_the_file, open_salvaging
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.index.offset_index import OffsetIndex
-from core.index.time_index import TimeIndex
+from core.index.time_index import TimeIndex, TimestampOffset
 from core.log.file_names import INDEX_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, offset_file_name
 from core.log.file_records import FileRecords
+from core.records.record_batch import NO_TIMESTAMP
 
 _MOST_INDEX_BYTES = 1 << 40
 _Index = TypeVar("_Index", OffsetIndex, TimeIndex)
@@ -96,18 +97,32 @@ class SegmentReader:
                 return batch.position
         return self.records.size_bytes
 
-    def position_by_timestamp(self, timestamp: int) -> int:
-        """A position before which no record is as new as `timestamp`."""
-        return self.position_before(self._time_index.lookup(timestamp).offset)
-
     def offset_by_timestamp(self, timestamp: int) -> int:
         """An offset below which no record is as new as `timestamp`."""
-        return max(self._time_index.lookup(timestamp).offset, self.base_offset)
+        entry = self._time_index.lookup(timestamp)
+        return entry.offset if self._is_right_time(entry) else self.base_offset
 
     @cached_property
     def max_timestamp(self) -> int:
-        """The largest that the time index knows; -1 if it knows none. A live segment may hold larger ones."""
-        return self._time_index.last_entry().timestamp
+        """The largest one; -1 if it is not known. A live segment may get larger ones."""
+        last = self._time_index.last_entry()
+        newest, offset = last if self._is_right_time(last) else (NO_TIMESTAMP, self.base_offset)
+        try:
+            headers = self.records.iter_headers(self.position_before(offset))
+            return max((batch.max_timestamp for batch in headers), default=newest)
+        except CorruptRecordError:
+            return NO_TIMESTAMP
+
+    def _is_right_time(self, entry: TimestampOffset) -> bool:
+        """Whether the batch that holds the entry's offset has that timestamp."""
+        if entry.timestamp == NO_TIMESTAMP:
+            return True
+        try:
+            headers = self.records.iter_headers(self.position_before(entry.offset))
+            found = next((batch for batch in headers if batch.last_offset >= entry.offset), None)
+        except CorruptRecordError:
+            return False
+        return found is not None and entry.offset >= self.base_offset and found.max_timestamp == entry.timestamp
 
     def close(self) -> None:
         self.records.close()

@@ -20,6 +20,7 @@ from core.log.file_names import CLEAN_SHUTDOWN, SNAPSHOT_SUFFIX, TRANSACTION_IND
 from core.log.hole import Hole, HoleReason
 from core.log.producer_snapshot import read_producer_snapshot
 from core.log.reading import AFTER_ALL_OFFSETS, LogReading
+from core.log.recovery_journal import read_rebuilt
 from core.log.transaction_fates import (
     MissingRange,
     ProducerSnapshotAt,
@@ -36,9 +37,40 @@ from core.records.record_batch import HEADER_SIZE, RecordBatch
 
 
 @dataclass(slots=True)
-class _LogContents:
+class LogContents:
+    """What a log, or a part of one, holds of transactions: to be given its batches and holes in order of offsets."""
+
     events: list[TransactionalBatch | Marker] = field(default_factory=list)
     missing: list[MissingRange] = field(default_factory=list)
+    mended: list[RecordBatch] = field(default_factory=list)
+    """Damaged batches, of which it is known what they were."""
+
+    def take(self, batch: Batch) -> None:
+        if not isinstance(batch, RecordBatch) or not batch.is_transactional or not batch.has_producer_id:
+            return
+        if batch.is_control:
+            try:
+                marker = read_marker(batch)
+            except CorruptRecordError:
+                self.missing.append(MissingRange(batch.base_offset, batch.last_offset + 1))
+            else:
+                self.events += [] if marker is None else [marker]
+            return
+        last_sequence = batch.last_sequence if batch.base_sequence >= 0 else -1
+        self.events.append(
+            TransactionalBatch(
+                batch.producer_id,
+                batch.producer_epoch,
+                batch.base_offset,
+                batch.last_offset,
+                batch.base_sequence,
+                last_sequence,
+            )
+        )
+
+    def pass_over(self, hole: Hole) -> None:
+        self.missing.append(_missing_range(hole))
+        self.mended += _mended(hole)
 
 
 class TransactionEvidence(NamedTuple):
@@ -58,10 +90,10 @@ class TransactionEvidence(NamedTuple):
 
     def with_mended(self, batches: Iterable[RecordBatch]) -> TransactionEvidence:
         """With batches that are damaged, and of which it is known what they were."""
-        contents = _LogContents()
+        contents = LogContents()
         offsets = []
         for batch in batches:
-            _take(contents, batch)
+            contents.take(batch)
             offsets.append((batch.base_offset, batch.last_offset + 1))
         offsets.sort()
         ends = accumulate((end for _, end in offsets), max)
@@ -70,6 +102,15 @@ class TransactionEvidence(NamedTuple):
         mended = [e._replace(is_mended=True) if isinstance(e, Marker) else e for e in contents.events]
         events = sorted([*self.events, *mended], key=lambda e: e.offset if isinstance(e, Marker) else e.base_offset)
         return self._replace(events=events, missing=missing)
+
+    def with_appended(self, contents: LogContents, log_end: int) -> TransactionEvidence:
+        """With what will be appended to the log, which ends at `log_end`. The indexes know nothing of that."""
+        evidence = self._replace(
+            events=self.events + contents.events,
+            missing=self.missing + contents.missing,
+            indexes=[index._replace(end_offset=min(index.end_offset, log_end)) for index in self.indexes],
+        )
+        return evidence.with_mended(contents.mended) if contents.mended else evidence
 
 
 def _without(gap: MissingRange, known: Sequence[tuple[int, int]]) -> Iterator[MissingRange]:
@@ -91,22 +132,21 @@ def read_evidence(
     """
     if not index_paths:
         return TransactionEvidence([], [], [], [])
-    contents = _LogContents()
-    mended: list[RecordBatch] = []
+    contents = LogContents()
     given_up: list[MissingRange] = []
     holes_without_bytes: list[tuple[int, int]] = []
     for item in reading.items(reading.start_offset):
         if isinstance(item, Hole):
             if item.reason not in (HoleReason.COMPACTED, HoleReason.DAMAGED):
                 holes_without_bytes.append((item.start, item.end))
-            may_hold_marker = item.reason is not HoleReason.COMPACTED and not _is_of_records(item)
-            missing = contents.missing if item.reason is not HoleReason.TRUNCATED else given_up
-            missing.append(MissingRange(item.start, item.end, may_hold_marker))
-            mended += _mended(item)
+            if item.reason is HoleReason.TRUNCATED:
+                given_up.append(_missing_range(item))
+            else:
+                contents.pass_over(item)
         elif item.base_offset >= limit:
             break
         else:
-            _take(contents, item)
+            contents.take(item)
     tail = reading.tail
     if tail is not None and tail.damage.end_offset is not None and tail.damage.offset >= reading.end_offset:
         # what is cut was not written whole, and counts for nothing
@@ -120,7 +160,12 @@ def read_evidence(
     ]
     missing = [*contents.missing, *_without_doubt(given_up, indexes)]
     evidence = TransactionEvidence(contents.events, missing, indexes, snapshots)
-    return evidence.with_mended(mended) if mended else evidence
+    return evidence.with_mended(contents.mended) if contents.mended else evidence
+
+
+def _missing_range(hole: Hole) -> MissingRange:
+    may_hold_marker = hole.reason is not HoleReason.COMPACTED and not _is_of_records(hole)
+    return MissingRange(hole.start, hole.end, may_hold_marker)
 
 
 def _without_doubt(given_up: Iterable[MissingRange], indexes: Iterable[SegmentIndex]) -> Iterator[MissingRange]:
@@ -161,33 +206,6 @@ def _is_of_records(hole: Hole) -> bool:
     )
 
 
-# --- the log
-
-
-def _take(contents: _LogContents, batch: Batch) -> None:
-    if not isinstance(batch, RecordBatch) or not batch.is_transactional or not batch.has_producer_id:
-        return
-    if batch.is_control:
-        try:
-            marker = read_marker(batch)
-        except CorruptRecordError:
-            contents.missing.append(MissingRange(batch.base_offset, batch.last_offset + 1))
-        else:
-            contents.events += [] if marker is None else [marker]
-        return
-    last_sequence = batch.last_sequence if batch.base_sequence >= 0 else -1
-    contents.events.append(
-        TransactionalBatch(
-            batch.producer_id,
-            batch.producer_epoch,
-            batch.base_offset,
-            batch.last_offset,
-            batch.base_sequence,
-            last_sequence,
-        )
-    )
-
-
 # --- what stands beside it
 
 
@@ -195,12 +213,13 @@ def _read_indexes(directory: Path, index_paths: Mapping[int, Path], *, is_clean:
     paths = dict(index_paths)
     paths |= {base: path for base, path in find_offset_files(directory, TRANSACTION_INDEX_SUFFIX) if base not in paths}
     bases = sorted(paths)
-    last_log = max(index_paths)
+    last_log, rebuilt = max(index_paths), read_rebuilt(directory)
     for base, end in zip(bases, [*bases[1:], AFTER_ALL_OFFSETS], strict=True):
         entries = None
         with contextlib.suppress(CorruptRecordError, OSError):
             entries = tuple(read_transaction_index(paths[base]))
-        yield SegmentIndex(base, end, entries, base < last_log or is_clean, paths[base].name)
+        name = paths[base].name
+        yield SegmentIndex(base, end, entries, base < last_log or is_clean, name, is_rebuilt=name in rebuilt)
 
 
 def _end_of_index(index: SegmentIndex, holes: Iterable[tuple[int, int]]) -> int:

@@ -20,8 +20,9 @@ What is proof:
 - An index entry that covers the records says that they were aborted, and where.
 - An index that lists nothing for a missing marker says that it was a commit, but only if every entry must be in the
   file: it was synced (its segment was sealed, or the log was stopped cleanly), it agrees with all that can be read, and
-  it holds an entry. An index that is absent proves nothing: Kafka makes the file at a segment's first abort, but a file
-  that was lost looks the same. Nor does an empty one: no file is made for nothing, so that it may have been cut.
+  it holds an entry, and no recovery made it again from a log that had lost the marker. An index that is absent proves
+  nothing: Kafka makes the file at a segment's first abort, but a file that was lost looks the same. Nor does an empty
+  one: no file is made for nothing, so that it may have been cut.
 - A transaction ended before the next record of its producer with a higher epoch, before a snapshot that does not have
   it open, and before one of its producer that a snapshot or an index has from a later offset on.
 
@@ -73,7 +74,8 @@ class MissingRange(NamedTuple):
 
 class SegmentIndex(NamedTuple):
     """The transaction index of a segment of the offsets [base_offset, end_offset). `entries` is None if the file is
-    absent or does not parse; `is_synced`: no entry can have been lost by a power cut.
+    absent or does not parse; `is_synced`: no entry can have been lost by a power cut. If it `is_rebuilt`, a recovery
+    made it from the log: it lists no abort whose marker was missing then.
     """
 
     base_offset: int
@@ -81,6 +83,7 @@ class SegmentIndex(NamedTuple):
     entries: tuple[AbortedTransaction, ...] | None
     is_synced: bool
     name: str = ".txnindex"
+    is_rebuilt: bool = False
 
 
 class ProducerSnapshotAt(NamedTuple):
@@ -234,6 +237,7 @@ class _Indexes:
             for entry in believed:
                 self.entries[entry.producer_id].append((entry, index.name))
             is_whole = bool(believed) and len(believed) == len(index.entries or ()) and index.is_synced
+            is_whole = is_whole and not index.is_rebuilt
             is_whole = is_whole and all(
                 self._is_seen(entry) and index.base_offset <= entry.last_offset < index.end_offset for entry in believed
             )
@@ -355,6 +359,8 @@ class _Indexes:
                 doubts.append(f"{index.name} is absent, as if nothing was aborted there, or lost")
             elif not index.entries:
                 doubts.append(f"{index.name} is empty")
+            elif index.is_rebuilt:
+                doubts.append(f"a recovery made {index.name} again from the log")
             elif not index.is_synced:
                 doubts.append(f"{index.name} may have lost entries in a crash")
             else:

@@ -71,6 +71,32 @@ def test_a_topic_whose_policy_is_not_known_is_refused(textbook: Path) -> None:
     assert b"--set cleanup.policy=compact" in done.stdout
 
 
+@pytest.mark.parametrize("more", [[], ["--apply"], ["--set", "min.cleanable.dirty.ratio=0"]])
+@pytest.mark.parametrize(("is_damaged", "code"), [(True, 1), (False, 3)])
+def test_topics_whose_settings_cant_be_read_are_refused_by_name(
+    directory: Path, more: list[str], *, is_damaged: bool, code: int
+) -> None:
+    (log,) = (directory / "__cluster_metadata-0").glob("*.log")
+    data = bytearray(log.read_bytes())
+    data[-3] ^= 1
+    log.unlink()
+    if is_damaged:
+        log.write_bytes(data)
+    else:
+        log.mkdir()
+    before = fingerprint(directory / "t-0")
+    done = call_plog("compact", str(directory), *more, "--output", "json")
+    rows = json.loads(done.stdout)
+    assert (done.returncode, done.stderr.count(b"error: the metadata log can't be read: ")) == (code, 1)
+    assert {(row["partition"], row["what"]) for row in rows} == {("t-0", "refused"), ("u-0", "refused")}
+    assert all("--set cleanup.policy=compact" in row["why"] for row in rows)
+    assert fingerprint(directory / "t-0") == before
+    assert call_plog("compact", str(directory / "t-0"), "--explain", "--all").returncode == code
+    assert call_plog("compact", str(directory), "--what-if", "segment.ms=1").returncode == code
+    (plan,) = read_json(0, "compact", str(directory / "t-0"), *COMPACT)
+    assert plan["what"] == "compact"
+
+
 def test_a_data_directory_knows_which_topics_are_compacted(directory: Path) -> None:
     latest = values("t", "--data-dir", str(directory), "--latest-per-key")
     (plan,) = read_json(0, "compact", str(directory))

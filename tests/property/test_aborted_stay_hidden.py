@@ -94,6 +94,26 @@ def test_a_marker_that_was_cut_off_the_end_is_written_again(folder: Callable[[st
     assert doors.served(partition, read_committed=True, is_owner=True) == before
 
 
+@pytest.mark.parametrize("with_snapshot", [True, False])
+def test_a_snapshot_that_a_recovery_makes_wrong_is_not_kept(
+    folder: Callable[[str], Path], *, with_snapshot: bool
+) -> None:
+    """The second segment begins with the marker of what the first one holds. Under the name of the next offset, its
+    snapshot has that transaction open still; the recovery puts the marker before it.
+    """
+    partition = folder("txn_roll_by_marker")
+    before = doors.consume(partition, read_committed=True)
+    assert sorted(before) == [0, 1, 2, 3]
+    for path in list(partition.glob(f"{4:020d}.*")):
+        if with_snapshot or path.suffix != ".snapshot":
+            path.rename(path.with_name(f"{5:020d}{path.suffix}"))
+    doors.recover(partition)
+    assert doors.found(partition) == []
+    assert doors.consume(partition, read_committed=True) == before
+    assert doors.served(partition, read_committed=True) == before
+    assert doors.served(partition, read_committed=True, is_owner=True) == before
+
+
 # --- markers with one flipped bit, which tells what they were
 
 

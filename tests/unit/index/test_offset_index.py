@@ -61,11 +61,18 @@ def test_an_empty_index_says_the_segments_start(path: Path) -> None:
     assert index.find_upper_bound(0, 100) is None
 
 
+def upper_bound(index: OffsetIndex, position: int, size_bytes: int) -> int | None:
+    """Its offset; asserts that its position is that of an entry beyond the read."""
+    found = index.find_upper_bound(position, size_bytes)
+    assert found is None or (found.position >= position + size_bytes and index.lookup(found.offset) == found)
+    return None if found is None else found.offset
+
+
 def test_upper_bound_of_a_read(index: OffsetIndex) -> None:
-    assert index.find_upper_bound(0, 61) == 1004
-    assert index.find_upper_bound(0, 62) == 1005
-    assert index.find_upper_bound(61, 4035) == 1005
-    assert index.find_upper_bound(61, 4036) == 1099
+    assert upper_bound(index, 0, 61) == 1004
+    assert upper_bound(index, 0, 62) == 1005
+    assert upper_bound(index, 61, 4035) == 1005
+    assert upper_bound(index, 61, 4036) == 1099
     assert index.find_upper_bound(4096, 1 << 20) is None
 
 
@@ -144,4 +151,4 @@ def test_it_is_a_sorted_map(
         assert index.lookup(target) == max((e for e in model if e[0] <= target), default=(BASE, 0))
     for start in [p * 50 for p in probes]:
         expected = next((o for o, p in model if p >= start + 500), None)
-        assert index.find_upper_bound(start, 500) == expected
+        assert upper_bound(index, start, 500) == expected

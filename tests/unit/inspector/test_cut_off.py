@@ -141,6 +141,47 @@ def test_recover_puts_back_what_nothing_was_appended_over_and_takes_it_back(dire
     assert doors.contents(directory) == before
 
 
+def wreck(directory: Path, offset: int) -> None:
+    """More bits of that batch than one, so that nothing tells what it was."""
+    place = next(p for p in places(directory) if p.offset == offset)
+    data = bytearray(place.path.read_bytes())
+    data[place.end - 9 : place.end] = b"\x55" * 9
+    place.path.write_bytes(data)
+
+
+@pytest.mark.parametrize("offset", [14, 20, 26])
+def test_the_plan_that_puts_records_back_writes_the_marker_that_stays_lost(directory: Path, offset: int) -> None:
+    """One flipped bit tells what it was; without it the producer's next marker would end its transaction."""
+    committed = doors.consume(directory, read_committed=True)
+    flip(directory, offset)
+    assert start(directory) == offset
+    steps = recover(directory)
+    assert [step.marker.offset for step in steps if step.marker is not None] == [offset]
+    assert {step.action for step in steps} >= {Action.PUT_BACK, Action.WRITE_MARKER}
+    assert sum(step.records or 0 for step in steps) == 0, "a marker is no record"
+    assert list(verify(directory)) == []
+    assert doors.consume(directory, read_committed=True) == committed
+    assert doors.served(directory, read_committed=True) == committed
+    assert doors.served(directory, read_committed=True, is_owner=True) == committed
+    assert list(plan_recovery(directory, RecoveryOptions(), is_locked=True)) == []
+
+
+@pytest.mark.parametrize("offset", [14, 20, 26])
+def test_records_whose_lost_marker_nothing_tells_are_not_shown_unasked(directory: Path, offset: int) -> None:
+    committed = doors.consume(directory, read_committed=True)
+    wreck(directory, offset)
+    assert start(directory) == offset
+    before = doors.contents(directory)
+    done = call_plog("recover", str(directory), "--apply")
+    assert (done.returncode, doors.contents(directory)) == (1, before)
+    assert f"records {offset - 2} to {offset - 1}: aborted or not can't be told" in done.stderr.decode()
+    done = call_plog("recover", str(directory), "--apply", "--accept-visible")
+    assert (done.returncode, list(verify(directory))) == (0, [])
+    shown = set(committed) | {offset - 2, offset - 1}
+    assert doors.consume(directory, read_committed=True).keys() == shown
+    assert doors.served(directory, read_committed=True, is_owner=True).keys() == shown
+
+
 def test_the_log_goes_on_after_what_was_put_back(directory: Path) -> None:
     flip(directory, 15)
     start(directory)
@@ -233,3 +274,94 @@ def test_what_lies_below_the_logs_start_is_a_warning_and_stays(directory: Path) 
     assert {f.severity for f in found} == {Severity.WARNING}
     assert all(f.message.endswith("they lie below the log's start at offset 50") for f in found)
     assert {step.action for step in recover(directory)} == {Action.NONE}
+
+
+# --- the last segment's log is gone, and a start came
+
+
+def lose_last(directory: Path) -> dict[str, bytes]:
+    """Its log; what its indexes hold, by the names that a start will give them."""
+    (directory / f"{24:020d}.log").unlink()
+    indexes = sorted(p for p in directory.glob(f"{24:020d}.*") if p.suffix.endswith("index"))
+    assert {p.suffix for p in indexes} == {".index", ".timeindex", ".txnindex"}
+    return {f"{path.name}.cut-at-0": path.read_bytes() for path in indexes}
+
+
+def set_aside(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.glob("*.cut-at-0")}
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_start_keeps_what_tells_of_a_lost_last_segment(
+    directory: Path, caplog: pytest.LogCaptureFixture, *, is_clean: bool
+) -> None:
+    indexes = lose_last(directory)
+    log = open_log(directory, had_clean_shutdown=is_clean)
+    assert log.log_end_offset == 24
+    assert "segment 24 is missing, an index of it is here" in caplog.text
+    assert set_aside(directory) == indexes
+    log.close()
+    caplog.clear()
+    open_log(directory).close()
+    assert "missing" not in caplog.text
+    (found,) = cut_off(directory)
+    assert summed([found]) == [(f"{24:020d}.index.cut-at-0", 24, 29, 6)]
+    assert found.severity is Severity.ERROR
+    assert found.message == (
+        "segment 24 was missing when a start set its indexes aside: at least offsets 24 to 29; none of them was given "
+        "again since"
+    )
+    done = call_plog("gaps", str(directory))
+    assert done.returncode == 1
+    assert done.stderr.decode().count("cut-off: segment 24 was missing") == 1
+    start(directory, *[b"new"] * 3)
+    (found,) = cut_off(directory)
+    assert "offsets 24 to 26 are in the log since, as other records" in found.message
+
+
+def test_recover_leaves_the_trace_of_a_lost_segment_until_it_is_given_up(directory: Path) -> None:
+    indexes = lose_last(directory)
+    start(directory, *[b"new"] * 3)
+    before = doors.contents(directory)
+    (step,) = recover(directory)
+    assert (step.action, step.offset, step.last_offset) == (Action.NONE, 24, 29)
+    assert "--accept-missing" in step.why
+    flip(directory, 3)
+    recover(directory)
+    assert set_aside(directory) == indexes
+    done = call_plog("recover", str(directory), "--apply", "--accept-missing")
+    assert (done.returncode, set_aside(directory), list(verify(directory))) == (0, {}, [])
+    assert sorted(doors.consume(directory)) == [n for n in RECORDS if n < 24 and n not in (3, 4)] + [24, 25, 26]
+    for _ in range(2):
+        assert call_plog("recover", str(directory), "--undo").returncode == 0
+    flip(directory, 3)
+    assert doors.contents(directory) == before
+
+
+def test_a_segment_that_was_not_begun_leaves_nothing(directory: Path) -> None:
+    """A crash before its log was made."""
+    for suffix in ("index", "timeindex"):
+        (directory / f"{30:020d}.{suffix}").write_bytes(b"")
+    assert start(directory) == 30
+    assert (set_aside(directory), cut_off(directory)) == ({}, [])
+
+
+def test_a_cut_keeps_what_tells_of_lost_segments_after_it(directory: Path) -> None:
+    """But nothing of the indexes of segments that are set aside whole."""
+    log = open_log(directory)
+    log.roll()
+    append(log, make_batch(b"new", timestamp=NOW + 99))
+    log.close()
+    indexes = lose_last(directory)
+    flip(directory, 15)
+    assert start(directory) == 15
+    names = {path.name for path in directory.glob("*index*")}
+    assert {name for name in names if not name.startswith(("0" * 20, f"{12:020d}"))} == indexes.keys()
+    assert [(f.offset, f.last_offset) for f in cut_off(directory)] == [(24, 29), (17, 23), (30, 30)]
+
+
+def test_a_reader_only_sets_nothing_aside(directory: Path) -> None:
+    lose_last(directory)
+    before = doors.contents(directory)
+    doors.served(directory)
+    assert doors.contents(directory) == before

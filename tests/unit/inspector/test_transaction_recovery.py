@@ -21,6 +21,7 @@ from core.log.gap_ledger import GapLedger, GapReason
 from core.log.partition_reader import PartitionReader
 from core.log.producer_snapshot import parse_producer_snapshot
 from core.log.recovery_journal import undo
+from tests.support import doors
 from tests.support.damage import Place, places
 from tests.support.logs import NOW, append, append_marker, fingerprint, make_batch, open_log
 
@@ -270,3 +271,75 @@ def test_the_index_before_a_segment_that_is_gone_says_nothing_of_it(tmp_path: Pa
     offsets, told = committed(folder)
     assert offsets == [4]
     assert any("record 2: aborted or not can't be told" in text for text in told), told
+
+
+# --- offsets that are missing, and not given up
+
+
+def write_without_marker(folder: Path) -> None:
+    """As `write`, without a transaction index, and without any byte of the abort marker at offset 5; another thing is
+    damaged, so that a recovery has something to do in the same segment.
+    """
+    marker, plain = (place for place in write(folder) if place.offset in (5, 9))
+    for path in folder.glob("*.txnindex"):
+        path.unlink()
+    data = bytearray(marker.path.read_bytes())
+    data[plain.position + 90] ^= 0x28
+    data[plain.position + 95] ^= 0x81
+    del data[marker.position : marker.end]
+    marker.path.write_bytes(data)
+
+
+def seen(folder: Path) -> tuple[list[int], list[int], list[int]]:
+    """What files, a read-only server and an owner give of what is committed."""
+    of_files = sorted(doors.consume(folder, read_committed=True))
+    served, owned = (sorted(doors.served(folder, read_committed=True, is_owner=one)) for one in (False, True))
+    return of_files, served, owned
+
+
+def test_a_plan_that_leaves_offsets_missing_shows_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    write_without_marker(folder)
+    plan = plan_of(folder)
+    assert plan.is_needed
+    assert plan.doubts == []
+    (step,) = [step for step in plan.steps if "records 3 to 4" in step.why]
+    assert (step.action, step.doubtful) == (Action.NONE, 2)
+    assert "readers of the files leave them out, a broker goes by its producer's next marker" in step.why
+    recover(folder)
+    assert list(folder.glob("*.txnindex.before*")) == []
+    of_files, served, owned = seen(folder)
+    assert of_files == served == [0, 1, 6, 7]
+    assert owned == [0, 1, 3, 4, 6, 7]
+
+
+def test_given_up_they_are_visible_everywhere(tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    write_without_marker(folder)
+    (doubt,) = plan_of(folder, accepts_missing=True).doubts
+    assert "records 3 to 4: aborted or not can't be told; they will be visible" in doubt.why
+    recover(folder, accepts_missing=True, accepts_visible=True)
+    assert seen(folder) == ([0, 1, 3, 4, 6, 7],) * 3
+
+
+def test_an_index_that_a_recovery_made_proves_no_commit(tmp_path: Path) -> None:
+    """It was made from the log that had lost the marker; it lists another abort, as of a whole index's."""
+    folder = tmp_path / "t-0"
+    log = open_log(folder)
+    for number, is_commit in enumerate((False, False, True)):
+        fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 2 * number, "is_transactional": True}
+        append(log, make_batch(b"%d" % number, b"x", **fields))
+        append_marker(log, 7, is_commit=is_commit)
+    log.close()
+    marker = next(place for place in places(folder) if place.offset == 5)
+    data = bytearray(marker.path.read_bytes())
+    del data[marker.position : marker.end]
+    marker.path.write_bytes(data)
+    (folder / f"{0:020}.txnindex").unlink()
+    assert committed(folder)[0] == [6, 7]
+    recover(folder)
+    index = parse_transaction_index((folder / f"{0:020}.txnindex").read_bytes())
+    assert [entry.last_offset for entry in index] == [2]
+    offsets, told = committed(folder)
+    assert offsets == [6, 7]
+    assert any("a recovery made 00000000000000000000.txnindex again from the log" in text for text in told)
