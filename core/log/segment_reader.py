@@ -97,6 +97,10 @@ class SegmentReader:
                 return batch.position
         return self.records.size_bytes
 
+    def position_by_timestamp(self, timestamp: int) -> int:
+        """A position before which no record is as new as `timestamp`."""
+        return self.position_before(self.offset_by_timestamp(timestamp))
+
     def offset_by_timestamp(self, timestamp: int) -> int:
         """An offset below which no record is as new as `timestamp`."""
         entry = self._time_index.lookup(timestamp)
