@@ -26,7 +26,7 @@ from core.inspector.findings import (
     unreadable_finding,
 )
 from core.inspector.producer_check import ProducerCheck
-from core.inspector.segment_check import EpochRun, OddLogError, OnBytes, SegmentCheck, VerifyOptions
+from core.inspector.segment_check import EpochRun, OddLogError, OnBytes, SegmentCheck, VerifyOptions, check_again_if_odd
 from core.log.bit_flip import ByteFix
 from core.log.file_names import (
     LEADER_EPOCH_CHECKPOINT,
@@ -78,27 +78,11 @@ class PartitionCheck:
         self._is_live = is_live
 
     def run(self, on_bytes: OnBytes) -> Iterator[Finding]:
-        told = 0
+        return check_again_if_odd(self._pass(None).run, self._run_by_map, on_bytes)
 
-        def tell(size_bytes: int) -> None:
-            nonlocal told
-            told += size_bytes
-            on_bytes(size_bytes)
-
-        def tell_more(size_bytes: int) -> None:
-            """Bytes that were read before are not told of once more."""
-            nonlocal told
-            on_bytes(max(size_bytes - told, 0))
-            told = max(told - size_bytes, 0)
-
-        try:
-            findings = list(self._pass(None).run(tell))
-        except OddLogError:
-            with contextlib.ExitStack() as opened:
-                log_map = self._read_map(opened)
-                yield from self._pass(log_map).run(tell_more)
-        else:
-            yield from findings
+    def _run_by_map(self, on_bytes: OnBytes) -> Iterator[Finding]:
+        with contextlib.ExitStack() as opened:
+            yield from self._pass(self._read_map(opened)).run(on_bytes)
 
     def _pass(self, log_map: LogMap | None) -> _Pass:
         return _Pass(self._directory, self._options, self._surroundings, log_map, is_live=self._is_live)
@@ -172,7 +156,6 @@ class _Pass:
                 self._options,
                 self._producers,
                 self._epoch_runs.append,
-                is_in_partition=True,
                 is_active=self._is_live and number == len(logs) - 1,
                 is_last=number == len(logs) - 1,
                 last_epoch=last_epoch,

@@ -24,7 +24,7 @@ from core.log.log_map import LogFile, LogMap
 from core.log.transaction_evidence import LogContents
 from core.records.batches import count_records
 
-_BY_HAND = "plog dump-segment shows its records, plog help 3am says how to produce them again"
+BY_HAND = "plog dump-segment shows its records, plog help 3am says how to produce them again"
 _MEND_FIRST = "what else is wrong with the log is mended first; then run this again"
 
 
@@ -54,7 +54,7 @@ def plan_putting_back(
     for path, finding in by_path.items():
         is_fitting = any(cut.path == path for cut in targets)
         if not is_fitting or not is_whole:
-            why = f"{finding.code}: {finding.message}; {_MEND_FIRST if is_fitting else _BY_HAND}"
+            why = f"{finding.code}: {finding.message}; {_MEND_FIRST if is_fitting else BY_HAND}"
             plan.steps.append(Step(Action.NONE, path, why, -1, -1, finding.offset, finding.last_offset))
     for segment, finding in lost:
         plan.steps += _steps_for_lost_segment(segment, finding, accepts_missing=accepts_missing)

@@ -18,12 +18,13 @@ from core.common.errors import AccessError, CorruptRecordError
 from core.common.topic_partition import TopicPartition, uuid_text
 from core.inspector.file_kind import FileKind, ensure_there, kind_of
 from core.inspector.findings import Code, Finding
-from core.inspector.put_back_plan import PuttingBack, plan_putting_back
+from core.inspector.put_back_plan import BY_HAND, PuttingBack, plan_putting_back
 from core.inspector.recovery_plan import Action, FolderPlan, RecoveryOptions, Step, gives_up
 from core.inspector.segment_check import VerifyOptions
 from core.inspector.surroundings import DirectorySurroundings
 from core.inspector.transaction_plan import TransactionAction, TransactionStep, plan_transactions
 from core.inspector.verify import verify
+from core.log.cut_off import is_set_aside_index
 from core.log.file_names import (
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
@@ -34,6 +35,7 @@ from core.log.file_names import (
     parse_partition_directory_name,
 )
 from core.log.file_records import FileRecords
+from core.log.hole import offsets_text
 from core.log.log_layout import Stretch, lay_out
 from core.log.partition_metadata_file import read_partition_metadata
 from core.log.partition_reader import PartitionReader
@@ -112,10 +114,11 @@ class _Planner:
         self._is_locked = is_locked
         self._plan = FolderPlan(directory)
         self._put_back: PuttingBack | None = None
+        self._cut_off: list[Finding] = []
 
     def plan(self, findings: list[Finding]) -> FolderPlan:
         damage = [f for f in findings if f.code in _DAMAGE and f.end_position >= 0]
-        cut_off = [f for f in findings if f.code is Code.CUT_OFF]
+        cut_off = self._cut_off = [f for f in findings if f.code is Code.CUT_OFF]
         others = [f for f in findings if f not in damage and f not in cut_off]
         damage.sort(key=lambda f: (f.path, f.position))
         self._plan.keeps_epochs = _keeps_epochs(findings)
@@ -292,6 +295,20 @@ class _Planner:
             ]
             return sum(count_records(log_map.read(piece)) for piece in strays)
 
+    def _say_at_hand(self, missing: Finding) -> str:
+        """Names the files that a start set aside with records of missing offsets: nobody gives those up unawares."""
+        files = [
+            f"{Path(found.path).name} ({offsets_text(found.offset, found.last_offset + 1)})"
+            for found in self._cut_off
+            if found.offset <= missing.last_offset and missing.offset <= found.last_offset and not _is_index(found)
+        ]
+        if not files:
+            return ""
+        return (
+            f"; sound records of them are at hand in {', '.join(files)}: {BY_HAND}; "
+            "--accept-missing gives the offsets up when that is moved away"
+        )
+
     def _step_for_batches(self, finding: Finding, why: str) -> Step:
         """Plans for batches that are sound, or missing."""
         path = Path(finding.path)
@@ -312,14 +329,19 @@ class _Planner:
             if fix is not None:
                 return Step(Action.FIX, path, why, fix.position, fix.position + 1, *offsets, fix=fix)
             return Step(Action.NONE, path, why, *at, *offsets)
-        if self._options.accepts_missing:
+        at_hand = self._say_at_hand(finding)
+        if self._options.accepts_missing and not at_hand:
             return Step(Action.GIVE_UP, path, why, -1, -1, *offsets, finding.records)
         missing = finding.last_offset + 1 - finding.offset
         if finding.code is Code.SEGMENT_MISSING:
-            why += "; --accept-missing gives them up; until then the segment's other files stay"
+            why += at_hand or "; --accept-missing gives them up; until then the segment's other files stay"
             return Step(Action.MISSING, path, why, -1, -1, *offsets, missing=missing)
-        why += "; ask a replica, or --accept-missing gives them up"
+        why += at_hand or "; ask a replica, or --accept-missing gives them up"
         return Step(Action.NONE, path, why, -1, -1, *offsets, missing=missing)
+
+
+def _is_index(finding: Finding) -> bool:
+    return is_set_aside_index(Path(finding.path).name)
 
 
 def _rebuilt_once(steps: Sequence[Step]) -> Iterator[Step]:

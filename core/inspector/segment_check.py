@@ -26,6 +26,8 @@ from core.records.record_batch import ATTRIBUTES_POSITION, DELETE_HORIZON_FLAG, 
 OnBytes = Callable[[int], None]
 """Told, now and then, how many bytes more were checked."""
 
+Check = Callable[[OnBytes], Iterator[Finding]]
+
 _ENOUGH_ENTRIES = 3
 """Of indexes that contradict their log: fewer may be wrong by chance."""
 _REPORT_BYTES = 8 * 1024 * 1024
@@ -64,6 +66,30 @@ def _as_damage(position: int, end_position: int) -> Damage:
     return Damage(DamageKind.OFFSETS_NOT_RISING, "", position, end_position, -1, None, None)
 
 
+def check_again_if_odd(check: Check, by_map: Check, on_bytes: OnBytes) -> Iterator[Finding]:
+    """The findings of `check`, or of `by_map` if that raises OddLogError; bytes that were read before are not told of
+    once more.
+    """
+    told = 0
+
+    def tell(size_bytes: int) -> None:
+        nonlocal told
+        told += size_bytes
+        on_bytes(size_bytes)
+
+    def tell_more(size_bytes: int) -> None:
+        nonlocal told
+        on_bytes(max(size_bytes - told, 0))
+        told = max(told - size_bytes, 0)
+
+    try:
+        findings = list(check(tell))
+    except OddLogError:
+        yield from by_map(tell_more)
+    else:
+        yield from findings
+
+
 @dataclass(slots=True)
 class SegmentCheck:
     """One segment; owned by one task. Run it, then look at what it saw."""
@@ -75,8 +101,6 @@ class SegmentCheck:
     on_epoch: Callable[[EpochRun], None] = lambda _run: None
     """Called with each run of batches of one leader epoch, when its first batch is met."""
     has_indexes: bool = True
-    is_in_partition: bool = False
-    """Whether it is checked with the others of its partition, which then raises OddLogError for what needs them all."""
     is_active: bool = False
     """Whether somebody writes to it just now."""
     is_last: bool = False
@@ -89,7 +113,9 @@ class SegmentCheck:
     """How many of the partition come before what is looked at; in the end, with this segment."""
     end_offset: int = 0
     log_map: LogMap | None = None
-    """What all files of the partition say together; None as long as this one makes sense by itself."""
+    """What all files of the partition say together. None as long as this one makes sense by itself: OddLogError is
+    raised when it does not.
+    """
     number: int = 0
     """Of the segment in the map."""
     has_damage: bool = False
@@ -220,7 +246,7 @@ class SegmentCheck:
 
     def _see_damage(self, damage: Damage) -> None:
         """Notes damage, which the map tells of: what stands beside it can't be held against the other files."""
-        if self.log_map is None and self.is_in_partition:
+        if self.log_map is None:
             raise OddLogError
         self.has_damage = True
         self.producers.forget()
@@ -318,7 +344,7 @@ class SegmentCheck:
     def _ensure_in_turn(self, first_offset: int, batch: Batch, next_offset: int) -> None:
         """Raises OddLogError for offsets that do not rise, or that no index of this file can hold."""
         is_odd = first_offset < next_offset or batch.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
-        if is_odd and self.log_map is None and self.is_in_partition:
+        if is_odd and self.log_map is None:
             raise OddLogError
 
     def _look_into(self, batches: Sequence[Batch]) -> Iterator[Finding]:

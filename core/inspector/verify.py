@@ -35,7 +35,7 @@ from core.inspector.findings import (
 )
 from core.inspector.partition_check import PartitionCheck, map_findings
 from core.inspector.producer_check import ProducerCheck
-from core.inspector.segment_check import OnBytes, SegmentCheck, VerifyOptions
+from core.inspector.segment_check import OddLogError, OnBytes, SegmentCheck, VerifyOptions, check_again_if_odd
 from core.inspector.surroundings import DirectorySurroundings
 from core.log.checkpoint_file import parse_offset_checkpoint
 from core.log.cut_off import find_cut_offs, find_lost_segments
@@ -291,26 +291,44 @@ def _verify_log(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Iterat
 def _verify_alone(
     path: Path, base_offset: int, on_bytes: OnBytes, options: VerifyOptions, *, has_indexes: bool = True
 ) -> Iterator[Finding]:
-    """Checks one log, and what stands beside it under its name; the name of the next segment says where it ends."""
-    with contextlib.closing(open_salvaging(path)) as file:
-        evidence = LogEvidence(known_end=find_following(path) or 0, source="the name of the next segment")
-        log_map = LogMap([LogFile(base_offset, path, file)], evidence, read_lost_offsets(path.parent))
-        yield from map_findings(log_map)
+    """Checks one log, and what stands beside it under its name; the name of the next segment says where it ends. As of
+    a partition, a map of it is made only if something is odd.
+    """
+    known_end = find_following(path) or 0
+
+    def check(on_bytes: OnBytes, log_map: LogMap | None = None) -> Iterator[Finding]:
         producers = ProducerCheck()
-        check = SegmentCheck(path, base_offset, options, producers, has_indexes=has_indexes, log_map=log_map)
-        yield from check.run(on_bytes)
-    if not has_indexes:
-        return
-    index = path.with_suffix(TRANSACTION_INDEX_SUFFIX)
+        segment = SegmentCheck(path, base_offset, options, producers, has_indexes=has_indexes, log_map=log_map)
+        yield from segment.run(on_bytes)
+        if log_map is None and (segment.holes or known_end > segment.end_offset):
+            raise OddLogError
+        if has_indexes:
+            yield from _check_transactions(segment)
+
+    def check_by_map(on_bytes: OnBytes) -> Iterator[Finding]:
+        with contextlib.closing(open_salvaging(path)) as file:
+            evidence = LogEvidence(known_end=known_end, source="the name of the next segment")
+            log_map = LogMap([LogFile(base_offset, path, file)], evidence, read_lost_offsets(path.parent))
+            yield from map_findings(log_map)
+            yield from check(on_bytes, log_map)
+
+    return check_again_if_odd(check, check_by_map, on_bytes)
+
+
+def _check_transactions(segment: SegmentCheck) -> Iterator[Finding]:
+    """Of a log that is checked alone, and was read."""
+    index = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
     try:
         entries = read_transaction_index(index) if os.path.lexists(index) else []
     except CorruptRecordError as error:
         yield corrupt_finding(Code.TRANSACTION_INDEX_CORRUPT, error, index)
     else:
-        end_offset = check.end_offset
-        yield from producers.check_transaction_index(entries, index, end_offset, is_complete=base_offset == 0)
-    if not check.is_compacted and not check.has_damage and not check.holes:
-        yield from producers.sequence_findings
+        is_complete = segment.base_offset == 0
+        yield from segment.producers.check_transaction_index(
+            entries, index, segment.end_offset, is_complete=is_complete
+        )
+    if not segment.is_compacted and not segment.has_damage and not segment.holes:
+        yield from segment.producers.sequence_findings
 
 
 def _verify_small(path: Path, kind: FileKind) -> Iterator[Finding]:

@@ -276,6 +276,33 @@ def test_what_lies_below_the_logs_start_is_a_warning_and_stays(directory: Path) 
     assert {step.action for step in recover(directory)} == {Action.NONE}
 
 
+@pytest.mark.parametrize("is_segment_lost", [False, True], ids=["a hole", "a lost segment"])
+def test_records_that_are_at_hand_are_not_given_up_unawares(directory: Path, *, is_segment_lost: bool) -> None:
+    """Somebody put the last segment back by hand: what is before it is missing, and lies aside for the most part."""
+    flip(directory, 15)
+    start(directory)
+    (directory / f"{24:020d}.log.cut-at-0").rename(directory / f"{24:020d}.log")
+    if is_segment_lost:
+        (directory / f"{18:020d}.index").write_bytes(b"")
+    before = doors.consume(directory)
+    (aside,) = directory.glob(f"{12:020d}.log.cut-at-*")
+    options = RecoveryOptions(accepts_missing=True)
+    (plan,) = plan_recovery(directory, options, is_locked=True)
+    steps = [step for step in plan.steps if step.missing]
+    assert {step.action for step in steps} == ({Action.NONE, Action.MISSING} if is_segment_lost else {Action.NONE})
+    assert (min(step.offset for step in steps), max(step.last_offset for step in steps)) == (15, 23)
+    at_hand = f"at hand in {aside.name} (offsets 17 to 23): plog dump-segment shows its records"
+    assert all(at_hand in step.why for step in steps)
+    assert Action.GIVE_UP not in {step.action for step in plan.steps}
+    with Recovery(directory.parent) as recovery:
+        recovery.apply([plan])
+    assert (doors.consume(directory), aside.exists()) == (before, True)
+    aside.rename(directory.parent / aside.name)
+    (plan,) = plan_recovery(directory, options, is_locked=True)
+    steps = [step for step in plan.steps if step.action is Action.GIVE_UP]
+    assert sum(step.last_offset + 1 - step.offset for step in steps) == 9
+
+
 # --- the last segment's log is gone, and a start came
 
 

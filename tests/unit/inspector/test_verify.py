@@ -56,6 +56,34 @@ def rewrite(folder: Path, number: int, position: int, data: bytes) -> None:
     patch(place.path, place.position + 17, struct.pack(">I", crc32c_by_table(whole[21:])))
 
 
+# --- one file
+
+
+@pytest.mark.parametrize("name", ["00000000000000000000.log", "00000000000000000006.index"])
+def test_a_sound_file_is_read_once(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And told of once; a damaged one is read again, and told of no more than before."""
+    path = folder / name
+    assert path.exists()
+    log = path.with_suffix(".log")
+    with monkeypatch.context() as patched:
+        patched.setattr("core.inspector.verify.LogMap", None)
+        told: list[int] = []
+        assert list(verify(path, told.append)) == []
+        assert sum(told) == log.stat().st_size
+    patch(log, log.stat().st_size - 3, b"#")
+    told = []
+    assert (only(log).code, [f.code for f in verify(log, told.append)]) == (Code.CRC_MISMATCH, [Code.CRC_MISMATCH])
+    assert sum(told) == log.stat().st_size
+
+
+def test_a_log_alone_that_ends_before_the_next_one_begins_is_short(folder: Path) -> None:
+    first = min(folder.glob("*.log"))
+    place = [place for place in places(folder) if place.path == first][-1]
+    first.write_bytes(first.read_bytes()[: place.position])
+    found = [finding for finding in verify(first) if finding.path == str(first)]
+    assert [(f.code, f.offset, f.last_offset) for f in found] == [(Code.LOG_SHORT, 4, 5)]
+
+
 # --- batches
 
 
