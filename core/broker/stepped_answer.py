@@ -59,13 +59,14 @@ class SteppedAnswer(Deferred[Any]):
 
     def begin(self, step: object) -> None:
         """Takes the first turn after that step, and later ones as they come. If others have taken all places, the first
-        is one more step, and none in which it holds much.
+        is one more step, and none in which it holds much. What is owed holds nothing, and needs no place.
         """
-        has_place = not self._turns.has_enough_work
+        has_place = self._owed is not None or not self._turns.has_enough_work
         if self._must_wait_after(step, has_place=has_place):
             self._wait_for_place()
         elif self._take_turn(has_place=has_place):
-            self._turns.work(self.take_turn)
+            take_turns = self._turns.work if self._owed is None else self._turns.take
+            take_turns(self.take_turn)
 
     def _must_wait_after(self, step: object, *, has_place: bool) -> bool:
         return step is MUCH_FOLLOWS and not (has_place and self._libraries.are_loaded)

@@ -5,7 +5,8 @@ A client may send thousands of requests without waiting for an answer. A connect
 sockets again. So what one peer has in the queue, or two hundred, costs another's next request no more than a round.
 
 A single request that takes longer is worked on in steps (`stepped_answer.py`), turn by turn, too: a few such requests
-at a time, as each holds what it is working on; the others wait until one of them is done.
+at a time, as each holds what it is working on; the others wait until one of them is done. What holds nothing, such as
+to make the logs of a topic, which may take a minute, waits for none of them, nor they for it.
 """
 
 from __future__ import annotations
@@ -37,13 +38,34 @@ class Turns:
         self._line.append(take_turn)
         self._move()
 
-    def work(self, take_turn: Callable[[], bool]) -> None:
+    def take(self, take_turn: Callable[[], bool]) -> None:
         """Calls back, turn by turn, as long as that gives True: whether there is more to do."""
+
+        def go_on() -> None:
+            if take_turn():
+                self.wait(go_on)
+
+        self.wait(go_on)
+
+    def work(self, take_turn: Callable[[], bool]) -> None:
+        """Likewise, for what holds memory as long as it is at work: when there is a place for it."""
         if self._at_work == MOST_AT_WORK:
             self._work.append(take_turn)
-        else:
-            self._at_work += 1
-            self._go_on_with(take_turn)
+            return
+        self._at_work += 1
+
+        def take_turn_in_place() -> bool:
+            has_more = False
+            try:
+                has_more = take_turn()
+            finally:
+                if not has_more:
+                    self._at_work -= 1
+                    if self._work:
+                        self.work(self._work.popleft())
+            return has_more
+
+        self.take(take_turn_in_place)
 
     @property
     def has_enough_work(self) -> bool:
@@ -53,29 +75,11 @@ class Turns:
     def go_through(self, steps: Steps[None]) -> None:
         """Does the broker's own work, a turn's worth at a time, beside all that is in the line."""
 
-        def take_turn() -> None:
+        def take_turn() -> bool:
             end_s = monotonic() + TURN_SECONDS
-            for _ in steps:
-                if monotonic() >= end_s:
-                    self.wait(take_turn)
-                    return
+            return any(monotonic() >= end_s for _ in steps)
 
-        self.wait(take_turn)
-
-    def _go_on_with(self, take_turn: Callable[[], bool]) -> None:
-        def go_on() -> None:
-            has_more = False
-            try:
-                has_more = take_turn()
-            finally:
-                if has_more:
-                    self.wait(go_on)
-                else:
-                    self._at_work -= 1
-                    if self._work:
-                        self.work(self._work.popleft())
-
-        self.wait(go_on)
+        self.take(take_turn)
 
     def _move(self) -> None:
         if self._line and not self._is_moving:

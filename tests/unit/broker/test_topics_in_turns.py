@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from core.broker import stepped_answer, turns
 from core.broker.broker import Broker
+from core.broker.handlers import metadata
 from core.broker.pending_answer import PendingAnswer
 from core.broker.socket_server import SocketServer
-from core.broker.turns import Turns
+from core.broker.turns import MOST_AT_WORK, Turns
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from core.log import log_manager
@@ -91,6 +92,22 @@ def test_others_are_served_meanwhile(broker: Broker, api: Any, request_of: Any) 
         assert len(folders(broker)) == (200 if api is CREATE_TOPICS else 0)
 
     serving(broker, talk)
+
+
+def test_who_asks_something_beside_large_topics_does_not_wait_for_them(
+    broker: Broker, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They hold no more memory for being at work, and take no place from those that do."""
+    monkeypatch.setattr(metadata, "_MOST_AT_ONCE", 1)
+    large = [Asked(broker, CREATE_TOPICS, create(f"large{n}")) for n in range(MOST_AT_WORK + 1)]
+    asked = Asked(broker, METADATA, MetadataRequest(None))
+    small = Asked(broker, CREATE_TOPICS, create("small", partitions=2))
+    gone = Asked(broker, DELETE_TOPICS, delete("small"))
+    while asked.answer is None or small.answer is None or gone.answer is None:
+        assert loop.step()
+    assert [creation.answer for creation in large] == [None] * len(large)
+    loop.run()
+    assert all(creation.answer.topics[0].error_code == ErrorCode.NONE for creation in large)
 
 
 def test_all_topics_of_a_request_are_one_batch_of_metadata(broker: Broker) -> None:
