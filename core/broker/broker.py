@@ -460,7 +460,7 @@ class Broker:
     def create_partitions(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool
     ) -> Steps[None]:
-        """Grows a topic. Raises what `Controller.create_partitions` raises."""
+        """Grows a topic, after `Controller.ensure_few_are_added`. Raises what `Controller.create_partitions` raises."""
         self.ensure_writable()
         self.controller.create_partitions(name, count, assignments, validate_only=validate_only)
         yield

@@ -51,7 +51,8 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
 """Feature -> (lowest, highest level) that this broker can work at; a feature is added when plog has it."""
 
 PRODUCER_ID_BLOCK_SIZE = 1000
-_MAX_PARTITIONS_PER_TOPIC = 10_000
+_MOST_PARTITIONS = 10_000
+"""That one request may make: Kafka's MAX_PARTITIONS_PER_BATCH."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,12 @@ class NewTopic:
     replication_factor: int = -1
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
     configs: Mapping[str, str | None] = field(default_factory=dict)
+
+    def count_partitions(self, default_partitions: int) -> int:
+        """How many are asked for."""
+        if self.assignments:
+            return len(self.assignments)
+        return default_partitions if self.num_partitions == -1 else max(0, self.num_partitions)
 
 
 _LARGEST_EPOCH = (1 << 31) - 1
@@ -197,7 +204,7 @@ class Controller:
 
     def create_topics(
         self,
-        topics: Iterable[NewTopic],
+        topics: Sequence[NewTopic],
         *,
         default_partitions: int,
         default_replication: int,
@@ -205,9 +212,12 @@ class Controller:
     ) -> dict[str, TopicImage | KafkaError]:
         """Gives, by name, each new topic, or with `validate_only` what it would be; or what is wrong with it.
 
-        However many there are, they are written in one batch and synced once. Raises what `MetadataLog.append` raises;
-        no topic is made then.
+        However many there are, they are written in one batch and synced once. Raises KafkaError(POLICY_VIOLATION) for
+        more partitions than may be made at once, and what `MetadataLog.append` raises; no topic is made then.
         """
+        wanted = sum(topic.count_partitions(default_partitions) for topic in topics)
+        if wanted > _MOST_PARTITIONS:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, _too_many(wanted))
         refused: dict[str, KafkaError] = {}
         accepted: dict[str, list[MetadataRecord]] = {}
         names = {name_in_metrics(name): name for name in self.image.topics}
@@ -264,12 +274,9 @@ class Controller:
             return self._checked_assignments(topic.assignments, first=0)
         partitions = default_partitions if topic.num_partitions == -1 else topic.num_partitions
         replication = default_replication if topic.replication_factor == -1 else topic.replication_factor
-        if not 0 < partitions <= _MAX_PARTITIONS_PER_TOPIC:
+        if partitions <= 0:
             raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS,
-                "Number of partitions was set to an invalid non-positive value."
-                if partitions <= 0
-                else f"{partitions} partitions are more than the {_MAX_PARTITIONS_PER_TOPIC} that are allowed at once.",
+                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
             )
         if replication <= 0:
             raise KafkaError(
@@ -315,6 +322,13 @@ class Controller:
             for number, replicas in sorted(assignments.items())
         ]
 
+    def ensure_few_are_added(self, counts: Mapping[str, int]) -> None:
+        """KafkaError(INVALID_PARTITIONS) unless topics may grow to so many partitions in one request, by their sum."""
+        topics = self.image.topics
+        added = sum(max(0, count - len(topics[name].partitions)) for name, count in counts.items() if name in topics)
+        if added > _MOST_PARTITIONS:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, _too_many(added))
+
     def create_partitions(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False
     ) -> list[int]:
@@ -327,11 +341,6 @@ class Controller:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
                 f"The topic {name} currently has {present} partition(s); {count} would not be an increase.",
-            )
-        if count - present > _MAX_PARTITIONS_PER_TOPIC:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS,
-                f"{count - present} partitions are more than the {_MAX_PARTITIONS_PER_TOPIC} that are allowed at once.",
             )
         if assignments is not None and len(assignments) != count - present:
             raise KafkaError(
@@ -411,6 +420,10 @@ class Controller:
         with contextlib.suppress(KafkaError):  # it is in the log
             self.fence_broker()
         self._log.close()
+
+
+def _too_many(partitions: int) -> str:
+    return f"{partitions} partitions are more than the {_MOST_PARTITIONS} that are allowed at once."
 
 
 def _preview(name: str, records: Iterable[MetadataRecord]) -> TopicImage:

@@ -59,8 +59,7 @@ field by field; `tests/interop/test_answers.py` does so with recorded answers of
   its controller is asked in the background, and clients must ask again.
 - A timeout of 0 or less is not waited for in CreateTopics, as the answer is there at once; Kafka says
   REQUEST_TIMED_OUT, and creates the topic all the same.
-- Too many partitions: plog's limit is 10,000 a topic, and the error INVALID_PARTITIONS; Kafka refuses a request for
-  10,000, and says POLICY_VIOLATION.
+- Too many partitions: a request may make 10,000, of one topic too; Kafka refuses one topic of 10,000.
 - Two topics of one request whose names collide (`a.b` and `a_b`) are not both created: the second is refused, as it
   is in a request of its own. Kafka looks only at the topics that are there already.
 - CreateTopics tells configs as they are understood (`1` for ` 1 `, `true` for `TRUE`, `1.0` for a ratio of `1`);

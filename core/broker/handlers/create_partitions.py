@@ -26,6 +26,11 @@ def handle(broker: Broker, request: CreatePartitionsRequest, context: RequestCon
 
 def _create(broker: Broker, request: CreatePartitionsRequest) -> Steps[CreatePartitionsResponse]:
     times = Counter(topic.name for topic in request.topics)
+    too_many: KafkaError | None = None
+    try:
+        broker.controller.ensure_few_are_added({topic.name: topic.count for topic in request.topics})
+    except KafkaError as error:
+        too_many = error
     results = []
     for name, count in times.items():
         wanted = next(t for t in request.topics if t.name == name)
@@ -33,6 +38,8 @@ def _create(broker: Broker, request: CreatePartitionsRequest) -> Steps[CreatePar
         try:
             if count > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            if too_many is not None:
+                raise too_many
             assignments = None if wanted.assignments is None else [a.broker_ids for a in wanted.assignments]
             yield from broker.create_partitions(name, wanted.count, assignments, validate_only=request.validate_only)
         except KafkaError as error:

@@ -161,7 +161,6 @@ def test_create_only_to_see(broker: Broker) -> None:
         (CreatableTopic("t", 1, 1), ErrorCode.TOPIC_ALREADY_EXISTS),
         (CreatableTopic("a.b", 1, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),  # collides with a_b
         (CreatableTopic("x", 0, 1), ErrorCode.INVALID_PARTITIONS),
-        (CreatableTopic("x", 10_001, 1), ErrorCode.INVALID_PARTITIONS),
         (CreatableTopic("x", 1, 2), ErrorCode.INVALID_REPLICATION_FACTOR),
         (CreatableTopic("x", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
         (CreatableTopic("x", 1, 1, configs=[CreatableTopicConfig("nope", "1")]), ErrorCode.INVALID_CONFIG),
@@ -180,6 +179,26 @@ def test_what_can_not_be_created(broker: Broker, topic: CreatableTopic, code: Er
     assert results[topic.name].error_message
     assert results["good"].error_code == 0
     assert set(broker.image.topics) == {"t", "a_b", "good"}
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+@pytest.mark.parametrize("partitions", [[10_001], [4_000, 4_000, 2_001], [9_999, -1, -1]])
+def test_a_request_makes_so_many_partitions_at_most(broker: Broker, partitions: list[int], validate_only: bool) -> None:
+    """However many topics they are of: so many batches of metadata, and logs, keep everybody waiting."""
+    wanted = [CreatableTopic(f"t{number}", count, 1) for number, count in enumerate(partitions)]
+    results = create(broker, *wanted, validate_only=validate_only)
+    assert {result.error_code for result in results} == {ErrorCode.POLICY_VIOLATION}
+    assert "10001 partitions are more than the 10000" in (results[0].error_message or "")
+    assert broker.image.topics == {}
+
+
+def test_a_request_adds_so_many_partitions_at_most(broker: Broker) -> None:
+    for name in "ab":
+        add_topic(broker, name)
+    wanted = [CreatePartitionsTopic("a", 5_001, None), CreatePartitionsTopic("b", 5_002, None)]
+    answer = ask(broker, CREATE_PARTITIONS, CreatePartitionsRequest(wanted, 1000, validate_only=False))
+    assert [result.error_code for result in answer.results] == [ErrorCode.INVALID_PARTITIONS] * 2
+    assert len(broker.replicas.partitions) == 2
 
 
 def test_the_same_topic_twice_in_a_request(broker: Broker) -> None:

