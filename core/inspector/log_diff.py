@@ -147,8 +147,9 @@ class _Copy:
                 elif item.reason in (HoleReason.DAMAGED, HoleReason.MISSING):
                     self.findings.append(hole_finding(item))
             self.findings += whole_unreadable_findings(log.unreadable, self.findings)
-            if reading.tail is not None and reading.end_offset == reading.sound_end:
-                self.findings.append(damage_finding(reading.tail.damage, reading.tail.path, reading.sound_end))
+            tail = reading.lone_tail
+            if tail is not None:
+                self.findings.append(damage_finding(tail.damage, tail.path, reading.sound_end))
             if log.evidence.wrong_start is not None:
                 self.findings.append(wrong_start_finding(log.evidence.wrong_start))
 

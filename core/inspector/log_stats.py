@@ -247,8 +247,8 @@ class _Collector:
             stats.missing_offsets += item.last_offset - max(first, next_offset) + 1 - count
             next_offset = item.last_offset + 1
             self._see(item, number, count)
-        tail = reading.tail
-        if tail is not None and reading.end_offset == reading.sound_end:
+        tail = reading.lone_tail
+        if tail is not None:
             stats.findings.append(damage_finding(tail.damage, tail.path, reading.sound_end))
             stats.segments[-1].damaged_bytes += tail.damage.end_position - tail.damage.position
         on_bytes(sum(segment.size_bytes for segment in stats.segments[reported:]))

@@ -310,8 +310,8 @@ class PartitionReader:
             on_hole(hole)
 
     def _meet_tail(self, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None) -> None:
-        tail = self.reading.tail
-        if tail is None or self.reading.end_offset > self.reading.sound_end:
+        tail = self.reading.lone_tail
+        if tail is None:
             return
         if tail.kind is TailKind.TORN:
             if on_note is not None:

@@ -70,6 +70,7 @@ class LogReading:
         self._rising: dict[int, int] = {}  # by segment, from which position on
         self.tail: Tail | None = None
         """What follows the last batch, as far as that is known by now; None if nothing does."""
+        self._is_end_lost = False
         self.start_offset = evidence.start_of(segments[0].base_offset if segments else None)
         self.sound_end = self.end_offset = self.start_offset
         if segments:
@@ -89,6 +90,11 @@ class LogReading:
 
         files = [LogFile(one.base_offset, one.records.path, one.records.file) for one in self._segments]
         return LogMap(files, self._evidence, self._given_up)
+
+    @property
+    def lone_tail(self) -> Tail | None:
+        """The tail, to be told once all was read; None if a lost hole was given that goes up to the log's end."""
+        return None if self._is_end_lost else self.tail
 
     @property
     def is_mapped(self) -> bool:
@@ -177,10 +183,13 @@ class LogReading:
 
     def _read_by_map(self, start_offset: int) -> Iterator[Batch | Hole]:
         if not self.is_live:
-            self.tail = self.map.tail
+            self.tail, self.sound_end = self.map.tail, self.map.sound_end  # the last file alone may have misled
         for item in self.map.items(start_offset):
-            if isinstance(item, Hole) and item.start >= self.end_offset:
-                return
+            if isinstance(item, Hole):
+                if item.start >= self.end_offset:
+                    return
+                is_loss = item.reason in (HoleReason.DAMAGED, HoleReason.MISSING)
+                self._is_end_lost = self._is_end_lost or (is_loss and item.end == self.end_offset)
             yield item
 
     def _read_along(self, next_offset: int) -> Generator[Batch | Hole, None, int | None]:
