@@ -259,7 +259,9 @@ def test_a_topic_that_is_deleted_before_its_logs_are_made(broker: Broker, loop: 
     assert {partition.topic for partition in broker.replicas.partitions} == {"a"}
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.data())
 def test_topics_that_come_grow_and_go_at_once_are_as_their_metadata_say(data: st.DataObject) -> None:
     """Requests meet at any step of each other; a kill may come at any moment."""
