@@ -5,8 +5,8 @@ Besides batches of metadata records it holds control batches: a LeaderChange whe
 before its end offset. `quorum-state` is the voter's memory of epochs. Kafka's `kraft` formats throughout
 (org.apache.kafka.raft, KIP-595, KIP-630).
 
-Every append is on the disk when `append` returns. So damage with sound records after it is no crash's: the log is not
-opened then, since without those records nobody would know whose the topics' folders are.
+Every batch is on the disk before the next one is written. So damage with sound records after it is no crash's: the log
+is not opened then, since without those records nobody would know whose the topics' folders are.
 """
 
 from __future__ import annotations
@@ -152,7 +152,6 @@ class MetadataLog:
             now_ms = self._clock.now_ms()
             for values in _in_batches([encode_metadata_record(r) for r in records]):
                 self._append_batch([Record(n, now_ms, None, value) for n, value in enumerate(values)])
-            self._log.flush()
         except OSError as error:
             raise self._failed(error, has_begun=self._log.log_end_offset > end_offset) from error
         self._log.update_high_watermark(self._log.log_end_offset)
@@ -193,8 +192,10 @@ class MetadataLog:
         self._is_leading = True
 
     def _append_batch(self, records: list[Record], *, is_control: bool = False) -> None:
+        """Syncs it as well: a power cut that takes a batch has kept none after it."""
         batch = bytearray(batch_of(records, is_control=is_control))
         self._log.append_as_leader(RecordBatch(memoryview(batch)), self._epoch, from_client=False)
+        self._log.flush()
 
     def close(self) -> None:
         """Writes a snapshot where the log has grown long behind the last one, and closes. A disk that refuses costs the

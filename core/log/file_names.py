@@ -91,7 +91,7 @@ def holds_segments(directory: Path) -> bool:
 
 def is_misnamed_partition(entry: os.DirEntry[str]) -> bool:
     """Whether it is a folder of segments under a name that no partition's has, and that no broker gives."""
-    if parse_partition_directory_name(entry.name) or _RENAMED_DIRECTORY.fullmatch(entry.name) or not is_folder(entry):
+    if _RENAMED_DIRECTORY.fullmatch(entry.name) or _KAFKAS_DIRECTORY.fullmatch(entry.name) or not is_folder(entry):
         return False
     try:
         return bool(find_offset_files(Path(entry.path), LOG_SUFFIX))

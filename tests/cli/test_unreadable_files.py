@@ -251,12 +251,16 @@ def test_any_file_with_a_bad_sector(data_dir: Path) -> None:
 def test_verify_notes_a_folder_that_kafka_would_not_start_with(name: str, is_foreign: bool, data_dir: Path) -> None:
     """As UnifiedLog.parseTopicPartitionName has it."""
     (data_dir / name).mkdir()
-    shutil.copy(GOLDEN / OTHER / MIDDLE, data_dir / name)
     done = call_plog("verify", str(data_dir))
     assert done.returncode == 0
     assert (f"note: {data_dir / name} was not checked" in done.stderr.decode()) == is_foreign
     beside = call_plog("verify", str(data_dir.parent))  # which is no data directory
     assert b"note: " not in beside.stderr
+    shutil.copy(GOLDEN / OTHER / MIDDLE, data_dir / name)
+    done = call_plog("verify", str(data_dir))
+    assert done.returncode == is_foreign, "no command reads its records"
+    assert ("folder-misnamed" in done.stdout.decode()) == is_foreign
+    assert b"note: " not in done.stderr
 
 
 def test_a_folder_that_may_not_be_read(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

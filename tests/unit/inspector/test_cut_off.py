@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -283,7 +284,7 @@ def test_records_that_are_at_hand_are_not_given_up_unawares(directory: Path, *, 
     start(directory)
     (directory / f"{24:020d}.log.cut-at-0").rename(directory / f"{24:020d}.log")
     if is_segment_lost:
-        (directory / f"{18:020d}.index").write_bytes(b"")
+        (directory / f"{18:020d}.index").write_bytes(struct.pack(">ii", 2, 100))
     before = doors.consume(directory)
     (aside,) = directory.glob(f"{12:020d}.log.cut-at-*")
     options = RecoveryOptions(accepts_missing=True)
