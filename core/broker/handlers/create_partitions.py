@@ -32,11 +32,10 @@ def _create(broker: Broker, request: CreatePartitionsRequest) -> Steps[CreatePar
     except KafkaError as error:
         too_many = error
     results = []
-    for name, count in times.items():
-        wanted = next(t for t in request.topics if t.name == name)
+    for name, wanted in {topic.name: topic for topic in request.topics}.items():
         result = CreatePartitionsTopicResult(name)
         try:
-            if count > 1:
+            if times[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             if too_many is not None:
                 raise too_many
@@ -45,4 +44,5 @@ def _create(broker: Broker, request: CreatePartitionsRequest) -> Steps[CreatePar
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
+        yield
     return CreatePartitionsResponse(results=results)

@@ -110,6 +110,20 @@ def test_who_asks_something_beside_large_topics_does_not_wait_for_them(
     assert all(creation.answer.topics[0].error_code == ErrorCode.NONE for creation in large)
 
 
+def test_topics_that_may_not_grow_are_told_in_turns(broker: Broker, loop: Loop) -> None:
+    """However many a request names: nothing is written for them, yet each is looked up."""
+    names = [f"none{number}" for number in range(50)]
+    asked = Asked(
+        broker, CREATE_PARTITIONS, CreatePartitionsRequest([CreatePartitionsTopic(n, 2, None) for n in names])
+    )
+    for _ in range(40):
+        assert asked.answer is None
+        assert loop.step()
+    loop.run()
+    assert [result.name for result in asked.answer.results] == names
+    assert {result.error_code for result in asked.answer.results} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
 def test_all_topics_of_a_request_are_one_batch_of_metadata(broker: Broker) -> None:
     log = broker._metadata_log._log
     offset = log.log_end_offset
