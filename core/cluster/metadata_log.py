@@ -11,6 +11,7 @@ is not opened then, since without those records nobody would know whose the topi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
@@ -141,7 +142,8 @@ class MetadataLog:
         """Appends the records as one batch (more where it would be too large), syncs them and applies them.
 
         KafkaError(KAFKA_STORAGE_ERROR) where the disk refuses, nothing applied then. Where it refused in the middle,
-        nobody knows what it holds: nothing more is appended until the next start.
+        nobody knows what it holds: what was written is cut off again, as the next start must not find what the image
+        does not have, and nothing more is appended until then.
         """
         if self._failure is not None:
             raise self._failure
@@ -153,7 +155,10 @@ class MetadataLog:
             for values in _in_batches([encode_metadata_record(r) for r in records]):
                 self._append_batch([Record(n, now_ms, None, value) for n, value in enumerate(values)])
         except OSError as error:
-            raise self._failed(error, has_begun=self._log.log_end_offset > end_offset) from error
+            has_begun = self._log.log_end_offset > end_offset
+            with contextlib.suppress(OSError):
+                self._log.truncate_to(end_offset)
+            raise self._failed(error, has_begun=has_begun) from error
         self._log.update_high_watermark(self._log.log_end_offset)
         for record in records:
             self.image.apply(record)

@@ -23,6 +23,7 @@ from core.protocol.schema.metadata_records import (
 )
 from core.records.control_record import ControlRecordType
 from core.records.record_batch import RecordBatch
+from tests.support.asking_disk import AskingFileSystem
 from tests.support.logs import NOW, FullDisk
 
 TOPIC = 2
@@ -112,6 +113,34 @@ def test_a_full_disk_leaves_the_image_as_it_is(tmp_path: Path) -> None:
     log.append(topic("c"))
     log.close()
     assert names(open_log(tmp_path)) == {"a", "c"} == from_outside(tmp_path)
+
+
+class RefusesSecond(AskingFileSystem):
+    """Refuses the second operation, which is the sync after the write, once it is told to."""
+
+    left = -1
+
+    def ask(self, path: Path) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise OSError(5, "Input/output error", str(path))
+
+
+def test_what_could_not_be_synced_is_not_there_after_a_start(tmp_path: Path) -> None:
+    """Whoever asked for it was refused, and everybody was served by the image since: a topic whose deletion was refused
+    took acknowledged records, which must be there again.
+    """
+    disk = RefusesSecond()
+    log = open_log(tmp_path, disk)
+    log.append(topic("a"))
+    disk.left = 2
+    with pytest.raises(KafkaError, match=r"input/output error.*until a restart"):
+        log.append([RemoveTopicRecord(log.image.topics["a"].topic_id), *topic("b")])
+    with pytest.raises(KafkaError, match="until a restart"):
+        log.append(topic("c"))
+    assert names(log) == {"a"} == from_outside(tmp_path)
+    log.close()
+    assert names(open_log(tmp_path)) == {"a"}
 
 
 def test_a_transaction_that_did_not_end_never_was(tmp_path: Path) -> None:
