@@ -223,7 +223,7 @@ class DirectoryEvidence:
         given_up = read_lost_offsets(evidence.directory)
         try:
             files = find_offset_files(evidence.directory, LOG_SUFFIX)
-            with open_reading(files, evidence, given_up) as reading:
+            with open_reading(files, evidence, given_up, is_locked=True) as reading:
                 log_end = reading.end_offset
         except AccessError:
             return None

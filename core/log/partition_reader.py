@@ -54,10 +54,14 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def open_reading(
-    files: Sequence[tuple[int, Path]], evidence: LogEvidence, given_up: Sequence[tuple[int, int]] = ()
+    files: Sequence[tuple[int, Path]],
+    evidence: LogEvidence,
+    given_up: Sequence[tuple[int, int]] = (),
+    *,
+    is_locked: bool = False,
 ) -> Iterator[LogReading]:
-    """The log that these `.log` files with their base offsets are, in whatever folder they lie. Raises AccessError if
-    one can't be opened.
+    """The log that these `.log` files with their base offsets are, in whatever folder they lie. With `is_locked` nobody
+    writes to it. Raises AccessError if one can't be opened.
     """
     with contextlib.ExitStack() as opened:
         segments = []
@@ -67,7 +71,25 @@ def open_reading(
             except OSError as error:
                 raise access_error(error, path, "read") from error
             opened.callback(segments[-1].close)
-        yield LogReading(segments, evidence, given_up)
+
+        def is_live() -> bool:
+            if is_locked or not segments:
+                return False
+            return _is_written_to(locate_partition(segments[-1].path.parent)[1], segments[-1:])
+
+        yield LogReading(segments, evidence, given_up, is_live=is_live)
+
+
+def _is_written_to(root: Path, last: Sequence[SegmentReader]) -> bool:
+    """Whether somebody writes to a log that ends with this segment, if it has one: the lock of its data directory is
+    held, or the file is not as large as it was when it was opened.
+    """
+    if find_lock_holder(root) is not None:
+        return True
+    try:
+        return any(segment.path.stat().st_size != segment.records.size_bytes for segment in last)
+    except OSError:
+        return True
 
 
 class PartitionReader:
@@ -143,12 +165,8 @@ class PartitionReader:
         """Whether somebody writes to the log: the directory's lock is held, or there is more than at opening."""
         if self._is_locked:
             return False
-        if find_lock_holder(self.root) is not None:
-            return True
         try:
-            return self._list().keys() != self._names or any(
-                one.path.stat().st_size != one.records.size_bytes for one in self.segments[-1:]
-            )
+            return _is_written_to(self.root, self.segments[-1:]) or self._list().keys() != self._names
         except OSError:
             return True
 

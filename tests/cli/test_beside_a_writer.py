@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from core.log.directory_lock import DirectoryLock
 from core.log.directory_reader import DirectoryReader
 from core.records.record import Record
 from tests.support.golden import GOLDEN
+from tests.support.logs import append, make_batch, open_log
 from tests.support.server import Server, call_plog
 
 ROUNDS = 6
@@ -106,3 +108,27 @@ def test_a_cleaning_that_is_going_on_is_no_damage(tmp_path: Path) -> None:
     assert list(verify(root)) == []
     lock.release()
     assert len(list(verify(root))) == 3
+
+
+def test_a_batch_that_is_just_being_written_is_no_damage_to_stats_and_diff(tmp_path: Path) -> None:
+    """Half of it is in the file, and its writer holds the directory's lock. Once nobody does, it is a torn tail."""
+    log = open_log(tmp_path / "t-0")
+    append(log, make_batch(b"whole"))
+    append(log, make_batch(bytes(5000)))
+    log.close()
+    path = tmp_path / "t-0" / f"{0:020d}.log"
+    os.truncate(path, path.stat().st_size - 100)
+    for left in (tmp_path / "t-0").glob("*.snapshot"):
+        left.unlink()
+    copy = tmp_path / "copy-0"
+    shutil.copytree(tmp_path / "t-0", copy)
+    lock = DirectoryLock(tmp_path)
+    lock.acquire()
+    for command in (["stats", str(tmp_path / "t-0")], ["stats", str(path)], ["diff", str(path.parent), str(copy)]):
+        done = call_plog(*command)
+        assert done.returncode == 0, command
+        assert b"torn-tail" not in done.stdout + done.stderr
+    lock.release()
+    for command in (["stats", str(tmp_path / "t-0")], ["diff", str(path.parent), str(copy)]):
+        done = call_plog(*command)
+        assert b"torn-tail" in done.stdout + done.stderr
