@@ -665,13 +665,13 @@ class Broker:
         self._last_run_us[what] = now_us
         return True
 
-    def close(self) -> None:
-        """A clean stop; the directory is free for others then."""
+    def close(self, *, threads: int = 1) -> None:
+        """A clean stop; the directory is free for others then. `threads` close logs at once."""
         for answer in list(self.owed):
             answer.complete()
         self.log_cleaner.close()
         try:
-            self.log_manager.close(self.controller.broker_epoch)
+            self.log_manager.close(self.controller.broker_epoch, threads=threads)
             self.controller.close()
         finally:
             self._release()

@@ -203,6 +203,13 @@ class Connection:
             return
         self._go_on()
 
+    def look_for_end(self) -> None:
+        """Meets a reset that came together with the last bytes: the loop tells of both at once, and of nothing after an
+        error (libuv's `uv__poll_io`). Called a while after something moved.
+        """
+        if self._is_reading:
+            self._on_readable()
+
     def _feed(self, data: memoryview, start: int, end: int, *, was_aside: bool = False) -> None:
         """Handles every whole frame of data[start:end], or as many as a turn is worth; what is left over is kept."""
         turn_end_s = 0.0

@@ -226,16 +226,19 @@ class SocketServer:
         self._close_idle(loop.time())
 
     def _close_idle(self, now_s: float) -> None:
-        """Closes connections on which nothing came or went for `connections.max.idle.ms`."""
+        """Closes connections on which nothing came or went for `connections.max.idle.ms`, and those whose client is
+        gone without a word that the loop passed on.
+        """
         idle_since = {}
         limit_ms = self._broker.config.integer("connections.max.idle.ms")
         for connection in list(self._connections):
             moved, since_s = self._idle_since.get(connection, (-1, now_s))
             if moved != connection.moved_bytes:
                 since_s = now_s
+                connection.look_for_end()
             if limit_ms >= 0 and (now_s - since_s) * 1000 >= limit_ms:
                 connection.close()
-            else:
+            elif connection in self._connections:
                 idle_since[connection] = connection.moved_bytes, since_s
         self._idle_since = idle_since
 

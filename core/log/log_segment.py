@@ -133,8 +133,10 @@ class LogSegment:
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, base_offset) if is_new else None
         self.gaps: list[DamagedRange] = []
         self._is_new = is_new
-        self._changes = int(is_new)  # appends and the like, and how many of them are on the disk
+        self._first_changes = int(is_new)
+        self._changes = self._first_changes  # appends and the like, and how many of them are on the disk
         self._synced_changes = 0
+        self._is_log_synced = False  # whether since the last sync only indexes were written
         self._has_failed_sync = False
         self._last_batch = _LastBatch(base_offset, -1, 0)
         self._is_kept_open = False
@@ -215,7 +217,11 @@ class LogSegment:
         if not self._is_kept_open:
             self._keep_open()
         start = batch.start
-        position = self.records.append(batch.buffer[start : start + batch.size_bytes])
+        try:
+            position = self.records.append(batch.buffer[start : start + batch.size_bytes])
+        except OSError:
+            self._changes += 1  # what it wrote is cut off, and may be on the disk still
+            raise
         self._index(batch, position)
         self._changes += 1
         self._last_batch = _LastBatch(batch.base_offset, batch.last_offset, position)
@@ -457,7 +463,7 @@ class LogSegment:
             self._index(batch, batch.position)
 
     def _forget_what_was_read(self) -> None:
-        self._note_change()
+        self.note_change()
         self.offset_index.reset()
         self.time_index.reset()
         self.transaction_index.reset()
@@ -493,7 +499,7 @@ class LogSegment:
     def truncate_position(self, position: int) -> int:
         """Cuts the file at a position that starts a batch; the indexes must be cut by `truncate_indexes`. Bytes cut."""
         cut = self.size_bytes - position
-        self._note_change()
+        self.note_change()
         if cut > 0:
             self.records.truncate(position)
             self._last_batch = _LastBatch(self.base_offset, -1, 0)
@@ -538,18 +544,24 @@ class LogSegment:
 
     def seal(self) -> None:
         """It takes no appends from now on; its indexes are written."""
+        self._mark_sealed()
+        self._keep_open()
+
+    def _mark_sealed(self) -> None:
+        self._is_log_synced = self._changes == self._synced_changes
         self.is_sealed = self.offset_index.may_map = self.time_index.may_map = True
-        self._note_change()
+        self._changes += 1
 
     def unseal(self) -> None:
         """Takes appends after all, as the segments after it are gone."""
         self.is_sealed = self.offset_index.may_map = self.time_index.may_map = False
         self.offset_index.release()
         self.time_index.release()
-        self._note_change()
+        self.note_change()
 
-    def sync(self) -> None:
-        """Returns when the batches, and the indexes of a sealed segment, are on the disk. Safe from any thread.
+    def sync(self, *, syncs_folder: bool = True) -> None:
+        """Returns when the batches, and the indexes of a sealed segment, are on the disk; with `syncs_folder` also the
+        names of the files of a new one. Safe from any thread.
 
         OSError where the disk refuses, and ever after: asked again, the system would say that all is well.
         """
@@ -559,7 +571,11 @@ class LogSegment:
         if self._has_failed_sync:
             raise OSError(errno.EIO, "a sync failed before; the log must be opened again", str(self.records.path))
         try:
-            self._sync_files(is_sealed=is_sealed)
+            self._sync_files(is_sealed=is_sealed, is_log_synced=self._is_log_synced)
+            if self._is_new and syncs_folder:
+                self._filesystem.sync_directory(self.directory)
+                self._filesystem.sync_directory(self.directory.parent)
+                self._is_new = False
         except OSError as error:
             if error.errno in OUT_OF_DESCRIPTORS:
                 raise  # nothing was asked of the disk yet
@@ -569,16 +585,13 @@ class LogSegment:
             raise
         self._synced_changes = changes
 
-    def _sync_files(self, *, is_sealed: bool) -> None:
-        self.records.file.sync()
+    def _sync_files(self, *, is_sealed: bool, is_log_synced: bool) -> None:
+        if not is_log_synced:
+            self.records.file.sync()
         if is_sealed:
             self.offset_index.sync()
             self.time_index.sync()
             self.transaction_index.sync()
-        if self._is_new:
-            self._filesystem.sync_directory(self.directory)
-            self._filesystem.sync_directory(self.directory.parent)
-            self._is_new = False
 
     # --- open and closed
 
@@ -594,8 +607,9 @@ class LogSegment:
 
         return note_opened
 
-    def _note_change(self) -> None:
+    def note_change(self) -> None:
         """What is in its files is not what is on the disk."""
+        self._is_log_synced = False
         self._changes += 1
         self._keep_open()
 
@@ -655,10 +669,26 @@ class LogSegment:
             self.offset_index.release()
             self.time_index.release()
 
+    @property
+    def is_new(self) -> bool:
+        """Whether the disk may not have its files' names yet."""
+        return self._is_new
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the next start does as well with what the disk has of it: nothing was done to it since it was opened;
+        or since it was made, empty, for a new log, and then a start makes it again.
+        """
+        return self._changes == self._first_changes and (not self._is_new or self.base_offset == 0)
+
     def close(self) -> None:
-        """Writes the indexes, trimmed, syncs all and closes the files."""
-        if not self.is_sealed:
-            self.on_become_inactive()
-        self.sync()
+        """Closes the files; unless `is_unchanged` the indexes are written before, trimmed, and all is synced but the
+        names of the files, if they are new.
+        """
+        if not self.is_unchanged:
+            if not self.is_sealed:
+                self.write_indexes()
+                self._mark_sealed()
+            self.sync(syncs_folder=False)
         self._open_files.forget(self)
         self.records.close()

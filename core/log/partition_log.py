@@ -425,7 +425,9 @@ class PartitionLog:
         """Drops every record; the log goes on, empty, at `offset`. OSError as of `truncate_to`."""
         with self._changing("a truncation"):
             self._delete_segments(list(self.segments))
-            self.segments.add(self._new_segment(offset))
+            segment = self._new_segment(offset)
+            segment.note_change()  # the disk may have the old one of that name still
+            self.segments.add(segment)
             self.log_start_offset = offset
             self._end_at(offset)
 
@@ -564,15 +566,22 @@ class PartitionLog:
         sync_segments(self.unflushed_segments(offset))
         self.mark_flushed(offset)
 
-    def close(self) -> None:
-        """A clean stop: everything synced, indexes trimmed, a snapshot at the log's end, files closed. OSError as the
-        disk says, and unless `is_settled`: the stop is not a clean one then.
+    def close(self, *, syncs_parent: bool = True) -> bool:
+        """A clean stop: everything synced, indexes trimmed, a snapshot at the log's end, files closed. Nothing is done
+        to a log that nobody changed. Without `syncs_parent`, says whether the caller must sync the directory that the
+        log's folder is in. OSError as the disk says, and unless `is_settled`: the stop is not a clean one then.
         """
         self._ensure_settled()
-        self.producers.take_snapshot()
+        has_new_folder = any(segment.is_new and not segment.is_unchanged for segment in self.segments)
         for segment in self.segments:
             segment.close()
+        is_folder_synced = self.producers.take_snapshot()  # which is no snapshot of what the disk may not have yet
+        if has_new_folder and not is_folder_synced:
+            self._filesystem.sync_directory(self.directory)
+        if has_new_folder and syncs_parent:
+            self._filesystem.sync_directory(self.directory.parent)
         self.mark_flushed(self.log_end_offset)
+        return has_new_folder
 
     def let_go(self) -> None:
         """The log is served no more: its files close, but for those that an answer still points into, whoever holds the

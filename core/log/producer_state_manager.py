@@ -153,13 +153,14 @@ class ProducerStateManager:
 
     # --- snapshots
 
-    def take_snapshot(self, *, sync: bool = True) -> None:
-        """Writes `<map end offset>.snapshot`, unless that is the last one already."""
+    def take_snapshot(self, *, sync: bool = True) -> bool:
+        """Writes `<map end offset>.snapshot`, unless that is the last one already; whether it did."""
         if self.map_end_offset <= self._last_snapshot_offset:
-            return
+            return False
         path = self._path(self.map_end_offset)
         self._filesystem.write_atomic(path, self._packed.snapshot(), sync=sync)
         self._last_snapshot_offset = self.map_end_offset
+        return True
 
     def reset(self, end_offset: int) -> None:
         """Forgets everything; the log is read again from `end_offset`."""
