@@ -8,17 +8,16 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple
 
 from core.client.kafka_client import RETRIABLE, KafkaClient
+from core.client.patience import DAMAGE_HINT, Patience
+from core.client.watermarks import Watermarks
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.index.transaction_index import AbortedTransaction
 from core.log.aborted_filter import AbortedFilter
-from core.log.batch_place import undecodable
 from core.log.damaged_ranges import (
     DAMAGED_OFFSETS,
     UNDECIDED_OFFSETS,
@@ -54,42 +53,6 @@ _WRONG_ENDS = {
 _MOST_OFFSETS = 1 << 24  # that a damaged batch is believed to hold
 _MOST_HOLES_KEPT = 1000
 
-DAMAGE_HINT = "plog consume --no-exit-on-error passes over what is damaged"
-"""Goes with errors that end the reading of a damaged log."""
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """What a reader puts up with; immutable."""
-
-    seconds: float = 0.0
-    """For how long a broker that can't be reached is tried again."""
-
-    skips_damage: bool = False
-    """Goes on behind bytes that are damaged."""
-
-    tell: Callable[[str], None] = lambda _: None
-    """What is made do with, in words."""
-
-    note: Callable[[str], None] = lambda _: None
-    """Called with what a reader should know of a log though nothing is wrong with it."""
-
-    tell_left_out: Callable[[str], None] = lambda _: None
-    """Which records are left out because they are damaged, in words."""
-
-    def leave_out(
-        self, partition: TopicPartition, batch: Batch, error: CorruptRecordError, path: Path | None = None
-    ) -> None:
-        """Tells of a batch whose records do not decode, to pass over it; CorruptRecordError, with the partition, the
-        file and the offsets, where damage is not passed over.
-        """
-        named = undecodable(partition, batch, error, path)
-        if not self.skips_damage:
-            named.hint = DAMAGE_HINT
-            raise named
-        self.tell_left_out(f"{named}; they are passed over")
-
-
 _Ranges = list[tuple[int, int]]
 """(first, last) offset of each."""
 
@@ -114,14 +77,6 @@ class _SaidByBroker:
 
 _Sent = dict[int, dict[str, list[FetchPartition]]]
 """What each leader, by its node id, was asked for, by topic."""
-
-
-class Watermarks(NamedTuple):
-    """Of a partition, as of when it was read last."""
-
-    log_start_offset: int
-    last_stable_offset: int
-    high_watermark: int
 
 
 class Consumer:

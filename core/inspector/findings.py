@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.inspector.file_kind import FileKind
@@ -14,9 +15,11 @@ from core.log.damage import Damage
 from core.log.file_names import LOG_SUFFIX
 from core.log.hole import Hole, HoleReason, offsets_text
 from core.log.log_evidence import WrongStart
-from core.log.placement import Displaced, Fate
 from core.records.batches import Batch
 from core.records.record_batch import RecordBatch
+
+if TYPE_CHECKING:
+    from core.log.placement import Displaced
 
 
 class Severity(StrEnum):
@@ -150,6 +153,8 @@ def wrong_start_finding(wrong: WrongStart) -> Finding:
 
 def displaced_finding(one: Displaced, path: Path) -> Finding:
     """Sound batches that stand where they should not; nothing is lost with them."""
+    from core.log.placement import Fate  # most logs have none
+
     piece = one.piece
     offsets = offsets_text(piece.base_offset, piece.end_offset)
     stand = "stands" if piece.batches == 1 else "stand"

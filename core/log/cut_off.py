@@ -21,9 +21,11 @@ from typing import NamedTuple
 from core.log.file_names import LOG_SUFFIX, is_file, parse_offset_file_name
 from core.log.lone_index import INDEX_SUFFIXES, index_end
 
-_NAME = re.compile(r"(\d{20}\.log)\.cut-at-(\d+)(?:-(\d+))?")
-_SET_ASIDE = re.compile(r"\d{20}\.log\.(?:cut-at-\d+(?:-\d+)?|before-recovery-\d+)")
-_INDEX_NAME = re.compile(r"(\d{20})(\.index|\.timeindex|\.txnindex)\.cut-at-0(?:-(\d+))?")
+_CUT_AT = ".cut-at-"
+_NAME = r"(\d{20}\.log)\.cut-at-(\d+)(?:-(\d+))?"
+_SET_ASIDE = r"\d{20}\.log\.(?:cut-at-\d+(?:-\d+)?|before-recovery-\d+)"
+_INDEX_NAME = r"(\d{20})(\.index|\.timeindex|\.txnindex)\.cut-at-0(?:-(\d+))?"
+"""Patterns, which few folders need: they are compiled where a name may match."""
 
 
 class CutOff(NamedTuple):
@@ -41,7 +43,7 @@ def find_cut_offs(directory: Path) -> list[CutOff]:
     """Gives them in order of base offsets and positions. Raises OSError if the folder can't be read."""
     found = []
     for entry in os.scandir(directory):
-        match = _NAME.fullmatch(entry.name)
+        match = re.fullmatch(_NAME, entry.name) if _CUT_AT in entry.name else None
         parsed = parse_offset_file_name(match[1]) if match else None
         if match is not None and parsed is not None and is_file(entry):
             found.append(CutOff(parsed[0], int(match[2]), int(match[3] or 1), directory / entry.name))
@@ -64,7 +66,7 @@ def find_lost_segments(directory: Path) -> list[LostSegment]:
     """
     found = defaultdict[tuple[int, int], list[tuple[int, Path]]](list)
     for entry in os.scandir(directory):
-        match = _INDEX_NAME.fullmatch(entry.name)
+        match = re.fullmatch(_INDEX_NAME, entry.name) if _CUT_AT in entry.name else None
         if match is not None and is_file(entry):
             base_offset, path = int(match[1]), directory / entry.name
             end_offset = index_end(path, match[2], base_offset)
@@ -80,7 +82,7 @@ def cut_off_path(file: Path, position: int, same_as: Path | None = None) -> Path
     which holds the same as `same_as`, as a start leaves it that was killed.
     """
     assert file.name.endswith((LOG_SUFFIX, *INDEX_SUFFIXES)), file
-    first = file.with_name(f"{file.name}.cut-at-{position}")
+    first = file.with_name(f"{file.name}{_CUT_AT}{position}")
     for number in count(1):
         path = first if number == 1 else first.with_name(f"{first.name}-{number}")
         if not os.path.lexists(path) or (same_as is not None and filecmp.cmp(path, same_as, shallow=False)):
@@ -90,9 +92,9 @@ def cut_off_path(file: Path, position: int, same_as: Path | None = None) -> Path
 
 def is_set_aside_index(name: str) -> bool:
     """Whether it is an index of a segment whose log was gone at a start."""
-    return _INDEX_NAME.fullmatch(name) is not None
+    return re.fullmatch(_INDEX_NAME, name) is not None
 
 
 def is_set_aside_log(name: str) -> bool:
     """Says whether it is a log that a start or a recovery set aside, whole or in part."""
-    return _SET_ASIDE.fullmatch(name) is not None
+    return re.fullmatch(_SET_ASIDE, name) is not None

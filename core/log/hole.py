@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.log.damage import Damage, DamageKind
@@ -82,8 +83,7 @@ class TailKind(StrEnum):
     """Bytes that no crash explains, or any that follow the end of a log that was stopped cleanly."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(NamedTuple):
     """The bytes after a log's last batch."""
 
     kind: TailKind

@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from core.common.bad_sectors import read_small_text
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
@@ -55,8 +56,7 @@ _TIERED = b"remote.storage.enable"
 _PIECE_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class WrongStart:
+class WrongStart(NamedTuple):
     """A line of `log-start-offset-checkpoint`, bytes [position, end_position), that is not believed: it lets the log of
     `partition` begin at `offset`, and the log ends at `log_end`, by all else that is known.
     """

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.errors import CorruptRecordError
@@ -18,8 +18,8 @@ from core.log.file_records import FileRecords
 from core.log.hole import Hole, HoleReason
 from core.log.transaction_marker import FateKind, Marker, read_marker
 from core.records.batches import CURRENT_MAGIC, Batch
-from core.records.control_record import LARGEST_MARKER
-from core.records.record_batch import CONTROL_FLAG, RecordBatch
+from core.records.control_record import LARGEST_MARKER, is_plain_commit
+from core.records.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, RecordBatch
 
 if TYPE_CHECKING:
     from core.log.transaction_fates import TransactionFate
@@ -28,59 +28,77 @@ _MOST_WAITING_BYTES = 8 * 1024 * 1024
 _HEADER = struct.Struct(">qi4xB4xHi30xi")  # base offset, length, magic, attributes, last offset delta, count
 
 
+Page = Sequence[Batch | Hole]
+"""Of a log, in order, without a gap between; never empty."""
+
+
 class Outcome(NamedTuple):
-    """`whole` is what was found out where the log alone does not tell; `marker_offset` None if that is not known."""
+    """`whole` is what was found out where the log alone does not tell; `marker_offset` is that of an aborted one, None
+    if it is not known.
+    """
 
     fate: FateKind
     marker_offset: int | None
     whole: TransactionFate | None = None
 
 
-class ReadAhead:
-    """Gives the items of a log in order, and the markers of transactions that follow; owned by one task."""
+_COMMITTED = Outcome(FateKind.COMMITTED, None)
+_OF_TRANSACTION = TRANSACTIONAL_FLAG | CONTROL_FLAG
 
-    def __init__(self, items: Iterator[Batch | Hole], markers_from: Callable[[int], Iterator[Marker]]) -> None:
+
+class ReadAhead:
+    """Gives the items of a log in order, page by page, and the markers of transactions that follow the page that was
+    given last; owned by one task.
+    """
+
+    def __init__(self, pages: Iterator[Page], markers_from: Callable[[int], Iterator[Marker]]) -> None:
         """`markers_from` gives the markers from an offset on without reading what is between, as of `markers_in`."""
-        self._items = items
+        self._pages = pages
         self._markers_from = markers_from
-        self._waiting: deque[Batch | Hole] = deque()
+        self._waiting: deque[Page] = deque()
         self._waiting_bytes = 0
 
-    def __iter__(self) -> Iterator[Batch | Hole]:
+    def __iter__(self) -> Iterator[Page]:
         waiting = self._waiting
         while True:
             while waiting:
-                item = waiting.popleft()
-                if not isinstance(item, Hole):
-                    self._waiting_bytes -= item.size_bytes
-                yield item
-            following = next(self._items, None)
+                page = waiting.popleft()
+                self._waiting_bytes -= _size_of(page)
+                yield page
+            following = next(self._pages, None)
             if following is None:
                 return
             yield following
 
     def markers(self) -> Iterator[Marker]:
-        """In order, from what was given last on; asked for once. Ends before anything that is damaged or missing, but
-        for what a cleaner took.
+        """In order, from the page on that follows the one that was given last; asked for once. Ends before anything
+        that is damaged or missing, but for what a cleaner took.
         """
-        waiting = self._waiting
-        for item in self._items:
-            waiting.append(item)
-            if isinstance(item, Hole):
-                if item.reason is not HoleReason.COMPACTED:
-                    return
-                continue
-            self._waiting_bytes += item.size_bytes
-            if isinstance(item, RecordBatch) and item.is_control and item.is_transactional:
-                try:
-                    marker = read_marker(item)
-                except CorruptRecordError:
-                    return
-                if marker is not None:
-                    yield marker
+        for page in self._pages:
+            self._waiting.append(page)
+            self._waiting_bytes += _size_of(page)
+            for item in page:
+                if isinstance(item, Hole):
+                    if item.reason is not HoleReason.COMPACTED:
+                        return
+                elif isinstance(item, RecordBatch) and item.is_control and item.is_transactional:
+                    try:
+                        marker = read_marker(item)
+                    except CorruptRecordError:
+                        return
+                    if marker is not None:
+                        yield marker
             if self._waiting_bytes > _MOST_WAITING_BYTES:
-                yield from self._markers_from(item.last_offset)
+                yield from self._markers_after(page[-1])
                 return
+
+    def _markers_after(self, last: Batch | Hole) -> Iterator[Marker]:
+        offset = last.end - 1 if isinstance(last, Hole) else last.last_offset
+        return (marker for marker in self._markers_from(offset) if marker.offset > offset)
+
+
+def _size_of(page: Page) -> int:
+    return sum(item.size_bytes for item in page if not isinstance(item, Hole))
 
 
 class TransactionOutcomes:
@@ -98,11 +116,41 @@ class TransactionOutcomes:
         """The same by producer id."""
         self._fates: dict[int, TransactionFate] | None = None
 
+    def in_page(self, page: Page) -> list[Outcome | None]:
+        """Of each batch of records of a transaction what the page itself tells of it, if it does: its marker is there,
+        or something is missing before any marker could come. Else None; `of` tells then, by the markers after the page.
+        """
+        outcomes: list[Outcome | None] = [None] * len(page)
+        ends: dict[int, Outcome] = {}
+        is_certain = True
+        for number in range(len(page) - 1, -1, -1):
+            item = page[number]
+            if isinstance(item, RecordBatch):
+                kind = item.attributes & _OF_TRANSACTION
+                if kind == TRANSACTIONAL_FLAG:
+                    outcomes[number] = ends.get(item.producer_id) or (None if is_certain else self._weighed(item))
+                elif kind == _OF_TRANSACTION:
+                    if is_plain_commit(item):
+                        ends[item.producer_id] = _COMMITTED
+                        continue
+                    try:
+                        marker = read_marker(item)
+                    except CorruptRecordError:
+                        ends, is_certain = {}, False
+                        continue
+                    if marker is not None:
+                        ends[marker.producer_id] = _outcome_by(marker)
+            elif isinstance(item, Hole) and item.reason is not HoleReason.COMPACTED:
+                ends, is_certain = {}, False
+        return outcomes
+
     def of(self, batch: Batch) -> Outcome:
         """Of a batch of records of a transaction."""
         marker = self.find_marker(batch)
-        if marker is not None:
-            return Outcome(FateKind.COMMITTED if marker.is_commit else FateKind.ABORTED, marker.offset)
+        return self._weighed(batch) if marker is None else _outcome_by(marker)
+
+    def _weighed(self, batch: Batch) -> Outcome:
+        """The same by all that is known of the log."""
         if self._fates is None:
             self._fates = {base: fate for fate in self._find_fates() for base, _ in fate.batches}
         fate = self._fates.get(batch.base_offset)
@@ -124,6 +172,10 @@ class TransactionOutcomes:
             if marker.producer_id == producer_id and marker.offset > base_offset:
                 return marker
         return None
+
+
+def _outcome_by(marker: Marker) -> Outcome:
+    return _COMMITTED if marker.is_commit else Outcome(FateKind.ABORTED, marker.offset)
 
 
 def markers_in(ahead: Iterable[tuple[FileRecords, int, int]], next_offset: int | None) -> Iterator[Marker]:

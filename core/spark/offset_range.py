@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -10,22 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from core.client.admin import EARLIEST, Admin
-from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer, Patience
-from core.client.kafka_client import KafkaClient
-from core.common.endpoint import parse_bootstrap
+from core.client.patience import Patience
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.expansion_limit import each_limited_to
 from core.common.topic_partition import TopicPartition
-from core.compaction.latest_per_key import LatestPerKey
 from core.log.batch_place import find_file
 from core.log.hole import Hole, offsets_are
 from core.log.partition_reader import PartitionReader
 from core.log.unexplained import UnexplainedHoles
 from core.records.batches import Batch, group_batches
 from core.records.columns import RecordColumns, decode_whole_batches
-from core.spark.json_values import ensure_one_value_each
 from core.spark.record_schema import to_arrow
 
 _log = logging.getLogger("plog.spark")
@@ -70,6 +64,8 @@ class OffsetRange:
         """
         topic = f"@{self.topic}" if self.topic.startswith(("_", ".")) else self.topic
         if len(topic) > _MOST_OF_A_NAME:
+            import hashlib
+
             topic = f"{topic[:_MOST_OF_A_NAME]}-{hashlib.sha256(topic.encode()).hexdigest()[:16]}"
         return f"{topic}-{self.partition}-{self.start_offset:020d}-{self.end_offset:020d}"
 
@@ -89,6 +85,8 @@ def read_range(
     """
     for records in read_columns(range_, tell_left_out):
         if range_.is_json:
+            from core.spark.json_values import ensure_one_value_each
+
             ensure_one_value_each(range_.topic_partition, records)
         yield to_arrow(range_.topic_partition, records, columns, nulls_bad_timestamps=range_.nulls_bad_timestamps)
 
@@ -103,6 +101,8 @@ def read_columns(range_: OffsetRange, tell_left_out: TellLeftOut = _log.warning)
     """
     patience = Patience(skips_damage=not range_.fails_if_gone, tell_left_out=tell_left_out)
     if range_.latest_per_key:
+        from core.compaction.latest_per_key import LatestPerKey
+
         found = LatestPerKey().read(lambda: _read_all(range_, patience))
     else:
         found = _read_all(range_, patience)
@@ -165,6 +165,11 @@ def _meet_deleted(range_: OffsetRange, start: int, end: int, patience: Patience)
 
 def _from_servers(range_: OffsetRange, patience: Patience) -> Iterator[Batch]:
     """If damage is passed over, it goes on where the log begins by now."""
+    from core.client.admin import EARLIEST, Admin
+    from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
+    from core.client.kafka_client import KafkaClient
+    from core.common.endpoint import parse_bootstrap
+
     partition, position = range_.topic_partition, range_.start_offset
     client = KafkaClient(parse_bootstrap(range_.servers))
     isolation_level = READ_COMMITTED if range_.read_committed else READ_UNCOMMITTED

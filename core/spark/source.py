@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from core.client.admin import Admin
+from core.client.cluster_source import ClusterSource
+from core.client.directory_source import DirectorySource
 from core.client.kafka_client import KafkaClient
-from core.client.record_source import ClusterSource, DirectorySource, RecordSource
+from core.client.record_source import RecordSource
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition, uuid_text

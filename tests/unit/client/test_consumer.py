@@ -8,8 +8,9 @@ import pytest
 
 from cli.embedded_transport import EmbeddedTransport
 from core.broker.broker import Broker
-from core.client.consumer import Consumer, Patience
+from core.client.consumer import Consumer
 from core.client.kafka_client import KafkaClient
+from core.client.patience import Patience
 from core.cluster.partition import READ_UNCOMMITTED
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError
