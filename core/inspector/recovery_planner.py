@@ -450,11 +450,12 @@ def _plan_root(directory: Path, findings: list[Finding]) -> FolderPlan:
             action = Action.SET_ASIDE
             if path.name == LOG_START_OFFSET_CHECKPOINT:
                 why += _STARTS_ARE_LOST
-        elif finding.code is Code.LOG_START_WRONG:
-            action = Action.RESTORE
+        elif finding.code in (Code.LOG_START_WRONG, Code.HIGH_WATERMARK_WRONG):
+            action, right = Action.RESTORE, max(finding.offset, 0)
             topic, partition, _ = path.read_bytes()[finding.position : finding.end_position].decode().split()
-            plan.wrong_starts.append(TopicPartition(topic, int(partition)))
-            why += "; the line is taken out: the log begins with its first segment"
+            plan.right_lines[path.name, TopicPartition(topic, int(partition))] = right
+            is_out = "; the line is taken out: the log begins with its first segment"
+            why += f"; it is made to say {right}" if right else is_out
         elif finding.code is Code.UNREADABLE:
             why += _WHAT_TO_DO
         plan.steps.append(Step(action, path, why))

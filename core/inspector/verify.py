@@ -32,6 +32,7 @@ from core.inspector.findings import (
     corrupt_finding,
     unreadable_finding,
     wrong_start_finding,
+    wrong_watermark_finding,
 )
 from core.inspector.partition_check import PartitionCheck, map_findings
 from core.inspector.producer_check import ProducerCheck
@@ -194,6 +195,8 @@ def _verify_partition(
         around = surroundings.of(partition, path)
         if around.evidence.wrong_start is not None:
             yield wrong_start_finding(around.evidence.wrong_start)
+        if around.evidence.wrong_watermark is not None:
+            yield wrong_watermark_finding(around.evidence.wrong_watermark)
         for finding in PartitionCheck(path, options, around, is_live=is_live).run(on_bytes):
             if finding.code is Code.SEGMENT_MISSING:
                 missing.append(range(finding.offset, finding.last_offset + 1))

@@ -28,6 +28,8 @@ from core.index.transaction_index import AbortedTransaction
 from core.log.damage import DamagedRange, shows_compaction
 from core.log.damaged_ranges import DamagedRanges
 from core.log.file_names import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     find_offset_files,
@@ -158,7 +160,7 @@ class _Loader:
         recovery_point = known_point or 0
         if had_clean_shutdown:
             recovery_point = max(recovery_point, self._newest_snapshot())
-            if log_start_offset > recovery_point:
+            if log_start_offset > min([recovery_point, *(entry.start_offset for entry in self._leader_epochs.entries)]):
                 log_start_offset = self._believed_start(log_start_offset)
         self._log_end_offset = recovery_point
         if self._settings.is_read_only:
@@ -186,6 +188,7 @@ class _Loader:
         if self._leader_epochs.was_damaged or (self._leader_epochs.was_missing and self._has_leader_epochs()):
             self._past_damage(self._rebuild_leader_epochs)
         self._leader_epochs.truncate_from_end(end_offset + 1)  # one that begins at the end has no record yet
+        self._begin_epochs_at(log_start_offset)
         self._producers.remove_stray_snapshots({s.base_offset for s in self._segments}, end_offset)
         self._rebuild_producer_state(log_start_offset, end_offset)
         self._past_damage(self._segments.active.find_newest_timestamp)  # which appends go on from
@@ -479,6 +482,21 @@ class _Loader:
         weighed = [(run.epoch, count) for run, count in zip(runs, counts, strict=True)]
         for number in rising_epochs(weighed):  # without those that a flipped bit raised
             self._leader_epochs.assign(*runs[number])
+
+    def _begin_epochs_at(self, log_start_offset: int) -> None:
+        """Raises the first entry as DeleteRecords does, which a crash may have kept from it, and of which the log's
+        batches know nothing. An entry below the first segment, where that begins the log, tells that segments are lost.
+        """
+        epochs = self._leader_epochs.entries
+        if not epochs or max(epochs[0].start_offset, self._segments.first.base_offset) >= log_start_offset:
+            return
+        if not (self._leader_epochs.was_damaged or self._leader_epochs.was_missing):
+            _log.warning(
+                "%s: %s says that the log begins at offset %d, %s says offset %d, and is believed",
+                self._partition, LEADER_EPOCH_CHECKPOINT, epochs[0].start_offset, LOG_START_OFFSET_CHECKPOINT,
+                log_start_offset,
+            )  # fmt: skip
+        self._leader_epochs.truncate_from_start(log_start_offset)
 
     def _note_leader_epoch(self, batch: Batch) -> None:
         if batch.partition_leader_epoch > self._leader_epochs.latest_epoch:

@@ -28,6 +28,8 @@ from core.common.steps import finish
 from core.log.directory_lock import find_lock_holder
 from core.log.file_names import (
     CLEANED_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     SWAP_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
@@ -35,7 +37,7 @@ from core.log.file_names import (
     parse_offset_file_name,
 )
 from core.log.hole import Hole, HoleReason, TailKind, unreadable_hole, wrong_start_hole
-from core.log.log_evidence import DirectoryEvidence, LogEvidence, WrongStart
+from core.log.log_evidence import DirectoryEvidence, LogEvidence, WrongLine
 from core.log.open_transactions import find_open_transactions
 from core.log.reading import AFTER_ALL_OFFSETS, LogReading
 from core.log.recovery_journal import joined_ranges, read_lost_offsets
@@ -157,7 +159,7 @@ class PartitionReader:
             self.__dict__.pop(name, None)
 
     @property
-    def wrong_start(self) -> WrongStart | None:
+    def wrong_start(self) -> WrongLine | None:
         """The log start that is not believed."""
         return self._log_evidence.wrong_start
 
@@ -302,9 +304,7 @@ class PartitionReader:
             elif is_committed is None or not item.is_transactional or is_committed(item):
                 yield item
         if wanted >= self.reading.sound_end:
-            if self.wrong_start is not None:
-                hole = wrong_start_hole(self.wrong_start, self.start_offset)
-                self._meet(hole, on_hole, on_doubt, on_note)
+            self._meet_start(start_offset, on_hole, on_note)
             self._meet_tail(on_hole, on_note)
             for error in self.unreadable:  # also of those whose offsets are all there: it may hold others
                 if error.offset >= start_offset and not any(error.offset in offsets for offsets in told):
@@ -326,6 +326,19 @@ class PartitionReader:
             if on_hole is None:
                 raise hole.error()
             on_hole(hole)
+
+    def _meet_start(
+        self, start_offset: int, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None
+    ) -> None:
+        """Of a log start that is not believed, or that is, though another file contradicts it."""
+        believed, contradicted = self._log_evidence.log_start_offset, self._log_evidence.contradicted_start
+        if self.wrong_start is not None:
+            self._meet(wrong_start_hole(self.wrong_start, self.start_offset), on_hole, None, on_note)
+        elif contradicted is not None and on_note is not None and start_offset <= believed:
+            on_note(
+                f"the log begins at offset {believed} by {LOG_START_OFFSET_CHECKPOINT}; {LEADER_EPOCH_CHECKPOINT} says "
+                f"offset {contradicted}, as a crash right after DeleteRecords leaves it: what lies before is not given"
+            )
 
     def _meet_tail(self, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None) -> None:
         tail = self.reading.lone_tail

@@ -154,6 +154,10 @@ CASES = {
         "idempotent", offsets((0, 36)), 37, says="line 3: idempotent-0 begins at offset 75, it says, but the log was",
         codes=["log-start-wrong"], at=4,
     ),
+    "27-log-start-within-the-log": Case(
+        "idempotent", offsets((0, 36)), 37, says="line 3: idempotent-0 begins at offset 15, it says, but leader-epoch",
+        codes=["log-start-wrong"], at=4,
+    ),
 }  # fmt: skip
 UNDECODABLE = {"11-undecodable-batch", "22-null-header-key"}
 """Their batches' bytes are right: `verify` finds these with --deep, and `recover` takes them as they are."""
@@ -280,8 +284,12 @@ def test_a_segment_after_the_end_that_cant_be_read_is_no_silence_of_a_server(nam
     assert "error: multisegment-0: bytes that are not the log's, or can't be read, lie after" in done.stderr.decode()
 
 
-def test_a_server_that_only_reads_does_not_believe_a_log_start_beyond_the_end(tmp_path: Path) -> None:
-    directory = copy_of("26-log-start-beyond-the-end", tmp_path)
+WRONG_STARTS = pytest.mark.parametrize("wrong", ["26-log-start-beyond-the-end", "27-log-start-within-the-log"])
+
+
+@WRONG_STARTS
+def test_a_server_that_only_reads_does_not_believe_a_wrong_log_start(wrong: str, tmp_path: Path) -> None:
+    directory = copy_of(wrong, tmp_path)
     with Server(directory, "--read-only") as server:
         where = ["consume", "idempotent", "--format", r"%o\n", "--bootstrap-server", server.address]
         done, passing = call_plog(*where), call_plog(*where, "--no-exit-on-error")
@@ -291,8 +299,9 @@ def test_a_server_that_only_reads_does_not_believe_a_log_start_beyond_the_end(tm
         assert f"{how}idempotent-0: where it begins by log-start-offset-checkpoint can't be" in one.stderr.decode()
 
 
-def test_an_owner_does_not_believe_it_either_and_mends_it(tmp_path: Path) -> None:
-    directory = copy_of("26-log-start-beyond-the-end", tmp_path)
+@WRONG_STARTS
+def test_an_owner_does_not_believe_it_either_and_mends_it(wrong: str, tmp_path: Path) -> None:
+    directory = copy_of(wrong, tmp_path)
     log = (directory / "idempotent-0" / f"{0:020d}.log").read_bytes()
     with Server(directory) as server:
         done = call_plog("consume", "idempotent", "--format", r"%o\n", "--bootstrap-server", server.address)
@@ -308,10 +317,67 @@ def test_a_log_start_at_the_end_is_believed_and_after_a_crash_one_beyond_it(star
     """DeleteRecords up to the end; and what it deleted, when the machine lost power and the log its tail."""
     directory = copy_of("26-log-start-beyond-the-end", tmp_path)
     (directory / "log-start-offset-checkpoint").write_text(f"0\n1\nidempotent 0 {start}\n")
+    (directory / "idempotent-0" / "leader-epoch-checkpoint").write_text(f"0\n1\n0 {min(start, 37)}\n")
     if start > 37:
         (directory / ".kafka_cleanshutdown").unlink()
     assert findings(directory) == []
     assert consume(directory, "idempotent") == ([], 0, "")
+
+
+def test_after_a_crash_a_log_start_within_the_log_is_believed_with_a_note_until_the_next_start(tmp_path: Path) -> None:
+    """Kafka writes the leader epochs in the background after DeleteRecords. Its start raises them, as does plog's."""
+    directory = copy_of("27-log-start-within-the-log", tmp_path)
+    (directory / ".kafka_cleanshutdown").unlink()
+    assert findings(directory) == []
+    given, code, says = consume(directory, "idempotent")
+    assert (given, code) == (offsets((15, 36)), 0)
+    assert "note: idempotent-0: the log begins at offset 15 by log-start-offset-checkpoint; leader-epoch-check" in says
+    with Server(directory):
+        pass
+    assert (directory / "idempotent-0" / "leader-epoch-checkpoint").read_text().splitlines()[2] == "0 15"
+    assert findings(directory) == []
+    assert consume(directory, "idempotent") == (offsets((15, 36)), 0, "")
+
+
+def test_a_high_watermark_above_the_end_of_a_log_that_was_stopped_is_a_wrong_number_and_no_loss(tmp_path: Path) -> None:
+    directory = copy_of("26-log-start-beyond-the-end", tmp_path)
+    (directory / "log-start-offset-checkpoint").write_text("0\n0\n")
+    watermarks = directory / "replication-offset-checkpoint"
+    watermarks.write_text("0\n2\nother 0 7\nidempotent 0 97\n")
+    (found,) = findings(directory)
+    assert (found["code"], found["severity"], found["path"]) == ("high-watermark-wrong", "warning", str(watermarks))
+    assert (found["position"], found["end_position"], found["records"]) == (14, 29, 0)
+    assert consume(directory, "idempotent") == (offsets((0, 36)), 0, "")
+    assert gaps(directory) == ([], 0)
+    plan = call_plog("recover", str(directory)).stdout.decode()
+    assert "replication-offset-checkpoint" in plan
+    assert ".log" not in plan
+    assert call_plog("recover", "--apply", str(directory)).returncode == 0
+    assert watermarks.read_text() == "0\n2\nother 0 7\nidempotent 0 37\n"
+    assert findings(directory) == []
+    assert call_plog("recover", "--undo", str(directory)).returncode == 0
+    assert "idempotent 0 97" in watermarks.read_text()
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["the recovery point", "its records"])
+def test_a_high_watermark_that_others_bear_out_proves_records(cut: bool, tmp_path: Path) -> None:
+    """Nothing is disbelieved where the log does not end at the recovery point, or no clean stop made them agree."""
+    directory = copy_of("26-log-start-beyond-the-end", tmp_path)
+    (directory / "log-start-offset-checkpoint").write_text("0\n0\n")
+    (directory / "replication-offset-checkpoint").write_text("0\n1\nidempotent 0 97\n")
+    if cut:
+        log = directory / "idempotent-0" / f"{0:020d}.log"
+        log.write_bytes(log.read_bytes()[: last_batch_position(log)])
+    else:
+        (directory / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    assert [found["code"] for found in findings(directory)] == ["log-short"]
+
+
+def last_batch_position(log: Path) -> int:
+    data, position, last = log.read_bytes(), 0, 0
+    while position < len(data):
+        last, position = position, position + 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+    return last
 
 
 @pytest.mark.parametrize("options", [[], ["--until", "25"], ["--group", "g", "--max-messages", "24"]], ids=" ".join)
