@@ -169,7 +169,8 @@ class Consumer:
     ) -> Iterator[tuple[TopicPartition, list[Batch]]]:
         """Batches as they come, until every partition has reached its end offset.
 
-        The first batch may begin before the start offset, the last end behind the end offset. No control batches, if
+        An empty list says that a partition was read to its end. The first batch may begin before the start offset, the
+        last end behind the end offset. No control batches, if
         they are not asked for, and for read_committed none of aborted transactions. KafkaError with the broker's code;
         CorruptRecordError for a batch whose checksum is wrong; ConnectionFailedError where patience is at an end.
         """
@@ -210,17 +211,21 @@ class Consumer:
             batches, next_offset = self._batches(partition, data, positions[partition])
             got_nothing = got_nothing and next_offset == positions[partition] and not len(data.records or b"")
             positions[partition] = next_offset
-            if next_offset >= end_offsets[partition]:
+            is_done = next_offset >= end_offsets[partition]
+            if is_done:
                 self._tell_damaged(partition, min(next_offset, end_offsets[partition]))
                 del positions[partition]
             elif self._end_offset(data) >= end_offsets[partition]:
                 without_more.append(partition)
             if batches:
                 yield partition, batches
+            if is_done:
+                yield partition, []
         if got_nothing:
             for partition in without_more:
                 self._pass_hole(partition, positions[partition], end_offsets[partition])
                 del positions[partition]
+                yield partition, []
 
     def follow(
         self,

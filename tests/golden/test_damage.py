@@ -7,10 +7,12 @@ gave them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
@@ -378,6 +380,38 @@ def last_batch_position(log: Path) -> int:
     while position < len(data):
         last, position = position, position + 12 + int.from_bytes(data[position + 8 : position + 12], "big")
     return last
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--merge"], ["--max-messages", "1000", "--per-partition"], ["--latest-per-key"]]
+)
+@pytest.mark.parametrize("is_served", [False, True], ids=["files", "server"])
+def test_damage_that_ends_the_reading_names_the_partitions_that_were_not_read_to_their_ends(
+    options: list[str], is_served: bool, tmp_path: Path
+) -> None:
+    """t-1 is damaged. A server was asked for all of them at once, so perhaps only that is left."""
+    directory = copy_of("26-log-start-beyond-the-end", tmp_path)
+    for path in [directory / ".kafka_cleanshutdown", *directory.glob("*-checkpoint"), *directory.glob("*/partition.*")]:
+        path.unlink()
+    (directory / "idempotent-0").rename(directory / "t-0")
+    for number in (1, 2, 3):
+        shutil.copytree(directory / "t-0", directory / f"t-{number}")
+    log = directory / "t-1" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[last_batch_position(log) + 70] ^= 1
+    log.write_bytes(data)
+    with contextlib.ExitStack() as stack:
+        where = ["--data-dir", str(directory)]
+        if is_served:
+            where = ["--bootstrap-server", stack.enter_context(Server(directory, "--read-only")).address]
+        done = call_plog("consume", "t", *where, "--format", r"%p\n", *options)
+    assert done.returncode == 1
+    given = Counter(done.stdout.decode().split())
+    whole = max(given.values()) if "--latest-per-key" in options else 37
+    left = {f"t-{number}" for number in range(4) if given[f"{number}"] < whole}
+    _, _, named = done.stderr.decode().partition("warning: damage ends the reading; not read to their ends: ")
+    assert set(named.partition("\n")[0].split(", ")) - {""} == (left if len(left) > 1 else set())
+    assert is_served or len(left) == 3 or "--merge" in options
 
 
 @pytest.mark.parametrize("options", [[], ["--until", "25"], ["--group", "g", "--max-messages", "24"]], ids=" ".join)

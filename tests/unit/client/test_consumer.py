@@ -246,6 +246,7 @@ def test_what_came_with_an_error_is_given_before_it(broker: Broker, reads_ahead:
     produce_values(broker, b"a", b"b")
     reader = consumer(broker, reads_ahead=reads_ahead).read({A: 0, B: 999}, {A: 2, B: 2000})
     assert next(reader)[0] == A
+    assert next(reader) == (A, [])  # its end
     with pytest.raises(KafkaError, match="could not read t-1"):
         next(reader)
 
@@ -294,5 +295,6 @@ def test_what_lies_after_an_end_fails_who_passes_over_no_damage(broker: Broker) 
     broker.log_manager.with_wrong_tail.add(A)
     found = consumer(broker).read({A: 0}, {A: 1})
     assert [r.value for r in next(found)[1][0].records()] == [b"a"]
+    assert next(found) == (A, [])  # its end
     with pytest.raises(CorruptRecordError, match="t-0: bytes that are not the log's, or can't be read, lie after"):
         next(found)
