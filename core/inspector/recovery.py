@@ -30,7 +30,7 @@ from core.inspector.recovery_plan import Action, FolderPlan, Step
 from core.inspector.segment_check import VerifyOptions
 from core.inspector.verify import verify
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
-from core.log.cut_off import is_set_aside_index, is_set_aside_log
+from core.log.cut_off import is_proof_of_lost_end, is_set_aside_log
 from core.log.directory_lock import DirectoryLock, FolderLock
 from core.log.file_names import (
     DAMAGED_RANGES,
@@ -497,7 +497,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _is_set_aside(name: str) -> bool:
-    return is_set_aside_log(name) or is_set_aside_index(name)
+    return is_set_aside_log(name) or is_proof_of_lost_end(name)
 
 
 def _is_regular(entry: os.DirEntry[str]) -> bool:

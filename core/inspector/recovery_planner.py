@@ -24,7 +24,7 @@ from core.inspector.segment_check import VerifyOptions
 from core.inspector.surroundings import DirectorySurroundings
 from core.inspector.transaction_plan import TransactionAction, TransactionStep, plan_transactions
 from core.inspector.verify import verify
-from core.log.cut_off import is_set_aside_index
+from core.log.cut_off import is_proof_of_lost_end
 from core.log.file_names import (
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
@@ -300,7 +300,7 @@ class _Planner:
         files = [
             f"{Path(found.path).name} ({offsets_text(found.offset, found.last_offset + 1)})"
             for found in self._cut_off
-            if found.offset <= missing.last_offset and missing.offset <= found.last_offset and not _is_index(found)
+            if found.offset <= missing.last_offset and missing.offset <= found.last_offset and not _is_proof(found)
         ]
         if not files:
             return ""
@@ -340,8 +340,8 @@ class _Planner:
         return Step(Action.NONE, path, why, -1, -1, *offsets, missing=missing)
 
 
-def _is_index(finding: Finding) -> bool:
-    return is_set_aside_index(Path(finding.path).name)
+def _is_proof(finding: Finding) -> bool:
+    return is_proof_of_lost_end(Path(finding.path).name)
 
 
 def _rebuilt_once(steps: Sequence[Step]) -> Iterator[Step]:

@@ -39,7 +39,7 @@ from core.inspector.producer_check import ProducerCheck
 from core.inspector.segment_check import OddLogError, OnBytes, SegmentCheck, VerifyOptions, check_again_if_odd
 from core.inspector.surroundings import DirectorySurroundings
 from core.log.checkpoint_file import parse_offset_checkpoint
-from core.log.cut_off import find_cut_offs, find_lost_segments
+from core.log.cut_off import find_cut_offs, find_lost_ends
 from core.log.damaged_ranges import parse_damaged_ranges
 from core.log.directory_lock import find_lock_holder
 from core.log.file_names import (
@@ -240,7 +240,7 @@ def _verify_entries(path: Path, lone_indexes: list[Path], *, is_live: bool) -> G
 
 def _verify_cut_offs(path: Path, options: VerifyOptions) -> Iterator[Finding]:
     """What starts cut off the log's end; most logs have nothing of it."""
-    if not path.exists() or not (find_cut_offs(path) or find_lost_segments(path)):
+    if not path.exists() or not (find_cut_offs(path) or find_lost_ends(path)):
         return
     with contextlib.closing(PartitionReader(path, is_locked=options.is_locked)) as reader:
         yield from cut_off_findings(reader)

@@ -179,8 +179,11 @@ class _Loader:
         end_offset = self._log_end_offset = self._end_offset()
         self._damage.keep_segments({segment.base_offset for segment in self._segments}, end_offset)
         log_start_offset = max(log_start_offset, self._segments.first.base_offset)
-        if end_offset < recovery_point and not self._settings.is_read_only:
-            self._warn_of_short_log(end_offset, recovery_point)
+        known_end = recovery_point
+        if had_clean_shutdown and high_watermark > max(recovery_point, end_offset):
+            known_end = self._known(had_clean_shutdown=True).known_end
+        if end_offset < known_end and not self._settings.is_read_only:
+            self._tell_of_short_log(end_offset, known_end)
         if end_offset < log_start_offset:
             self._cutter.remove_all(log_start_offset)
             self._segments.add(self._new_segment(log_start_offset))
@@ -243,10 +246,14 @@ class _Loader:
     def _end_offset(self) -> int:
         return self._segments.active.next_offset() if len(self._segments) else 0
 
-    def _warn_of_short_log(self, end_offset: int, known_end: int) -> None:
-        """No crash explains it: what a snapshot or the recovery point knows of was flushed before."""
+    def _tell_of_short_log(self, end_offset: int, known_end: int) -> None:
+        """Logs it, and keeps a proof of it beside the log: the offsets are given again. No crash explains it: what a
+        snapshot or the recovery point knows of was flushed before.
+        """
         offsets = offsets_text(end_offset, known_end)
         _log.error("%s: the log ends at offset %d; %s were there and are lost", self._partition, end_offset, offsets)
+        if self._settings.keeps_cut_bytes:
+            self._cutter.note_lost_end(end_offset, known_end)
 
     def _newest_snapshot(self) -> int:
         """Its offset: a clean stop took it at the log's end."""

@@ -375,6 +375,41 @@ def test_a_high_watermark_that_others_bear_out_proves_records(cut: bool, tmp_pat
     assert [found["code"] for found in findings(directory)] == ["log-short"]
 
 
+@pytest.mark.parametrize("known_by", ["snapshot", "recovery point", "high watermark"])
+def test_a_lost_end_that_a_start_took_up_is_told_until_it_is_given_up(known_by: str, tmp_path: Path) -> None:
+    """The offsets are given again, so that only a file beside the log tells."""
+    directory = copy_of("26-log-start-beyond-the-end", tmp_path)
+    folder = directory / "idempotent-0"
+    (directory / "log-start-offset-checkpoint").write_text("0\n0\n")
+    log = folder / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes()[: last_batch_position(log)])
+    left = 1 + int.from_bytes(log.read_bytes()[(last := last_batch_position(log)) : last + 8], "big")
+    left += int.from_bytes(log.read_bytes()[last + 23 : last + 27], "big")
+    if known_by != "snapshot":
+        (folder / f"{37:020d}.snapshot").unlink()
+    if known_by == "high watermark":
+        (directory / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    (before,) = findings(directory)
+    assert (before["code"], before["offset"], before["last_offset"]) == ("log-short", left, 36)
+    for _ in range(2):  # told by every start on
+        with Server(directory):
+            (after,) = findings(directory)
+            assert (after["code"], after["offset"], after["last_offset"]) == ("cut-off", left, 36)
+            assert after["records"] == 37 - left
+            assert f"ended at offset {left} when a start took it up" in str(after["message"])
+            assert call_plog("gaps", str(directory)).returncode == 1
+    assert call_plog("produce", "idempotent", "--data-dir", str(directory), stdin=b"new\n").returncode == 0
+    (after,) = findings(directory)
+    assert f"offset {left} is in the log since, as other records" in str(after["message"])
+    done = call_plog("recover", "--apply", str(directory))
+    assert findings(directory) == [after]
+    assert b"--accept-missing gives them up, until then this file stays" in done.stdout
+    assert call_plog("recover", "--apply", "--accept-missing", str(directory)).returncode == 0
+    assert findings(directory) == []
+    assert call_plog("recover", "--undo", str(directory)).returncode == 0
+    assert findings(directory) == [after]
+
+
 def last_batch_position(log: Path) -> int:
     data, position, last = log.read_bytes(), 0, 0
     while position < len(data):
