@@ -28,10 +28,10 @@ from cli.record_stream import (
 )
 from cli.records_out import PARQUET, PartitionRows, Sink, open_sink
 from cli.session import find_server, open_client, open_source
-from core.client.patience import Patience
+from core.client.patience import DAMAGE_HINT, Patience
 from core.client.record_source import FindMore, Offsets, RecordSource
 from core.client.watermarks import Watermarks
-from core.common.errors import UsageError
+from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.log.directory_reader import DirectoryReader
 
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 _PATIENCE_SECONDS = 30.0
 _REGEX_SIGN = "^"
+_MOST_NAMED = 10
+"""Partitions of which one line tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,18 +309,35 @@ def _consume_partitions(request: ConsumeRequest, steps: list[Step], sink: Sink) 
         bounds = resolve(request.as_of or request.until, source, partitions, ends)
         bounds = {tp: min(offset, ends[tp]) for tp, offset in bounds.items()}
 
+        unread = dict.fromkeys(tp for tp, start in starts.items() if start < bounds[tp])
+
+        def done(partition: TopicPartition) -> None:
+            unread.pop(partition, None)
+
         def read(some: Offsets) -> Chunks:
             if request.is_latest:
-                return through(read_latest(source, some, bounds, say), steps)
-            return through(read_bounded(source, some, bounds), steps)
+                return through(read_latest(source, some, bounds, say, done), steps)
+            return through(read_bounded(source, some, bounds, done), steps)
 
-        if request.merge:
-            _print_merged({tp: read({tp: start}) for tp, start in starts.items()}, request, sink)
-        elif request.is_per_partition:
-            for tp, start in starts.items():
-                _print_all(read({tp: start}), request, sink)
-        else:
-            _print_all(read(starts), request, sink)
+        try:
+            if request.merge:
+                _print_merged({tp: read({tp: start}) for tp, start in starts.items()}, request, sink)
+            elif request.is_per_partition:
+                for tp, start in starts.items():
+                    _print_all(read({tp: start}), request, sink)
+            else:
+                _print_all(read(starts), request, sink)
+        except PlogError as error:
+            if error.hint == DAMAGE_HINT and len(unread) > 1:
+                _tell_unread(list(unread))
+            raise
+
+
+def _tell_unread(partitions: list[TopicPartition]) -> None:
+    """Of damage that ends the reading: in which partitions, the damaged one too, records may be left."""
+    names = ", ".join(map(str, partitions[:_MOST_NAMED]))
+    more = f" and {len(partitions) - _MOST_NAMED} more" * (len(partitions) > _MOST_NAMED)
+    say(f"warning: damage ends the reading; not read to their ends: {names}{more}")
 
 
 FindPartitions = Callable[[], list[TopicPartition]]

@@ -110,6 +110,7 @@ class DirectorySource:
         for partition, start in starts.items():
             log = self.log(partition)
             yield from self._read_partition(partition, log, start, ends[partition])
+            yield partition, []
             self._tell_held_back(partition, log, ends[partition])
         for reader in dict.fromkeys(self._readers[partition] for partition in starts):
             why = reader.why_no_log_starts()

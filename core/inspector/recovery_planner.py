@@ -24,7 +24,7 @@ from core.inspector.segment_check import VerifyOptions
 from core.inspector.surroundings import DirectorySurroundings
 from core.inspector.transaction_plan import TransactionAction, TransactionStep, plan_transactions
 from core.inspector.verify import verify
-from core.log.cut_off import is_set_aside_index
+from core.log.cut_off import is_proof_of_lost_end
 from core.log.file_names import (
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
@@ -300,7 +300,7 @@ class _Planner:
         files = [
             f"{Path(found.path).name} ({offsets_text(found.offset, found.last_offset + 1)})"
             for found in self._cut_off
-            if found.offset <= missing.last_offset and missing.offset <= found.last_offset and not _is_index(found)
+            if found.offset <= missing.last_offset and missing.offset <= found.last_offset and not _is_proof(found)
         ]
         if not files:
             return ""
@@ -340,8 +340,8 @@ class _Planner:
         return Step(Action.NONE, path, why, -1, -1, *offsets, missing=missing)
 
 
-def _is_index(finding: Finding) -> bool:
-    return is_set_aside_index(Path(finding.path).name)
+def _is_proof(finding: Finding) -> bool:
+    return is_proof_of_lost_end(Path(finding.path).name)
 
 
 def _rebuilt_once(steps: Sequence[Step]) -> Iterator[Step]:
@@ -450,11 +450,12 @@ def _plan_root(directory: Path, findings: list[Finding]) -> FolderPlan:
             action = Action.SET_ASIDE
             if path.name == LOG_START_OFFSET_CHECKPOINT:
                 why += _STARTS_ARE_LOST
-        elif finding.code is Code.LOG_START_WRONG:
-            action = Action.RESTORE
+        elif finding.code in (Code.LOG_START_WRONG, Code.HIGH_WATERMARK_WRONG):
+            action, right = Action.RESTORE, max(finding.offset, 0)
             topic, partition, _ = path.read_bytes()[finding.position : finding.end_position].decode().split()
-            plan.wrong_starts.append(TopicPartition(topic, int(partition)))
-            why += "; the line is taken out: the log begins with its first segment"
+            plan.right_lines[path.name, TopicPartition(topic, int(partition))] = right
+            is_out = "; the line is taken out: the log begins with its first segment"
+            why += f"; it is made to say {right}" if right else is_out
         elif finding.code is Code.UNREADABLE:
             why += _WHAT_TO_DO
         plan.steps.append(Step(action, path, why))

@@ -17,7 +17,7 @@ from core.log.directory_reader import DirectoryReader
 from core.log.gap_ledger import Gap, GapLedger, GapReason
 from core.log.hole import Hole, HoleReason
 from core.log.log_config import LogConfig, stored_topic_values
-from core.log.log_evidence import WrongStart
+from core.log.log_evidence import WrongLine
 from core.log.partition_reader import PartitionReader
 from core.log.segment_reader import SegmentReader
 from core.records.batches import Batch
@@ -71,7 +71,7 @@ class Trace:
     """Why what is said of the groups may be old: commits that can't be read."""
     fate: list[str] = field(default_factory=list)
     """What will take it, each in words."""
-    wrong_start: WrongStart | None = None
+    wrong_start: WrongLine | None = None
     """The log start that is not believed."""
 
 

@@ -32,13 +32,14 @@ from core.inspector.findings import (
     corrupt_finding,
     unreadable_finding,
     wrong_start_finding,
+    wrong_watermark_finding,
 )
 from core.inspector.partition_check import PartitionCheck, map_findings
 from core.inspector.producer_check import ProducerCheck
 from core.inspector.segment_check import OddLogError, OnBytes, SegmentCheck, VerifyOptions, check_again_if_odd
 from core.inspector.surroundings import DirectorySurroundings
 from core.log.checkpoint_file import parse_offset_checkpoint
-from core.log.cut_off import find_cut_offs, find_lost_segments
+from core.log.cut_off import find_cut_offs, find_lost_ends
 from core.log.damaged_ranges import parse_damaged_ranges
 from core.log.directory_lock import find_lock_holder
 from core.log.file_names import (
@@ -195,6 +196,8 @@ def _verify_partition(
         around = surroundings.of(partition, path)
         if around.evidence.wrong_start is not None:
             yield wrong_start_finding(around.evidence.wrong_start)
+        if around.evidence.wrong_watermark is not None:
+            yield wrong_watermark_finding(around.evidence.wrong_watermark)
         for finding in PartitionCheck(path, options, around, is_live=is_live).run(on_bytes):
             if finding.code is Code.SEGMENT_MISSING:
                 missing.append(range(finding.offset, finding.last_offset + 1))
@@ -238,7 +241,7 @@ def _verify_entries(path: Path, lone_indexes: list[Path], *, is_live: bool) -> G
 
 def _verify_cut_offs(path: Path, options: VerifyOptions) -> Iterator[Finding]:
     """What starts cut off the log's end; most logs have nothing of it."""
-    if not path.exists() or not (find_cut_offs(path) or find_lost_segments(path)):
+    if not path.exists() or not (find_cut_offs(path) or find_lost_ends(path)):
         return
     from core.inspector.cut_off_check import cut_off_findings
     from core.log.partition_reader import PartitionReader

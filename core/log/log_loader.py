@@ -28,6 +28,8 @@ from core.index.transaction_index import AbortedTransaction
 from core.log.damage import DamagedRange, shows_compaction
 from core.log.damaged_ranges import DamagedRanges
 from core.log.file_names import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     find_offset_files,
@@ -158,7 +160,7 @@ class _Loader:
         recovery_point = known_point or 0
         if had_clean_shutdown:
             recovery_point = max(recovery_point, self._newest_snapshot())
-            if log_start_offset > recovery_point:
+            if log_start_offset > min([recovery_point, *(entry.start_offset for entry in self._leader_epochs.entries)]):
                 log_start_offset = self._believed_start(log_start_offset)
         self._log_end_offset = recovery_point
         if self._settings.is_read_only:
@@ -177,8 +179,11 @@ class _Loader:
         end_offset = self._log_end_offset = self._end_offset()
         self._damage.keep_segments({segment.base_offset for segment in self._segments}, end_offset)
         log_start_offset = max(log_start_offset, self._segments.first.base_offset)
-        if end_offset < recovery_point and not self._settings.is_read_only:
-            self._warn_of_short_log(end_offset, recovery_point)
+        known_end = recovery_point
+        if had_clean_shutdown and high_watermark > max(recovery_point, end_offset):
+            known_end = self._known(had_clean_shutdown=True).known_end
+        if end_offset < known_end and not self._settings.is_read_only:
+            self._tell_of_short_log(end_offset, known_end)
         if end_offset < log_start_offset:
             self._cutter.remove_all(log_start_offset)
             self._segments.add(self._new_segment(log_start_offset))
@@ -186,6 +191,7 @@ class _Loader:
         if self._leader_epochs.was_damaged or (self._leader_epochs.was_missing and self._has_leader_epochs()):
             self._past_damage(self._rebuild_leader_epochs)
         self._leader_epochs.truncate_from_end(end_offset + 1)  # one that begins at the end has no record yet
+        self._begin_epochs_at(log_start_offset)
         self._producers.remove_stray_snapshots({s.base_offset for s in self._segments}, end_offset)
         self._rebuild_producer_state(log_start_offset, end_offset)
         self._past_damage(self._segments.active.find_newest_timestamp)  # which appends go on from
@@ -240,10 +246,14 @@ class _Loader:
     def _end_offset(self) -> int:
         return self._segments.active.next_offset() if len(self._segments) else 0
 
-    def _warn_of_short_log(self, end_offset: int, known_end: int) -> None:
-        """No crash explains it: what a snapshot or the recovery point knows of was flushed before."""
+    def _tell_of_short_log(self, end_offset: int, known_end: int) -> None:
+        """Logs it, and keeps a proof of it beside the log: the offsets are given again. No crash explains it: what a
+        snapshot or the recovery point knows of was flushed before.
+        """
         offsets = offsets_text(end_offset, known_end)
         _log.error("%s: the log ends at offset %d; %s were there and are lost", self._partition, end_offset, offsets)
+        if self._settings.keeps_cut_bytes:
+            self._cutter.note_lost_end(end_offset, known_end)
 
     def _newest_snapshot(self) -> int:
         """Its offset: a clean stop took it at the log's end."""
@@ -479,6 +489,21 @@ class _Loader:
         weighed = [(run.epoch, count) for run, count in zip(runs, counts, strict=True)]
         for number in rising_epochs(weighed):  # without those that a flipped bit raised
             self._leader_epochs.assign(*runs[number])
+
+    def _begin_epochs_at(self, log_start_offset: int) -> None:
+        """Raises the first entry as DeleteRecords does, which a crash may have kept from it, and of which the log's
+        batches know nothing. An entry below the first segment, where that begins the log, tells that segments are lost.
+        """
+        epochs = self._leader_epochs.entries
+        if not epochs or max(epochs[0].start_offset, self._segments.first.base_offset) >= log_start_offset:
+            return
+        if not (self._leader_epochs.was_damaged or self._leader_epochs.was_missing):
+            _log.warning(
+                "%s: %s says that the log begins at offset %d, %s says offset %d, and is believed",
+                self._partition, LEADER_EPOCH_CHECKPOINT, epochs[0].start_offset, LOG_START_OFFSET_CHECKPOINT,
+                log_start_offset,
+            )  # fmt: skip
+        self._leader_epochs.truncate_from_start(log_start_offset)
 
     def _note_leader_epoch(self, batch: Batch) -> None:
         if batch.partition_leader_epoch > self._leader_epochs.latest_epoch:

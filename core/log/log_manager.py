@@ -294,9 +294,9 @@ class LogManager:
         were lost: nobody would know any more.
         """
         held = self._checkpoints[LOG_START_OFFSET_CHECKPOINT]
-        starts = {
-            tp: held.get(tp, 0) if _has_earlier_epochs(log) else log.log_start_offset for tp, log in self.logs.items()
-        }
+        starts = {tp: log.log_start_offset for tp, log in self.logs.items()}
+        for tp in [tp for tp, log in self.logs.items() if _has_earlier_epochs(log)]:
+            starts[tp] = held.get(tp, 0) if held.get(tp, 0) <= starts[tp] else 0  # one that was not believed
         self._checkpoint(LOG_START_OFFSET_CHECKPOINT, {tp: start for tp, start in starts.items() if start > 0}, run)
 
     @property

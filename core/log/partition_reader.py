@@ -29,6 +29,8 @@ from core.common.steps import finish
 from core.log.directory_lock import find_lock_holder
 from core.log.file_names import (
     CLEANED_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     SWAP_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
@@ -36,7 +38,7 @@ from core.log.file_names import (
     parse_offset_file_name,
 )
 from core.log.hole import Hole, HoleReason, TailKind, unreadable_hole, wrong_start_hole
-from core.log.log_evidence import DirectoryEvidence, LogEvidence, WrongStart
+from core.log.log_evidence import DirectoryEvidence, LogEvidence, WrongLine
 from core.log.open_transactions import find_open_transactions
 from core.log.reading import AFTER_ALL_OFFSETS, LogReading
 from core.log.recovery_journal import joined_ranges, read_lost_offsets
@@ -158,7 +160,7 @@ class PartitionReader:
             self.__dict__.pop(name, None)
 
     @property
-    def wrong_start(self) -> WrongStart | None:
+    def wrong_start(self) -> WrongLine | None:
         """The log start that is not believed."""
         return self._log_evidence.wrong_start
 
@@ -301,24 +303,21 @@ class PartitionReader:
                 elif is_given(item, outcome):
                     yield item
         if wanted >= self.reading.sound_end:
-            self._meet_end(start_offset, told, on_hole, on_doubt, on_note)
+            self._meet_end(start_offset, told, on_hole, on_note)
 
     def _meet_end(
         self,
         start_offset: int,
         told: Sequence[range],
         on_hole: Callable[[Hole], None] | None,
-        on_doubt: Callable[[Hole], None] | None,
         on_note: Callable[[str], None] | None,
     ) -> None:
         """Tells of what is wrong and lies at no offsets of the log; `told` are those of the holes that were met."""
-        if self.wrong_start is not None:
-            hole = wrong_start_hole(self.wrong_start, self.start_offset)
-            self._meet(hole, on_hole, on_doubt, on_note)
+        self._meet_start(start_offset, on_hole, on_note)
         self._meet_tail(on_hole, on_note)
         for error in self.unreadable:  # also of those whose offsets are all there: it may hold others
             if error.offset >= start_offset and not any(error.offset in offsets for offsets in told):
-                self._meet(unreadable_hole(error, error.offset, error.offset), on_hole, on_doubt, on_note)
+                self._meet(unreadable_hole(error, error.offset, error.offset), on_hole, None, on_note)
 
     def _meet(
         self,
@@ -336,6 +335,19 @@ class PartitionReader:
             if on_hole is None:
                 raise hole.error()
             on_hole(hole)
+
+    def _meet_start(
+        self, start_offset: int, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None
+    ) -> None:
+        """Of a log start that is not believed, or that is, though another file contradicts it."""
+        believed, contradicted = self._log_evidence.log_start_offset, self._log_evidence.contradicted_start
+        if self.wrong_start is not None:
+            self._meet(wrong_start_hole(self.wrong_start, self.start_offset), on_hole, None, on_note)
+        elif contradicted is not None and on_note is not None and start_offset <= believed:
+            on_note(
+                f"the log begins at offset {believed} by {LOG_START_OFFSET_CHECKPOINT}; {LEADER_EPOCH_CHECKPOINT} says "
+                f"offset {contradicted}, as a crash right after DeleteRecords leaves it: what lies before is not given"
+            )
 
     def _meet_tail(self, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None) -> None:
         tail = self.reading.lone_tail

@@ -245,6 +245,33 @@ def test_a_log_start_beyond_the_end_is_believed_where_a_recovery_gave_the_end_up
     assert doors.consume(beyond_the_end) == {}
 
 
+def test_where_the_leader_epochs_say_another_log_start_that_is_where_the_log_begins(beyond_the_end: Path) -> None:
+    """What DeleteRecords deleted does not come back: recover writes the number that the epochs have."""
+    root, starts = beyond_the_end.parent, beyond_the_end.parent / "log-start-offset-checkpoint"
+    starts.write_text("0\n2\nother 0 3\nt 0 14\n")
+    (beyond_the_end / "leader-epoch-checkpoint").write_text("0\n1\n0 4\n")
+    found = next(one for one in verify(root) if one.code is Code.LOG_START_WRONG)
+    assert found.offset == 4
+    assert "t-0 begins at offset 14, it says, but leader-epoch-checkpoint says offset 4" in found.message
+    assert sorted(doors.consume(beyond_the_end)) == list(range(4, 20))
+    before = doors.contents(beyond_the_end)
+    doors.recover(beyond_the_end)
+    assert starts.read_text() == "0\n2\nother 0 3\nt 0 4\n"
+    assert list(verify(root)) == []
+    assert sorted(doors.consume(beyond_the_end)) == list(range(4, 20))
+    doors.undo(beyond_the_end)
+    assert doors.contents(beyond_the_end) == before
+
+
+@pytest.mark.parametrize("epochs", ["0\n0\n", "0\n1\n3 14\n", "0\n1\n3 16\n", "torn", None])
+def test_a_log_start_that_no_leader_epoch_contradicts_is_believed(beyond_the_end: Path, epochs: str | None) -> None:
+    (beyond_the_end.parent / "log-start-offset-checkpoint").write_text("0\n1\nt 0 14\n")
+    if epochs is not None:
+        (beyond_the_end / "leader-epoch-checkpoint").write_text(epochs)
+    assert Code.LOG_START_WRONG not in {finding.code for finding in verify(beyond_the_end.parent)}
+    assert sorted(doors.consume(beyond_the_end)) == list(range(14, 20))
+
+
 # --- names that nothing reads
 
 
