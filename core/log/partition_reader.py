@@ -398,13 +398,16 @@ class PartitionReader:
         return TransactionOutcomes(self._markers_from(batch.base_offset), list).find_marker(batch)
 
     def _markers_from(self, start_offset: int) -> Iterator[Marker]:
-        """Finds those in the batch that holds `start_offset` and after it; perhaps some before, too."""
+        """Finds those in the batch that holds `start_offset` and after it; perhaps some before, too. None if the files'
+        order is not known to be the log's.
+        """
+        if self.reading.is_mapped:
+            return iter(())
         first = max(bisect_right([s.base_offset for s in self.segments], start_offset) - 1, 0)
         segments = self.segments[first:]
         positions = [segments[0].position_before(start_offset), *(0 for _ in segments[1:])] if segments else []
-        return markers_in(
-            [(s.records, p, s.records.size_bytes) for s, p in zip(segments, positions, strict=True)], None
-        )
+        ahead = [(s.records, p, s.records.size_bytes) for s, p in zip(segments, positions, strict=True)]
+        return markers_in(ahead, start_offset)
 
     def _filter(
         self, outcomes: TransactionOutcomes | None, on_hole: Callable[[Hole], None] | None, *, with_control: bool

@@ -178,18 +178,22 @@ def _outcome_by(marker: Marker) -> Outcome:
     return _COMMITTED if marker.is_commit else Outcome(FateKind.ABORTED, marker.offset)
 
 
-def markers_in(ahead: Iterable[tuple[FileRecords, int, int]], next_offset: int | None) -> Iterator[Marker]:
-    """The markers in (records, position, end position) of segments. `next_offset`: the offset of the first batch there;
-    None if it may be any. Ends before anything that is damaged or missing, but for what a cleaner took. Looks at what
-    `checked_headers` looks at, faster.
+def markers_in(ahead: Iterable[tuple[FileRecords, int, int]], start_offset: int) -> Iterator[Marker]:
+    """The markers in (records, position, end position) of segments. Ends before anything that is damaged or missing,
+    but for what a cleaner took; at once, if the first batch there neither holds `start_offset` nor begins right after
+    it or before it. Looks at what `checked_headers` looks at, faster.
     """
     unpack = _HEADER.unpack_from
-    is_thinned = False
+    is_thinned = is_begun = False
+    next_offset: int | None = None
     for records, position, end in ahead:
         try:
             for data, data_position, starts in records.iter_pieces(position, end):
                 for start in starts:
                     base_offset, length, magic, attributes, delta, count = unpack(data, start)
+                    if not is_begun and base_offset > start_offset + 1:
+                        return
+                    is_begun = True
                     if magic != CURRENT_MAGIC:
                         next_offset = None
                         continue
