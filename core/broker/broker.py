@@ -12,6 +12,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from core.broker.broker_config import BrokerConfig
@@ -67,6 +68,7 @@ _log = logging.getLogger("plog.broker")
 _PLAINTEXT = 0
 _EXPIRE_PRODUCERS_EVERY_MS = 600_000
 _NOTE_RECOVERED_EVERY_MS = 100
+_DELETED_AT_ONCE = 20
 _KEEPS_EVERYTHING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 
@@ -247,8 +249,6 @@ class Broker:
             self._note_unreadable_ends()
         for topic in self.image.topics.values():
             finish(self._add_topic(topic))
-        for path in self.log_manager.find_deleted_directories():
-            self.log_manager.delete([path])
 
     def _pass_over(self, error: OSError, path: Path) -> None:
         """What the shadow can't have."""
@@ -500,10 +500,22 @@ class Broker:
     def _delete_later(self, paths: Sequence[Path], delay_ms: int) -> None:
         """Deletes what was renamed for that; the next start does so where this one's does not come."""
 
-        def delete() -> None:
-            self.run_in_background(lambda: self.log_manager.delete(paths))
+        self.schedule(delay_ms, lambda: self._delete(paths))
 
-        self.schedule(delay_ms, delete)
+    def delete_leftovers(self) -> None:
+        """Deletes the folders whose deletion a stop interrupted, in the background of a loop: there may be many."""
+        self._delete(self.log_manager.find_deleted_directories())
+
+    def _delete(self, paths: Iterable[Path]) -> None:
+        """Some at a time: checkpoints, and a stop, don't wait for all of them."""
+        left = iter(paths)
+
+        def delete_some() -> None:
+            some = list(islice(left, _DELETED_AT_ONCE))
+            if some:
+                self.run_in_background(lambda: self.log_manager.delete(some), delete_some)
+
+        delete_some()
 
     def set_configs(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
         """Sets keys of a resource, or with None removes them, from now on; checked by `ConfigResource.alter`."""

@@ -270,12 +270,15 @@ class LogManager:
             renamed.append(target)
 
     def delete(self, paths: Iterable[Path]) -> None:
-        """Deletes renamed folders and files; any thread may."""
+        """Deletes renamed folders and files; any thread may. What the disk refuses to delete stays until a start."""
         for path in paths:
-            if path.is_dir():
-                self._filesystem.remove_tree(path)
-            else:
-                self._filesystem.unlink(path)
+            try:
+                if path.is_dir():
+                    self._filesystem.remove_tree(path)
+                else:
+                    self._filesystem.unlink(path)
+            except OSError as error:
+                _log.error("%s", access_error(error, error.filename or path, "delete"))
 
     def find_deleted_directories(self) -> list[Path]:
         """Folders whose deletion a stop interrupted."""

@@ -208,6 +208,22 @@ def test_deleting_a_partition(manager: LogManager, tmp_path: Path) -> None:
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nb-c 12 3\n"
 
 
+def test_what_can_not_be_deleted_keeps_nothing_else_from_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Keeps(FileSystem):
+        def unlink(self, path: Path) -> None:
+            if path.name == "kept":
+                raise OSError(5, "Input/output error", str(path))
+            super().unlink(path)
+
+    manager = opened(tmp_path, Keeps())
+    paths = [tmp_path / name for name in ("a", "kept", "b")]
+    for path in paths:
+        path.touch()
+    manager.delete(paths)
+    assert [path.name for path in paths if path.exists()] == ["kept"]
+    assert caplog.messages == [f"could not delete {tmp_path}/kept: input/output error"]
+
+
 def test_a_new_partition_takes_nothing_from_a_deleted_one_of_that_name(manager: LogManager, tmp_path: Path) -> None:
     manager.logs[A].flush()
     manager.logs[A].increment_log_start_offset(2)
