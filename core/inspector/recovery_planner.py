@@ -54,6 +54,8 @@ _DAMAGE = {
 }
 _DISPLACED = {Code.BATCH_REPEATED, Code.BATCH_OUT_OF_ORDER, Code.SEGMENT_MISNAMED}
 _OF_BATCHES = _DISPLACED | {Code.SEGMENT_MISSING, Code.OFFSETS_MISSING, Code.EPOCHS_NOT_RISING}
+_MENDED_BY_NOBODY = {Code.OFFSETS_MISSING, Code.SEQUENCE_GAP}
+"""What is missing before a log's end keeps nothing from being put back there."""
 _REBUILT = {
     Code.INDEX_MISSING,
     Code.INDEX_CORRUPT,
@@ -130,7 +132,7 @@ class _Planner:
                 self._plan.layout = self._lay_out()
         self._plan.steps += _rebuilt_once([self._step_beside(finding) for finding in others])
         if cut_off:
-            is_whole = not damage and all(f.code in _REBUILT for f in others)
+            is_whole = not damage and all(f.code in _REBUILT or f.code in _MENDED_BY_NOBODY for f in others)
             with self._open() as reader:
                 back = plan_putting_back(
                     cut_off,
