@@ -21,6 +21,7 @@ from core.common.clock import Clock
 from core.common.descriptors import OUT_OF_DESCRIPTORS
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import File, FileSystem
+from core.common.steps import Steps
 from core.index.abstract_index import MAX_RELATIVE_OFFSET, AbstractIndex
 from core.index.offset_index import OffsetIndex, OffsetPosition
 from core.index.time_index import TimeIndex, TimestampOffset
@@ -218,7 +219,7 @@ class LogSegment:
             self._keep_open()
         start = batch.start
         try:
-            position = self.records.append(batch.buffer[start : start + batch.size_bytes])
+            position = self.records.append(batch.buffer[start : start + batch.size_bytes], batch)
         except OSError:
             self._changes += 1  # what it wrote is cut off, and may be on the disk still
             raise
@@ -226,6 +227,19 @@ class LogSegment:
         self._changes += 1
         self._last_batch = _LastBatch(batch.base_offset, batch.last_offset, position)
         return position
+
+    def write_ahead(self, batch: RecordBatch) -> Steps[None]:
+        """Writes the batch as `FileRecords.write_ahead` does; `append` must follow at once, or `forget_ahead`."""
+        pieces = self.records.write_ahead(batch.buffer[batch.start : batch.start + batch.size_bytes], batch)
+        while not self._is_removed:
+            if not self._is_kept_open:
+                self._keep_open()
+            try:
+                next(pieces)
+            except StopIteration:
+                return
+            self._changes += 1
+            yield
 
     def _index(self, batch: Batch, position: int) -> None:
         newest = self._max_timestamp or self.max_timestamp

@@ -46,6 +46,7 @@ from core.log.segment_swap import swap_files
 from core.records.batches import Batch
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import (
+    LARGE_BATCH_BYTES,
     NO_TIMESTAMP,
     RecordBatch,
     set_base_offset_and_leader_epoch,
@@ -123,6 +124,8 @@ class PartitionLog:
         self.judged: JudgedTransactions | None = None
         """What readers of committed records get, if the log is only read and its markers and indexes don't tell."""
         self._unsettled: str | None = None
+        self.is_written_ahead = False
+        """Whether a large batch is being written, so that another append would undo what was done of it."""
         self.check_invariants()
 
     def configure(self, config: LogConfig) -> None:
@@ -151,10 +154,39 @@ class PartitionLog:
     # --- append
 
     def validate(self, batch: RecordBatch) -> Steps[CheckedBatch]:
-        """A client's batch for a log whose configuration has its records opened, checked in steps as `append_as_leader`
-        would check it at once; KafkaError as of `validate_batch`.
+        """A client's batch that is large, or for a log whose configuration has its records opened, checked in steps as
+        `append_as_leader` would check it at once; KafkaError as of `validate_batch`.
         """
         return validate_in_steps(batch, self.config, self._clock.now_ms())
+
+    def write_ahead(self, batch: RecordBatch, leader_epoch: int) -> Steps[None]:
+        """Writes most of a checked batch in steps, so that `append_as_leader`, called right after the last one, has
+        little left to do. The batch is in the log by that call alone. Until then whoever appends another takes away
+        what was written, and the steps end; `forget_ahead` does so if the call never comes. Raises nothing: whatever is
+        in the way is met by the call.
+        """
+        if self._unsettled is not None or batch.size_bytes > self.config.segment_bytes:
+            return
+        try:
+            if batch.producer_id >= 0 and self._find_duplicate(batch) is not None:
+                return
+            set_base_offset_and_leader_epoch(batch, self.log_end_offset, leader_epoch)
+            segment = self.segments.active
+            if segment.should_roll(batch, self._clock):
+                segment = self.roll()
+        except (KafkaError, OSError, CorruptRecordError):
+            return
+        self.is_written_ahead = True
+        try:
+            yield from segment.write_ahead(batch)
+        finally:
+            self.is_written_ahead = False
+
+    def forget_ahead(self, batch: RecordBatch) -> None:
+        """Takes away what `write_ahead` wrote of a batch, unless it was appended."""
+        for segment in list(self.segments)[-1:]:
+            if not segment.is_removed:  # else its file may be another log's by now
+                segment.records.forget_ahead(batch)
 
     def append_as_leader(self, batch: RecordBatch, leader_epoch: int, *, from_client: bool = True) -> AppendResult:
         """Appends a producer's batch, giving it the next offsets; its buffer is changed in place.
@@ -166,7 +198,7 @@ class PartitionLog:
             self._ensure_settled()
         now_ms = self._clock.now_ms()
         config = self.config
-        if from_client and config.opens_records:
+        if from_client and (config.opens_records or batch.size_bytes > LARGE_BATCH_BYTES):
             batch = validate_batch(batch, config, now_ms)
         else:
             validate_header(batch, config, from_client=from_client, now_ms=now_ms)
