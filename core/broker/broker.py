@@ -17,6 +17,7 @@ from pathlib import Path
 from core.broker.broker_config import BrokerConfig
 from core.broker.fetch_session import FetchSessionCache
 from core.broker.group_log import GroupLog
+from core.broker.late_checks import LateChecks
 from core.broker.replica_manager import ReplicaManager
 from core.broker.request_dispatcher import SERVED_APIS, AnyApi, RequestDispatcher
 from core.broker.scrubber import Scrubber
@@ -176,6 +177,7 @@ class Broker:
             self.config.integer("producer.id.expiration.ms"),
             is_read_only=self.is_read_only,
             keeps_cut_bytes=not self.is_read_only,
+            checks_late=True,
         )
         self.log_manager = LogManager(
             self._log_directory,
@@ -197,6 +199,12 @@ class Broker:
             interval_ms=self.config.integer("plog.scrub.interval.ms"),
         )
         self.replicas.on_damage = self.scrubber.examine
+        self.late_checks = LateChecks(
+            self.log_manager.logs.values,
+            lambda delay_ms, function: self.schedule(delay_ms, function),
+            lambda work, then=None: self.run_in_background(work, then),
+            warns_of_holes=not self.is_read_only,
+        )
         self.log_cleaner = LogCleaner(
             self.log_manager,
             lambda work, then=None: self.run_cleaning(work, then),

@@ -76,6 +76,7 @@ class SocketServer:
         self._broker.run_cleaning = lambda work, then=None: self._submit(self._cleaning, work, then)
         self._broker.announce(self.endpoint)
         self._broker.flush_recovered()
+        self._broker.late_checks.begin()
         self._broker.group_log.load_all()
         self._broker.transaction_log.load_all()
         loop.add_reader(self._listener.fileno(), self._accept)
