@@ -39,6 +39,10 @@ class LateChecks:
         """Goes through the logs that there are now, once."""
         self._go_on(self._check_all(list(self._find_logs())))
 
+    def add(self, log: PartitionLog) -> None:
+        """Goes through one that came later."""
+        self._schedule(_REST_MS, partial(self._go_on, self._check_all([log])))
+
     def _go_on(self, steps: Steps[None]) -> None:
         end_s = monotonic() + TURN_SECONDS
         if any(monotonic() >= end_s for _ in steps):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import socket
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -74,6 +76,7 @@ class SocketServer:
         self._broker.run_in_background = lambda work, then=None: self._submit(self._background, work, then)
         self._broker.run_flush = lambda work, then=None: self._submit(self._flushing, work, then)
         self._broker.run_cleaning = lambda work, then=None: self._submit(self._cleaning, work, then)
+        self._broker.run_loading = self._load
         self._broker.announce(self.endpoint)
         self._broker.flush_recovered()
         self._broker.late_checks.begin()
@@ -209,6 +212,20 @@ class SocketServer:
                 loop.call_soon_threadsafe(then)
 
         thread.submit(run)
+
+    def _load(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
+        """In a thread of its own that nobody waits for at the end: it may take minutes, and changes nothing that is
+        anybody's.
+        """
+        loop = asyncio.get_running_loop()
+
+        def run() -> None:
+            work()
+            if then is not None:
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(then)
+
+        threading.Thread(target=run, name="plog-load", daemon=True).start()
 
     def _housekeep(self) -> None:
         if self._stopped.is_set():

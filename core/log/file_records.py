@@ -125,6 +125,10 @@ class FileRecords:
     def is_open(self) -> bool:
         return self._file is not None
 
+    def find_open(self) -> File | None:
+        """The file, if it is open."""
+        return self._file
+
     def release(self) -> None:
         """Lets go of the file; it is opened again when it is needed. Whoever holds it goes on."""
         file, self._file = self._file, None

@@ -16,9 +16,11 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from core.common.background import RunInBackground, run_now
 from core.common.errors import CorruptRecordError, PlogError
@@ -40,16 +42,29 @@ from core.log.file_names import (
     partition_directory_name,
     stray_directory_name,
 )
+from core.log.folder_listing import FolderListing
 from core.log.hole import find_lost_start
 from core.log.log_config import LogConfig
 from core.log.log_evidence import DirectoryEvidence
 from core.log.log_loader import LoadedLog, LogSettings, load_log
+from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog
 from core.log.partition_metadata_file import read_partition_metadata, write_partition_metadata
 from core.log.recovery_journal import read_lost_offsets
 from core.log.segment_swap import swapped_below
 
 _log = logging.getLogger("plog.log")
+
+
+_FILES_OF_LOADING = 64
+"""Descriptors of a log that is being opened by another thread, which does not share in those of the others."""
+
+
+class UnloadedLog(NamedTuple):
+    """A log that was not opened yet."""
+
+    path: Path
+    size_bytes: int
 
 
 class LogManager:
@@ -69,10 +84,8 @@ class LogManager:
         """As of `LoadedLog.has_wrong_tail`."""
         self.with_wrong_start: set[TopicPartition] = set()
         """Logs that are only read, and have a wrong start (`LoadedLog`): the next checkpoint of others is right."""
-        self.odd: set[TopicPartition] = set()
-        """As of `LoadedLog.is_odd`."""
-        self.unexplained: dict[TopicPartition, Sequence[tuple[int, int]]] = {}
-        """As of `LoadedLog.unexplained`, of logs that had to be arranged."""
+        self.unloaded: dict[TopicPartition, UnloadedLog] = {}
+        """Logs that are there, and are opened when somebody asks for them."""
         self._settings = settings
         self._filesystem = settings.filesystem
         self._checkpoints = {name: self._read_checkpoint(name) for name in OFFSET_CHECKPOINTS}
@@ -134,53 +147,99 @@ class LogManager:
 
     def open_existing(
         self, partitions: Mapping[TopicPartition, Path], config_of: Callable[[str], LogConfig]
-    ) -> list[TopicPartition]:
-        """Opens the logs in those folders; gives the partitions whose logs had to be cut."""
-        was_cut = []
+    ) -> list[LoadedLog]:
+        """Opens the logs in those folders, and gives them."""
+        opened = []
         evidence = DirectoryEvidence(self.directory)
         for partition, path in partitions.items():
             loaded = self._load(partition, path, config_of(partition.topic), evidence)
-            if loaded is not None and loaded.was_cut:
-                was_cut.append(partition)
+            if loaded is not None:
+                opened.append(loaded)
+        return opened
+
+    def forget_clean_shutdown(self) -> None:
+        """All logs were opened: what the last stop said holds no more. OSError as the disk says."""
         self._filesystem.unlink(self.directory / CLEAN_SHUTDOWN)
         self._filesystem.sync_directory(self.directory)
-        return was_cut
 
     def _load(
         self, partition: TopicPartition, path: Path, config: LogConfig, evidence: DirectoryEvidence
     ) -> LoadedLog | None:
-        recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0)
         try:
-            if config.is_compacted and not self._is_beside_writer():
-                self._checkpoint_swaps(partition, path)
-            loaded = load_log(
-                path,
-                partition,
-                config,
-                replace(self._settings, is_beside_writer=self._is_beside_writer()),
-                log_start_offset=self._checkpoints[LOG_START_OFFSET_CHECKPOINT].get(partition, 0),
-                recovery_point=None if recovery_point == UNKNOWN_RECOVERY_POINT else recovery_point,
-                high_watermark=self._checkpoints[HIGH_WATERMARK_CHECKPOINT].get(partition, 0),
-                had_clean_shutdown=self.had_clean_shutdown,
-                evidence=evidence,
-            )
-        except OSError as error:
-            self.set_offline(partition, access_error(error, path, "open"))
+            loaded = self._reading(partition, path, config, self._settings, evidence)()
+        except (OSError, CorruptRecordError) as error:
+            self._refuse(partition, path, error)
             return None
-        except CorruptRecordError as error:
-            self.set_offline(partition, error)
-            return None
+        self._take_up(partition, loaded, evidence)
+        return loaded
+
+    def _reading(
+        self,
+        partition: TopicPartition,
+        path: Path,
+        config: LogConfig,
+        settings: LogSettings,
+        evidence: DirectoryEvidence,
+    ) -> Callable[[], LoadedLog]:
+        """What opens the log, in any thread. OSError and CorruptRecordError where that can't be, here too."""
+        recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0)
+        if config.is_compacted and not self._is_beside_writer():
+            self._checkpoint_swaps(partition, path)
+        return partial(
+            load_log,
+            path,
+            partition,
+            config,
+            replace(settings, is_beside_writer=self._is_beside_writer()),
+            log_start_offset=self._checkpoints[LOG_START_OFFSET_CHECKPOINT].get(partition, 0),
+            recovery_point=None if recovery_point == UNKNOWN_RECOVERY_POINT else recovery_point,
+            high_watermark=self._checkpoints[HIGH_WATERMARK_CHECKPOINT].get(partition, 0),
+            had_clean_shutdown=self.had_clean_shutdown,
+            evidence=evidence,
+        )
+
+    def _refuse(self, partition: TopicPartition, path: Path, error: OSError | PlogError) -> None:
+        self.set_offline(partition, access_error(error, path, "open") if isinstance(error, OSError) else error)
+
+    def _take_up(self, partition: TopicPartition, loaded: LoadedLog, evidence: DirectoryEvidence) -> None:
         self.logs[partition] = loaded.log
         self._warn_of_lost_start(loaded.log, evidence)
         if loaded.has_wrong_tail:
             self.with_wrong_tail.add(partition)
         if loaded.has_wrong_start and self._settings.is_read_only:
             self.with_wrong_start.add(partition)
-        if loaded.is_odd:
-            self.odd.add(partition)
-        if loaded.unexplained is not None:
-            self.unexplained[partition] = loaded.unexplained
-        return loaded
+
+    # --- opening later
+
+    def leave_unloaded(self, partitions: Mapping[TopicPartition, Path]) -> None:
+        """Opens none of them: `begin_load` and `end_load` do. One whose folder can't be read is offline."""
+        for partition, path in partitions.items():
+            try:
+                size = sum(FolderListing(path).log_sizes().values())
+            except OSError as error:
+                self._refuse(partition, path, error)
+            else:
+                self.unloaded[partition] = UnloadedLog(path, size)
+
+    def begin_load(self, partition: TopicPartition, config: LogConfig) -> Callable[[], LoadedLog]:
+        """What opens the log, in any thread; then `end_load` comes. OSError and CorruptRecordError as of `_reading`."""
+        settings = replace(self._settings, open_files=OpenFiles(_FILES_OF_LOADING))
+        path = self.unloaded[partition].path
+        return self._reading(partition, path, config, settings, DirectoryEvidence(self.directory))
+
+    def end_load(self, partition: TopicPartition, found: LoadedLog | OSError | PlogError) -> LoadedLog | None:
+        """The log is there now, or offline. None then, and if it was removed meanwhile."""
+        unloaded = self.unloaded.pop(partition, None)
+        if isinstance(found, OSError | PlogError):
+            if unloaded is not None:
+                self._refuse(partition, unloaded.path, found)
+            return None
+        if unloaded is None:
+            found.log.let_go()
+            return None
+        found.log.move_to(self._settings.open_files)
+        self._take_up(partition, found, DirectoryEvidence(self.directory))
+        return found
 
     def _warn_of_lost_start(self, log: PartitionLog, evidence: DirectoryEvidence) -> None:
         """Of first segments that nobody deleted: consumers never ask an owner for their offsets."""
@@ -230,6 +289,7 @@ class LogManager:
         for partition in leaving:
             log = self.logs.pop(partition, None)
             self.offline.pop(partition, None)
+            self.unloaded.pop(partition, None)
             if log is not None:
                 log.let_go()
             path = log.directory if log else self.directory / partition_directory_name(partition)
@@ -303,9 +363,9 @@ class LogManager:
         self._checkpoint(CLEANER_CHECKPOINT, {**self.clean_offsets, partition: offset}, run)
 
     def _checkpoint(self, name: str, offsets: dict[TopicPartition, int], run: RunInBackground) -> None:
-        """Written only if something changed. Logs that are offline keep what was known of them."""
+        """Written only if something changed. Logs that are not open keep what was known of them."""
         held = self._checkpoints[name]
-        offsets |= {tp: o for tp, o in held.items() if tp in self.offline}
+        offsets |= {tp: o for tp, o in held.items() if tp in self.offline or tp in self.unloaded}
         if offsets == held == self._newest[name] and (self.directory / name).exists():
             return
 
@@ -349,7 +409,7 @@ class LogManager:
         self.checkpoint_log_starts()
         if not (self.directory / CLEANER_CHECKPOINT).exists():
             write_offset_checkpoint(self.directory / CLEANER_CHECKPOINT, {}, self._filesystem)
-        if not self.offline:
+        if not self.offline and not self.unloaded:
             content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
             self._filesystem.write_atomic(self.directory / CLEAN_SHUTDOWN, content.encode())
 

@@ -696,15 +696,28 @@ class LogSegment:
 
     def _note_opened(self) -> Callable[[File], None]:
         """Tells `OpenFiles`. Without a cycle: a deleted file is closed with its last user."""
-        itself, open_files = weakref.ref(self), self._open_files
+        itself, first = weakref.ref(self), self._open_files
 
         def note_opened(file: File) -> None:
-            open_files.count(file)
             segment = itself()
+            open_files = first if segment is None else segment._open_files  # noqa: SLF001 - it is itself
+            open_files.count(file)
             if segment is not None and not segment.is_removed:
                 open_files.on_opened(segment)
 
         return note_opened
+
+    def move_to(self, open_files: OpenFiles) -> None:
+        """Its files are among those from now on, in place of the others that it was made with."""
+        self._open_files.forget(self)
+        self._open_files = open_files
+        file = None if self._records is None else self._records.find_open()
+        if file is not None:
+            open_files.take_over(file)
+            if self._is_kept_open:
+                open_files.keep_open(self)
+            else:
+                open_files.on_opened(self)
 
     def _note_change(self) -> None:
         """What is in its files is not what is on the disk."""

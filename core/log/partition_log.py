@@ -134,6 +134,12 @@ class PartitionLog:
         for segment in self.segments:
             segment.config = config
 
+    def move_to(self, open_files: OpenFiles) -> None:
+        """Its files are among those from now on: of a log that was opened in another thread."""
+        self._open_files = open_files
+        for segment in self.segments:
+            segment.move_to(open_files)
+
     @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self.segments)

@@ -311,6 +311,6 @@ def failure(
     if isinstance(error, InvalidRecordsError):
         response.record_errors = [BatchIndexAndErrorMessage(index, why) for index, why in error.records]
     if topic is not None and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        partition = broker.replicas.find(topic, number)
-        response.current_leader = LeaderIdAndEpoch(broker.node_id, partition.leader_epoch)
+        registration = broker.image.topics[topic].partitions[number]
+        response.current_leader = LeaderIdAndEpoch(broker.node_id, registration.leader_epoch)
     return response
