@@ -129,6 +129,7 @@ class Broker:
         self._filesystem = filesystem or (ShadowFileSystem(self._users_paths) if is_read_only else FileSystem())
         self._lock = DirectoryLock(self._log_directory)
         self._unreadable: list[Path] = []
+        self._has_adopted = False
         self._doubts: dict[TopicPartition, _Doubts] = {}  # of a log that was just read
         self._producer_ids = iter(range(0))
         self._last_run_us: dict[str, int] = {}
@@ -268,10 +269,10 @@ class Broker:
             for partition, path in self.log_manager.find_partitions().items():
                 if partition not in known:
                     _log.warning("%s belongs to no topic of the metadata; it is left alone", path)
-        if self._loads_late and self.is_read_only:
+        if self._loads_late and (self.is_read_only or not self.log_manager.had_clean_shutdown):
             self.log_manager.leave_unloaded(known)
             known = {tp: known[tp] for tp in self.late_loads.read_at_once() if self.log_manager.unloaded.pop(tp)}
-        opened = self.log_manager.open_existing(known, self._log_config)
+        opened = self.log_manager.open_existing(known, self.log_config)
         self._raise_leader_epochs(opened)
         for loaded in opened if self.is_read_only else ():
             self._note_doubts(loaded.log, self._find_doubts(loaded))
@@ -300,22 +301,21 @@ class Broker:
 
     # --- logs that are opened late
 
-    def begin_load(self, partition: TopicPartition) -> Callable[[], LoadedLog]:
-        """What reads the partition's log, in any thread; OSError and CorruptRecordError where that can't be. `end_load`
-        comes then.
+    @property
+    def filesystem(self) -> FileSystem:
+        """Where everything of the broker's is."""
+        return self._filesystem
+
+    def load(self, partition: TopicPartition, config: LogConfig, filesystem: FileSystem) -> LoadedLog:
+        """Reads the partition's log, with that file system; in any thread. OSError and CorruptRecordError where that
+        can't be. `end_load` comes then.
         """
-        config = self._log_config(partition.topic)
-        if not self.is_read_only:
-            return self.log_manager.begin_load(partition, config)
-
-        def load() -> LoadedLog:
-            if find_lock_holder(self.directory) is not None:
-                self._link_again(partition)
-            loaded = self.log_manager.begin_load(partition, config)()
+        if self.is_read_only and find_lock_holder(self.directory) is not None:
+            self._link_again(partition)
+        loaded = self.log_manager.load(partition, config, filesystem)
+        if self.is_read_only:
             self._doubts[partition] = self._find_doubts(loaded)
-            return loaded
-
-        return load
+        return loaded
 
     def _link_again(self, partition: TopicPartition) -> None:
         """The folder as it is now: whoever writes there made and deleted segments since the start. OSError if it can't
@@ -341,9 +341,10 @@ class Broker:
             self._note_doubts(loaded.log, doubts)
         self._raise_leader_epochs([loaded])
         topic = self.image.topics[partition.topic]
-        loaded.log.configure(self._log_config(topic.name))
+        loaded.log.configure(self.log_config(topic.name))
         self.replicas.serve_loaded(loaded.log, topic.partitions[partition.partition], topic.topic_id)
         self.late_checks.add(loaded.log)
+        self._flush_recovered([loaded.log])
 
     # --- what readers should know of a broker that only reads
 
@@ -402,12 +403,12 @@ class Broker:
         """Makes the logs of the topic's partitions, and stops if somebody deletes it, who may have done so already."""
         if topic.topic_id not in self.image.topics_by_id:
             return
-        config = self._log_config(topic.name)
+        config = self.log_config(topic.name)
         for _ in self.replicas.add_topic(topic, config, self.node_id):
             yield
             if topic.topic_id not in self.image.topics_by_id:
                 return
-        if self._log_config(topic.name) != config:  # somebody altered it meanwhile
+        if self.log_config(topic.name) != config:  # somebody altered it meanwhile
             self._configure_logs([topic.name])
 
     def _read_meta_properties(self) -> MetaProperties | None:
@@ -457,6 +458,7 @@ class Broker:
 
         What their configuration was is not known: nothing is deleted or compacted until somebody says so.
         """
+        self._has_adopted = bool(folders)
         found = find_topics(folders)
         self.log_manager.note_unknown_recovery_points(folders)
         self.controller.adopt_topics(found, _KEEPS_EVERYTHING)
@@ -489,7 +491,8 @@ class Broker:
                 f"this broker was started with --read-only: {self.directory} is not written to",
             )
 
-    def _log_config(self, topic: str) -> LogConfig:
+    def log_config(self, topic: str) -> LogConfig:
+        """What the logs of that topic are kept by."""
         values = self.config.topic_defaults() | stored_topic_values(self.image.topic_configs(topic))
         return LogConfig.from_values(values)
 
@@ -573,7 +576,7 @@ class Broker:
         Raises what `Controller.delete_topics` raises.
         """
         self.ensure_writable()
-        delays_ms = {name: self._log_config(name).file_delete_delay_ms for name in names if name in self.image.topics}
+        delays_ms = {name: self.log_config(name).file_delete_delay_ms for name in names if name in self.image.topics}
         topics = self.controller.delete_topics(names)
         leaving = defaultdict[int, list[TopicPartition]](list)
         for topic in topics:
@@ -616,7 +619,7 @@ class Broker:
         )
 
     def _configure_logs(self, topics: Iterable[str]) -> None:
-        configs = {name: self._log_config(name) for name in topics}
+        configs = {name: self.log_config(name) for name in topics}
         expiration_ms = self.config.integer("producer.id.expiration.ms")
         for partition in self.replicas.partitions.values():
             log = partition.log
@@ -627,6 +630,11 @@ class Broker:
 
     # --- producers
 
+    @property
+    def _must_know_all_logs(self) -> bool:
+        """Whether ids may stand in logs that the metadata do not know of."""
+        return not self.is_read_only and (self._has_adopted or not self.image.next_producer_id)
+
     def next_producer_id(self) -> int:
         """An id that was never given in this directory, nor lies in a log that came from elsewhere. KafkaError while
         that can't be told.
@@ -636,6 +644,8 @@ class Broker:
         except StopIteration:
             if not self.image.next_producer_id and self.transaction_log.load_all() is not None:
                 raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from None  # which ids it has must be known
+            if self._must_know_all_logs and self.log_manager.unloaded:
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from None  # likewise of logs
             known = [p.log.producers.latest_producer_id for p in self.replicas.partitions.values()]
             at_least = 1 + max(*known, self.transactions.latest_producer_id, -1)
             self._producer_ids = iter(self.controller.allocate_producer_ids(at_least))
@@ -647,8 +657,11 @@ class Broker:
         """Brings what was recovered to the disk, in the background, segment by segment, and notes how far it is: a
         crash soon after this one must not cost the same again.
         """
+        self._flush_recovered(self.log_manager.logs.values())
+
+    def _flush_recovered(self, logs: Iterable[PartitionLog]) -> None:
         if not self.log_manager.had_clean_shutdown and not self.is_read_only:
-            logs = [log for log in self.log_manager.logs.values() if log.unflushed_messages]
+            logs = [log for log in logs if log.unflushed_messages]
             self._flush_next(iter([(log, s) for log in logs for s in log.unflushed_segments(log.log_end_offset)]))
 
     def _flush_next(self, recovered: Iterator[tuple[PartitionLog, LogSegment]]) -> None:

@@ -1,7 +1,9 @@
-"""Logs that are opened when somebody first asks for them, as it takes long: all their bytes have to be read. Small ones
-are opened by the start, as far as that takes no time.
+"""Logs that are opened when somebody first asks for them, as it takes long: much of them has to be read. Small ones are
+opened by the start, as far as that takes no time.
 
-One is read at a time, by another thread: of those that were asked for the smallest comes first. Who asks for one waits
+A broker that only reads has to read all of a log, one that owns it what was not safe on the disk when it last stopped.
+One is read at a time, by another thread: of those that were asked for the one with the least to read comes first. The
+owner goes on with those that nobody asked for, as it has work to do in all of them. Who asks for one waits
 for it, for `MOST_WAIT_MS` at most, and is told to ask again then: NOT_LEADER_OR_FOLLOWER is Kafka's answer of a broker
 that does not lead a partition yet. A fetch waits only if none of its partitions is open. Whoever asks for others is
 served meanwhile.
@@ -15,8 +17,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from core.broker.delayed_operation import DelayedOperation, forward
+from core.broker.handlers.produce import keep_records
 from core.common.deferred import Deferred, TimerHandle
 from core.common.errors import PlogError
+from core.common.stoppable_filesystem import StoppableFileSystem
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.log.log_loader import LoadedLog
 from core.protocol.schema.delete_records import DELETE_RECORDS, DeleteRecordsRequest
@@ -25,6 +29,7 @@ from core.protocol.schema.fetch import FETCH, FetchRequest
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsRequest
 from core.protocol.schema.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest
 from core.protocol.schema.produce import PRODUCE, ProduceRequest
+from core.protocol.schema.write_txn_markers import WRITE_TXN_MARKERS, WriteTxnMarkersRequest
 
 if TYPE_CHECKING:
     from core.broker.broker import Broker
@@ -46,6 +51,8 @@ class LateLoads:
         self._broker = broker
         self._asked: set[TopicPartition] = set()
         self._loading: TopicPartition | None = None
+        self._files: StoppableFileSystem | None = None  # that it is read with
+        self._reads_all = self._is_stopped = False
         self._then: dict[TopicPartition, dict[object, Callable[[], None]]] = defaultdict(dict)
         self._waiting: dict[_Waiting, None] = {}
 
@@ -54,10 +61,28 @@ class LateLoads:
         groups and transactions first.
         """
         unloaded, left = self._broker.log_manager.unloaded, AT_ONCE_BYTES
-        for name in sorted(unloaded, key=lambda name: (name.topic not in INTERNAL_TOPICS, unloaded[name].size_bytes)):
-            left -= unloaded[name].size_bytes + _BYTES_OF_OPENING
-            if left >= 0:
+        for name in sorted(
+            unloaded, key=lambda name: (name.topic not in INTERNAL_TOPICS, unloaded[name].bytes_to_read)
+        ):
+            left -= unloaded[name].bytes_to_read + _BYTES_OF_OPENING
+            is_needed = name.topic in INTERNAL_TOPICS and not self._broker.is_read_only
+            if left >= 0 or is_needed:
                 yield name
+
+    def begin(self) -> None:
+        """From now on an owner's are read, whoever asks for them."""
+        self._reads_all = not self._broker.is_read_only
+        self._begin_next()
+
+    def is_loading(self, topic: str) -> bool:
+        """Whether a log of the topic is being read just now, so that its folder must stay where it is."""
+        return self._loading is not None and self._loading.topic == topic
+
+    def stop(self) -> None:
+        """What is being read is given up soon, and nothing else begun."""
+        self._is_stopped = True
+        if self._files is not None:
+            self._files.stop()
 
     def ask(self, partition: TopicPartition) -> None:
         """Has the log opened, if that was not done. Without a loop it is done when this returns."""
@@ -74,17 +99,25 @@ class LateLoads:
     def _begin_next(self) -> None:
         unloaded = self._broker.log_manager.unloaded
         self._asked &= unloaded.keys()
-        if self._loading is not None or not self._asked:
+        wanted = self._asked or (unloaded.keys() if self._reads_all else set())
+        if self._loading is not None or not wanted or self._is_stopped:
             return
-        partition = self._loading = min(self._asked, key=lambda name: (unloaded[name].size_bytes, name))
-        self._asked.remove(partition)
-        _log.info("%s is read, as it was asked for: %d bytes", partition, unloaded[partition].size_bytes)
+        partition = self._loading = min(wanted, key=lambda name: (unloaded[name].bytes_to_read, name))
+        why = ", as it was asked for" if partition in self._asked else ""
+        self._asked.discard(partition)
+        _log.info("%s is read%s: about %d bytes", partition, why, unloaded[partition].bytes_to_read)
         found: list[LoadedLog | OSError | PlogError] = []
-        read = self._broker.begin_load(partition)
+        files = self._files = StoppableFileSystem(self._broker.filesystem)
+        config = self._broker.log_config(partition.topic)
+        try:
+            self._broker.log_manager.begin_load(partition, config)
+        except OSError as error:
+            found.append(error.with_traceback(None))
 
         def work() -> None:
             try:
-                found.append(read())
+                if not found:
+                    found.append(self._broker.load(partition, config, files))
             except (OSError, PlogError) as error:
                 found.append(error.with_traceback(None))  # which would hold the log
             except Exception as error:  # noqa: BLE001 - the door of a background thread
@@ -92,7 +125,9 @@ class LateLoads:
                 found.append(PlogError(f"could not be read: {error}"))
 
         def then() -> None:
-            self._loading = None
+            if self._is_stopped:
+                return
+            self._loading = self._files = None
             self._broker.end_load(partition, found[0])
             self._tell(partition)
             self._begin_next()
@@ -117,8 +152,11 @@ class LateLoads:
         for name in missing:
             self.ask(name)
         missing = {name for name in missing if name in unloaded}
-        if not missing or (key == FETCH.key and len(missing) < len(names)):
+        may_have_others = key == FETCH.key and (request.session_epoch > 0 or len(missing) < len(names))
+        if not missing or may_have_others:
             return handle()
+        if key == PRODUCE.key:
+            keep_records(request)
         waiting = _Waiting(handle, missing, self._waiting, needs_all=key != FETCH.key)
         waiting.timer = self._broker.schedule(MOST_WAIT_MS, waiting.complete)
         return waiting
@@ -218,6 +256,12 @@ def _of_delete_records(broker: Broker, request: DeleteRecordsRequest) -> Iterato
             yield from (TopicPartition(topic.name, wanted.partition_index) for wanted in topic.partitions)
 
 
+def _of_markers(broker: Broker, request: WriteTxnMarkersRequest) -> Iterator[TopicPartition]:
+    if not broker.is_read_only:
+        for topic in (topic for marker in request.markers for topic in marker.topics):
+            yield from (TopicPartition(topic.name, number) for number in topic.partition_indexes)
+
+
 def _of_producers(_broker: Broker, request: DescribeProducersRequest) -> Iterator[TopicPartition]:
     for topic in request.topics:
         yield from (TopicPartition(topic.name, number) for number in topic.partition_indexes)
@@ -230,5 +274,6 @@ _NAMED: dict[int, Callable[[Broker, Any], Iterable[TopicPartition]]] = {
     OFFSET_FOR_LEADER_EPOCH.key: _of_epochs,
     DELETE_RECORDS.key: _of_delete_records,
     DESCRIBE_PRODUCERS.key: _of_producers,
+    WRITE_TXN_MARKERS.key: _of_markers,
 }
 """The partitions that a request is about, by the API's key."""

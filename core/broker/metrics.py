@@ -94,7 +94,7 @@ def _replica_metrics(broker: Broker) -> Iterator[Metric]:
     prefix = "kafka_server_replicamanager"
     yield _gauge(f"{prefix}_partitioncount", "Partitions of this broker.", served + offline)
     yield _gauge(f"{prefix}_leadercount", "Partitions that it leads.", served)
-    yield _gauge("plog_unloaded_partitions", "Those of them that are read when somebody asks for them.", unloaded)
+    yield _gauge("plog_unloaded_partitions", "Those of them that are yet to be read after the start.", unloaded)
     yield _gauge(f"{prefix}_offlinereplicacount", "Partitions that the disk refuses.", offline)
     yield _gauge(f"{prefix}_underreplicatedpartitions", "Partitions with fewer replicas in sync than they have.", 0)
     prefix = "kafka_controller_kafkacontroller"

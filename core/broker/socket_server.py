@@ -51,6 +51,7 @@ class SocketServer:
         self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-background")
         self._flushing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-flusher")
         self._cleaning = ThreadPoolExecutor(thread_name_prefix="plog-cleaner")
+        self._loading: threading.Thread | None = None
         self._is_full = False
         self._room = share().connections
         self._warned_s: float | None = None
@@ -80,6 +81,7 @@ class SocketServer:
         self._broker.announce(self.endpoint)
         self._broker.flush_recovered()
         self._broker.late_checks.begin()
+        self._broker.late_loads.begin()
         self._broker.group_log.load_all()
         self._broker.transaction_log.load_all()
         loop.add_reader(self._listener.fileno(), self._accept)
@@ -214,9 +216,7 @@ class SocketServer:
         thread.submit(run)
 
     def _load(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
-        """In a thread of its own that nobody waits for at the end: it may take minutes, and changes nothing that is
-        anybody's.
-        """
+        """In a thread of its own. At the end nobody waits for it if it only reads, which may take minutes."""
         loop = asyncio.get_running_loop()
 
         def run() -> None:
@@ -225,7 +225,8 @@ class SocketServer:
                 with contextlib.suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(then)
 
-        threading.Thread(target=run, name="plog-load", daemon=True).start()
+        self._loading = threading.Thread(target=run, name="plog-load", daemon=True)
+        self._loading.start()
 
     def _housekeep(self) -> None:
         if self._stopped.is_set():
@@ -275,7 +276,10 @@ class SocketServer:
             self._listener = None
         for connection in list(self._connections):
             connection.close()
+        self._broker.late_loads.stop()
         self._broker.log_cleaner.close()
+        if self._loading is not None and not self._broker.is_read_only:
+            self._loading.join()
         self._cleaning.shutdown(wait=True)
         self._background.shutdown(wait=True)
         self._flushing.shutdown(wait=True)

@@ -18,13 +18,12 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from core.common.background import RunInBackground, run_now
 from core.common.errors import CorruptRecordError, PlogError
-from core.common.filesystem import access_error
+from core.common.filesystem import FileSystem, access_error
 from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint, write_offset_checkpoint
@@ -61,10 +60,11 @@ _FILES_OF_LOADING = 64
 
 
 class UnloadedLog(NamedTuple):
-    """A log that was not opened yet."""
+    """A log that was not opened yet. `bytes_to_read` is about how much of it has to be read for that."""
 
     path: Path
     size_bytes: int
+    bytes_to_read: int
 
 
 class LogManager:
@@ -166,27 +166,25 @@ class LogManager:
         self, partition: TopicPartition, path: Path, config: LogConfig, evidence: DirectoryEvidence
     ) -> LoadedLog | None:
         try:
-            loaded = self._reading(partition, path, config, self._settings, evidence)()
+            self._checkpoint_swaps(partition, path, config)
+            loaded = self._read(partition, path, config, self._settings, evidence)
         except (OSError, CorruptRecordError) as error:
             self._refuse(partition, path, error)
             return None
         self._take_up(partition, loaded, evidence)
         return loaded
 
-    def _reading(
+    def _read(
         self,
         partition: TopicPartition,
         path: Path,
         config: LogConfig,
         settings: LogSettings,
         evidence: DirectoryEvidence,
-    ) -> Callable[[], LoadedLog]:
-        """What opens the log, in any thread. OSError and CorruptRecordError where that can't be, here too."""
+    ) -> LoadedLog:
+        """Opens the log, in any thread, after `_checkpoint_swaps`."""
         recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0)
-        if config.is_compacted and not self._is_beside_writer():
-            self._checkpoint_swaps(partition, path)
-        return partial(
-            load_log,
+        return load_log(
             path,
             partition,
             config,
@@ -212,20 +210,36 @@ class LogManager:
     # --- opening later
 
     def leave_unloaded(self, partitions: Mapping[TopicPartition, Path]) -> None:
-        """Opens none of them: `begin_load` and `end_load` do. One whose folder can't be read is offline."""
+        """Opens none of them: `begin_load`, `load` and `end_load` do. One whose folder can't be read is offline."""
         for partition, path in partitions.items():
             try:
-                size = sum(FolderListing(path).log_sizes().values())
+                sizes = FolderListing(path).log_sizes()
             except OSError as error:
                 self._refuse(partition, path, error)
             else:
-                self.unloaded[partition] = UnloadedLog(path, size)
+                size = sum(sizes.values())
+                to_read = size if self._settings.is_read_only else self._bytes_to_recover(partition, sizes)
+                self.unloaded[partition] = UnloadedLog(path, size, to_read)
 
-    def begin_load(self, partition: TopicPartition, config: LogConfig) -> Callable[[], LoadedLog]:
-        """What opens the log, in any thread; then `end_load` comes. OSError and CorruptRecordError as of `_reading`."""
-        settings = replace(self._settings, open_files=OpenFiles(_FILES_OF_LOADING))
-        path = self.unloaded[partition].path
-        return self._reading(partition, path, config, settings, DirectoryEvidence(self.directory))
+    def _bytes_to_recover(self, partition: TopicPartition, sizes: Mapping[int, int]) -> int:
+        """Those of the segments, given by base offset in order, that are not below the recovery point whole."""
+        recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0)
+        ends = [*sizes, UNKNOWN_RECOVERY_POINT + 1][1:]
+        return sum(size for size, end_offset in zip(sizes.values(), ends, strict=False) if end_offset > recovery_point)
+
+    def begin_load(self, partition: TopicPartition, config: LogConfig) -> None:
+        """Comes before `load`. OSError as the disk says."""
+        self._checkpoint_swaps(partition, self.unloaded[partition].path, config)
+
+    def load(self, partition: TopicPartition, config: LogConfig, filesystem: FileSystem) -> LoadedLog:
+        """Opens the log, with that file system; in any thread. Then `end_load` comes. OSError and CorruptRecordError
+        where that can't be.
+        """
+        settings = replace(self._settings, open_files=OpenFiles(_FILES_OF_LOADING), filesystem=filesystem)
+        return self._read(partition, self._path(partition), config, settings, DirectoryEvidence(self.directory))
+
+    def _path(self, partition: TopicPartition) -> Path:
+        return self.directory / partition_directory_name(partition)
 
     def end_load(self, partition: TopicPartition, found: LoadedLog | OSError | PlogError) -> LoadedLog | None:
         """The log is there now, or offline. None then, and if it was removed meanwhile."""
@@ -250,8 +264,10 @@ class LogManager:
         if hole is not None:
             _log.error("%s: %s", log.partition, hole.absence_text)
 
-    def _checkpoint_swaps(self, partition: TopicPartition, path: Path) -> None:
+    def _checkpoint_swaps(self, partition: TopicPartition, path: Path, config: LogConfig) -> None:
         """Before the names go that tell of a cleaning which did not come to its end. OSError as the disk says."""
+        if not config.is_compacted or self._is_beside_writer():
+            return
         clean_offset = swapped_below(path, self._filesystem)
         if clean_offset > self.clean_offsets.get(partition, 0):
             self.checkpoint_cleaned(partition, clean_offset)

@@ -75,7 +75,7 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
     joining = broker.transaction_log.unflushed(request.transactional_id, refuse) if request.acks else []
     if not joining:
         return _append(broker, request, context, refused)
-    _keep_records(request)
+    keep_records(request)
 
     def append() -> Answer:
         """Asks again: the transaction may have been ended meanwhile, and no marker would follow what comes now."""
@@ -85,7 +85,7 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
     return answer
 
 
-def _keep_records(request: ProduceRequest) -> None:
+def keep_records(request: ProduceRequest) -> None:
     """Copies them: the request's frame will be gone when they are appended."""
     for topic_data in request.topic_data:
         for data in topic_data.partition_data:
@@ -132,7 +132,7 @@ def _append_in_steps(
                     partition = _find(broker, name, data.index, request.acks, context)
                     opens_records = partition.log.config.opens_records
                     if opens_records and not is_kept:
-                        _keep_records(request)
+                        keep_records(request)
                         is_kept = True
                     batch = read_one_batch(data.records, context.api_version)
                     if batch.is_transactional:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,14 @@ from core.broker.late_loads import MOST_WAIT_MS
 from core.broker.pending_answer import PendingAnswer
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
-from core.common.errors import CorruptRecordError
+from core.common.errors import CorruptRecordError, KafkaError
+from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
-from core.log.file_names import CLEAN_SHUTDOWN, OFFSET_CHECKPOINTS
+from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
+from core.log.file_names import CLEAN_SHUTDOWN, OFFSET_CHECKPOINTS, RECOVERY_POINT_CHECKPOINT
+from core.protocol.frame import encode_request
 from core.protocol.primitives import Piece
+from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
 from core.protocol.schema.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribeLogDirsRequest
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, PartitionData
 from core.protocol.schema.list_offsets import (
@@ -33,6 +38,7 @@ from core.protocol.schema.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from core.protocol.schema.offset_fetch import OFFSET_FETCH, OffsetFetchRequest, OffsetFetchRequestGroup
+from core.protocol.schema.produce import PRODUCE
 from tests.support.broker import (
     PRODUCE_BY_NAME,
     Background,
@@ -42,11 +48,12 @@ from tests.support.broker import (
     decode,
     fetch_request,
     open_broker,
+    produce_request,
     produce_values,
     send,
     values_of,
 )
-from tests.support.logs import NOW, fingerprint
+from tests.support.logs import NOW, fingerprint, make_batch
 
 VALUES = {0: [b"a"], 1: [b"b", b"c"], 2: [b"d", b"e", b"f"]}
 
@@ -286,3 +293,189 @@ def test_a_writer_beside_it_is_read_as_of_when_it_was_asked_for(tmp_path: Path) 
     assert first.exists()
     served.broker.close()
     live.close()
+
+
+# --- of an owner, after a stop that was no clean one
+
+
+def begun(directory: Path) -> Served:
+    """An owner that reads on whether or not somebody asks."""
+    served = Served(directory, is_read_only=False)
+    served.broker.late_loads.begin()
+    return served
+
+
+def crashed(broker: Broker) -> None:
+    """What is on the disk stays, and nothing is told of the end."""
+    broker._lock.release()
+
+
+def all_values(directory: Path) -> dict[int, list[bytes | None]]:
+    """Of the topic, as somebody reads it who reads all at once."""
+    broker = open_broker(directory)
+    found = {}
+    for number in broker.image.topics["t"].partitions:
+        data = decode(FETCH, send(broker, FETCH, fetch_of(number), PRODUCE_BY_NAME), PRODUCE_BY_NAME)
+        found[number] = values_of(data.responses[0].partitions[0])
+    broker.close()
+    return found
+
+
+def test_an_owner_reads_what_nobody_asks_for_when_it_has_time(directory: Path) -> None:
+    served = begun(directory)
+    served.broker.late_loads.ask(TopicPartition("t", 2))
+    left = []
+    while served.thread.waiting:
+        served.thread.run()
+        left.append(served.unloaded)
+    assert left == [[1, 2], [1], []], "the smallest first, and what is asked for before that"
+    assert not (directory / CLEAN_SHUTDOWN).exists()
+    served.broker.close()
+    assert (directory / CLEAN_SHUTDOWN).exists()
+    again = Served(directory, is_read_only=False)
+    assert again.unloaded == [], "nothing has to be read after a clean stop"
+    again.broker.close()
+    assert all_values(directory) == VALUES
+
+
+def test_records_that_come_meanwhile_are_appended_when_the_log_was_read(directory: Path) -> None:
+    """And only once, whatever became of the buffer that they came in."""
+    served = begun(directory)
+    frame = bytearray(encode_request(PRODUCE, PRODUCE_BY_NAME, 77, "test", produce_request(make_batch(b"new"), "t", 1)))
+    answer = served.broker.dispatcher.handle(memoryview(frame)[4:])
+    assert isinstance(answer, PendingAnswer)
+    assert answer.is_at_work
+    answer.on_ready = served.answers.append
+    frame[:] = bytes(len(frame))
+    while served.thread.waiting:
+        served.thread.run()
+    (topic,) = decode(PRODUCE, served.answers.pop(), PRODUCE_BY_NAME).responses
+    assert [(p.error_code, p.base_offset) for p in topic.partition_responses] == [(0, 2)]
+    served.broker.close()
+    assert all_values(directory) == VALUES | {1: [b"b", b"c", b"new"]}
+
+
+def test_records_for_a_log_that_takes_long_are_refused_and_may_be_sent_again(directory: Path) -> None:
+    served = begun(directory)
+    request = produce_request(make_batch(b"new"), "t", 1)
+    served.ask_later(PRODUCE, request, PRODUCE_BY_NAME)
+    served.timers.fire()
+    (topic,) = decode(PRODUCE, served.answers.pop(), PRODUCE_BY_NAME).responses
+    assert topic.partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    while served.thread.waiting:
+        served.thread.run()
+    assert ask(served.broker, PRODUCE, request, PRODUCE_BY_NAME).responses[0].partition_responses[0].error_code == 0
+    served.broker.close()
+    assert all_values(directory) == VALUES | {1: [b"b", b"c", b"new"]}
+
+
+def test_a_torn_end_is_cut_and_the_leader_epoch_rises(directory: Path) -> None:
+    (path,) = (directory / "t-1").glob("*.log")
+    path.write_bytes(path.read_bytes() + b"half a batch")
+    served = begun(directory)
+    before = served.broker.image.topics["t"].partitions[1].leader_epoch
+    served.ask_later(FETCH, fetch_of(1), PRODUCE_BY_NAME)
+    while not served.answers:
+        served.thread.run()
+    assert values_of(served.fetched()[1]) == VALUES[1]
+    assert served.broker.image.topics["t"].partitions[1].leader_epoch > before
+    assert served.broker.replicas.find("t", 1).leader_epoch > before
+    assert list((directory / "t-1").glob("*.cut-at-*"))
+    served.broker.close()
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_a_stop_before_all_was_read_is_no_clean_one(directory: Path, count: int, *, is_clean: bool) -> None:
+    """What the checkpoints say of the others stays, and the next start reads them."""
+    points = {TopicPartition("t", number): 0 for number in VALUES} | {TopicPartition("t", 2): 1}
+    write_offset_checkpoint(directory / RECOVERY_POINT_CHECKPOINT, points, FileSystem())
+    served = begun(directory)
+    for _ in range(count):
+        served.thread.run()
+    loaded = set(VALUES) - set(served.unloaded)
+    served.broker.housekeep()
+    served.broker.log_manager.checkpoint_recovery_points()
+    if is_clean:
+        served.broker.late_loads.stop()
+        served.broker.close()
+    else:
+        crashed(served.broker)
+    assert not (directory / CLEAN_SHUTDOWN).exists()
+    found = read_offset_checkpoint(directory / RECOVERY_POINT_CHECKPOINT)
+    assert {n: found[TopicPartition("t", n)] for n in VALUES if n not in loaded} == {
+        n: points[TopicPartition("t", n)] for n in VALUES if n not in loaded
+    }
+    assert len(loaded) == count
+    assert all_values(directory) == VALUES
+
+
+def test_a_stop_ends_what_is_being_read(directory: Path) -> None:
+    served = begun(directory)
+    served.broker.late_loads.stop()
+    before = fingerprint(directory / "t-0")
+    while served.thread.waiting:
+        served.thread.run()
+    assert served.unloaded == [0, 1, 2]
+    assert fingerprint(directory / "t-0") == before
+    served.broker.close()
+    assert all_values(directory) == VALUES
+
+
+def test_a_topic_is_not_deleted_under_the_one_who_reads_it(directory: Path) -> None:
+    served = begun(directory)
+    request = DeleteTopicsRequest(topics=[DeleteTopicState("t")], timeout_ms=1000)
+    (refused,) = ask(served.broker, DELETE_TOPICS, request).responses
+    assert refused.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert "t is being read" in str(refused.error_message)
+    while served.thread.waiting:
+        served.thread.run()
+    assert ask(served.broker, DELETE_TOPICS, request).responses[0].error_code == 0
+    served.broker.close()
+
+
+def test_a_topic_that_waits_to_be_read_may_be_deleted_and_made_again(directory: Path) -> None:
+    served = Served(directory, is_read_only=False)
+    request = DeleteTopicsRequest(topics=[DeleteTopicState("t")], timeout_ms=1000)
+    assert ask(served.broker, DELETE_TOPICS, request).responses[0].error_code == 0
+    add_topic(served.broker, partitions=1)
+    produce_values(served.broker, b"other")
+    served.broker.late_loads.begin()
+    assert not served.thread.waiting
+    served.broker.close()
+    assert all_values(directory) == {0: [b"other"]}
+
+
+def test_producer_ids_wait_for_logs_that_may_hold_some(directory: Path) -> None:
+    """Of folders that came without metadata."""
+    shutil.rmtree(directory / "__cluster_metadata-0")
+    served = begun(directory)
+    with pytest.raises(KafkaError) as refused:
+        served.broker.next_producer_id()
+    assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    while served.thread.waiting:
+        served.thread.run()
+    assert served.broker.next_producer_id() >= 0
+    served.broker.close()
+
+
+def test_files_that_were_opened_in_the_thread_are_counted_with_the_others(tmp_path: Path) -> None:
+    """And are closed with them: none is counted twice or for ever."""
+    broker = open_broker(tmp_path)
+    add_topic(broker, internal_segment_bytes="100")
+    produce_values(broker, *(b"%d" % number for number in range(20)))
+    crashed(broker)
+    served = begun(tmp_path)
+    shared = served.broker.log_manager._settings.open_files
+    served.thread.run()
+    log = served.broker.replicas.find("t", 0).log
+    assert all(segment._open_files is shared for segment in log.segments)
+    assert len(shared) >= 20, "they were recovered, and are not synced"
+    log.flush()
+    produce_values(served.broker, b"20", b"21")
+    log.flush()
+    served.broker.close()
+    assert len(shared) == 0
+    again = open_broker(tmp_path)
+    assert again.replicas.find("t", 0).log.log_end_offset == 22
+    again.close()
