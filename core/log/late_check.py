@@ -10,6 +10,7 @@ Kafka opens them late as well, and does not check them after a clean stop (KAFKA
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -67,6 +68,8 @@ class LateCheck:
         self._filesystem = filesystem
         self._clock = clock
         self._expiration_ms = producer_id_expiration_ms
+        self.lock = threading.RLock()
+        """Is held while a segment is checked."""
         self._producers: ProducerStateManager | None = None  # up to the end of the segment that was mended last
         self._holes: list[SegmentHole] = []
 

@@ -351,7 +351,9 @@ class _Loader:
             may_be_late = end_offset <= (LONG_MAX - 1 if check_below is None else check_below)
             listed = None
             if is_late and may_be_late and offset not in not_late:
-                listed = ListedSegment(size, end_offset, offset in aborted, self._late_check.check)
+                listed = ListedSegment(
+                    size, end_offset, offset in aborted, self._late_check.check, self._late_check.lock
+                )
             self._segments.add(self._segment(offset, is_sealed=end_offset != LONG_MAX, listed=listed))
         if self._arrangement is None:
             self._take_up_known_damage()

@@ -49,7 +49,7 @@ _MOST_COPIED_BYTES = 64 * 1024
 
 _HEADERS_AT_ONCE = 1000
 
-_FIRST_USE = threading.RLock()
+_MAKING = threading.Lock()
 
 
 class FoundTimestamp(NamedTuple):
@@ -90,13 +90,14 @@ class ListedSegment(NamedTuple):
 
     `check` is called with the segment, and `end_offset`, where the next one begins, when an index is used for the first
     time, before anything that the indexes say is believed: it makes them again if they can't be the segment's. An error
-    leaves the segment unchecked.
+    leaves the segment unchecked. `lock` is held meanwhile; the segments of a log share it.
     """
 
     size_bytes: int
     end_offset: int
     has_transaction_index: bool
     check: Callable[[LogSegment, int], None]
+    lock: threading.RLock
 
 
 class LogSegment:
@@ -194,7 +195,7 @@ class LogSegment:
         """The batches in its file. Safe from any thread."""
         records = self._records
         if records is None:
-            with _FIRST_USE:
+            with _MAKING:
                 records = self._records = self._records or self._make_records(self._note_opened(), is_new=False)
         return records
 
@@ -215,20 +216,24 @@ class LogSegment:
 
     def _use_indexes(self) -> _Indexes:
         """Another thread that uses them meanwhile waits until they are checked."""
-        with _FIRST_USE:
-            if self._indexes is not None:
-                return self._indexes
-            if self._being_checked is not None:  # by this thread: the check uses them
-                return self._being_checked
-            listed, _ = self._listed, self.records
-            assert listed is not None
-            self._being_checked = self._make_indexes()
-            try:
-                listed.check(self, listed.end_offset)
-                self._indexes, self._listed = self._being_checked, None
-            finally:
-                self._being_checked = None
-            return self._indexes
+        listed = self._listed
+        if listed is not None:
+            with listed.lock:
+                if self._being_checked is not None:  # by this thread: the check uses them
+                    return self._being_checked
+                if self._indexes is None:
+                    self._check(listed)
+        assert self._indexes is not None
+        return self._indexes
+
+    def _check(self, listed: ListedSegment) -> None:
+        _ = self.records  # of the size that was listed
+        self._being_checked = self._make_indexes()
+        try:
+            listed.check(self, listed.end_offset)
+            self._indexes, self._listed = self._being_checked, None
+        finally:
+            self._being_checked = None
 
     def ensure_checked(self) -> None:
         """Checks the indexes, and what of the log they lead to, unless that was done. OSError as of `offset_index`."""
