@@ -200,7 +200,14 @@ def _serve(
             ensure_open_to_everybody(image, listen)
 
     with without_collector():
-        broker = Broker(directory, config, lock_timeout_s=lock_timeout, is_read_only=is_read_only, check_metadata=check)
+        broker = Broker(
+            directory,
+            config,
+            lock_timeout_s=lock_timeout,
+            is_read_only=is_read_only,
+            loads_late=True,
+            check_metadata=check,
+        )
     unheeded = broker.image.security.summary()
     if unheeded:
         say(f"warning: the metadata hold {unheeded}, and plog obeys none of them: who reaches it may do everything")

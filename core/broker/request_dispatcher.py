@@ -214,7 +214,10 @@ class RequestDispatcher:
             encode = partial(self._observe, encode, _HANDLERS[key][0], context, correlation_id, request, perf_counter())
         elif may_be_usual:
             self._produce_lane.learn(frame, header, request, endpoint)
-        response = handler(self._broker, request, context)
+        if self._broker.log_manager.unloaded:
+            response = self._broker.late_loads.answer(key, request, partial(handler, self._broker, request, context))
+        else:
+            response = handler(self._broker, request, context)
         if isinstance(response, DelayedOperation | Deferred):
             return DelayedAnswer(response, encode if is_observed else partial(_encode_if_any, encode))
         if response is None and not is_observed:

@@ -92,10 +92,11 @@ class FileRecords:
         make_file: Callable[[Path], File] | None = None,
         on_opened: Callable[[File], None] = lambda _file: None,
         is_opened_late: bool = False,
+        size_bytes: int | None = None,
     ) -> None:
-        """The file is opened at once, or when it is first needed, and `on_opened` is called with it each time. With
-        `make_file` it is made, and nothing else is done that may fail: there is no file after an error. OSError as the
-        disk says.
+        """The file is opened at once, or when it is first needed, and `on_opened` is called with it each time; its size
+        is asked for at once, unless it is given. With `make_file` it is made, and nothing else is done that may fail:
+        there is no file after an error. OSError as the disk says.
         """
         self.path = path
         self._open_file = open_file
@@ -108,6 +109,8 @@ class FileRecords:
         """Whether the file was asked for since somebody last set it to False."""
         if make_file is not None:
             self._file, self.size_bytes = make_file(path), 0
+        elif size_bytes is not None:
+            self.size_bytes = size_bytes
         else:
             self.size_bytes = path.stat().st_size if is_opened_late else self.file.size()
 
@@ -133,6 +136,10 @@ class FileRecords:
     @property
     def is_open(self) -> bool:
         return self._file is not None
+
+    def find_open(self) -> File | None:
+        """The file, if it is open."""
+        return self._file
 
     def release(self) -> None:
         """Lets go of the file; it is opened again when it is needed. Whoever holds it goes on."""

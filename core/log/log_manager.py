@@ -17,14 +17,15 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from core.common.background import RunInBackground, run_now
 from core.common.errors import CorruptRecordError, PlogError
-from core.common.filesystem import access_error
+from core.common.filesystem import FileSystem, access_error
 from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint, write_offset_checkpoint
@@ -42,10 +43,12 @@ from core.log.file_names import (
     partition_directory_name,
     stray_directory_name,
 )
+from core.log.folder_listing import FolderListing
 from core.log.hole import find_lost_start
 from core.log.log_config import LogConfig
 from core.log.log_evidence import DirectoryEvidence
 from core.log.log_loader import LoadedLog, LogSettings, load_log
+from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog
 from core.log.partition_metadata_file import read_partition_metadata, write_partition_metadata
 from core.log.recovery_journal import read_lost_offsets
@@ -54,6 +57,18 @@ from core.log.segment_swap import swapped_below
 _log = logging.getLogger("plog.log")
 
 _SAY_AGAIN_MS = 5000
+
+
+_FILES_OF_LOADING = 64
+"""Descriptors of a log that is being opened by another thread, which does not share in those of the others."""
+
+
+class UnloadedLog(NamedTuple):
+    """A log that was not opened yet. `bytes_to_read` is about how much of it has to be read for that."""
+
+    path: Path
+    size_bytes: int
+    bytes_to_read: int
 
 
 class LogManager:
@@ -73,10 +88,8 @@ class LogManager:
         """As of `LoadedLog.has_wrong_tail`."""
         self.with_wrong_start: set[TopicPartition] = set()
         """Logs that are only read, and have a wrong start (`LoadedLog`): the next checkpoint of others is right."""
-        self.odd: set[TopicPartition] = set()
-        """As of `LoadedLog.is_odd`."""
-        self.unexplained: dict[TopicPartition, Sequence[tuple[int, int]]] = {}
-        """As of `LoadedLog.unexplained`, of logs that had to be arranged."""
+        self.unloaded: dict[TopicPartition, UnloadedLog] = {}
+        """Logs that are there, and are opened when somebody asks for them."""
         self._settings = settings
         self._filesystem = settings.filesystem
         self._checkpoints = {name: self._read_checkpoint(name) for name in OFFSET_CHECKPOINTS}
@@ -140,53 +153,113 @@ class LogManager:
 
     def open_existing(
         self, partitions: Mapping[TopicPartition, Path], config_of: Callable[[str], LogConfig]
-    ) -> list[TopicPartition]:
-        """Opens the logs in those folders; gives the partitions whose logs had to be cut."""
-        was_cut = []
+    ) -> list[LoadedLog]:
+        """Opens the logs in those folders, and gives them."""
+        opened = []
         evidence = DirectoryEvidence(self.directory)
         for partition, path in partitions.items():
             loaded = self._load(partition, path, config_of(partition.topic), evidence)
-            if loaded is not None and loaded.was_cut:
-                was_cut.append(partition)
+            if loaded is not None:
+                opened.append(loaded)
+        return opened
+
+    def forget_clean_shutdown(self) -> None:
+        """All logs were opened: what the last stop said holds no more. OSError as the disk says."""
         self._filesystem.unlink(self.directory / CLEAN_SHUTDOWN)
         self._filesystem.sync_directory(self.directory)
-        return was_cut
 
     def _load(
         self, partition: TopicPartition, path: Path, config: LogConfig, evidence: DirectoryEvidence
     ) -> LoadedLog | None:
-        recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0)
         try:
-            if config.is_compacted and not self._is_beside_writer():
-                self._checkpoint_swaps(partition, path)
-            loaded = load_log(
-                path,
-                partition,
-                config,
-                replace(self._settings, is_beside_writer=self._is_beside_writer()),
-                log_start_offset=self._checkpoints[LOG_START_OFFSET_CHECKPOINT].get(partition, 0),
-                recovery_point=None if recovery_point == UNKNOWN_RECOVERY_POINT else recovery_point,
-                high_watermark=self._checkpoints[HIGH_WATERMARK_CHECKPOINT].get(partition, 0),
-                had_clean_shutdown=self.had_clean_shutdown,
-                evidence=evidence,
-            )
-        except OSError as error:
-            self.set_offline(partition, access_error(error, path, "open"))
+            self._checkpoint_swaps(partition, path, config)
+            loaded = self._read(partition, path, config, self._settings, evidence)
+        except (OSError, CorruptRecordError) as error:
+            self._refuse(partition, path, error)
             return None
-        except CorruptRecordError as error:
-            self.set_offline(partition, error)
-            return None
+        self._take_up(partition, loaded, evidence)
+        return loaded
+
+    def _read(
+        self,
+        partition: TopicPartition,
+        path: Path,
+        config: LogConfig,
+        settings: LogSettings,
+        evidence: DirectoryEvidence,
+    ) -> LoadedLog:
+        """Opens the log, in any thread, after `_checkpoint_swaps`."""
+        recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0)
+        return load_log(
+            path,
+            partition,
+            config,
+            replace(settings, is_beside_writer=self._is_beside_writer()),
+            log_start_offset=self._checkpoints[LOG_START_OFFSET_CHECKPOINT].get(partition, 0),
+            recovery_point=None if recovery_point == UNKNOWN_RECOVERY_POINT else recovery_point,
+            high_watermark=self._checkpoints[HIGH_WATERMARK_CHECKPOINT].get(partition, 0),
+            had_clean_shutdown=self.had_clean_shutdown,
+            evidence=evidence,
+        )
+
+    def _refuse(self, partition: TopicPartition, path: Path, error: OSError | PlogError) -> None:
+        self.set_offline(partition, access_error(error, path, "open") if isinstance(error, OSError) else error)
+
+    def _take_up(self, partition: TopicPartition, loaded: LoadedLog, evidence: DirectoryEvidence) -> None:
         self.logs[partition] = loaded.log
         self._warn_of_lost_start(loaded.log, evidence)
         if loaded.has_wrong_tail:
             self.with_wrong_tail.add(partition)
         if loaded.has_wrong_start and self._settings.is_read_only:
             self.with_wrong_start.add(partition)
-        if loaded.is_odd:
-            self.odd.add(partition)
-        if loaded.unexplained is not None:
-            self.unexplained[partition] = loaded.unexplained
-        return loaded
+
+    # --- opening later
+
+    def leave_unloaded(self, partitions: Mapping[TopicPartition, Path]) -> None:
+        """Opens none of them: `begin_load`, `load` and `end_load` do. One whose folder can't be read is offline."""
+        for partition, path in partitions.items():
+            try:
+                sizes = FolderListing(path).log_sizes()
+            except OSError as error:
+                self._refuse(partition, path, error)
+            else:
+                size = sum(sizes.values())
+                to_read = size if self._settings.is_read_only else self._bytes_to_recover(partition, sizes)
+                self.unloaded[partition] = UnloadedLog(path, size, to_read)
+
+    def _bytes_to_recover(self, partition: TopicPartition, sizes: Mapping[int, int]) -> int:
+        """Those of the segments, given by base offset in order, that are not below the recovery point whole."""
+        recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0)
+        ends = [*sizes, UNKNOWN_RECOVERY_POINT + 1][1:]
+        return sum(size for size, end_offset in zip(sizes.values(), ends, strict=False) if end_offset > recovery_point)
+
+    def begin_load(self, partition: TopicPartition, config: LogConfig) -> None:
+        """Comes before `load`. OSError as the disk says."""
+        self._checkpoint_swaps(partition, self.unloaded[partition].path, config)
+
+    def load(self, partition: TopicPartition, config: LogConfig, filesystem: FileSystem) -> LoadedLog:
+        """Opens the log, with that file system; in any thread. Then `end_load` comes. OSError and CorruptRecordError
+        where that can't be.
+        """
+        settings = replace(self._settings, open_files=OpenFiles(_FILES_OF_LOADING), filesystem=filesystem)
+        return self._read(partition, self._path(partition), config, settings, DirectoryEvidence(self.directory))
+
+    def _path(self, partition: TopicPartition) -> Path:
+        return self.directory / partition_directory_name(partition)
+
+    def end_load(self, partition: TopicPartition, found: LoadedLog | OSError | PlogError) -> LoadedLog | None:
+        """The log is there now, or offline. None then, and if it was removed meanwhile."""
+        unloaded = self.unloaded.pop(partition, None)
+        if isinstance(found, OSError | PlogError):
+            if unloaded is not None:
+                self._refuse(partition, unloaded.path, found)
+            return None
+        if unloaded is None:
+            found.log.let_go()
+            return None
+        found.log.move_to(self._settings.open_files)
+        self._take_up(partition, found, DirectoryEvidence(self.directory))
+        return found
 
     def _warn_of_lost_start(self, log: PartitionLog, evidence: DirectoryEvidence) -> None:
         """Of first segments that nobody deleted: consumers never ask an owner for their offsets."""
@@ -197,8 +270,10 @@ class LogManager:
         if hole is not None:
             _log.error("%s: %s", log.partition, hole.absence_text)
 
-    def _checkpoint_swaps(self, partition: TopicPartition, path: Path) -> None:
+    def _checkpoint_swaps(self, partition: TopicPartition, path: Path, config: LogConfig) -> None:
         """Before the names go that tell of a cleaning which did not come to its end. OSError as the disk says."""
+        if not config.is_compacted or self._is_beside_writer():
+            return
         clean_offset = swapped_below(path, self._filesystem)
         if clean_offset > self.clean_offsets.get(partition, 0):
             self.checkpoint_cleaned(partition, clean_offset)
@@ -236,6 +311,7 @@ class LogManager:
         for partition in leaving:
             log = self.logs.pop(partition, None)
             self.offline.pop(partition, None)
+            self.unloaded.pop(partition, None)
             if log is not None:
                 log.let_go()
             path = log.directory if log else self.directory / partition_directory_name(partition)
@@ -312,9 +388,9 @@ class LogManager:
         self._checkpoint(CLEANER_CHECKPOINT, {**self.clean_offsets, partition: offset}, run)
 
     def _checkpoint(self, name: str, offsets: dict[TopicPartition, int], run: RunInBackground) -> None:
-        """Written only if something changed. Logs that are offline keep what was known of them."""
+        """Written only if something changed. Logs that are not open keep what was known of them."""
         held = self._checkpoints[name]
-        offsets |= {tp: o for tp, o in held.items() if tp in self.offline}
+        offsets |= {tp: o for tp, o in held.items() if tp in self.offline or tp in self.unloaded}
         if offsets == held == self._newest[name] and (self.directory / name).exists():
             return
 
@@ -378,7 +454,7 @@ class LogManager:
         self.checkpoint_log_starts()
         if not (self.directory / CLEANER_CHECKPOINT).exists():
             write_offset_checkpoint(self.directory / CLEANER_CHECKPOINT, {}, self._filesystem)
-        if not self.offline:
+        if not self.offline and not self.unloaded:
             content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
             self._filesystem.write_atomic(self.directory / CLEAN_SHUTDOWN, content.encode())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import threading
 import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
@@ -49,6 +50,8 @@ _MOST_COPIED_BYTES = 64 * 1024
 
 _HEADERS_AT_ONCE = 1000
 
+_MAKING = threading.Lock()
+
 
 class FoundTimestamp(NamedTuple):
     """The first record at or after a timestamp."""
@@ -66,12 +69,36 @@ class _LastBatch(NamedTuple):
     position: int
 
 
+_UNKNOWN_BATCH = _LastBatch(-1, -1, 0)
+
+
+class _Indexes(NamedTuple):
+    offset: OffsetIndex
+    time: TimeIndex
+    transaction: TransactionIndex
+
+
 class _Found(NamedTuple):
     """A batch in the file; `base_offset` is -1 in an old format, where a batch does not say."""
 
     base_offset: int
     position: int
     size_bytes: int
+
+
+class ListedSegment(NamedTuple):
+    """What a listing of the folder says of a sealed segment, of which nothing is opened before it is used.
+
+    `check` is called with the segment, and `end_offset`, where the next one begins, when an index is used for the first
+    time, before anything that the indexes say is believed: it makes them again if they can't be the segment's. An error
+    leaves the segment unchecked. `lock` is held meanwhile; the segments of a log share it.
+    """
+
+    size_bytes: int
+    end_offset: int
+    has_transaction_index: bool
+    check: Callable[[LogSegment, int], None]
+    lock: threading.RLock
 
 
 class LogSegment:
@@ -95,10 +122,11 @@ class LogSegment:
         jitter_ms: int = 0,
         is_sealed: bool = False,
         is_new: bool = False,
+        listed: ListedSegment | None = None,
     ) -> None:
         """`created_ms`: by the monotonic clock. `is_sealed`: it is on the disk, whole, and takes no appends. `is_new`:
         its files are made, empty. OSError as the disk says; there is no `.log` then, which is what makes the others a
-        segment.
+        segment. With `listed` the disk is not asked, and there may be many such segments.
         """
         self.base_offset = base_offset
         self.directory = directory
@@ -108,27 +136,11 @@ class LogSegment:
         self._jitter_ms = jitter_ms
         self._open_files = open_files
         self.is_sealed = is_sealed
-        maximum = config.segment_index_bytes
-        indexes = self._path(INDEX_SUFFIX), self._path(TIME_INDEX_SUFFIX)
-        self.offset_index = OffsetIndex(indexes[0], base_offset, maximum, filesystem, may_map=is_sealed)
-        self.time_index = TimeIndex(indexes[1], base_offset, maximum, filesystem, may_map=is_sealed)
-        self.transaction_index = TransactionIndex(self._path(TRANSACTION_INDEX_SUFFIX), filesystem)
-        if is_new:
-            self._create_indexes()
-            filesystem.unlink(self._path(LOG_SUFFIX))  # one that could not be deleted when it was cut off
+        self._listed = listed
+        self._indexes: _Indexes | None = None
+        self._being_checked: _Indexes | None = None
+        self._records: FileRecords | None = None
         self._is_removed = False
-        note_opened = self._note_opened()
-        try:
-            self.records = FileRecords(
-                self._path(LOG_SUFFIX),
-                partial(filesystem.open_append, creates=False),
-                make_file=filesystem.open_append if is_new else None,
-                on_opened=note_opened,
-                is_opened_late=True,
-            )
-        except OSError:
-            self._remove_indexes(is_new=is_new)
-            raise
         self._bytes_since_index_entry = 0
         self._rolling_timestamp: int | None = None
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, base_offset) if is_new else None
@@ -139,12 +151,108 @@ class LogSegment:
         self._synced_changes = 0
         self._is_log_synced = False  # whether since the last sync only indexes were written
         self._has_failed_sync = False
-        self._last_batch = _LastBatch(base_offset, -1, 0)
+        self._last_batch = _UNKNOWN_BATCH
         self._is_kept_open = False
+        if listed is None:
+            self._make_files(is_new=is_new)
+
+    def _make_files(self, *, is_new: bool) -> None:
+        self._indexes = self._make_indexes()
+        if is_new:
+            self._create_indexes()
+            self._filesystem.unlink(self._path(LOG_SUFFIX))  # one that could not be deleted when it was cut off
+        note_opened = self._note_opened()
+        try:
+            self._records = self._make_records(note_opened, is_new=is_new)
+        except OSError:
+            self._remove_indexes(is_new=is_new)
+            raise
         if is_new:
             note_opened(self.records.file)  # there is nothing in it yet that a sync could fail for
-        elif not is_sealed:
+        elif not self.is_sealed:
             self._ensure_opens()
+
+    def _make_indexes(self) -> _Indexes:
+        base_offset, maximum, filesystem = self.base_offset, self.config.segment_index_bytes, self._filesystem
+        paths = self._path(INDEX_SUFFIX), self._path(TIME_INDEX_SUFFIX)
+        return _Indexes(
+            OffsetIndex(paths[0], base_offset, maximum, filesystem, may_map=self.is_sealed),
+            TimeIndex(paths[1], base_offset, maximum, filesystem, may_map=self.is_sealed),
+            TransactionIndex(self._path(TRANSACTION_INDEX_SUFFIX), filesystem),
+        )
+
+    def _make_records(self, note_opened: Callable[[File], None], *, is_new: bool) -> FileRecords:
+        return FileRecords(
+            self._path(LOG_SUFFIX),
+            partial(self._filesystem.open_append, creates=False),
+            make_file=self._filesystem.open_append if is_new else None,
+            on_opened=note_opened,
+            is_opened_late=True,
+            size_bytes=None if self._listed is None else self._listed.size_bytes,
+        )
+
+    # --- what is made when it is first used
+
+    @property
+    def records(self) -> FileRecords:
+        """The batches in its file. Safe from any thread."""
+        records = self._records
+        if records is None:
+            with _MAKING:
+                records = self._records = self._records or self._make_records(self._note_opened(), is_new=False)
+        return records
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """Held against the log when it is first used, as the others are. OSError as of `ListedSegment.check`."""
+        return (self._indexes or self._use_indexes()).offset
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """As `offset_index`."""
+        return (self._indexes or self._use_indexes()).time
+
+    @property
+    def transaction_index(self) -> TransactionIndex:
+        """As `offset_index`."""
+        return (self._indexes or self._use_indexes()).transaction
+
+    def _use_indexes(self) -> _Indexes:
+        """Another thread that uses them meanwhile waits until they are checked."""
+        listed = self._listed
+        if listed is not None:
+            with listed.lock:
+                if self._being_checked is not None:  # by this thread: the check uses them
+                    return self._being_checked
+                if self._indexes is None:
+                    self._check(listed)
+        assert self._indexes is not None
+        return self._indexes
+
+    def _check(self, listed: ListedSegment) -> None:
+        _ = self.records  # of the size that was listed
+        self._being_checked = self._make_indexes()
+        try:
+            listed.check(self, listed.end_offset)
+            self._indexes, self._listed = self._being_checked, None
+        finally:
+            self._being_checked = None
+
+    def ensure_checked(self) -> None:
+        """Checks the indexes, and what of the log they lead to, unless that was done. OSError as of `offset_index`."""
+        if self._indexes is None:
+            self._use_indexes()
+
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether its indexes are yet to be held against the log."""
+        return self._indexes is None
+
+    def aborted_entries(self) -> list[AbortedTransaction]:
+        """Of the transactions that were aborted in it. If it has no transaction index, the others are left alone."""
+        if self._listed is not None and not self._listed.has_transaction_index:
+            return []
+        return self.transaction_index.entries()
 
     def _ensure_opens(self) -> None:
         """OSError if its file can't be opened: better now than at the first append."""
@@ -174,7 +282,8 @@ class LogSegment:
 
     @property
     def size_bytes(self) -> int:
-        return self.records.size_bytes
+        listed, records = self._listed, self._records
+        return listed.size_bytes if listed is not None and records is None else self.records.size_bytes
 
     @property
     def max_timestamp(self) -> TimestampOffset:
@@ -427,7 +536,7 @@ class LogSegment:
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Those that overlap the range, and whether later segments hold no more of them."""
-        entries = self.transaction_index.entries()
+        entries = self.aborted_entries()
         found = []
         first = bisect_left(entries, start_offset, key=attrgetter("last_offset"))
         for aborted in islice(entries, first, None):
@@ -484,7 +593,7 @@ class LogSegment:
         self._bytes_since_index_entry = 0
         self._rolling_timestamp = None
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
-        self._last_batch = _LastBatch(self.base_offset, -1, 0)
+        self._last_batch = _UNKNOWN_BATCH
 
     def reading(self, end: OffsetPosition) -> SegmentReading:
         """What is in the file up to `end`; safe from any thread."""
@@ -516,7 +625,7 @@ class LogSegment:
         self.note_change()
         if cut > 0:
             self.records.truncate(position)
-            self._last_batch = _LastBatch(self.base_offset, -1, 0)
+            self._last_batch = _UNKNOWN_BATCH
         return cut
 
     def truncate_to(self, offset: int) -> int:
@@ -527,7 +636,7 @@ class LogSegment:
         self.transaction_index.truncate_to(offset)
         self._bytes_since_index_entry = 0
         self._max_timestamp = None
-        self._last_batch = _LastBatch(self.base_offset, -1, 0)
+        self._last_batch = _UNKNOWN_BATCH
         positions = [gap.position for gap in self.gaps if gap.end_offset > offset]
         if found is not None:
             positions.append(found[0])
@@ -563,15 +672,22 @@ class LogSegment:
 
     def _mark_sealed(self) -> None:
         self._is_log_synced = self._changes == self._synced_changes
-        self.is_sealed = self.offset_index.may_map = self.time_index.may_map = True
+        self._set_sealed(is_sealed=True)
         self._changes += 1
 
     def unseal(self) -> None:
         """Takes appends after all, as the segments after it are gone."""
-        self.is_sealed = self.offset_index.may_map = self.time_index.may_map = False
-        self.offset_index.release()
-        self.time_index.release()
+        self._set_sealed(is_sealed=False)
+        self._release_indexes()
         self.note_change()
+
+    def _set_sealed(self, *, is_sealed: bool) -> None:
+        self.is_sealed = self.offset_index.may_map = self.time_index.may_map = is_sealed
+
+    def _release_indexes(self) -> None:
+        if self._indexes is not None:
+            self._indexes.offset.release()
+            self._indexes.time.release()
 
     def sync(self, *, syncs_folder: bool = True) -> None:
         """Returns when the batches, and the indexes of a sealed segment, are on the disk; with `syncs_folder` also the
@@ -602,24 +718,38 @@ class LogSegment:
     def _sync_files(self, *, is_sealed: bool, is_log_synced: bool) -> None:
         if not is_log_synced:
             self.records.file.sync()
-        if is_sealed:
-            self.offset_index.sync()
-            self.time_index.sync()
-            self.transaction_index.sync()
+        indexes = self._indexes or self._being_checked
+        if is_sealed and indexes is not None:
+            indexes.offset.sync()
+            indexes.time.sync()
+            indexes.transaction.sync()
 
     # --- open and closed
 
     def _note_opened(self) -> Callable[[File], None]:
         """Tells `OpenFiles`. Without a cycle: a deleted file is closed with its last user."""
-        itself, open_files = weakref.ref(self), self._open_files
+        itself, first = weakref.ref(self), self._open_files
 
         def note_opened(file: File) -> None:
-            open_files.count(file)
             segment = itself()
+            open_files = first if segment is None else segment._open_files  # noqa: SLF001 - it is itself
+            open_files.count(file)
             if segment is not None and not segment.is_removed:
                 open_files.on_opened(segment)
 
         return note_opened
+
+    def move_to(self, open_files: OpenFiles) -> None:
+        """Its files are among those from now on, in place of the others that it was made with."""
+        self._open_files.forget(self)
+        self._open_files = open_files
+        file = None if self._records is None else self._records.find_open()
+        if file is not None:
+            open_files.take_over(file)
+            if self._is_kept_open:
+                open_files.keep_open(self)
+            else:
+                open_files.on_opened(self)
 
     def note_change(self) -> None:
         """What is in its files is not what is on the disk."""
@@ -665,6 +795,8 @@ class LogSegment:
     def on_removed(self) -> None:
         """The log holds it no more; its files go."""
         self._is_removed = True
+        if self._listed is not None:
+            self._listed = self._listed._replace(check=_check_nothing)  # which holds the log
         self._open_files.forget(self)
 
     def close_until_used(self) -> None:
@@ -678,10 +810,10 @@ class LogSegment:
         the segment.
         """
         self._is_kept_open = False
-        self.records.release()
+        if self._records is not None:
+            self._records.release()
         if self.is_sealed:
-            self.offset_index.release()
-            self.time_index.release()
+            self._release_indexes()
 
     @property
     def is_new(self) -> bool:
@@ -705,4 +837,9 @@ class LogSegment:
                 self._mark_sealed()
             self.sync(syncs_folder=False)
         self._open_files.forget(self)
-        self.records.close()
+        if self._records is not None:
+            self._records.close()
+
+
+def _check_nothing(_segment: LogSegment, _end_offset: int) -> None:
+    """Of a segment that was removed before it was checked."""

@@ -56,6 +56,7 @@ from core.records.record_walk import find_by_time
 
 if TYPE_CHECKING:
     from core.log.judged_transactions import JudgedTransactions
+    from core.log.late_check import LateCheck
 
 _log = logging.getLogger("plog.log")
 
@@ -104,6 +105,7 @@ class PartitionLog:
         clock: Clock,
         filesystem: FileSystem,
         open_files: OpenFiles,
+        late_check: LateCheck | None = None,
     ) -> None:
         self.directory = directory
         self.partition = partition
@@ -119,6 +121,8 @@ class PartitionLog:
         self._clock = clock
         self._filesystem = filesystem
         self._open_files = open_files
+        self.late_check = late_check
+        """What checks the indexes of segments when they are used; None if that was done."""
         self.on_roll: Callable[[PartitionLog], None] | None = None
         """Told when a segment took its last append: what lies before the log's end is to be flushed."""
         self.judged: JudgedTransactions | None = None
@@ -132,6 +136,12 @@ class PartitionLog:
         self.config = config
         for segment in self.segments:
             segment.config = config
+
+    def move_to(self, open_files: OpenFiles) -> None:
+        """Its files are among those from now on: of a log that was opened in another thread."""
+        self._open_files = open_files
+        for segment in self.segments:
+            segment.move_to(open_files)
 
     @property
     def size_bytes(self) -> int:
@@ -390,7 +400,7 @@ class PartitionLog:
         """
         offset, end_offset = self.log_start_offset, self.log_end_offset
         while offset < end_offset:
-            segment = self._find_segment(offset, timestamp)
+            segment = yield from self._find_segment(offset, timestamp)
             if segment is None:
                 return None
             for batch in segment.batches_by_timestamp(timestamp, offset):
@@ -407,16 +417,20 @@ class PartitionLog:
                 offset = self.end_offset_of(segment)
         return None
 
-    def _find_segment(self, offset: int, timestamp: int) -> LogSegment | None:
+    def _find_segment(self, offset: int, timestamp: int) -> Steps[LogSegment | None]:
         """The first that has a timestamp as high, of those that hold `offset` or what comes after it."""
-        segments = self.segments.from_offset(offset)
-        return next((segment for segment in segments if segment.max_timestamp.timestamp >= timestamp), None)
+        for segment in self.segments.from_offset(offset):
+            if (yield from _max_timestamp(segment)) >= timestamp:
+                return segment
+        return None
 
     def find_max_timestamp(self) -> Steps[FoundTimestamp | None]:
         """The first record with the largest timestamp; None where the log is empty. Steps as of
         `find_offset_by_timestamp`.
         """
-        newest = max((s.max_timestamp.timestamp for s in self.segments), default=NO_TIMESTAMP)
+        newest = NO_TIMESTAMP
+        for segment in self.segments:
+            newest = max(newest, (yield from _max_timestamp(segment)))
         return None if newest == NO_TIMESTAMP else (yield from self.find_offset_by_timestamp(newest))
 
     # --- damage
@@ -630,6 +644,14 @@ class PartitionLog:
         )
         assert self.recovery_point <= self.log_end_offset
         assert self.segments.first.base_offset <= self.log_start_offset
+
+
+def _max_timestamp(segment: LogSegment) -> Steps[int]:
+    """A step for each that takes long, as nobody used its indexes before; NO_TIMESTAMP of one that goes meanwhile."""
+    if segment.is_unchecked:
+        segment.ensure_checked()
+        yield
+    return NO_TIMESTAMP if segment.is_removed else segment.max_timestamp.timestamp
 
 
 def _find_in_batch(batch: Batch, timestamp: int, start_offset: int) -> Steps[FoundTimestamp | None]:

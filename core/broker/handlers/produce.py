@@ -76,7 +76,7 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
     joining = broker.transaction_log.unflushed(request.transactional_id, refuse) if request.acks else []
     if not joining:
         return _append(broker, request, context, refused)
-    _keep_records(request)
+    keep_records(request)
 
     def append() -> Answer:
         """Asks again: the transaction may have been ended meanwhile, and no marker would follow what comes now."""
@@ -86,7 +86,7 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
     return answer
 
 
-def _keep_records(request: ProduceRequest) -> None:
+def keep_records(request: ProduceRequest) -> None:
     """Copies them: the request's frame will be gone when they are appended. But a large one stays as long as somebody
     is at work on it (`RequestDispatcher.handle`).
     """
@@ -138,7 +138,7 @@ def _append_in_steps(
                     log = partition.log
                     takes_steps = log.config.opens_records or log.is_written_ahead or _is_large(data.records)
                     if takes_steps and not is_kept:
-                        _keep_records(request)
+                        keep_records(request)
                         is_kept = True
                     batch = read_one_batch(data.records, context.api_version)
                     if batch.is_transactional:
@@ -333,6 +333,6 @@ def failure(
     if isinstance(error, InvalidRecordsError):
         response.record_errors = [BatchIndexAndErrorMessage(index, why) for index, why in error.records]
     if topic is not None and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        partition = broker.replicas.find(topic, number)
-        response.current_leader = LeaderIdAndEpoch(broker.node_id, partition.leader_epoch)
+        registration = broker.image.topics[topic].partitions[number]
+        response.current_leader = LeaderIdAndEpoch(broker.node_id, registration.leader_epoch)
     return response

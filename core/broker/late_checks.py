@@ -1,0 +1,58 @@
+"""Has the indexes checked that nobody used since the start: a few segments at a time, for a sixth of the time at most.
+
+A start opens none of them, and whoever uses one checks it (`core/log/late_check.py`). This finds what is wrong with the
+others while nobody waits for it, and says which offsets are missing between two segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from time import monotonic
+
+from core.broker.turns import TURN_SECONDS
+from core.common.background import RunInBackground
+from core.common.deferred import Schedule
+from core.common.steps import Steps
+from core.log.partition_log import PartitionLog
+
+_REST_MS = 10
+
+
+class LateChecks:
+    """Owned by the broker's task."""
+
+    def __init__(
+        self,
+        find_logs: Callable[[], Iterable[PartitionLog]],
+        schedule: Schedule,
+        run_in_background: RunInBackground,
+        *,
+        warns_of_holes: bool,
+    ) -> None:
+        self._find_logs = find_logs
+        self._schedule = schedule
+        self._run_in_background = run_in_background
+        self._warns_of_holes = warns_of_holes
+
+    def begin(self) -> None:
+        """Goes through the logs that there are now, once."""
+        self._go_on(self._check_all(list(self._find_logs())))
+
+    def add(self, log: PartitionLog) -> None:
+        """Goes through one that came later."""
+        self._schedule(_REST_MS, partial(self._go_on, self._check_all([log])))
+
+    def _go_on(self, steps: Steps[None]) -> None:
+        end_s = monotonic() + TURN_SECONDS
+        if any(monotonic() >= end_s for _ in steps):
+            self._schedule(_REST_MS, partial(self._go_on, steps))
+
+    def _check_all(self, logs: list[PartitionLog]) -> Steps[None]:
+        while logs:
+            log = logs.pop(0)  # one that is deleted meanwhile is not held
+            late_check, log.late_check = log.late_check, None
+            if late_check is not None:
+                yield from late_check.steps()
+                if self._warns_of_holes:
+                    self._run_in_background(partial(late_check.warn_of_holes, log.config))
