@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from core.records.control_record import EndTransactionMarker, end_transaction_ba
 from core.records.record import encode_record
 from core.records.record_batch_builder import build_batch
 from tests.support import doors
+from tests.support.golden import GOLDEN, case
 from tests.support.logs import NOW, append, make_batch, open_log
 
 OPEN = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
@@ -267,3 +270,23 @@ def test_copies_under_names_that_nothing_reads_are_named(tmp_path: Path) -> None
     recover(folder, RecoveryOptions())
     assert {one.code for one in verify(tmp_path)} == {Code.FOLDER_MISNAMED}
     assert copy.with_name(f"{copy.name}.before-recovery-1").read_bytes() == batch(0)
+
+
+@pytest.mark.parametrize("name", ["v0_none_java", "v1_none_kcat", "v1_multisegment"])
+def test_old_messages_are_found_after_a_file_s_first_sector_is_lost(tmp_path: Path, name: str) -> None:
+    """No batch before the damage says that the file is of an old format."""
+    folder = shutil.copytree(GOLDEN / name, tmp_path / "t-0")
+    log = folder / "00000000000000000000.log"
+    data = bytearray(log.read_bytes())
+    hit, position = set[int](), 0
+    while position < 512:
+        offset, length = struct.unpack_from(">qi", data, position)
+        hit.add(offset)
+        position += 12 + length
+    data[:512] = bytes(512)
+    log.write_bytes(data)
+    left = {record.offset for record in case(name).records()} - hit
+    assert set(doors.consume(folder)) == left
+    assert doors.losses(doors.gaps(folder)) == doors.lost_by(doors.found(folder)) == [range(len(hit))]
+    recover(folder, RecoveryOptions())
+    assert set(doors.consume(folder)) == left
