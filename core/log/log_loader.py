@@ -146,6 +146,7 @@ class _Loader:
             directory, settings.filesystem, producer_id_expiration_ms=settings.producer_id_expiration_ms
         )
         self._log_end_offset = 0  # as far as it is known
+        self._most_end_offset = LONG_MAX  # nothing beyond is believed
         self._was_cut = False
         self._has_unsound_end = False
         self._has_wrong_start = False
@@ -167,7 +168,7 @@ class _Loader:
         self._open_segments(None if is_all_checked else recovery_point, log_start_offset)
         if self._arrangement is not None:
             self._reindex_arranged(log_start_offset)
-        elif had_clean_shutdown and self._is_end_sound() and not self._has_unsound_end:
+        elif had_clean_shutdown and self._is_end_sound(recovery_point) and not self._has_unsound_end:
             recovery_point = max(recovery_point, self._end_offset())
         else:
             known = self._known(had_clean_shutdown=had_clean_shutdown)
@@ -249,13 +250,20 @@ class _Loader:
         """Its offset: a clean stop took it at the log's end."""
         return max((offset for offset, _ in find_offset_files(self._directory, SNAPSHOT_SUFFIX)), default=0)
 
-    def _is_end_sound(self) -> bool:
-        """Whether the log can be read to its end, past known damage."""
+    def _is_end_sound(self, known_end: int) -> bool:
+        """Whether the log can be read to its end, past known damage, and nothing contradicts the offsets on the way:
+        no checksum covers them. A clean stop left its end at `known_end`, if that is not 0; where one flipped bit has
+        moved the last batch beyond, nothing is believed beyond.
+        """
         try:
-            self._end_offset()
+            if not len(self._segments):
+                return True
+            is_rising, is_moved = self._segments.active.look_at_end(known_end)
         except CorruptRecordError:
             return False
-        return True
+        if is_rising and is_moved:
+            self._most_end_offset = known_end
+        return is_rising and not is_moved
 
     def _rebuild_producer_state(self, log_start_offset: int, end_offset: int) -> None:
         now_ms = self._settings.clock.now_ms()
@@ -556,7 +564,7 @@ class _Loader:
         if is_judged:
             segment.reindex(on_batch)
         else:
-            damaged = segment.recover(recovery_point, self._end_of(segment), on_batch)
+            damaged = segment.recover(recovery_point, self._end_of(segment, self._most_end_offset), on_batch)
         end_aborted_before(self._known_end_of(segment, damaged))
         if not is_judged:
             self._damage.set_segments({segment.base_offset: segment.gaps})
