@@ -19,13 +19,14 @@ from core.log.hole import Hole, HoleReason
 from core.log.transaction_marker import FateKind, Marker, read_marker
 from core.records.batches import CURRENT_MAGIC, Batch
 from core.records.control_record import LARGEST_MARKER
-from core.records.record_batch import CONTROL_FLAG, RecordBatch
+from core.records.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, RecordBatch
 
 if TYPE_CHECKING:
     from core.log.transaction_fates import TransactionFate
 
 _MOST_WAITING_BYTES = 8 * 1024 * 1024
-_HEADER = struct.Struct(">qi4xB4xHi30xi")  # base offset, length, magic, attributes, last offset delta, count
+_HEADER = struct.Struct(">qi4xB4xHi16xqh4xi")
+"""Base offset, length, magic, attributes, last offset delta, producer id and epoch, count."""
 
 
 class Outcome(NamedTuple):
@@ -34,6 +35,28 @@ class Outcome(NamedTuple):
     fate: FateKind
     marker_offset: int | None
     whole: TransactionFate | None = None
+
+
+class _OpenEpochs:
+    """Tells of markers that are missing from what a cleaner seems to have taken. It takes none of a transaction that
+    still has records; but where the next batch of the producer has a higher epoch, the transaction had ended.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[int, tuple[int, int]] = {}  # by producer id: the last batch's epoch, holes up to there
+        self._holes = 0
+
+    def meet_hole(self) -> None:
+        self._holes += 1
+
+    def goes_on(self, producer_id: int, epoch: int, attributes: int) -> bool:
+        """Takes the next batch of a transaction, or the marker of one: whether no marker is missing before it."""
+        if attributes & CONTROL_FLAG:
+            self._open.pop(producer_id, None)
+            return True
+        before, holes = self._open.get(producer_id, (epoch, self._holes))
+        self._open[producer_id] = epoch, self._holes
+        return epoch <= before or holes == self._holes
 
 
 class ReadAhead:
@@ -45,6 +68,7 @@ class ReadAhead:
         self._markers_from = markers_from
         self._waiting: deque[Batch | Hole] = deque()
         self._waiting_bytes = 0
+        self._epochs = _OpenEpochs()
 
     def __iter__(self) -> Iterator[Batch | Hole]:
         waiting = self._waiting
@@ -57,20 +81,24 @@ class ReadAhead:
             following = next(self._items, None)
             if following is None:
                 return
+            self._goes_on(following)
             yield following
 
     def markers(self) -> Iterator[Marker]:
         """In order, from what was given last on; asked for once. Ends before anything that is damaged or missing, but
-        for what a cleaner took.
+        for what a cleaner took, and where that must have been a marker.
         """
         waiting = self._waiting
         for item in self._items:
             waiting.append(item)
+            goes_on = self._goes_on(item)
             if isinstance(item, Hole):
                 if item.reason is not HoleReason.COMPACTED:
                     return
                 continue
             self._waiting_bytes += item.size_bytes
+            if not goes_on:
+                return
             if isinstance(item, RecordBatch) and item.is_control and item.is_transactional:
                 try:
                     marker = read_marker(item)
@@ -81,6 +109,14 @@ class ReadAhead:
             if self._waiting_bytes > _MOST_WAITING_BYTES:
                 yield from self._markers_from(item.last_offset)
                 return
+
+    def _goes_on(self, item: Batch | Hole) -> bool:
+        """Whether the item may follow what came before, without a marker that is missing."""
+        if isinstance(item, Hole):
+            self._epochs.meet_hole()
+        elif isinstance(item, RecordBatch) and item.is_transactional:
+            return self._epochs.goes_on(item.producer_id, item.producer_epoch, item.attributes)
+        return True
 
 
 class TransactionOutcomes:
@@ -128,34 +164,43 @@ class TransactionOutcomes:
 
 def markers_in(ahead: Iterable[tuple[FileRecords, int, int]], next_offset: int | None) -> Iterator[Marker]:
     """The markers in (records, position, end position) of segments. `next_offset`: the offset of the first batch there;
-    None if it may be any. Ends before anything that is damaged or missing, but for what a cleaner took. Looks at what
-    `checked_headers` looks at, faster.
+    None if it may be any. Ends before anything that is damaged or missing, but for what a cleaner took, and where that
+    must have been a marker. Looks at what `checked_headers` looks at, faster.
     """
     unpack = _HEADER.unpack_from
+    epochs = _OpenEpochs()
     is_thinned = False
     for records, position, end in ahead:
         try:
             for data, data_position, starts in records.iter_pieces(position, end):
                 for start in starts:
-                    base_offset, length, magic, attributes, delta, count = unpack(data, start)
+                    base_offset, length, magic, attributes, delta, producer_id, epoch, count = unpack(data, start)
                     if magic != CURRENT_MAGIC:
                         next_offset = None
                         continue
                     if count <= delta:
                         is_thinned = True
-                    if base_offset != next_offset and next_offset is not None and not is_thinned:
-                        return
+                    if base_offset != next_offset and next_offset is not None:
+                        if not is_thinned:
+                            return
+                        epochs.meet_hole()
                     if delta < 0:
                         return
                     next_offset = base_offset + delta + 1
+                    if attributes & TRANSACTIONAL_FLAG and not epochs.goes_on(producer_id, epoch, attributes):
+                        return
                     if attributes & CONTROL_FLAG or length <= LARGEST_MARKER:
-                        batch = RecordBatch(memoryview(data), start, data_position + start)
-                        batch.ensure_valid()
-                        marker = read_marker(batch) if batch.is_control and batch.is_transactional else None
-                        if marker is not None:
-                            yield marker
+                        yield from _checked_marker(RecordBatch(memoryview(data), start, data_position + start))
         except CorruptRecordError:
             return
+
+
+def _checked_marker(batch: RecordBatch) -> Iterator[Marker]:
+    """The marker that the batch is, if it is one."""
+    batch.ensure_valid()
+    marker = read_marker(batch) if batch.is_control and batch.is_transactional else None
+    if marker is not None:
+        yield marker
 
 
 def checked_headers(records: FileRecords, position: int, end: int) -> Iterator[Batch]:

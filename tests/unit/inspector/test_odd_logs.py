@@ -290,3 +290,35 @@ def test_old_messages_are_found_after_a_file_s_first_sector_is_lost(tmp_path: Pa
     assert doors.losses(doors.gaps(folder)) == doors.lost_by(doors.found(folder)) == [range(len(hit))]
     recover(folder, RecoveryOptions())
     assert set(doors.consume(folder)) == left
+
+
+def test_a_marker_in_a_segment_that_is_lost_from_a_compacted_log_is_missed(tmp_path: Path) -> None:
+    """Its offsets look compacted, but a cleaner takes no marker of a transaction that still has records. Record 43 was
+    committed in the lost segment by producer 62, whose epoch is higher after it; its next marker is of an abort.
+    """
+    root = tmp_path / "data"
+    folder = shutil.copytree(GOLDEN / "compacted_txn", root / "compacted_txn-0")
+    for name in ("meta.properties", "cleaner-offset-checkpoint"):
+        shutil.copy(GOLDEN / "_root" / name, root)
+    for path in folder.glob("00000000000000000047.*"):
+        path.unlink()
+    left = {r.offset for r in case("compacted_txn").committed_records() if not 47 <= r.offset < 92} - {43}
+    for ask in (doors.ask_files, doors.ask_server):
+        answer = ask(folder, read_committed=True)
+        assert set(answer.records) == left
+        assert any("39 to 46" in text or "43" in text for text in answer.told), answer.told
+    undecided = doors.gaps(folder, read_committed=True).ranges(only=[GapReason.UNDECIDED])
+    assert undecided == [range(39, 47)]
+    assert [(f.code, f.offset) for f in verify(folder)] == [(Code.TRANSACTION_ORDER, 92)]
+
+
+def test_an_epoch_that_rises_in_a_transaction_without_a_hole_ends_nothing(tmp_path: Path) -> None:
+    """As a transaction goes on that hangs: no marker can be missing, and Kafka's readers go by the next one."""
+    marker = end_transaction_batch(
+        EndTransactionMarker(is_commit=True, coordinator_epoch=0),
+        producer_id=7, producer_epoch=1, timestamp=NOW, base_offset=4,
+    )  # fmt: skip
+    folder = write(tmp_path / "t-0", {0: [batch(0, **OPEN), batch(2, **{**OPEN, "producer_epoch": 1}), marker]})
+    assert doors.ask_files(folder, read_committed=True).told == []
+    assert sorted(doors.consume(folder, read_committed=True)) == [0, 1, 2, 3]
+    assert {f.code for f in verify(folder)} <= {Code.INDEX_MISSING, Code.TIME_INDEX_MISSING}
