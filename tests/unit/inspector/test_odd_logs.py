@@ -322,3 +322,24 @@ def test_an_epoch_that_rises_in_a_transaction_without_a_hole_ends_nothing(tmp_pa
     assert doors.ask_files(folder, read_committed=True).told == []
     assert sorted(doors.consume(folder, read_committed=True)) == [0, 1, 2, 3]
     assert {f.code for f in verify(folder)} <= {Code.INDEX_MISSING, Code.TIME_INDEX_MISSING}
+
+
+@pytest.mark.parametrize("name", ["txn_multisegment", "v2_txn_tv1", "compacted_txn"])
+def test_the_index_before_a_lost_last_segment_says_nothing_of_it(tmp_path: Path, name: str) -> None:
+    """The lost one had its own, which may have listed what the transactions at the end of the other became. After a
+    clean stop, which synced all indexes.
+    """
+    (tmp_path / ".kafka_cleanshutdown").touch()
+    folder = shutil.copytree(GOLDEN / name, tmp_path / "t-0")
+    last = max(folder.glob("*.log"))
+    for path in folder.glob(f"{last.stem}.*"):
+        path.unlink()
+    golden = case(name)
+    answer = doors.ask_files(folder, read_committed=True)
+    shown, all_shown = set(answer.records), set(doors.consume(folder))
+    committed = {record.offset for record in golden.committed_records()}
+    assert all_shown == {r.offset for r in golden.records() if r.offset < int(last.stem)}
+    assert not shown - committed
+    undecided = doors.gaps(folder, read_committed=True).ranges(only=[GapReason.UNDECIDED, GapReason.OPEN])
+    assert committed & all_shown <= shown.union(*undecided)
+    assert answer.told
