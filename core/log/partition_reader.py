@@ -376,7 +376,11 @@ class PartitionReader:
         return TransactionOutcomes(self._markers_from(batch.base_offset), list).find_marker(batch)
 
     def _markers_from(self, start_offset: int) -> Iterator[Marker]:
-        """Finds those in the batch that holds `start_offset` and after it; perhaps some before, too."""
+        """Finds those in the batch that holds `start_offset` and after it; perhaps some before, too. None if something
+        odd was met: batches may stand out of order then, and the whole log has to tell.
+        """
+        if self.reading.is_mapped:
+            return iter(())
         first = max(bisect_right([s.base_offset for s in self.segments], start_offset) - 1, 0)
         segments = self.segments[first:]
         positions = [segments[0].position_before(start_offset), *(0 for _ in segments[1:])] if segments else []

@@ -181,7 +181,7 @@ def markers_in(ahead: Iterable[tuple[FileRecords, int, int]], next_offset: int |
                     if count <= delta:
                         is_thinned = True
                     if base_offset != next_offset and next_offset is not None:
-                        if not is_thinned:
+                        if not is_thinned or base_offset < next_offset:
                             return
                         epochs.meet_hole()
                     if delta < 0:

@@ -148,3 +148,19 @@ def test_offsets_that_are_missing_before_it_cast_no_doubt_on_the_newest_record_o
     newest = case("v2_txn_tv1").records()[-1]
     assert newest.key is not None
     assert Tracer(DirectoryReader(tmp_path), NOW).find_key(T, newest.key, pytest.fail) == newest.offset
+
+
+def test_a_transaction_of_a_log_whose_segments_have_changed_names(tmp_path: Path) -> None:
+    """Its marker is looked for in the order of the log, not in that of the files."""
+    folder = shutil.copytree(GOLDEN / "txn_multisegment", tmp_path / "t-0")
+    first, second = sorted(folder.glob("*.log"))
+    whole = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(whole)
+    golden = case("txn_multisegment")
+    committed = {record.offset for record in golden.committed_records()}
+    tracer = Tracer(DirectoryReader(tmp_path), NOW)
+    for record in golden.records()[::7]:
+        found = tracer.trace(T, record.offset).transaction
+        assert found is not None
+        assert (found.state == "committed") == (record.offset in committed), record.offset
