@@ -343,3 +343,20 @@ def test_the_index_before_a_lost_last_segment_says_nothing_of_it(tmp_path: Path,
     undecided = doors.gaps(folder, read_committed=True).ranges(only=[GapReason.UNDECIDED, GapReason.OPEN])
     assert committed & all_shown <= shown.union(*undecided)
     assert answer.told
+
+
+def test_a_log_that_is_out_of_order_and_damaged_is_not_cut_like_kafka(tmp_path: Path) -> None:
+    """It was cut in a file whose other batches were then dropped, without being counted."""
+    folder = shutil.copytree(GOLDEN / "v1_multisegment", tmp_path / "t-0")
+    for path in folder.glob("00000000000000000147.*"):
+        path.rename(path.with_name("00000000000000000313" + path.suffix))
+    log = folder / "00000000000000000313.log"
+    log.write_bytes(log.read_bytes()[:4650] + bytes(20) + log.read_bytes()[4670:])
+    before, left = doors.contents(folder), doors.consume(folder)
+    (plan,) = plan_recovery(folder, RecoveryOptions(is_like_kafka=True, accepts_missing=True))
+    assert {step.action for step in plan.steps} == {Action.NONE}
+    recover(folder, RecoveryOptions(is_like_kafka=True, accepts_missing=True))
+    assert doors.contents(folder) == before
+    recover(folder, RecoveryOptions(accepts_missing=True))
+    assert doors.consume(folder) == left
+    assert not doors.found(folder)
