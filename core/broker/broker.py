@@ -245,6 +245,8 @@ class Broker:
         if self.is_read_only:
             self._warn_of_holes()
             self._note_unreadable_ends()
+        else:
+            self.replicas.unexplained |= {tp: list(found) for tp, found in self.log_manager.unexplained.items()}
         for topic in self.image.topics.values():
             finish(self._add_topic(topic))
         for path in self.log_manager.find_deleted_directories():

@@ -81,7 +81,8 @@ class LoadedLog:
     """`was_cut`: records were dropped, so that the leader epoch must rise. In a shadow, `is_odd`: the log is not as it
     should be; and `has_wrong_tail`: bytes after its end that no crash explains are passed over. `has_wrong_start`: the
     log does not begin where its checkpoint says, which can't be. `unexplained` are offsets [start, end) that are
-    missing for no known reason; None if the log did not have to be arranged, and nobody looked.
+    missing for no known reason, of a log that is owned those between its segments; None if a shadow did not have to be
+    arranged, so that nobody looked, or an owner found none.
     """
 
     log: PartitionLog
@@ -150,6 +151,7 @@ class _Loader:
         self._was_cut = False
         self._has_unsound_end = False
         self._has_wrong_start = False
+        self._unexplained: list[tuple[int, int]] = []
 
     def load(
         self, log_start_offset: int, known_point: int | None, high_watermark: int, *, had_clean_shutdown: bool
@@ -199,7 +201,7 @@ class _Loader:
             is_odd=self._is_odd(),
             has_wrong_tail=tail is not None and tail.kind is TailKind.WRONG,
             has_wrong_start=self._has_wrong_start,
-            unexplained=None if self._arrangement is None else self._arrangement.unexplained,
+            unexplained=self._unexplained or None if self._arrangement is None else self._arrangement.unexplained,
         )
 
     def _make_log(self, log_start_offset: int, end_offset: int, recovery_point: int) -> PartitionLog:
@@ -402,8 +404,9 @@ class _Loader:
             self._warn_of_holes(holes)
 
     def _warn_of_holes(self, holes: list[tuple[LogSegment, int, int]]) -> None:
-        """Logs each of the holes [start, end) after a segment that nothing explains. That a cleaner took them needs no
-        proof where one may be at work; elsewhere its traces are looked for, in the headers of all batches.
+        """Logs each of the holes [start, end) after a segment that nothing explains; readers are told of it. That a
+        cleaner took them needs no proof where one may be at work; elsewhere its traces are looked for, in the headers
+        of all batches.
         """
         known, given_up = self._known(had_clean_shutdown=True), read_lost_offsets(self._directory)
         if self._config.is_compacted:
@@ -417,6 +420,7 @@ class _Loader:
             hole = explain_hole(start, end, known, given_up, path, 0, compacted_below=compacted_below)
             if hole.reason in (HoleReason.MISSING, HoleReason.UNKNOWN):
                 _log.error("%s: %s", self._partition, hole.absence_text)
+                self._unexplained.append((start, end))
 
     def _compacted_below(self, known: LogEvidence) -> int:
         """The offset up to which a cleaner was at work, by its checkpoint or by the headers of all batches."""

@@ -360,3 +360,22 @@ def test_a_log_that_is_out_of_order_and_damaged_is_not_cut_like_kafka(tmp_path: 
     recover(folder, RecoveryOptions(accepts_missing=True))
     assert doors.consume(folder) == left
     assert not doors.found(folder)
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["after a clean stop", "after a crash"])
+@pytest.mark.parametrize("is_owner", [True, False], ids=["an owner", "a reader"])
+def test_clients_of_a_server_are_told_of_offsets_missing_between_segments(
+    tmp_path: Path, *, is_clean: bool, is_owner: bool
+) -> None:
+    """The middle one was cut where a batch ends."""
+    root = tmp_path / "data"
+    folder = shutil.copytree(GOLDEN / "v2_txn_tv1", root / "v2_txn_tv1-0")
+    shutil.copy(GOLDEN / "_root3" / "meta.properties", root)
+    (root / "recovery-point-offset-checkpoint").write_text("0\n1\nv2_txn_tv1 0 85\n")
+    if is_clean:
+        (root / ".kafka_cleanshutdown").touch()
+    with (folder / "00000000000000000033.log").open("r+b") as file:
+        file.truncate(1363)
+    answer = doors.ask_server(folder, read_committed=False, is_owner=is_owner)
+    assert {r.offset for r in case("v2_txn_tv1").records()} - set(range(46, 69)) == answer.records.keys()
+    assert [text.partition(" are ")[0] for text in answer.told] == ["v2_txn_tv1-0: offsets 46 to 68"]
