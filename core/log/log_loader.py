@@ -286,12 +286,23 @@ class _Loader:
         if self._settings.is_beside_writer:
             self._forget_deleted()
             evidence = replace(evidence, known_end=0, known_start=None, lone_indexes=())
-        checked_from = None if had_clean_shutdown else recovery_point
+        checked_from = None if had_clean_shutdown and self._is_last_indexed() else recovery_point
         found = arrange(self._directory, evidence, self._filesystem, checked_from)
         if isinstance(found, Arrangement):
             self._arrangement = found
         else:
             self._open_transactions = found
+
+    def _is_last_indexed(self) -> bool:
+        """Whether the indexes of the last segment can be its own. If not it is read whole, also after a clean stop."""
+        logs = find_offset_files(self._directory, LOG_SUFFIX)
+        if not logs:
+            return True
+        segment = self._open_segment(logs[-1][0], is_sealed=True)
+        try:
+            return _indexed_to(segment, LONG_MAX) is not None
+        finally:
+            segment.close_until_used()
 
     def _forget_deleted(self) -> None:
         """The shadow's links to what the writer has deleted since they were made."""
@@ -366,22 +377,24 @@ class _Loader:
         self._remove_lone_indexes(logs, log_start_offset)
         last = max(logs, default=-1)
         for offset in sorted(logs):
-            segment = LogSegment(
-                self._directory,
-                offset,
-                self._config,
-                self._filesystem,
-                self._settings.open_files,
-                created_ms=self._settings.clock.monotonic_ms(),
-                is_sealed=offset != last,
-            )
-            self._segments.add(segment)
+            self._segments.add(self._open_segment(offset, is_sealed=offset != last))
         if self._arrangement is None:
             self._take_up_known_damage()
         else:
             self._take_up(self._arrangement)
             return
         self._check_indexes(check_below)
+
+    def _open_segment(self, base_offset: int, *, is_sealed: bool) -> LogSegment:
+        return LogSegment(
+            self._directory,
+            base_offset,
+            self._config,
+            self._filesystem,
+            self._settings.open_files,
+            created_ms=self._settings.clock.monotonic_ms(),
+            is_sealed=is_sealed,
+        )
 
     def _check_indexes(self, check_below: int | None) -> None:
         """Makes the indexes again that can't be their segment's, of segments that end at or below `check_below`, or of

@@ -379,3 +379,28 @@ def test_clients_of_a_server_are_told_of_offsets_missing_between_segments(
     answer = doors.ask_server(folder, read_committed=False, is_owner=is_owner)
     assert {r.offset for r in case("v2_txn_tv1").records()} - set(range(46, 69)) == answer.records.keys()
     assert [text.partition(" are ")[0] for text in answer.told] == ["v2_txn_tv1-0: offsets 46 to 68"]
+
+
+@pytest.mark.parametrize("recovery_point", ["0\n1\nt 0 45\n", "0\n1\nt 0 -45 1\n", None])
+@pytest.mark.parametrize("gone", [".index", ".timeindex", ".nothing"])
+def test_a_server_that_only_reads_tells_of_a_damaged_end_whatever_is_lost_beside_it(
+    tmp_path: Path, recovery_point: str | None, gone: str
+) -> None:
+    """After a clean stop: without an index, or a recovery point, the log is read as after a crash, and the batch was
+    taken for one that a crash cut.
+    """
+    root = tmp_path / "data"
+    folder = shutil.copytree(GOLDEN / "codec_gzip_rdkafka", root / "t-0")
+    (folder / "partition.metadata").unlink()
+    shutil.copy(GOLDEN / "_root" / "meta.properties", root)
+    (root / ".kafka_cleanshutdown").touch()
+    if recovery_point is not None:
+        (root / "recovery-point-offset-checkpoint").write_text(recovery_point)
+    log = folder / "00000000000000000000.log"
+    log.with_suffix(gone).unlink(missing_ok=True)
+    data = bytearray(log.read_bytes())
+    data[1969] ^= 0x80
+    log.write_bytes(data)
+    answer = doors.ask_server(folder, read_committed=False)
+    assert sorted(answer.records) == list(range(40))
+    assert any("40 to 44" in text for text in answer.told), answer.told
