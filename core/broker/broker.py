@@ -229,7 +229,7 @@ class Broker:
             self.log_manager.logs.values,
             lambda delay_ms, function: self.schedule(delay_ms, function),
             lambda work, then=None: self.run_in_background(work, then),
-            warns_of_holes=not self.is_read_only,
+            None if self.is_read_only else self._note_unexplained,
         )
         self.log_cleaner = LogCleaner(
             self.log_manager,
@@ -276,8 +276,11 @@ class Broker:
             known = {tp: known[tp] for tp in self.late_loads.read_at_once() if self.log_manager.unloaded.pop(tp)}
         opened = self.log_manager.open_existing(known, self.log_config)
         self._raise_leader_epochs(opened)
-        for loaded in opened if self.is_read_only else ():
-            self._note_doubts(loaded.log, self._find_doubts(loaded))
+        for loaded in opened:
+            if self.is_read_only:
+                self._note_doubts(loaded.log, self._find_doubts(loaded))
+            else:
+                self._note_unexplained(loaded.log, loaded.unexplained or ())
         if not self.log_manager.unloaded:
             self.log_manager.forget_clean_shutdown()
         for topic in self.image.topics.values():
@@ -339,6 +342,8 @@ class Broker:
             return
         if doubts is not None:
             self._note_doubts(loaded.log, doubts)
+        else:
+            self._note_unexplained(loaded.log, loaded.unexplained or ())
         self._raise_leader_epochs([loaded])
         topic = self.image.topics[partition.topic]
         loaded.log.configure(self.log_config(topic.name))
@@ -369,6 +374,15 @@ class Broker:
         if holes.count or gaps or loaded.is_odd or read_lost_offsets(log.directory):
             undecided = self._judge_transactions(log)
         return _Doubts(holes.ranges if holes.count else [], undecided)
+
+    def _note_unexplained(self, log: PartitionLog, holes: Sequence[tuple[int, int]]) -> None:
+        """Of a log that is there still: the offsets [start, end) that are missing between its segments."""
+        if self.log_manager.logs.get(log.partition) is not log:
+            return
+        if holes:
+            self.replicas.unexplained[log.partition] = list(holes)
+        else:
+            self.replicas.unexplained.pop(log.partition, None)
 
     def _note_doubts(self, log: PartitionLog, doubts: _Doubts) -> None:
         if doubts.unexplained:

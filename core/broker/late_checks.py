@@ -1,7 +1,8 @@
 """Has the indexes checked that nobody used since the start: a few segments at a time, for a sixth of the time at most.
 
 A start opens none of them, and whoever uses one checks it (`core/log/late_check.py`). This finds what is wrong with the
-others while nobody waits for it, and says which offsets are missing between two segments.
+others while nobody waits for it, and which offsets are missing between two segments. Who asks for those of a topic
+has its segments checked first (`steps`).
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ class LateChecks:
         find_logs: Callable[[], Iterable[PartitionLog]],
         schedule: Schedule,
         run_in_background: RunInBackground,
-        *,
-        warns_of_holes: bool,
+        on_holes: Callable[[PartitionLog, list[tuple[int, int]]], None] | None,
     ) -> None:
+        """`on_holes` is called with the offsets [start, end) that are missing between segments of a log for no known
+        reason; first, it may be, with some of which the reason is still being looked for.
+        """
         self._find_logs = find_logs
         self._schedule = schedule
         self._run_in_background = run_in_background
-        self._warns_of_holes = warns_of_holes
+        self._on_holes = on_holes
 
     def begin(self) -> None:
         """Goes through the logs that there are now, once."""
@@ -50,9 +53,24 @@ class LateChecks:
 
     def _check_all(self, logs: list[PartitionLog]) -> Steps[None]:
         while logs:
-            log = logs.pop(0)  # one that is deleted meanwhile is not held
-            late_check, log.late_check = log.late_check, None
-            if late_check is not None:
-                yield from late_check.steps()
-                if self._warns_of_holes:
-                    self._run_in_background(partial(late_check.warn_of_holes, log.config))
+            yield from self.steps(logs.pop(0))  # one that is deleted meanwhile is not held
+
+    def steps(self, log: PartitionLog) -> Steps[None]:
+        """Checks what was not used yet of a log, unless that was done."""
+        late_check = log.late_check
+        if late_check is None:
+            return
+        yield from late_check.steps()
+        log.late_check = None
+        holes = late_check.take_holes()
+        on_holes = self._on_holes
+        if not holes or on_holes is None:
+            return
+        if not log.config.is_compacted:
+            on_holes(log, [(hole.start, hole.end) for hole in holes])
+        found: list[tuple[int, int]] = []
+
+        def explain() -> None:
+            found.extend(late_check.explain(holes, log.config))
+
+        self._run_in_background(explain, lambda: on_holes(log, found))

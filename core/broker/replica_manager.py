@@ -112,6 +112,9 @@ class ReplicaManager:
         served = [self.partitions[name] for name in removed if name in self.partitions]
         for partition in served:
             self._stop_serving(partition)
+        for name in removed:  # the next topic of that name has other logs
+            self.unexplained.pop(name, None)
+            self.undecided.pop(name, None)
         self.notify(removed)
         for partition in served:
             partition.tell_those_who_wait()
@@ -260,7 +263,7 @@ class ReplicaManager:
         return {tp.partition: partition.log.gaps for tp, partition in self._served(topic) if partition.log.gaps}
 
     def doubts_of(self, topic: TopicImage) -> dict[str, dict[int, list[tuple[int, int]]]]:
-        """What readers of a broker that only reads should know, by key and partition: offsets [start, end)."""
+        """What readers should know that fetches do not say, by key and partition: offsets [start, end)."""
         names = [TopicPartition(topic.name, number) for number in topic.partitions]
         holes = {tp.partition: self.unexplained[tp] for tp in names if tp in self.unexplained}
         undecided = {tp.partition: self.undecided[tp] for tp in names if tp in self.undecided}

@@ -30,7 +30,7 @@ from core.log.hole import offsets_text
 from core.log.unexplained import UnexplainedHoles
 from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from core.records.batches import Batch, first_offset_of, iter_whole_batches
+from core.records.batches import Batch, first_offset_of, iter_whole_batches, stated_offset
 from core.records.record_batch import RecordBatch
 
 _FETCH_BYTES = 50 * 1024 * 1024
@@ -603,7 +603,9 @@ def _ensure_fits(batch: Batch, following: Batch | None, position: int, high_wate
         raise batch.corrupt(f"offsets lie after the log's end, which is {high_watermark}")
     if not is_first and first_offset < position:
         raise batch.corrupt("offsets do not rise")
-    if first_offset > position and following is not None and position <= following.last_offset <= batch.last_offset:
+    if following is None or first_offset <= position:
+        return
+    if stated_offset(following) <= batch.last_offset and position <= following.last_offset:
         raise batch.corrupt("offsets are the next batch's")
 
 

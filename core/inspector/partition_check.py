@@ -145,6 +145,7 @@ class _Pass:
         for number, (base_offset, path) in enumerate(logs):
             if last is not None and base_offset > self._end_offset:
                 self._holes.append((self._end_offset, base_offset, path, 0))
+                self._producers.meet_hole()
                 if self._map is not None:
                     self._producers.forget()
             self._check_snapshot(base_offset)

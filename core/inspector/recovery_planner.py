@@ -124,11 +124,15 @@ class _Planner:
         others = [f for f in findings if f not in damage and f not in cut_off]
         damage.sort(key=lambda f: (f.path, f.position))
         self._plan.keeps_epochs = _keeps_epochs(findings)
+        is_out_of_order = any(f.code in (Code.BATCH_OUT_OF_ORDER, Code.SEGMENT_MISNAMED) for f in others)
+        if self._options.is_like_kafka and damage and is_out_of_order:
+            self._plan.steps = [_step_out_of_order(finding) for finding in findings]
+            return self._plan
         if self._options.is_like_kafka and damage:
             self._truncate(damage)
         else:
             self._salvage(damage)
-            if any(f.code in (Code.BATCH_OUT_OF_ORDER, Code.SEGMENT_MISNAMED) for f in others):
+            if is_out_of_order:
                 self._plan.layout = self._lay_out()
         self._plan.steps += _rebuilt_once([self._step_beside(finding) for finding in others])
         if cut_off:
@@ -340,6 +344,14 @@ class _Planner:
             return Step(Action.MISSING, path, why, -1, -1, *offsets, missing=missing)
         why += at_hand or "; ask a replica, or --accept-missing gives them up"
         return Step(Action.NONE, path, why, -1, -1, *offsets, missing=missing)
+
+
+def _step_out_of_order(finding: Finding) -> Step:
+    """Of a log that has no one place where it could end at its first damage."""
+    why = f"{finding.code}: {finding.message}; batches of this log stand out of order, so that --like-kafka can't end "
+    why += "it here; without that they are put in order"
+    at = (finding.position, finding.end_position, finding.offset, finding.last_offset)
+    return Step(Action.NONE, Path(finding.path), why, *at)
 
 
 def _is_proof(finding: Finding) -> bool:

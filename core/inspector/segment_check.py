@@ -326,6 +326,7 @@ class SegmentCheck:
         batch = run.batch(start)
         self._ensure_in_turn(batch.base_offset, batch, next_offset)
         if batch.base_offset > next_offset:
+            self.producers.meet_hole()
             if self.log_map is not None or not self.producers.is_certain:
                 self.producers.forget()
             self.holes.append((next_offset, batch.base_offset, batch.position))

@@ -44,7 +44,7 @@ class SegmentHole(NamedTuple):
 
 
 class LateCheck:
-    """Of one log; owned by the task that owns the log, but for `warn_of_holes`.
+    """Of one log; owned by the task that owns the log, but for `explain`.
 
     For a transaction index that is made again, producers are read on from a snapshot, or from where the segment before
     ended; the log's own are left alone.
@@ -110,20 +110,24 @@ class LateCheck:
             yield
         self._producers = None
 
-    def warn_of_holes(self, config: LogConfig) -> None:
-        """Says which of the holes that were found since the last time nothing explains; in any thread, as it may read
-        the headers of the whole log.
-        """
+    def take_holes(self) -> list[SegmentHole]:
+        """Gives those that were found since the last time."""
         holes, self._holes = self._holes, []
-        if not holes:
-            return
+        return holes
+
+    def explain(self, holes: Sequence[SegmentHole], config: LogConfig) -> list[tuple[int, int]]:
+        """Gives the offsets [start, end) of the holes that nothing explains, and logs them; in any thread, as it may
+        read the headers of the whole log.
+        """
         try:
             known = DirectoryEvidence(self._directory.parent).of(self._directory, self._partition)
-            warn_of_holes(self._partition, config, self._segments, replace(known, was_stopped_cleanly=True), holes)
+            known = replace(known, was_stopped_cleanly=True)
+            return warn_of_holes(self._partition, config, self._segments, known, holes)
         except (OSError, CorruptRecordError) as error:  # its segments went meanwhile, or are damaged, which is told of
             _log.warning(
                 "%s: why offsets are missing after %s was not found: %s", self._partition, holes[0].path, error
             )
+            return [(hole.start, hole.end) for hole in holes]
 
 
 def warn_of_holes(
@@ -132,10 +136,11 @@ def warn_of_holes(
     segments: LogSegments,
     known: LogEvidence,
     holes: Sequence[SegmentHole],
-) -> None:
-    """Logs each of the holes that nothing explains. That a cleaner took them needs no proof where one may be at work;
-    elsewhere its traces are looked for, in the headers of all batches.
+) -> list[tuple[int, int]]:
+    """Logs each of the holes that nothing explains, and gives their offsets [start, end). That a cleaner took them
+    needs no proof where one may be at work; elsewhere its traces are looked for, in the headers of all batches.
     """
+    unexplained = []
     given_up = read_lost_offsets(known.directory)
     if config.is_compacted:
         compacted = LONG_MAX
@@ -147,6 +152,8 @@ def warn_of_holes(
         hole = explain_hole(start, end, known, given_up, path, 0, compacted_below=compacted)
         if hole.reason in (HoleReason.MISSING, HoleReason.UNKNOWN):
             _log.error("%s: %s", partition, hole.absence_text)
+            unexplained.append((start, end))
+    return unexplained
 
 
 def compacted_below(known: LogEvidence, segments: LogSegments) -> int:

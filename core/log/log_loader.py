@@ -80,7 +80,8 @@ class LoadedLog:
     """`was_cut`: records were dropped, so that the leader epoch must rise. In a shadow, `is_odd`: the log is not as it
     should be; and `has_wrong_tail`: bytes after its end that no crash explains are passed over. `has_wrong_start`: the
     log does not begin where its checkpoint says, which can't be. `unexplained` are offsets [start, end) that are
-    missing for no known reason; None if the log did not have to be arranged, and nobody looked.
+    missing for no known reason, of a log that is owned those between its segments; None if a shadow did not have to be
+    arranged, so that nobody looked, or an owner found none.
     """
 
     log: PartitionLog
@@ -166,6 +167,7 @@ class _Loader:
         self._was_cut = False
         self._has_unsound_end = False
         self._has_wrong_start = False
+        self._unexplained: list[tuple[int, int]] = []
 
     def load(
         self, log_start_offset: int, known_point: int | None, high_watermark: int, *, had_clean_shutdown: bool
@@ -182,14 +184,14 @@ class _Loader:
                 log_start_offset = self._believed_start(log_start_offset)
         self._recovery.log_end_offset = recovery_point
         if self._settings.is_read_only:
-            self._arrange(recovery_point, had_clean_shutdown=had_clean_shutdown)
+            self._arrange(listing, recovery_point, had_clean_shutdown=had_clean_shutdown)
             listing = FolderListing(self._directory)
         self._producers.listed_snapshots = listing.snapshots()
         is_all_checked = had_clean_shutdown or known_point is None  # else recovery reads what is above
         self._open_segments(listing, None if is_all_checked else recovery_point, log_start_offset)
         if self._arrangement is not None:
             self._reindex_arranged(log_start_offset)
-        elif had_clean_shutdown and self._is_end_sound() and not self._has_unsound_end:
+        elif had_clean_shutdown and self._is_end_sound(recovery_point) and not self._has_unsound_end:
             recovery_point = max(recovery_point, self._end_offset())
         else:
             known = self._known(had_clean_shutdown=had_clean_shutdown)
@@ -225,7 +227,7 @@ class _Loader:
             is_odd=self._is_odd(),
             has_wrong_tail=tail is not None and tail.kind is TailKind.WRONG,
             has_wrong_start=self._has_wrong_start,
-            unexplained=None if self._arrangement is None else self._arrangement.unexplained,
+            unexplained=self._unexplained or None if self._arrangement is None else self._arrangement.unexplained,
         )
 
     def _make_log(self, log_start_offset: int, end_offset: int, recovery_point: int) -> PartitionLog:
@@ -277,13 +279,20 @@ class _Loader:
         if self._settings.keeps_cut_bytes:
             self._cutter.note_lost_end(end_offset, known_end)
 
-    def _is_end_sound(self) -> bool:
-        """Whether the log can be read to its end, past known damage."""
+    def _is_end_sound(self, known_end: int) -> bool:
+        """Whether the log can be read to its end, past known damage, and nothing contradicts the offsets on the way:
+        no checksum covers them. A clean stop left its end at `known_end`, if that is not 0; where one flipped bit has
+        moved the last batch beyond, nothing is believed beyond.
+        """
         try:
-            self._end_offset()
+            if not len(self._segments):
+                return True
+            is_rising, is_moved = self._segments.active.look_at_end(known_end)
         except CorruptRecordError:
             return False
-        return True
+        if is_rising and is_moved:
+            self._recovery.believed_end = known_end
+        return is_rising and not is_moved
 
     def _known(self, *, had_clean_shutdown: bool) -> LogEvidence:
         """What other files say of the log, before anything is changed."""
@@ -292,18 +301,29 @@ class _Loader:
 
     # --- in a shadow
 
-    def _arrange(self, recovery_point: int, *, had_clean_shutdown: bool) -> None:
+    def _arrange(self, listing: FolderListing, recovery_point: int, *, had_clean_shutdown: bool) -> None:
         """Brings the files in order; notes how they are to be read where that is not plain."""
         evidence = self._known(had_clean_shutdown=had_clean_shutdown)
         if self._settings.is_beside_writer:
             self._forget_deleted()
             evidence = replace(evidence, known_end=0, known_start=None, lone_indexes=())
-        checked_from = None if had_clean_shutdown else recovery_point
+        checked_from = None if had_clean_shutdown and self._is_last_indexed(listing) else recovery_point
         found = arrange(self._directory, evidence, self._filesystem, checked_from)
         if isinstance(found, Arrangement):
             self._arrangement = found
         else:
             self._open_transactions = found
+
+    def _is_last_indexed(self, listing: FolderListing) -> bool:
+        """Whether the indexes of the last segment can be its own. If not it is read whole, also after a clean stop."""
+        logs = listing.log_sizes()
+        if not logs:
+            return True
+        segment = self._segment(max(logs), is_sealed=True, listed=None)
+        try:
+            return find_indexed_end(segment, LONG_MAX) is not None
+        finally:
+            segment.close_until_used()
 
     def _forget_deleted(self) -> None:
         """The shadow's links to what the writer has deleted since they were made."""
@@ -402,7 +422,7 @@ class _Loader:
                 segment.close_until_used()
         if holes and self._settings.keeps_cut_bytes:
             known = self._known(had_clean_shutdown=True)
-            warn_of_holes(self._partition, self._config, self._segments, known, holes)
+            self._unexplained += warn_of_holes(self._partition, self._config, self._segments, known, holes)
 
     def _remove_lone_indexes(self, logs: set[int], log_start_offset: int) -> None:
         """Removes the indexes that have no log, but for those that prove to all who read the log that a segment is

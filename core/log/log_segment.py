@@ -39,8 +39,9 @@ from core.log.file_records import CopiedRegion, FileRecords, LogRegion
 from core.log.hole import offsets_are
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.open_files import OpenFiles
+from core.log.placement import is_odd_end, one_bit_apart
 from core.log.segment_reading import DamagedBytes, SegmentReading
-from core.records.batches import Batch, first_offset_of
+from core.records.batches import Batch, first_offset_of, stated_offset
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
 
 _log = logging.getLogger("plog.log")
@@ -533,6 +534,21 @@ class LogSegment:
         for batch in self._headers_from(self.base_offset + MAX_RELATIVE_OFFSET):
             end = max(end, batch.next_offset)
         return end
+
+    def look_at_end(self, known_end: int) -> tuple[bool, bool]:
+        """Whether the offsets rise from batch to batch in what `next_offset` goes by; and whether one flipped bit has
+        moved the last one's beyond the end that is known, which is 0 if none is.
+        """
+        next_offset, is_moved = self.base_offset, False
+        for batch in self._headers_from(self.base_offset + MAX_RELATIVE_OFFSET):
+            first = stated_offset(batch)
+            if first < next_offset:
+                return False, False
+            is_moved = one_bit_apart(first, next_offset) and is_odd_end(
+                batch.next_offset, known_end, is_after_hole=first > next_offset
+            )
+            next_offset = batch.next_offset
+        return True, is_moved
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Those that overlap the range, and whether later segments hold no more of them."""

@@ -391,11 +391,12 @@ class PartitionReader:
     def read_ahead(self, start_offset: int) -> tuple[Iterable[Page], TransactionOutcomes]:
         """The log from there on, and what became of transactions, to be asked of each page while it is the last one."""
         ahead = ReadAhead(self.reading.pages(start_offset), self._markers_from)
-        return ahead, TransactionOutcomes(ahead.markers(), lambda: self.transaction_fates)
+        return ahead, TransactionOutcomes(ahead, lambda: self.transaction_fates)
 
     def find_marker(self, batch: Batch) -> Marker | None:
         """Finds the marker of the transaction that a batch is of, if nothing is missing up to there."""
-        return TransactionOutcomes(self._markers_from(batch.base_offset), list).find_marker(batch)
+        following = self._markers_from(batch.base_offset)
+        return next((m for m in following if m.producer_id == batch.producer_id and m.offset > batch.base_offset), None)
 
     def _markers_from(self, start_offset: int) -> Iterator[Marker]:
         """Finds those in the batch that holds `start_offset` and after it; perhaps some before, too. None if the files'

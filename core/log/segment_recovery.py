@@ -44,6 +44,8 @@ class SegmentRecovery:
         self._on_batch = on_batch
         self.log_end_offset = LONG_MAX
         """Where the log ends, as far as that is known."""
+        self.believed_end = LONG_MAX
+        """Batches beyond that are not believed when a segment is recovered."""
 
     def recover(
         self, segment: LogSegment, recovery_point: int, log_start_offset: int = 0, *, is_judged: bool = False
@@ -80,7 +82,7 @@ class SegmentRecovery:
         if is_judged:
             segment.reindex(on_batch)
         else:
-            damaged = segment.recover(recovery_point, self.end_of(segment), on_batch)
+            damaged = segment.recover(recovery_point, self.end_of(segment, self.believed_end), on_batch)
         end_aborted_before(self._known_end_of(segment, damaged))
         if not is_judged:
             self._damage.set_segments({segment.base_offset: segment.gaps})

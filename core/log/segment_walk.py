@@ -95,7 +95,7 @@ class SegmentWalk:
         self.position = 0
         """Up to here the file was read."""
         self._base_offset = base_offset
-        self._is_legacy = False
+        self._may_be_legacy = True  # as long as no batch of the current magic was met
         self._read_bytes = max(read_bytes, HEADER_SIZE)
         self._limit = base_offset + MAX_RELATIVE_OFFSET + 1 if end_offset is None else end_offset
         self._data, self._data_position = memoryview(b""), 0
@@ -194,7 +194,7 @@ class SegmentWalk:
                 return
             self.next_offset = offset + last_offset_delta + 1
             self.position = data_position + end
-            self._is_legacy = False
+            self._may_be_legacy = False
             yield start
             start = end
 
@@ -212,7 +212,7 @@ class SegmentWalk:
         else:
             self.position += item.size_bytes
             self.next_offset = item.last_offset + 1
-            self._is_legacy = item.magic != CURRENT_MAGIC
+            self._may_be_legacy = item.magic != CURRENT_MAGIC
         return item
 
     # --- a window at a time
@@ -522,7 +522,7 @@ class SegmentWalk:
     def _find_batch(self, position: int) -> Batch | None:
         try:
             found = find_batch(self._file, position, self.size_bytes, self._base_offset, self._limit)
-            if not self._is_legacy:
+            if not self._may_be_legacy:
                 return found
             end = self.size_bytes if found is None else found.position
             return find_legacy_batch(self._file, position, end, self._base_offset, self._limit) or found

@@ -110,35 +110,45 @@ def read_columns(range_: OffsetRange, tell_left_out: TellLeftOut = _log.warning)
 
 
 def _read_all(range_: OffsetRange, patience: Patience) -> Iterator[RecordColumns]:
+    gone: list[tuple[int, int]] = []
     if not range_.directory:
-        yield from _decoded(_from_servers(range_, patience), range_, patience, lambda _: None)
+        yield from _decoded(_from_servers(range_, patience, gone), range_, gone, patience, lambda _: None)
         return
     reader = PartitionReader(Path(range_.directory))
     try:
-        yield from _decoded(_from_files(range_, reader, patience), range_, patience, partial(find_file, reader))
+        batches = _from_files(range_, reader, patience, gone)
+        yield from _decoded(batches, range_, gone, patience, partial(find_file, reader))
     finally:
         reader.close()
 
 
 def _decoded(
-    batches: Iterator[Batch], range_: OffsetRange, patience: Patience, find_path: Callable[[Batch], Path | None]
+    batches: Iterator[Batch],
+    range_: OffsetRange,
+    gone: Sequence[tuple[int, int]],
+    patience: Patience,
+    find_path: Callable[[Batch], Path | None],
 ) -> Iterator[RecordColumns]:
-    """The batches' records that lie in the range."""
+    """The batches' records that lie in the range, but for deleted ones in `gone`, [start, end) each, which may stand in
+    the first batch that is left of the log.
+    """
 
     def leave_out(batch: Batch, error: CorruptRecordError) -> None:
         patience.leave_out(range_.topic_partition, batch, error, find_path(batch))
 
     for group in group_batches(batches, GROUP_BYTES):
         for columns in decode_whole_batches(group, leave_out):
-            records = _inside(columns, range_)
+            records = _inside(columns, range_, gone)
             if len(records):
                 yield records
 
 
-def _from_files(range_: OffsetRange, reader: PartitionReader, patience: Patience) -> Iterator[Batch]:
+def _from_files(
+    range_: OffsetRange, reader: PartitionReader, patience: Patience, gone: list[tuple[int, int]]
+) -> Iterator[Batch]:
     partition, unexplained = range_.topic_partition, UnexplainedHoles()
     if reader.start_offset > range_.start_offset:
-        _meet_deleted(range_, range_.start_offset, reader.start_offset, patience)
+        _meet_deleted(range_, range_.start_offset, reader.start_offset, patience, gone)
 
     def pass_over(hole: Hole) -> None:
         patience.tell_left_out(f"{partition}: passed over: {hole.error()}")
@@ -154,16 +164,17 @@ def _from_files(range_: OffsetRange, reader: PartitionReader, patience: Patience
         patience.tell_left_out(f"{partition}: {unexplained.text(reader.root)}")
 
 
-def _meet_deleted(range_: OffsetRange, start: int, end: int, patience: Patience) -> None:
-    """Offsets [start, end) of the range are deleted; PlogError unless that is passed over."""
+def _meet_deleted(range_: OffsetRange, start: int, end: int, patience: Patience, gone: list[tuple[int, int]]) -> None:
+    """Offsets [start, end) of the range are deleted, and `gone`; PlogError unless that is passed over."""
     end = min(end, range_.end_offset)
     text = f"{range_.topic_partition}: {offsets_are(start, end)} gone, deleted since the reading was planned"
     if not patience.skips_damage:
         raise PlogError(text, hint="failOnDataLoss=false reads what there is, planned again")
+    gone.append((start, end))
     patience.tell_left_out(text)
 
 
-def _from_servers(range_: OffsetRange, patience: Patience) -> Iterator[Batch]:
+def _from_servers(range_: OffsetRange, patience: Patience, gone: list[tuple[int, int]]) -> Iterator[Batch]:
     """If damage is passed over, it goes on where the log begins by now."""
     from core.client.admin import EARLIEST, Admin
     from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
@@ -187,7 +198,7 @@ def _from_servers(range_: OffsetRange, patience: Patience) -> Iterator[Batch]:
                 is_gone = error.code == ErrorCode.OFFSET_OUT_OF_RANGE and start > position
                 if not patience.skips_damage or not is_gone:
                     raise
-                _meet_deleted(range_, position, start, patience)
+                _meet_deleted(range_, position, start, patience, gone)
                 position = start
     finally:
         client.close()
@@ -200,6 +211,8 @@ def ensure_allowed(range_: OffsetRange, left_out: Iterable[str]) -> None:
             raise PlogError(text, hint="--allow-loss replays what there is, and names what there is not")
 
 
-def _inside(records: RecordColumns, range_: OffsetRange) -> RecordColumns:
+def _inside(records: RecordColumns, range_: OffsetRange, gone: Sequence[tuple[int, int]]) -> RecordColumns:
     inside = (records.offsets >= range_.start_offset) & (records.offsets < range_.end_offset)
+    for start, end in gone:
+        inside &= (records.offsets < start) | (records.offsets >= end)
     return records if inside.all() else records.select(inside)

@@ -154,6 +154,23 @@ def test_a_batch_whose_offsets_cannot_be_its_own(broker: Broker, base_offset: in
     assert left_out == [f"t-0: {told}"]
 
 
+def test_a_batch_after_a_hole_that_reaches_into_the_next_one(broker: Broker) -> None:
+    """It would fill the hole with its right offsets: it is the wrong one of the two."""
+    log = broker.replicas.partitions[A].log
+    for values in ((b"a", b"b"), (b"c", b"d"), (b"e", b"f")):
+        append(log, make_batch(*values))
+    segment = log.segments.active
+    at = segment.translate_offset(2)
+    assert at is not None
+    data = bytearray(segment.records.path.read_bytes())
+    data[at[0] : at[0] + 8] = (3).to_bytes(8, "big")
+    segment.records.path.write_bytes(data)
+    left_out: list[str] = []
+    patient = consumer(broker, patience=Patience(skips_damage=True, tell_left_out=left_out.append))
+    assert [b.base_offset for _, batches in patient.read({A: 0}, {A: 6}) for b in batches] == [0, 4]
+    assert left_out == ["t-0: offsets 2 to 3 passed over: offsets are the next batch's"]
+
+
 @pytest.mark.parametrize(
     ("order", "found", "told"),
     [
