@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.bad_sectors import read_small_text
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
@@ -58,6 +58,9 @@ from core.log.lone_index import INDEX_SUFFIXES, find_traces, indexed_end
 from core.log.recovery_journal import gave_up_end, read_lost_offsets
 from core.log.segment_deletion import was_replaced
 from core.records.record_batch import MAGIC_POSITION
+
+if TYPE_CHECKING:
+    from core.log.reading import LogReading
 
 _TIERED = b"remote.storage.enable"
 _PIECE_BYTES = 1024 * 1024
@@ -268,7 +271,7 @@ class DirectoryEvidence:
         """Gives where the log ends if that is before its start; None if it reaches up to there, or may have reached:
         segments can't be opened, a recovery gave its end up, or nothing is left of it.
         """
-        log_end = _read_ends(evidence)[1]
+        log_end = _read_log(evidence, lambda reading: reading.end_offset)
         if not 0 < log_end < log_start or gave_up_end(evidence.directory, log_end):
             return None
         return log_end
@@ -305,23 +308,26 @@ class DirectoryEvidence:
             return True
 
 
-def _read_ends(evidence: LogEvidence) -> tuple[int, int]:
-    """Gives (sound end, end) of the log as far as it is known without what is doubted; zeros if it can't be read."""
+def _read_log(evidence: LogEvidence, ask: Callable[[LogReading], int]) -> int:
+    """Asks the log as far as it is known without what is doubted; gives 0 if it can't be read."""
     from core.log.partition_reader import open_reading  # which imports this module, and most logs don't need it
 
     given_up = read_lost_offsets(evidence.directory)
     try:
         files = find_offset_files(evidence.directory, LOG_SUFFIX)
         with open_reading(files, evidence, given_up, is_locked=True) as reading:
-            return reading.sound_end, reading.end_offset
+            return ask(reading)
     except AccessError:
-        return 0, 0
+        return 0
 
 
 def _sound_end(evidence: LogEvidence) -> int:
-    """Gives the offset after the log's last batch if nothing is lost after that; 0 if something is."""
-    sound_end, end = _read_ends(evidence)
-    return sound_end if sound_end == end else 0
+    """Gives the offset after the log's last batch if nothing is lost after that; 0 if something is. Reads all of the
+    log: the last batches alone may mislead.
+    """
+    return _read_log(
+        evidence, lambda reading: reading.map.sound_end * (reading.map.sound_end == reading.map.end_offset)
+    )
 
 
 def _has_snapshot_of(names: Iterable[str], offset: int) -> bool:

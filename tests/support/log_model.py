@@ -619,9 +619,8 @@ def _listed(directory: Path, name: str) -> int | None:
     if parsed is None:
         return None
     entries = _read_checkpoint(directory.parent / name, 3)
-    return max(
-        (offset for topic, number, offset in entries if (topic, number) == (parsed[1], int(parsed[2]))), default=None
-    )
+    found = [offset for topic, number, offset in entries if (topic, number) == (parsed[1], int(parsed[2]))]
+    return found[-1] if found else None
 
 
 def _read_checkpoint(path: Path, columns: int) -> Sequence[tuple]:  # type: ignore[type-arg]
