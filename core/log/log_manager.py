@@ -16,7 +16,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -213,19 +213,25 @@ class LogManager:
         """Opens none of them: `begin_load`, `load` and `end_load` do. One whose folder can't be read is offline."""
         for partition, path in partitions.items():
             try:
-                sizes = FolderListing(path).log_sizes()
+                listing = FolderListing(path)
+                sizes = listing.log_sizes()
             except OSError as error:
                 self._refuse(partition, path, error)
             else:
                 size = sum(sizes.values())
-                to_read = size if self._settings.is_read_only else self._bytes_to_recover(partition, sizes)
+                snapshots = [offset for offset, _ in listing.snapshots()]
+                to_read = size if self._settings.is_read_only else self._bytes_to_recover(partition, sizes, snapshots)
                 self.unloaded[partition] = UnloadedLog(path, size, to_read)
 
-    def _bytes_to_recover(self, partition: TopicPartition, sizes: Mapping[int, int]) -> int:
-        """Those of the segments, given by base offset in order, that are not below the recovery point whole."""
+    def _bytes_to_recover(self, partition: TopicPartition, sizes: Mapping[int, int], snapshots: Sequence[int]) -> int:
+        """Those of the segments, given by base offset in order, that are not below the recovery point whole, and those
+        before them that have to be read for the producers, after the newest snapshot.
+        """
         recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0)
+        first = max((base for base in sizes if base <= recovery_point), default=0)
+        start = max((offset for offset in snapshots if offset <= first), default=0)
         ends = [*sizes, UNKNOWN_RECOVERY_POINT + 1][1:]
-        return sum(size for size, end_offset in zip(sizes.values(), ends, strict=False) if end_offset > recovery_point)
+        return sum(size for size, end_offset in zip(sizes.values(), ends, strict=False) if end_offset > start)
 
     def begin_load(self, partition: TopicPartition, config: LogConfig) -> None:
         """Comes before `load`. OSError as the disk says."""
