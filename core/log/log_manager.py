@@ -60,11 +60,14 @@ _FILES_OF_LOADING = 64
 
 
 class UnloadedLog(NamedTuple):
-    """A log that was not opened yet. `bytes_to_read` is about how much of it has to be read for that."""
+    """A log that was not opened yet. `bytes_to_read` is about how much of it has to be read for that, which lies in
+    `segments_to_read`.
+    """
 
     path: Path
     size_bytes: int
     bytes_to_read: int
+    segments_to_read: int
 
 
 class LogManager:
@@ -218,20 +221,20 @@ class LogManager:
             except OSError as error:
                 self._refuse(partition, path, error)
             else:
-                size = sum(sizes.values())
-                snapshots = [offset for offset, _ in listing.snapshots()]
-                to_read = size if self._settings.is_read_only else self._bytes_to_recover(partition, sizes, snapshots)
-                self.unloaded[partition] = UnloadedLog(path, size, to_read)
+                read = list(sizes.values())
+                if not self._settings.is_read_only:
+                    read = self._recovered(partition, sizes, [offset for offset, _ in listing.snapshots()])
+                self.unloaded[partition] = UnloadedLog(path, sum(sizes.values()), sum(read), len(read))
 
-    def _bytes_to_recover(self, partition: TopicPartition, sizes: Mapping[int, int], snapshots: Sequence[int]) -> int:
-        """Those of the segments, given by base offset in order, that are not below the recovery point whole, and those
-        before them that have to be read for the producers, after the newest snapshot.
+    def _recovered(self, partition: TopicPartition, sizes: Mapping[int, int], snapshots: Sequence[int]) -> list[int]:
+        """The sizes of the segments that are not below the recovery point whole, and of those before them that have to
+        be read for the producers, after the newest snapshot. `sizes` are those of all, by base offset, in order.
         """
         recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0)
         first = max((base for base in sizes if base <= recovery_point), default=0)
         start = max((offset for offset in snapshots if offset <= first), default=0)
         ends = [*sizes, UNKNOWN_RECOVERY_POINT + 1][1:]
-        return sum(size for size, end_offset in zip(sizes.values(), ends, strict=False) if end_offset > start)
+        return [size for size, end_offset in zip(sizes.values(), ends, strict=False) if end_offset > start]
 
     def begin_load(self, partition: TopicPartition, config: LogConfig) -> None:
         """Comes before `load`. OSError as the disk says."""
