@@ -104,7 +104,8 @@ class Broker:
         check_metadata: Callable[[MetadataImage], None] | None = None,
     ) -> None:
         """`check_metadata` sees the metadata before anything is changed or served; what it raises is raised here. With
-        `loads_late` logs that have to be read are read when somebody asks for them.
+        `loads_late` logs that have to be read are read when somebody asks for them, and indexes checked when they are
+        used: not where all that is wrong is to be told before anything else is done.
         """
         self.directory = directory
         self._check_metadata = check_metadata
@@ -203,7 +204,7 @@ class Broker:
             self.config.integer("producer.id.expiration.ms"),
             is_read_only=self.is_read_only,
             keeps_cut_bytes=not self.is_read_only,
-            checks_late=True,
+            checks_late=self._loads_late,
         )
         self.log_manager = LogManager(
             self._log_directory,

@@ -40,8 +40,8 @@ MOST_WAIT_MS = 10_000
 """Less than clients wait for an answer."""
 
 AT_ONCE_BYTES = 64 * 1024 * 1024
-_BYTES_OF_OPENING = 256 * 1024
-"""What could be read in the time that it takes to open a log that is empty."""
+_BYTES_OF_OPENING = 128 * 1024
+"""What could be read in the time that it takes to open a log, or a segment of it, and no more."""
 
 
 class LateLoads:
@@ -64,7 +64,7 @@ class LateLoads:
         for name in sorted(
             unloaded, key=lambda name: (name.topic not in INTERNAL_TOPICS, unloaded[name].bytes_to_read)
         ):
-            left -= unloaded[name].bytes_to_read + _BYTES_OF_OPENING
+            left -= unloaded[name].bytes_to_read + (1 + unloaded[name].segments_to_read) * _BYTES_OF_OPENING
             is_needed = name.topic in INTERNAL_TOPICS and not self._broker.is_read_only
             if left >= 0 or is_needed:
                 yield name

@@ -17,7 +17,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -64,11 +64,14 @@ _FILES_OF_LOADING = 64
 
 
 class UnloadedLog(NamedTuple):
-    """A log that was not opened yet. `bytes_to_read` is about how much of it has to be read for that."""
+    """A log that was not opened yet. `bytes_to_read` is about how much of it has to be read for that, which lies in
+    `segments_to_read`.
+    """
 
     path: Path
     size_bytes: int
     bytes_to_read: int
+    segments_to_read: int
 
 
 class LogManager:
@@ -219,19 +222,25 @@ class LogManager:
         """Opens none of them: `begin_load`, `load` and `end_load` do. One whose folder can't be read is offline."""
         for partition, path in partitions.items():
             try:
-                sizes = FolderListing(path).log_sizes()
+                listing = FolderListing(path)
+                sizes = listing.log_sizes()
             except OSError as error:
                 self._refuse(partition, path, error)
             else:
-                size = sum(sizes.values())
-                to_read = size if self._settings.is_read_only else self._bytes_to_recover(partition, sizes)
-                self.unloaded[partition] = UnloadedLog(path, size, to_read)
+                read = list(sizes.values())
+                if not self._settings.is_read_only:
+                    read = self._recovered(partition, sizes, [offset for offset, _ in listing.snapshots()])
+                self.unloaded[partition] = UnloadedLog(path, sum(sizes.values()), sum(read), len(read))
 
-    def _bytes_to_recover(self, partition: TopicPartition, sizes: Mapping[int, int]) -> int:
-        """Those of the segments, given by base offset in order, that are not below the recovery point whole."""
+    def _recovered(self, partition: TopicPartition, sizes: Mapping[int, int], snapshots: Sequence[int]) -> list[int]:
+        """The sizes of the segments that are not below the recovery point whole, and of those before them that have to
+        be read for the producers, after the newest snapshot. `sizes` are those of all, by base offset, in order.
+        """
         recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0)
+        first = max((base for base in sizes if base <= recovery_point), default=0)
+        start = max((offset for offset in snapshots if offset <= first), default=0)
         ends = [*sizes, UNKNOWN_RECOVERY_POINT + 1][1:]
-        return sum(size for size, end_offset in zip(sizes.values(), ends, strict=False) if end_offset > recovery_point)
+        return [size for size, end_offset in zip(sizes.values(), ends, strict=False) if end_offset > start]
 
     def begin_load(self, partition: TopicPartition, config: LogConfig) -> None:
         """Comes before `load`. OSError as the disk says."""

@@ -17,7 +17,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
-from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
+from core.log.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint, write_offset_checkpoint
 from core.log.file_names import CLEAN_SHUTDOWN, OFFSET_CHECKPOINTS, RECOVERY_POINT_CHECKPOINT
 from core.protocol.frame import encode_request
 from core.protocol.primitives import Piece
@@ -479,3 +479,25 @@ def test_files_that_were_opened_in_the_thread_are_counted_with_the_others(tmp_pa
     again = open_broker(tmp_path)
     assert again.replicas.find("t", 0).log.log_end_offset == 22
     again.close()
+
+
+def test_what_has_to_be_read_is_told_by_recovery_points_and_snapshots(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    add_topic(broker, internal_segment_bytes="100")
+    produce_values(broker, b"0", b"1", b"2", b"3")  # a segment each
+    crashed(broker)
+    name, folder = TopicPartition("t", 0), tmp_path / "t-0"
+    size = (folder / f"{0:020d}.log").stat().st_size
+
+    def to_read(recovery_point: int) -> int:
+        write_offset_checkpoint(tmp_path / RECOVERY_POINT_CHECKPOINT, {name: recovery_point}, FileSystem())
+        served = Served(tmp_path, is_read_only=False)
+        crashed(served.broker)
+        return served.broker.log_manager.unloaded[name].bytes_to_read
+
+    assert [to_read(point) // size for point in (0, 1, 3, 4, UNKNOWN_RECOVERY_POINT)] == [4, 3, 1, 1, 1]
+    (folder / f"{3:020d}.snapshot").unlink()
+    assert [to_read(point) // size for point in (1, 3, 4)] == [3, 2, 2]
+    for snapshot in folder.glob("*.snapshot"):
+        snapshot.unlink()
+    assert to_read(4) // size == 4
