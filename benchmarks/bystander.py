@@ -11,6 +11,7 @@ reads says where to produce, each later one has it print the waits since the one
 
 from __future__ import annotations
 
+import io
 import json
 import select
 import subprocess
@@ -82,7 +83,8 @@ def produce_request(topic: str, batch: bytes, partition: int = 0) -> ProduceRequ
 
 def main() -> None:
     print("ready", flush=True)
-    address, topic = json.loads(sys.stdin.readline())
+    lines = io.FileIO(sys.stdin.fileno(), closefd=False)  # what is read ahead, `select` would not see
+    address, topic = json.loads(lines.readline())
     connection = connect(address)
     batch = batch_of([Record(0, int(time.time() * 1000), None, b"x" * 50)])
     waits: list[float] = []
@@ -93,9 +95,9 @@ def main() -> None:
         except ConnectionFailedError:  # the broker was stopped
             return
         waits.append((time.perf_counter() - started) * 1000)
-        asked, _, _ = select.select([sys.stdin], [], [], PAUSE_SECONDS)
+        asked, _, _ = select.select([lines], [], [], PAUSE_SECONDS)
         if asked:
-            if not sys.stdin.readline():
+            if not lines.readline():
                 return
             waits.sort()
             print(

@@ -39,7 +39,8 @@ def _find_memory(directory: Path) -> str | None:
         return None
     try:
         place = os.statvfs(_IN_MEMORY)
-        used = sum(entry.stat().st_size for entry in os.scandir(directory) if entry.is_file())
+        logs = (entry for entry in os.scandir(directory) if entry.name.endswith(".log") and entry.is_file())
+        used = sum(entry.stat().st_size for entry in logs)
     except OSError:
         return None
     has_room = place.f_bavail * place.f_frsize >= _LEAST_FREE_BYTES + used // _LOG_BYTES_A_BYTE_MADE
