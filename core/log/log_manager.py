@@ -93,6 +93,7 @@ class LogManager:
         """Logs that are only read, and have a wrong start (`LoadedLog`): the next checkpoint of others is right."""
         self.unloaded: dict[TopicPartition, UnloadedLog] = {}
         """Logs that are there, and are opened when somebody asks for them."""
+        self._with_id: set[TopicPartition] = set()  # whose folders say that they are of that topic
         self._settings = settings
         self._filesystem = settings.filesystem
         self._checkpoints = {name: self._read_checkpoint(name) for name in OFFSET_CHECKPOINTS}
@@ -125,11 +126,10 @@ class LogManager:
 
     def known(self, topic_ids: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, Path]:
         """The folders of those partitions, and of those topics."""
-        return {
-            tp: path
-            for tp, path in self.find_partitions().items()
-            if tp in topic_ids and not _is_of_another(path, topic_ids[tp])
-        }
+        found = {tp: path for tp, path in self.find_partitions().items() if tp in topic_ids}
+        ids = {tp: _topic_id_of(path) for tp, path in found.items()}
+        self._with_id = {tp for tp, topic_id in ids.items() if topic_id == topic_ids[tp]}
+        return {tp: path for tp, path in found.items() if ids[tp] in (None, topic_ids[tp])}
 
     def set_aside_strays(self, topic_ids: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, Path]:
         """Renames the folders of partitions that there are not, or not of that topic any more; gives the others.
@@ -300,6 +300,8 @@ class LogManager:
         """Gives the partition's log, and makes it if there is none yet; `forget_checkpoints` comes before. Raises
         OSError as the disk does.
         """
+        if partition in self.logs and partition in self._with_id:
+            return self.logs[partition]
         path = self.directory / partition_directory_name(partition)
         self._move_away(partition)
         if path.exists() and _is_of_another(path, topic_id):
@@ -307,6 +309,7 @@ class LogManager:
         self._filesystem.make_directory(path)
         if _topic_id_of(path) is None:
             write_partition_metadata(path, topic_id, self._filesystem)
+        self._with_id.add(partition)
         if partition not in self.logs:
             self.logs[partition] = load_log(path, partition, config, self._settings).log
         return self.logs[partition]
