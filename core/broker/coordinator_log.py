@@ -10,6 +10,7 @@ COORDINATOR_LOAD_IN_PROGRESS, which clients try again.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import groupby
@@ -23,6 +24,7 @@ from core.common.steps import Steps, finish
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
 from core.log.log_segment import LogSegment
+from core.log.partition_log import PartitionLog
 from core.log.segment_reading import DamagedBytes
 from core.records.batches import Batch, group_batches
 from core.records.control_record import read_end_transaction_marker
@@ -93,6 +95,8 @@ class CoordinatorLog:
         self._begin_replay = begin_replay
         self._is_loaded: dict[int, bool] = {}  # by partition; False while it is being read
         self._after_loading: dict[int, list[Callable[[], None]]] = {}
+        self._to_read: deque[Callable[[], None]] = deque()
+        self._is_reading = False
 
     # --- the topic
 
@@ -138,6 +142,7 @@ class CoordinatorLog:
         """The topic is gone."""
         self._is_loaded.clear()
         self._after_loading.clear()
+        self._to_read.clear()
 
     def load_all(self) -> ErrorCode | None:
         """Begins to read what is not read yet; why not everything is known, where it is not."""
@@ -187,7 +192,21 @@ class CoordinatorLog:
             return
         self._is_loaded[number] = False
         ends = [(segment, log.end_of(segment)) for segment in log.segments]
-        found: list[ReadRecord] = []
+        self._to_read.append(partial(self._read, number, log, ends))
+        self._read_next()
+
+    def _read_next(self) -> None:
+        """Reads one partition after the other: what was read lies in memory until it is taken up."""
+        if self._to_read and not self._is_reading:
+            self._is_reading = True
+            self._to_read.popleft()()
+
+    def _end_reading(self) -> None:
+        self._is_reading = False
+        self._read_next()
+
+    def _read(self, number: int, log: PartitionLog, ends: Sequence[tuple[LogSegment, OffsetPosition]]) -> None:
+        found: deque[ReadRecord] = deque()
         is_whole = False  # whether all of it could be read
 
         def work() -> None:
@@ -200,32 +219,32 @@ class CoordinatorLog:
                 _log.error("%s-%d could not be read from %s: %s", self._topic, number, log.directory, error.strerror)
 
         def then() -> None:
-            if self._is_loaded.get(number) is not False:
-                return  # the topic is gone
-            if not is_whole:  # the next one who asks tries again
+            if self._is_loaded.get(number) is not False:  # the topic is gone
+                self._end_reading()
+            elif not is_whole:  # the next one who asks tries again
                 self._after_loading.pop(number, None)
                 del self._is_loaded[number]
-                return
-            steps = self._take_up(number, found)
-            if self._broker.turns is None:
-                finish(steps)
+                self._end_reading()
+            elif self._broker.turns is None:
+                finish(self._take_up(number, found))
             else:
-                self._broker.turns.go_through(steps)
+                self._broker.turns.go_through(self._take_up(number, found))
 
         self._broker.run_in_background(work, then)
 
-    def _take_up(self, number: int, found: list[ReadRecord]) -> Steps[None]:
+    def _take_up(self, number: int, found: deque[ReadRecord]) -> Steps[None]:
         replay = self._begin_replay(number)
-        for read in found:
-            replay.take_up(read)
+        count = len(found)
+        while found and self._is_loaded.get(number) is False:  # else the topic is gone
+            replay.take_up(found.popleft())
             yield
-            if self._is_loaded.get(number) is not False:
-                return  # the topic is gone
-        self._is_loaded[number] = True
-        replay.finish()
-        _log.info("%s-%d: %d records", self._topic, number, len(found))
-        for later in self._after_loading.pop(number, []):
-            later()
+        if self._is_loaded.get(number) is False:
+            self._is_loaded[number] = True
+            replay.finish()
+            _log.info("%s-%d: %d records", self._topic, number, count)
+            for later in self._after_loading.pop(number, []):
+                later()
+        self._end_reading()
 
 
 def _batches(

@@ -23,6 +23,7 @@ from core.coordinator.classic_members import ClassicMembers, classic_members, co
 from core.coordinator.consumer_group import ConsumerGroup, ensure_valid_heartbeat
 from core.coordinator.consumer_member import JOIN_EPOCH
 from core.coordinator.group_environment import ClientInfo, GroupEnvironment
+from core.coordinator.group_offsets import GroupOffsets
 from core.coordinator.group_records import (
     CommittedOffset,
     GroupRecord,
@@ -93,7 +94,7 @@ class GroupCoordinator:
     def __init__(self, environment: GroupEnvironment) -> None:
         self.groups: dict[str, Group] = {}
         self._environment = environment
-        self._offsets: dict[str, Offsets] = {}
+        self._offsets: dict[str, GroupOffsets] = {}
         self._pending: dict[_Transaction, dict[tuple[str, TopicPartition], _PendingOffset]] = defaultdict(dict)
         self._order = itertools.count()
 
@@ -197,15 +198,17 @@ class GroupCoordinator:
             known = pending.get((group_id, partition))
             if known is not None and (order is None or known.order < order):
                 del pending[group_id, partition]
-        offsets = self._offsets.setdefault(group_id, {})
-        if committed is None:
-            offsets.pop(partition, None)
-        else:
+        offsets = self._offsets.get(group_id)
+        if committed is not None:
+            if offsets is None:
+                offsets = self._offsets[group_id] = GroupOffsets()
             offsets[partition] = committed
             if group_id not in self.groups:
                 self._classic_group(group_id)
-        if not offsets:
-            del self._offsets[group_id]
+        elif offsets is not None:
+            offsets.pop(partition, None)
+            if not offsets:
+                del self._offsets[group_id]
 
     def _forget(self, group_id: str) -> None:
         group = self.groups.pop(group_id, None)
@@ -527,8 +530,10 @@ class GroupCoordinator:
     def on_topic_deleted(self, topic: str) -> None:
         """Offsets of its partitions mean nothing any more."""
         for group_id in list(self.groups):
-            partitions = self._offsets.get(group_id, {}).keys() | self._pending_partitions(group_id)
-            self._try_to_remove(group_id, [partition for partition in partitions if partition.topic == topic])
+            partitions = {p for p in self._pending_partitions(group_id) if p.topic == topic}
+            if group_id in self._offsets:
+                partitions.update(self._offsets[group_id].partitions_of(topic))
+            self._try_to_remove(group_id, list(partitions))
 
     def expire(self) -> None:
         """Forgets offsets that nobody needed for `offsets.retention.minutes`, and empty groups that have none left.
@@ -538,7 +543,7 @@ class GroupCoordinator:
         """
         now_ms = self._environment.now_ms()
         for group_id, group in list(self.groups.items()):
-            offsets = self._offsets.get(group_id, {})
+            offsets: Mapping[TopicPartition, CommittedOffset] = self._offsets.get(group_id, {})
             pending = self._pending_partitions(group_id)
             expired = [p for p, c in offsets.items() if p not in pending and self._is_expired(group, p, c, now_ms)]
             self._try_to_remove(group_id, expired)

@@ -288,6 +288,7 @@ def test_groups_are_taken_up_in_turns_and_known_all_at_once(tmp_path: Path, brok
     again.group_log.load_all()
     steps = 0
     while turns.work:
+        assert len(turns.work) == 1, "what the next partition holds lies in no memory yet"
         assert again.groups.groups == {} or steps > 0
         assert ask(again, LIST_GROUPS, ListGroupsRequest()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         again.groups.expire()  # of what is known in part nothing may be said, and no tombstone written
