@@ -300,7 +300,7 @@ def test_a_challenge_that_is_none(challenge: bytes) -> None:
     ("token", "extensions"), [("se cret", {}), ("secret\x01", {}), ("", {}), ("a", {"auth": "x"}), ("a", {"k": "\x01"})]
 )
 def test_what_cannot_be_sent_is_refused(token: str, extensions: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match="token|extension") as raised:
+    with pytest.raises(UsageError, match=r"token|extension") as raised:
         OAuthBearerClient(token, extensions)
     assert extensions or not token or token not in raised.value.message
 
