@@ -150,7 +150,7 @@ def find_target(request: ReplayRequest, data_dir: Path, bootstrap_server: str | 
     found = find_server(bootstrap_server, data_dir)
     if found is None:
         raise UsageError(f"--to {request.to}: which server?", hint=f"--to {request.to}@HOST:PORT")
-    return ",".join(f"{host}:{port}" for host, port in found)
+    return ",".join(f"{host}:{port}" for host, port in found.addresses)
 
 
 def group_offsets(
