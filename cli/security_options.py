@@ -93,6 +93,17 @@ def find_client_settings() -> ClientSettings | None:
     return given.found
 
 
+def find_spark_access() -> str:
+    """What the two options say, for processes that reach the cluster themselves; without secrets, "" if nothing."""
+    from core.spark.cluster_access import COMMAND_CONFIG, access_of
+
+    given = _given.get(_Given())
+    options = {f"kafka.{name}": value for name, value in _properties(given.properties).items()}
+    if given.config is not None:
+        options[COMMAND_CONFIG.lower()] = str(given.config.resolve())
+    return access_of(options)
+
+
 def find_named_server(bootstrap_server: str | None) -> str | None:
     """The servers that --bootstrap-server names, else the settings' bootstrap.servers, unless --data-dir was typed."""
     if bootstrap_server is not None:

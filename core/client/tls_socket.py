@@ -10,6 +10,7 @@ import contextlib
 import datetime
 import socket
 import ssl
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +63,7 @@ class TlsSocket:
             raise _handshake_failure(error, peer) from error
         except TimeoutError as error:
             plain.close()
-            raise _not_connected(peer, f"it says nothing: no answer to TLS in {plain.gettimeout():g} s") from error
+            raise _not_connected(peer, f"TLS did not begin in {plain.gettimeout():g} s") from error
         except OSError as error:
             plain.close()
             raise _not_connected(peer, "it closed the connection when TLS began", _PLAINTEXT_HINT) from error
@@ -71,6 +72,9 @@ class TlsSocket:
             raise
 
     def _shake_hands(self, peer: TlsPeer) -> None:
+        """TimeoutError where it takes longer than one answer may, however the bytes come."""
+        timeout_s = self._socket.gettimeout()
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         is_first = True
         while True:
             try:
@@ -82,6 +86,8 @@ class TlsSocket:
                     _ensure_tls(bytes(self._buffer[: min(count, 8)]), peer)
                 elif count == 0:
                     raise _not_connected(peer, "it closed the connection in the middle of TLS's handshake") from None
+                if deadline_s is not None and time.monotonic() > deadline_s:
+                    raise TimeoutError from None
                 is_first = False
                 self._incoming.write(self._buffer[:count])
             else:

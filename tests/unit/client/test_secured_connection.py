@@ -410,13 +410,24 @@ def test_ports_of_something_else(
     assert (error.hint or "").startswith(hint)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"), [(TLS, "it says nothing: no answer to TLS in 0.2 s"), ({}, "no answer in 0.2 s")]
-)
+@pytest.mark.parametrize(("settings", "message"), [(TLS, "TLS did not begin in 0.2 s"), ({}, "no answer in 0.2 s")])
 def test_a_silent_port(settings: dict[str, str], message: str) -> None:
     with port_that(silent) as port:
         error = failure(port, settings, timeout_s=0.2)
     assert error.message.endswith(message)
+
+
+def test_a_port_that_drips() -> None:
+    def drips(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        gone = threading.Event()
+        connection.sendall(b"\x16\x03\x03\x40\x00")
+        while not gone.wait(0.02):
+            connection.sendall(b"\0")
+
+    with port_that(drips) as port:
+        error = failure(port, TLS, timeout_s=0.2)
+    assert isinstance(error, ConnectionFailedError)
 
 
 def test_plaintext_at_a_port_with_tls(authority: Authority) -> None:
