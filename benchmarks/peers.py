@@ -137,10 +137,13 @@ class FullMemory:
         )  # fmt: skip
         assert self._process.stdout is not None
         self._process.stdout.readline()
+        self._open_holes()
+        return self
+
+    def _open_holes(self) -> None:
         self._holes = (self._directory / "holes").open("w+b", buffering=0)
         self._holes.truncate(_HOLES_BYTES)
         self.fill()
-        return self
 
     def fill(self) -> None:
         """Fills with page cache what lies free by now: to be called before each measurement, as processes that ended
@@ -154,3 +157,16 @@ class FullMemory:
         self._holes.close()
         self._process.kill()
         self._process.wait()
+
+
+class FullCache(FullMemory):
+    """Page cache alone takes the memory that lies free: what is written gets pages that were in use a moment ago, and
+    nothing is taken from whoever else works on the machine.
+    """
+
+    def __enter__(self) -> FullCache:
+        self._open_holes()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._holes.close()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cli.consume_range import ensure_there, resolve
-from cli.large_values import ClaimCheckRoom, Joiner
 from cli.options import Commit, GroupProtocol, say
 from cli.record_stream import (
     Chunk,
@@ -29,19 +28,23 @@ from cli.record_stream import (
 )
 from cli.records_out import PARQUET, PartitionRows, Sink, open_sink
 from cli.session import find_server, open_client, open_source
-from core.client.consumer import Patience, Watermarks
-from core.client.kafka_client import KafkaClient
-from core.client.record_source import ClusterSource, DirectorySource, FindMore, Offsets, RecordSource
-from core.client.subscription import Subscription
-from core.common.errors import UsageError
+from core.client.patience import DAMAGE_HINT, Patience
+from core.client.record_source import FindMore, Offsets, RecordSource
+from core.client.watermarks import Watermarks
+from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.log.directory_reader import DirectoryReader
 
 if TYPE_CHECKING:
+    from cli.large_values import Joiner
+    from core.client.kafka_client import KafkaClient
+    from core.client.subscription import Subscription
     from core.records.record_filter import RecordFilter
 
 _PATIENCE_SECONDS = 30.0
 _REGEX_SIGN = "^"
+_MOST_NAMED = 10
+"""Partitions of which one line tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +172,7 @@ class ConsumeRequest:
 def consume(request: ConsumeRequest) -> bool:
     """Until the end of what is asked for. False if records were left out because they are damaged."""
     request.ensure_consistent()
-    joiner = Joiner() if request.join else None
+    joiner = _joiner() if request.join else None
     steps = _steps(request, joiner)
     if request.max_messages == 0:
         return True
@@ -185,12 +188,20 @@ def consume(request: ConsumeRequest) -> bool:
     return not request.left_out
 
 
+def _joiner() -> Joiner:
+    from cli.large_values import Joiner
+
+    return Joiner()
+
+
 def _steps(request: ConsumeRequest, joiner: Joiner | None) -> list[Step]:
     """What is made of records before they are printed, one after the other."""
     steps: list[Step] = []
     if joiner is not None:
         steps.append(joiner.join)
     if request.claim_check is not None:
+        from cli.large_values import ClaimCheckRoom
+
         steps.append(ClaimCheckRoom(request.claim_check).redeem)
     if request.schema_registry is not None:
         from cli.schemas import Schemas
@@ -222,6 +233,7 @@ def _sink(request: ConsumeRequest) -> Iterator[Sink]:
 
 def _consume_group(request: ConsumeRequest, steps: list[Step], sink: Sink) -> None:
     from cli.group_consume import open_group
+    from core.client.cluster_source import ClusterSource
 
     assert request.group is not None
     with open_client(request.bootstrap_server, request.data_dir) as client:
@@ -259,6 +271,8 @@ def _consume_group(request: ConsumeRequest, steps: list[Step], sink: Sink) -> No
 
 
 def _subscription(request: ConsumeRequest, client: KafkaClient) -> Subscription:
+    from core.client.subscription import Subscription
+
     pattern = _pattern(request)
     subscription = Subscription(client, [] if pattern else list(dict.fromkeys(request.topics)), pattern)
     if pattern is not None and not subscription.partitions() and not (request.follow or request.group):
@@ -281,10 +295,10 @@ def _pattern(request: ConsumeRequest) -> re.Pattern[str] | None:
 
 def _consume_partitions(request: ConsumeRequest, steps: list[Step], sink: Sink) -> None:
     with open_source(request.bootstrap_server, request.data_dir) as opened:
-        if isinstance(opened, KafkaClient):
-            source, find_partitions = _cluster(request, opened)
-        else:
+        if isinstance(opened, DirectoryReader):
             source, find_partitions = _directory(request, opened)
+        else:
+            source, find_partitions = _cluster(request, opened)
         partitions = _ensure_partitions(request, find_partitions())
         ends = source.ends(partitions)
         starts = ensure_there(resolve(request.from_, source, partitions, ends), source, ends)
@@ -295,24 +309,43 @@ def _consume_partitions(request: ConsumeRequest, steps: list[Step], sink: Sink) 
         bounds = resolve(request.as_of or request.until, source, partitions, ends)
         bounds = {tp: min(offset, ends[tp]) for tp, offset in bounds.items()}
 
+        unread = dict.fromkeys(tp for tp, start in starts.items() if start < bounds[tp])
+
+        def done(partition: TopicPartition) -> None:
+            unread.pop(partition, None)
+
         def read(some: Offsets) -> Chunks:
             if request.is_latest:
-                return through(read_latest(source, some, bounds, say), steps)
-            return through(read_bounded(source, some, bounds), steps)
+                return through(read_latest(source, some, bounds, say, done), steps)
+            return through(read_bounded(source, some, bounds, done), steps)
 
-        if request.merge:
-            _print_merged({tp: read({tp: start}) for tp, start in starts.items()}, request, sink)
-        elif request.is_per_partition:
-            for tp, start in starts.items():
-                _print_all(read({tp: start}), request, sink)
-        else:
-            _print_all(read(starts), request, sink)
+        try:
+            if request.merge:
+                _print_merged({tp: read({tp: start}) for tp, start in starts.items()}, request, sink)
+            elif request.is_per_partition:
+                for tp, start in starts.items():
+                    _print_all(read({tp: start}), request, sink)
+            else:
+                _print_all(read(starts), request, sink)
+        except PlogError as error:
+            if error.hint == DAMAGE_HINT and len(unread) > 1:
+                _tell_unread(list(unread))
+            raise
+
+
+def _tell_unread(partitions: list[TopicPartition]) -> None:
+    """Of damage that ends the reading: in which partitions, the damaged one too, records may be left."""
+    names = ", ".join(map(str, partitions[:_MOST_NAMED]))
+    more = f" and {len(partitions) - _MOST_NAMED} more" * (len(partitions) > _MOST_NAMED)
+    say(f"warning: damage ends the reading; not read to their ends: {names}{more}")
 
 
 FindPartitions = Callable[[], list[TopicPartition]]
 
 
 def _cluster(request: ConsumeRequest, client: KafkaClient) -> tuple[RecordSource, FindPartitions]:
+    from core.client.cluster_source import ClusterSource  # a directory is read without it, and the protocol
+
     subscription = _subscription(request, client)
     source = ClusterSource(
         client,
@@ -325,6 +358,8 @@ def _cluster(request: ConsumeRequest, client: KafkaClient) -> tuple[RecordSource
 
 
 def _directory(request: ConsumeRequest, reader: DirectoryReader) -> tuple[RecordSource, FindPartitions]:
+    from core.client.directory_source import DirectorySource
+
     source = DirectorySource(
         reader,
         read_committed=request.read_committed,

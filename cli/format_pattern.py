@@ -38,7 +38,7 @@ from core.records.byte_strings import ends_of
 from core.records.columns import HeaderColumns, RecordColumns
 
 if TYPE_CHECKING:
-    from core.client.consumer import Watermarks
+    from core.client.watermarks import Watermarks
 
 Int64s = npt.NDArray[np.int64]
 Formatter = Callable[[TopicPartition, RecordColumns, Int64s], Any]

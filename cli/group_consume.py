@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from core.client.classic_member import ClassicMember
-from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Patience, Watermarks
+from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED
 from core.client.group_admin import GroupAdmin
 from core.client.group_consumer import GroupConsumer, Reset
 from core.client.kafka_client import KafkaClient
 from core.client.membership import ConsumerMember, Membership, SoleMember
+from core.client.patience import Patience
 from core.client.subscription import Subscription
+from core.client.watermarks import Watermarks
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition

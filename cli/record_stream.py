@@ -42,9 +42,14 @@ Chunks = Iterator[Chunk | None]
 Step = Callable[[Chunk], Chunk]
 
 
-def read_bounded(source: RecordSource, starts: Offsets, ends: Offsets) -> Iterator[Chunk]:
-    """The records of [start, end) of every partition."""
+def read_bounded(
+    source: RecordSource, starts: Offsets, ends: Offsets, done: Callable[[TopicPartition], None] = lambda _: None
+) -> Iterator[Chunk]:
+    """The records of [start, end) of every partition; `done` is called with each that was given to its end."""
     for partition, batches in source.read(starts, ends):
+        if not batches:
+            done(partition)
+            continue
         while batches and isinstance(batches[-1], RecordBatch) and batches[-1].base_offset >= ends[partition]:
             batches.pop()  # nobody asked for it, and it may not decode
         for columns in _decoded(batches, partial(source.leave_out, partition)):
@@ -83,8 +88,16 @@ def read_group(consumer: GroupConsumer) -> Chunks:
         yield last._replace(next_offset=found.next_offset)
 
 
-def read_latest(source: RecordSource, starts: Offsets, ends: Offsets, tell: Callable[[str], None]) -> Iterator[Chunk]:
-    """Of the records of [start, end) of each partition the last of each key, in order of offsets; no tombstones."""
+def read_latest(
+    source: RecordSource,
+    starts: Offsets,
+    ends: Offsets,
+    tell: Callable[[str], None],
+    done: Callable[[TopicPartition], None] = lambda _: None,
+) -> Iterator[Chunk]:
+    """Of the records of [start, end) of each partition the last of each key, in order of offsets; no tombstones. `done`
+    as of `read_bounded`.
+    """
     from core.compaction.latest_per_key import LatestPerKey
 
     latest = LatestPerKey()
@@ -92,6 +105,7 @@ def read_latest(source: RecordSource, starts: Offsets, ends: Offsets, tell: Call
         bounds = {partition: start}, {partition: ends[partition]}
         for columns in latest.read(lambda: (chunk.columns for chunk in read_bounded(source, *bounds))):  # noqa: B023
             yield _chunk(partition, columns)
+        done(partition)
     if latest.without_key:
         tell(f"{latest.without_key:,} records without a key are left out: compaction keeps none")
 

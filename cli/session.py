@@ -97,6 +97,7 @@ def _open_embedded(
 
     directory = data_dir or default_data_dir()
     broker = Broker(directory, BrokerConfig(), lock_timeout_s=lock_timeout_s, is_read_only=is_read_only)
+    broker.log_manager.delete(broker.log_manager.find_deleted_directories())
     broker.transaction_log.load_all()
     try:
         client = KafkaClient([("embedded", 0)], lambda host, port: EmbeddedTransport(broker.dispatcher))  # noqa: ARG005

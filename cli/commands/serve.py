@@ -29,6 +29,11 @@ _SWITCH_INTERVAL_S = 0.0001
 a flush, takes.
 """
 
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+_CLOSING_THREADS = 8
+"""More wait for the disk in vain."""
+
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
@@ -195,16 +200,37 @@ def _serve(
             ensure_open_to_everybody(image, listen)
 
     with without_collector():
-        broker = Broker(directory, config, lock_timeout_s=lock_timeout, is_read_only=is_read_only, check_metadata=check)
+        broker = Broker(
+            directory,
+            config,
+            lock_timeout_s=lock_timeout,
+            is_read_only=is_read_only,
+            loads_late=True,
+            check_metadata=check,
+        )
     unheeded = broker.image.security.summary()
     if unheeded:
         say(f"warning: the metadata hold {unheeded}, and plog obeys none of them: who reaches it may do everything")
     try:
         run(_run(broker, listen, metrics, ready_file))
     finally:
-        broker.close()
+        _answer_signals(broker)
+        broker.close(threads=_CLOSING_THREADS)
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
+
+
+def _answer_signals(broker: Broker) -> None:
+    """Who asks for the stop again is told how far it is; it is not cut short."""
+
+    def answer(_number: int, _frame: object) -> None:
+        how_far = broker.log_manager.closing_text
+        text = f"{how_far}; kill -9 ends it at once, and costs the next start a recovery\n"
+        os.write(2, text.encode())  # print may be at work beneath this
+
+    for number in _STOP_SIGNALS:
+        signal.signal(number, answer)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
 
 
 async def _run(broker: Broker, listen: Endpoint, metrics: Endpoint | None, ready_file: Path | None) -> None:
@@ -230,7 +256,7 @@ async def _run(broker: Broker, listen: Endpoint, metrics: Endpoint | None, ready
 
 
 async def _run_until_told(server: SocketServer, broker: Broker, ready_file: Path | None, how: str) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, server.stop)
     if ready_file is not None:
         beside = ready_file.with_name(ready_file.name + ".tmp")
@@ -239,3 +265,4 @@ async def _run_until_told(server: SocketServer, broker: Broker, ready_file: Path
     topics = len(broker.image.topics)
     print(f"ready {server.endpoint} data {broker.directory} topics {topics} pid {os.getpid()}{how}", flush=True)
     await server.run()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)  # the loop's end would give them back to the system

@@ -256,7 +256,7 @@ def delete_records(
     """
     from cli.consume_range import resolve
     from core.client.admin import Admin
-    from core.client.record_source import ClusterSource
+    from core.client.cluster_source import ClusterSource
     from core.common.error_code import ErrorCode
     from core.common.errors import KafkaError
     from core.common.topic_partition import TopicPartition

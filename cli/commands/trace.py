@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -52,12 +52,16 @@ def trace(
     tracer = Tracer(reader, time.time_ns() // 1_000_000)
     failures: list[AccessError] = []
     damaged: list[CorruptRecordError] = []
+    missing: list[str] = []
+
+    def tell_missing(partition: TopicPartition) -> Callable[[str], None]:
+        return lambda text: missing.append(f"{partition}: a later record with this key may be lost: {text}")
 
     def look_at(partition: TopicPartition) -> Iterator[Trace]:
         try:
             if key is None:
                 yield tracer.trace(partition, int(match["offset"]))
-            elif (newest := tracer.find_key(partition, key.encode())) is not None:
+            elif (newest := tracer.find_key(partition, key.encode(), tell_missing(partition))) is not None:
                 yield tracer.trace(partition, newest)
         except CorruptRecordError as error:
             damaged.append(error)
@@ -72,7 +76,9 @@ def trace(
     is_found = any(trace.record is not None for trace in traces)
     if key is not None and not is_found and not damaged and not failures:
         say(f"no record with key {key!r} in {match['topic']}")
-    raise typer.Exit(say_failures([*failures, *damaged]) or (0 if is_found else 1))
+    for text in missing:
+        say(f"warning: {text}")
+    raise typer.Exit(say_failures([*failures, *damaged]) or (0 if is_found and not missing else 1))
 
 
 def _partitions(reader: DirectoryReader, topic: str, number: str | None) -> list[Any]:

@@ -12,11 +12,15 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.fetch_session import FetchSessionCache
 from core.broker.group_log import GroupLog
+from core.broker.late_checks import LateChecks
+from core.broker.late_loads import LateLoads
 from core.broker.replica_manager import ReplicaManager
 from core.broker.request_dispatcher import SERVED_APIS, AnyApi, RequestDispatcher
 from core.broker.scrubber import Scrubber
@@ -46,11 +50,17 @@ from core.compaction.log_cleaner import LogCleaner
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.transaction_coordinator import TransactionCoordinator
 from core.log.directory_lock import DirectoryLock, find_lock_holder
-from core.log.file_names import LOCK, LOG_SUFFIX, locate_partition, parse_offset_file_name
+from core.log.file_names import (
+    LOCK,
+    LOG_SUFFIX,
+    locate_partition,
+    parse_offset_file_name,
+    partition_directory_name,
+)
 from core.log.judged_transactions import JudgedTransactions
 from core.log.log_config import LogConfig, stored_topic_values
 from core.log.log_evidence import DirectoryEvidence
-from core.log.log_loader import LogSettings
+from core.log.log_loader import LoadedLog, LogSettings
 from core.log.log_manager import LogManager, find_partitions
 from core.log.log_segment import LogSegment
 from core.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
@@ -67,7 +77,15 @@ _log = logging.getLogger("plog.broker")
 _PLAINTEXT = 0
 _EXPIRE_PRODUCERS_EVERY_MS = 600_000
 _NOTE_RECOVERED_EVERY_MS = 100
+_DELETED_AT_ONCE = 20
 _KEEPS_EVERYTHING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+
+
+class _Doubts(NamedTuple):
+    """Offsets [start, end) that are missing for no known reason, or of batches that may have been aborted."""
+
+    unexplained: list[tuple[int, int]]
+    undecided: list[tuple[int, int]]
 
 
 class Broker:
@@ -82,13 +100,20 @@ class Broker:
         filesystem: FileSystem | None = None,
         lock_timeout_s: float = 0.0,
         is_read_only: bool = False,
+        loads_late: bool = False,
         check_metadata: Callable[[MetadataImage], None] | None = None,
     ) -> None:
-        """`check_metadata` sees the metadata before anything is changed or served; what it raises is raised here."""
+        """`check_metadata` sees the metadata before anything is changed or served; what it raises is raised here. With
+        `loads_late` logs that have to be read are read when somebody asks for them, and indexes checked when they are
+        used: not where all that is wrong is to be told before anything else is done.
+        """
         self.directory = directory
         self._check_metadata = check_metadata
         self.is_read_only = is_read_only
-        self._shadow = tempfile.TemporaryDirectory(prefix="plog-read-only-") if is_read_only else None
+        self._loads_late = loads_late
+        self._shadow = (
+            tempfile.TemporaryDirectory(prefix="plog-read-only-", ignore_cleanup_errors=True) if is_read_only else None
+        )
         self._log_directory = Path(self._shadow.name) if self._shadow else directory
         self.config = config
         self.clock = clock or SystemClock()
@@ -101,11 +126,14 @@ class Broker:
         """Answers whose work was begun, and must be done before the broker closes."""
         self.walk_libraries = WalkLibraries(lambda work, then=None: self.run_in_background(work, then))
         self.run_cleaning: RunInBackground = run_now
+        self.run_loading: RunInBackground = run_now
         self.endpoint: Endpoint | None = None
         self._users_paths = UsersPaths(self._log_directory, directory)
         self._filesystem = filesystem or (ShadowFileSystem(self._users_paths) if is_read_only else FileSystem())
         self._lock = DirectoryLock(self._log_directory)
         self._unreadable: list[Path] = []
+        self._has_adopted = False
+        self._doubts: dict[TopicPartition, _Doubts] = {}  # of a log that was just read
         self._producer_ids = iter(range(0))
         self._last_run_us: dict[str, int] = {}
         self._opened_us = self.clock.monotonic_us()
@@ -176,6 +204,7 @@ class Broker:
             self.config.integer("producer.id.expiration.ms"),
             is_read_only=self.is_read_only,
             keeps_cut_bytes=not self.is_read_only,
+            checks_late=self._loads_late,
         )
         self.log_manager = LogManager(
             self._log_directory,
@@ -197,6 +226,12 @@ class Broker:
             interval_ms=self.config.integer("plog.scrub.interval.ms"),
         )
         self.replicas.on_damage = self.scrubber.examine
+        self.late_checks = LateChecks(
+            self.log_manager.logs.values,
+            lambda delay_ms, function: self.schedule(delay_ms, function),
+            lambda work, then=None: self.run_in_background(work, then),
+            None if self.is_read_only else self._note_unexplained,
+        )
         self.log_cleaner = LogCleaner(
             self.log_manager,
             lambda work, then=None: self.run_cleaning(work, then),
@@ -208,6 +243,8 @@ class Broker:
             self._filesystem,
             make_process=lambda: CleanerProcess(lambda: [self._lock.descriptor]),
         )
+        self.late_loads = LateLoads(self)
+        self.replicas.on_unloaded = self.late_loads.ask
         self._open_logs()
         self.group_log = GroupLog(self)
         self.transaction_log = TransactionLog(self)
@@ -235,20 +272,20 @@ class Broker:
             for partition, path in self.log_manager.find_partitions().items():
                 if partition not in known:
                     _log.warning("%s belongs to no topic of the metadata; it is left alone", path)
-        was_cut = self.log_manager.open_existing(known, self._log_config)
-        if was_cut:
-            self.controller.start_new_leader_epochs(was_cut)
-        for partition, log in self.log_manager.logs.items():
-            registration = self.image.topics[partition.topic].partitions[partition.partition]
-            if log.leader_epochs.latest_epoch > registration.leader_epoch:
-                self.controller.raise_leader_epoch(partition, above=log.leader_epochs.latest_epoch)
-        if self.is_read_only:
-            self._warn_of_holes()
-            self._note_unreadable_ends()
+        if self._loads_late and (self.is_read_only or not self.log_manager.had_clean_shutdown):
+            self.log_manager.leave_unloaded(known)
+            known = {tp: known[tp] for tp in self.late_loads.read_at_once() if self.log_manager.unloaded.pop(tp)}
+        opened = self.log_manager.open_existing(known, self.log_config)
+        self._raise_leader_epochs(opened)
+        for loaded in opened:
+            if self.is_read_only:
+                self._note_doubts(loaded.log, self._find_doubts(loaded))
+            else:
+                self._note_unexplained(loaded.log, loaded.unexplained or ())
+        if not self.log_manager.unloaded:
+            self.log_manager.forget_clean_shutdown()
         for topic in self.image.topics.values():
             finish(self._add_topic(topic))
-        for path in self.log_manager.find_deleted_directories():
-            self.log_manager.delete([path])
 
     def _pass_over(self, error: OSError, path: Path) -> None:
         """What the shadow can't have."""
@@ -256,39 +293,112 @@ class Broker:
             _log.warning("%s; it is passed over", unreadable_error(error, path))
             self._unreadable.append(path)
 
-    def _note_unreadable_ends(self) -> None:
-        """Of segments that can't be opened, those after a log's end: nothing else tells of them."""
-        for path in self._unreadable:
+    def _raise_leader_epochs(self, opened: Iterable[LoadedLog]) -> None:
+        """Of logs that were cut, and of those that know of later epochs than the metadata."""
+        was_cut = [loaded.log.partition for loaded in opened if loaded.was_cut]
+        if was_cut:
+            self.controller.start_new_leader_epochs(was_cut)
+        for log in (loaded.log for loaded in opened):
+            registration = self.image.topics[log.partition.topic].partitions[log.partition.partition]
+            if log.leader_epochs.latest_epoch > registration.leader_epoch:
+                self.controller.raise_leader_epoch(log.partition, above=log.leader_epochs.latest_epoch)
+
+    # --- logs that are opened late
+
+    @property
+    def filesystem(self) -> FileSystem:
+        """Where everything of the broker's is."""
+        return self._filesystem
+
+    def load(self, partition: TopicPartition, config: LogConfig, filesystem: FileSystem) -> LoadedLog:
+        """Reads the partition's log, with that file system; in any thread. OSError and CorruptRecordError where that
+        can't be. `end_load` comes then.
+        """
+        if self.is_read_only and find_lock_holder(self.directory) is not None:
+            self._link_again(partition)
+        loaded = self.log_manager.load(partition, config, filesystem)
+        if self.is_read_only:
+            self._doubts[partition] = self._find_doubts(loaded)
+        return loaded
+
+    def _link_again(self, partition: TopicPartition) -> None:
+        """The folder as it is now: whoever writes there made and deleted segments since the start. OSError if it can't
+        be read.
+        """
+        name = partition_directory_name(partition)
+        shadow = self._log_directory / name
+        if shadow.is_symlink():
+            return
+        self._filesystem.remove_tree(shadow)
+        shadow.mkdir()
+        link_tree(
+            self.directory / name, shadow, on_unreadable=lambda _error, path: self._unreadable.append(path), depth=0
+        )
+
+    def end_load(self, partition: TopicPartition, found: LoadedLog | OSError | PlogError) -> None:
+        """Serves the partition, unless it could not be read or is there no more."""
+        doubts = self._doubts.pop(partition, None)
+        loaded = self.log_manager.end_load(partition, found)
+        if loaded is None:
+            return
+        if doubts is not None:
+            self._note_doubts(loaded.log, doubts)
+        else:
+            self._note_unexplained(loaded.log, loaded.unexplained or ())
+        self._raise_leader_epochs([loaded])
+        topic = self.image.topics[partition.topic]
+        loaded.log.configure(self.log_config(topic.name))
+        self.replicas.serve_loaded(loaded.log, topic.partitions[partition.partition], topic.topic_id)
+        self.late_checks.add(loaded.log)
+        self._flush_recovered([loaded.log])
+
+    # --- what readers should know of a broker that only reads
+
+    def _find_doubts(self, loaded: LoadedLog) -> _Doubts:
+        """Looks for offsets that may be lost, which clients pass over without a word, and for transactions whose end is
+        among them; in any thread, as it may read the whole log.
+        """
+        log, partition = loaded.log, loaded.log.partition
+        gaps = [(gap.start_offset, gap.end_offset) for segment in log.segments for gap in segment.gaps]
+        holes = UnexplainedHoles()
+        if loaded.unexplained is not None:
+            for start, end in loaded.unexplained:
+                holes.add(start, end)
+        else:
+            evidence = DirectoryEvidence(self._log_directory)
+            evidence.was_stopped_cleanly = False
+            with contextlib.closing(PartitionReader(log.directory, evidence=evidence, is_locked=True)) as reader:
+                holes = reader.unexplained(log.log_start_offset, log.log_end_offset, gaps, most_batches=None)
+        if holes.count:
+            _log.warning("%s: %s", partition, holes.text(self._log_directory))
+        undecided: list[tuple[int, int]] = []
+        if holes.count or gaps or loaded.is_odd or read_lost_offsets(log.directory):
+            undecided = self._judge_transactions(log)
+        return _Doubts(holes.ranges if holes.count else [], undecided)
+
+    def _note_unexplained(self, log: PartitionLog, holes: Sequence[tuple[int, int]]) -> None:
+        """Of a log that is there still: the offsets [start, end) that are missing between its segments."""
+        if self.log_manager.logs.get(log.partition) is not log:
+            return
+        if holes:
+            self.replicas.unexplained[log.partition] = list(holes)
+        else:
+            self.replicas.unexplained.pop(log.partition, None)
+
+    def _note_doubts(self, log: PartitionLog, doubts: _Doubts) -> None:
+        if doubts.unexplained:
+            self.replicas.unexplained[log.partition] = doubts.unexplained
+        if doubts.undecided:
+            self.replicas.undecided[log.partition] = doubts.undecided
+        for path in self._unreadable:  # of segments that can't be opened, those after a log's end: nothing else tells
             parsed, partition = parse_offset_file_name(path.name), locate_partition(path.parent)[0]
-            log = None if partition is None else self.log_manager.logs.get(partition)
-            if log is not None and parsed is not None and parsed[1] == LOG_SUFFIX and parsed[0] >= log.log_end_offset:
+            is_after = parsed is not None and parsed[1] == LOG_SUFFIX and parsed[0] >= log.log_end_offset
+            if partition == log.partition and is_after:
                 self.log_manager.with_wrong_tail.add(log.partition)
 
-    def _warn_of_holes(self) -> None:
-        """Of offsets that may be lost: clients pass over them without a word. And of transactions whose end is among
-        them.
-        """
-        evidence = DirectoryEvidence(self._log_directory)
-        for partition, log in self.log_manager.logs.items():
-            gaps = [(gap.start_offset, gap.end_offset) for segment in log.segments for gap in segment.gaps]
-            holes = UnexplainedHoles()
-            known = self.log_manager.unexplained.get(partition)
-            if known is not None:
-                for start, end in known:
-                    holes.add(start, end)
-            else:
-                with contextlib.closing(PartitionReader(log.directory, evidence=evidence, is_locked=True)) as reader:
-                    holes = reader.unexplained(log.log_start_offset, log.log_end_offset, gaps, most_batches=None)
-            if holes.count:
-                self.replicas.unexplained[partition] = holes.ranges
-                _log.warning("%s: %s", partition, holes.text(self._log_directory))
-            is_broken = holes.count or gaps or partition in self.log_manager.odd
-            if is_broken or read_lost_offsets(log.directory):
-                self._judge_transactions(log)
-
-    def _judge_transactions(self, log: PartitionLog) -> None:
+    def _judge_transactions(self, log: PartitionLog) -> list[tuple[int, int]]:
         """Has the log give to readers of committed records what its files prove, as the disk has them: in the shadow,
-        indexes may have been made again.
+        indexes may have been made again. Gives the offsets of batches of which that is not known.
         """
         partition, directory = log.partition, self.directory / log.directory.name
         evidence, is_beside_writer = DirectoryEvidence(self.directory), find_lock_holder(self.directory) is not None
@@ -301,20 +411,19 @@ class Broker:
             for fate in undecided:
                 why = "aborted or not can't be told; readers of committed records do not get them"
                 _log.warning("%s: %s: %s: %s", partition, fate.records_text, why, fate.evidence)
-            ranges = sorted((base, last + 1) for fate in undecided for base, last in fate.batches)
-            if ranges:
-                self.replicas.undecided[partition] = ranges
+            return sorted((base, last + 1) for fate in undecided for base, last in fate.batches)
+        return []
 
     def _add_topic(self, topic: TopicImage) -> Steps[None]:
         """Makes the logs of the topic's partitions, and stops if somebody deletes it, who may have done so already."""
         if topic.topic_id not in self.image.topics_by_id:
             return
-        config = self._log_config(topic.name)
+        config = self.log_config(topic.name)
         for _ in self.replicas.add_topic(topic, config, self.node_id):
             yield
             if topic.topic_id not in self.image.topics_by_id:
                 return
-        if self._log_config(topic.name) != config:  # somebody altered it meanwhile
+        if self.log_config(topic.name) != config:  # somebody altered it meanwhile
             self._configure_logs([topic.name])
 
     def _read_meta_properties(self) -> MetaProperties | None:
@@ -364,6 +473,7 @@ class Broker:
 
         What their configuration was is not known: nothing is deleted or compacted until somebody says so.
         """
+        self._has_adopted = bool(folders)
         found = find_topics(folders)
         self.log_manager.note_unknown_recovery_points(folders)
         self.controller.adopt_topics(found, _KEEPS_EVERYTHING)
@@ -396,7 +506,8 @@ class Broker:
                 f"this broker was started with --read-only: {self.directory} is not written to",
             )
 
-    def _log_config(self, topic: str) -> LogConfig:
+    def log_config(self, topic: str) -> LogConfig:
+        """What the logs of that topic are kept by."""
         values = self.config.topic_defaults() | stored_topic_values(self.image.topic_configs(topic))
         return LogConfig.from_values(values)
 
@@ -480,7 +591,7 @@ class Broker:
         Raises what `Controller.delete_topics` raises.
         """
         self.ensure_writable()
-        delays_ms = {name: self._log_config(name).file_delete_delay_ms for name in names if name in self.image.topics}
+        delays_ms = {name: self.log_config(name).file_delete_delay_ms for name in names if name in self.image.topics}
         topics = self.controller.delete_topics(names)
         leaving = defaultdict[int, list[TopicPartition]](list)
         for topic in topics:
@@ -500,10 +611,22 @@ class Broker:
     def _delete_later(self, paths: Sequence[Path], delay_ms: int) -> None:
         """Deletes what was renamed for that; the next start does so where this one's does not come."""
 
-        def delete() -> None:
-            self.run_in_background(lambda: self.log_manager.delete(paths))
+        self.schedule(delay_ms, lambda: self._delete(paths))
 
-        self.schedule(delay_ms, delete)
+    def delete_leftovers(self) -> None:
+        """Deletes the folders whose deletion a stop interrupted, in the background of a loop: there may be many."""
+        self._delete(self.log_manager.find_deleted_directories())
+
+    def _delete(self, paths: Iterable[Path]) -> None:
+        """Some at a time: checkpoints, and a stop, don't wait for all of them."""
+        left = iter(paths)
+
+        def delete_some() -> None:
+            some = list(islice(left, _DELETED_AT_ONCE))
+            if some:
+                self.run_in_background(lambda: self.log_manager.delete(some), delete_some)
+
+        delete_some()
 
     def set_configs(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
         """Sets keys of a resource, or with None removes them, from now on; checked by `ConfigResource.alter`."""
@@ -523,7 +646,7 @@ class Broker:
         )
 
     def _configure_logs(self, topics: Iterable[str]) -> None:
-        configs = {name: self._log_config(name) for name in topics}
+        configs = {name: self.log_config(name) for name in topics}
         expiration_ms = self.config.integer("producer.id.expiration.ms")
         for partition in self.replicas.partitions.values():
             log = partition.log
@@ -534,6 +657,11 @@ class Broker:
 
     # --- producers
 
+    @property
+    def _must_know_all_logs(self) -> bool:
+        """Whether ids may stand in logs that the metadata do not know of."""
+        return not self.is_read_only and (self._has_adopted or not self.image.next_producer_id)
+
     def next_producer_id(self) -> int:
         """An id that was never given in this directory, nor lies in a log that came from elsewhere. KafkaError while
         that can't be told.
@@ -543,6 +671,8 @@ class Broker:
         except StopIteration:
             if not self.image.next_producer_id and self.transaction_log.load_all() is not None:
                 raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from None  # which ids it has must be known
+            if self._must_know_all_logs and self.log_manager.unloaded:
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from None  # likewise of logs
             known = [p.log.producers.latest_producer_id for p in self.replicas.partitions.values()]
             at_least = 1 + max(*known, self.transactions.latest_producer_id, -1)
             self._producer_ids = iter(self.controller.allocate_producer_ids(at_least))
@@ -554,8 +684,11 @@ class Broker:
         """Brings what was recovered to the disk, in the background, segment by segment, and notes how far it is: a
         crash soon after this one must not cost the same again.
         """
+        self._flush_recovered(self.log_manager.logs.values())
+
+    def _flush_recovered(self, logs: Iterable[PartitionLog]) -> None:
         if not self.log_manager.had_clean_shutdown and not self.is_read_only:
-            logs = [log for log in self.log_manager.logs.values() if log.unflushed_messages]
+            logs = [log for log in logs if log.unflushed_messages]
             self._flush_next(iter([(log, s) for log in logs for s in log.unflushed_segments(log.log_end_offset)]))
 
     def _flush_next(self, recovered: Iterator[tuple[PartitionLog, LogSegment]]) -> None:
@@ -665,13 +798,13 @@ class Broker:
         self._last_run_us[what] = now_us
         return True
 
-    def close(self) -> None:
-        """A clean stop; the directory is free for others then."""
+    def close(self, *, threads: int = 1) -> None:
+        """A clean stop; the directory is free for others then. `threads` close logs at once."""
         for answer in list(self.owed):
             answer.complete()
         self.log_cleaner.close()
         try:
-            self.log_manager.close(self.controller.broker_epoch)
+            self.log_manager.close(self.controller.broker_epoch, threads=threads)
             self.controller.close()
         finally:
             self._release()

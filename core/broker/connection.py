@@ -51,6 +51,8 @@ _MAPPED_BYTES = 64 * 1024
 _HUGE_BYTES = 2 * 1024 * 1024
 _MOST_MOVED_BYTES = 16 * 1024
 _FRUGAL_BYTES = 16 * 1024  # are read at once while memory is short
+_MOST_RECEIVED_BYTES = 1024 * 1024
+"""At once: more would keep others waiting."""
 _MAX_IOV = 64
 _TURN_BYTES = 256 * 1024
 """What is sent of files in one turn: a client that takes all it can get keeps others waiting for no more than that."""
@@ -147,6 +149,7 @@ class Connection:
         self._held = 0  # bytes that the memory knows of
         self._pending: PendingAnswer | None = None
         self._at_work_bytes = 0  # of its request, where it takes turns
+        self._lent: memoryview | None = None  # the buffer that a large one lies in
         self._is_reading = False
         self._is_writing = False
         self._is_in_line = False  # for its next turn
@@ -179,7 +182,7 @@ class Connection:
             if partial is None:
                 received = self._socket.recv_into(self._buffers.shared, _FRUGAL_BYTES if self._memory.is_short else 0)
             else:
-                received = self._socket.recv_into(partial[self._end :])
+                received = self._socket.recv_into(partial[self._end : self._end + _MOST_RECEIVED_BYTES])
         except BlockingIOError:
             return
         except OSError:  # it was reset: nobody waits for the answer, and work in turns would go on for nobody
@@ -202,6 +205,13 @@ class Connection:
             self._close_because(error)
             return
         self._go_on()
+
+    def look_for_end(self) -> None:
+        """Meets a reset that came together with the last bytes: the loop tells of both at once, and of nothing after an
+        error (libuv's `uv__poll_io`). Called a while after something moved.
+        """
+        if self._is_reading:
+            self._on_readable()
 
     def _feed(self, data: memoryview, start: int, end: int, *, was_aside: bool = False) -> None:
         """Handles every whole frame of data[start:end], or as many as a turn is worth; what is left over is kept."""
@@ -291,12 +301,16 @@ class Connection:
         self._partial = None
         self._room = 0
         self._feed(partial, start, end)
-        if self._partial is not partial:
+        if self._at_work_bytes > LARGE_BYTES:
+            self._lent = partial  # nothing else lies in it by now
+        elif self._partial is not partial:
             self._buffers.give_back(partial)
 
     def _ask_for_room(self, partial: memoryview, needed_bytes: int) -> None:
         """For more of the frame; for all of it at once, if it is large."""
         size_bytes = min(2 * len(partial), needed_bytes)
+        if size_bytes > LARGE_BYTES:
+            size_bytes = needed_bytes  # all of it is reserved, and what came is moved once
         if not self._memory.is_short:
             size_bytes = _buffer_size(size_bytes)
         self._next_size = size_bytes
@@ -327,6 +341,9 @@ class Connection:
     def _on_ready(self, pieces: list[Piece]) -> None:
         """The answer that was waited for is there; requests behind it have their turn."""
         self._pending, self._at_work_bytes = None, 0
+        if self._lent is not None:
+            self._buffers.give_back(self._lent)
+            self._lent = None
         if not self._is_closed:
             self._send_later(pieces)
             self._go_on()
@@ -466,6 +483,7 @@ class Connection:
         if self._pending is not None:
             self._pending.cancel()
         self._pending, self._at_work_bytes = None, 0
+        self._lent = None  # not given back: a step of the work may be the one that closes the connection
         if self._partial is not None:
             self._buffers.give_back(self._partial)
         self._partial, self._room = None, 0

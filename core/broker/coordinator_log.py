@@ -170,15 +170,17 @@ class CoordinatorLog:
         """An error of loading, which clients try again, or None."""
         if self._is_loaded.get(number):
             return None
-        is_served = TopicPartition(self._topic, number) in self._broker.replicas.partitions
+        is_served = self._broker.replicas.leads(TopicPartition(self._topic, number))
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_served else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def _load(self, number: int) -> None:
         if number in self._is_loaded:
             return
-        partition = self._broker.replicas.partitions.get(TopicPartition(self._topic, number))
+        name = TopicPartition(self._topic, number)
+        self._broker.late_loads.when_loaded(name, self, partial(self._load, number))
+        partition = self._broker.replicas.partitions.get(name)
         if partition is None:
-            return  # offline: what is in it must not be taken for nothing
+            return  # it will be loaded, or is offline: what is in it must not be taken for nothing
         log = partition.log
         if log.log_end_offset == log.log_start_offset:
             self._is_loaded[number] = True

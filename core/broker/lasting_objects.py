@@ -23,6 +23,7 @@ def without_collector() -> Iterator[None]:
     try:
         yield
     finally:
+        gc.freeze()  # else it would look through all of it now
         gc.enable()
 
 

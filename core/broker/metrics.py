@@ -89,10 +89,12 @@ def _partition_metrics(broker: Broker) -> Iterator[Metric]:
 
 
 def _replica_metrics(broker: Broker) -> Iterator[Metric]:
-    served, offline = len(broker.replicas.partitions), len(broker.log_manager.offline)
+    unloaded = len(broker.log_manager.unloaded)
+    served, offline = len(broker.replicas.partitions) + unloaded, len(broker.log_manager.offline)
     prefix = "kafka_server_replicamanager"
     yield _gauge(f"{prefix}_partitioncount", "Partitions of this broker.", served + offline)
     yield _gauge(f"{prefix}_leadercount", "Partitions that it leads.", served)
+    yield _gauge("plog_unloaded_partitions", "Those of them that are yet to be read after the start.", unloaded)
     yield _gauge(f"{prefix}_offlinereplicacount", "Partitions that the disk refuses.", offline)
     yield _gauge(f"{prefix}_underreplicatedpartitions", "Partitions with fewer replicas in sync than they have.", 0)
     prefix = "kafka_controller_kafkacontroller"

@@ -6,7 +6,7 @@ all between is the same, byte for byte. So requests are decoded as ever (`handle
 meant is kept by these bytes, with its answer, which differs in three numbers. The next ones are met by their bytes.
 
 Whatever is not as usual, errors too, is left to the handler, which then begins from the beginning: nothing was done.
-But a disk that refused is not asked again.
+But a disk that refused is not asked again. Large requests are gone through in turns, and do not come here.
 """
 
 from __future__ import annotations
@@ -163,17 +163,17 @@ class ProduceLane:
         else:
             return None
         partition = known.partition
+        log = partition.log
         try:
             size, start = read_uvarint(frame, length)
         except (IndexError, ValueError):
             return None
         end = start + size - 1
-        if frame[end:] != _TAGS or size <= HEADER_SIZE or self._broker.is_read_only:
+        if frame[end:] != _TAGS or size <= HEADER_SIZE or self._broker.is_read_only or log.is_written_ahead:
             return None
         batch = RecordBatch(frame[start:end])
         if batch.magic != CURRENT_MAGIC or batch.size_bytes != size - 1 or batch.attributes & TRANSACTIONAL_FLAG:
             return None
-        log = partition.log
         try:
             is_ready = not log.config.opens_records or is_small(batch)
             ready = batch if is_ready else made_in_one_step(log.validate(batch))

@@ -53,6 +53,8 @@ class ReplicaManager:
         self._flusher = Flusher(run_flush, schedule, clock, self._on_flushed, self.on_flush_failed)
         self.on_damage: Callable[[PartitionLog, CorruptRecordError], None] | None = None
         """Told of damage that a reader met and that was not known."""
+        self.on_unloaded: Callable[[TopicPartition], None] | None = None
+        """Called with a partition that somebody asks for, and whose log was not opened yet."""
         self._waiting: dict[TopicPartition, dict[Watcher, None]] = {}
 
     # --- which partitions there are
@@ -77,19 +79,28 @@ class ReplicaManager:
                 yield
 
     def _is_missing(self, partition: TopicPartition) -> bool:
-        return partition not in self.partitions and partition not in self._log_manager.offline
+        return not self.leads(partition) and partition not in self._log_manager.offline
 
     def _add(
         self, partition: TopicPartition, registration: PartitionRegistration, topic_id: bytes, config: LogConfig
     ) -> None:
         try:
             log = self._log_manager.create(partition, topic_id, config)
-            self.partitions[partition] = Partition(log, registration, topic_id)
-            self.generation += 1
+            self._serve(log, registration, topic_id)
         except OSError as error:
             self._set_offline(partition, error)
-        else:
-            log.on_roll = self._flusher.flush
+
+    def _serve(self, log: PartitionLog, registration: PartitionRegistration, topic_id: bytes) -> None:
+        self.partitions[log.partition] = Partition(log, registration, topic_id)
+        self.generation += 1
+        log.on_roll = self._flusher.flush
+
+    def serve_loaded(self, log: PartitionLog, registration: PartitionRegistration, topic_id: bytes) -> None:
+        """A partition whose log was opened just now."""
+        try:
+            self._serve(log, registration, topic_id)
+        except OSError as error:
+            self._set_offline(log.partition, error)
 
     def _set_offline(self, partition: TopicPartition, error: OSError) -> None:
         reason = access_error(error, self._log_manager.directory / str(partition), "create")
@@ -101,6 +112,9 @@ class ReplicaManager:
         served = [self.partitions[name] for name in removed if name in self.partitions]
         for partition in served:
             self._stop_serving(partition)
+        for name in removed:  # the next topic of that name has other logs
+            self.unexplained.pop(name, None)
+            self.undecided.pop(name, None)
         self.notify(removed)
         for partition in served:
             partition.tell_those_who_wait()
@@ -119,11 +133,23 @@ class ReplicaManager:
         self.notify([partition.log.partition])
         partition.tell_those_who_wait()
 
+    def leads(self, partition: TopicPartition) -> bool:
+        """Whether clients are to ask this broker for it; its log may be still to be opened."""
+        return partition in self.partitions or partition in self._log_manager.unloaded
+
     def find(self, topic: str, number: int) -> Partition:
-        """KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR where its log is offline."""
-        partition = self.partitions.get(TopicPartition(topic, number))
+        """KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR where its log is offline, or
+        NOT_LEADER_OR_FOLLOWER while it is opened, which begins if it had not: clients ask again.
+        """
+        name = TopicPartition(topic, number)
+        partition = self.partitions.get(name)
+        if partition is None and name in self._log_manager.unloaded and self.on_unloaded is not None:
+            self.on_unloaded(name)
+            partition = self.partitions.get(name)
         if partition is not None:
             return partition
+        if name in self._log_manager.unloaded:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is being read; it can be asked for then")
         reason: PlogError | None = self._log_manager.offline.get(TopicPartition(topic, number))
         if reason is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{number} is offline: {reason}")
@@ -237,7 +263,7 @@ class ReplicaManager:
         return {tp.partition: partition.log.gaps for tp, partition in self._served(topic) if partition.log.gaps}
 
     def doubts_of(self, topic: TopicImage) -> dict[str, dict[int, list[tuple[int, int]]]]:
-        """What readers of a broker that only reads should know, by key and partition: offsets [start, end)."""
+        """What readers should know that fetches do not say, by key and partition: offsets [start, end)."""
         names = [TopicPartition(topic.name, number) for number in topic.partitions]
         holes = {tp.partition: self.unexplained[tp] for tp in names if tp in self.unexplained}
         undecided = {tp.partition: self.undecided[tp] for tp in names if tp in self.undecided}

@@ -11,6 +11,7 @@ from functools import cache, partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from core.broker.connection_memory import LARGE_BYTES
 from core.broker.delayed_operation import DelayedOperation
 from core.broker.handlers import (
     add_offsets_to_txn,
@@ -186,14 +187,16 @@ class RequestDispatcher:
         self._routes: dict[tuple[int, int], tuple[Handler, Endpoint[Any, Any]]] = {}
 
     def handle(self, frame: memoryview, local_host: str = "", client_host: str = "") -> Answer:
-        """Answers one request, a frame without its size; `frame` may be overwritten when this returns.
+        """Answers one request, a frame without its size; `frame` may be overwritten when this returns,
+        unless it is larger than `LARGE_BYTES` and the answer is at work: then when that answer is there.
 
         MalformedMessageError: bytes that are no request, an API or a version that is not served; the connection is then
         of no more use, as Kafka too decides. UnacknowledgedError as of `handlers.produce`.
         """
         key, version, correlation_id = read_request_start(frame)
         is_observed = self.metrics is not None or is_logging_requests()
-        if key == PRODUCE.key and not is_observed:
+        may_be_usual = key == PRODUCE.key and not is_observed and len(frame) <= LARGE_BYTES
+        if may_be_usual:
             answer = self._produce_lane.handle(frame, version)
             if answer is not None:
                 return answer
@@ -209,9 +212,12 @@ class RequestDispatcher:
         encode: Callable[[Any], list[Piece]] = partial(endpoint.encode_response, correlation_id)
         if is_observed:
             encode = partial(self._observe, encode, _HANDLERS[key][0], context, correlation_id, request, perf_counter())
-        elif key == PRODUCE.key:
+        elif may_be_usual:
             self._produce_lane.learn(frame, header, request, endpoint)
-        response = handler(self._broker, request, context)
+        if self._broker.log_manager.unloaded:
+            response = self._broker.late_loads.answer(key, request, partial(handler, self._broker, request, context))
+        else:
+            response = handler(self._broker, request, context)
         if isinstance(response, DelayedOperation | Deferred):
             return DelayedAnswer(response, encode if is_observed else partial(_encode_if_any, encode))
         if response is None and not is_observed:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import socket
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -49,6 +51,7 @@ class SocketServer:
         self._background = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-background")
         self._flushing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plog-flusher")
         self._cleaning = ThreadPoolExecutor(thread_name_prefix="plog-cleaner")
+        self._loading: threading.Thread | None = None
         self._is_full = False
         self._room = share().connections
         self._warned_s: float | None = None
@@ -74,8 +77,12 @@ class SocketServer:
         self._broker.run_in_background = lambda work, then=None: self._submit(self._background, work, then)
         self._broker.run_flush = lambda work, then=None: self._submit(self._flushing, work, then)
         self._broker.run_cleaning = lambda work, then=None: self._submit(self._cleaning, work, then)
+        self._broker.run_loading = self._load
         self._broker.announce(self.endpoint)
         self._broker.flush_recovered()
+        self._broker.delete_leftovers()
+        self._broker.late_checks.begin()
+        self._broker.late_loads.begin()
         self._broker.group_log.load_all()
         self._broker.transaction_log.load_all()
         loop.add_reader(self._listener.fileno(), self._accept)
@@ -209,6 +216,19 @@ class SocketServer:
 
         thread.submit(run)
 
+    def _load(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
+        """In a thread of its own. At the end nobody waits for it if it only reads, which may take minutes."""
+        loop = asyncio.get_running_loop()
+
+        def run() -> None:
+            work()
+            if then is not None:
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(then)
+
+        self._loading = threading.Thread(target=run, name="plog-load", daemon=True)
+        self._loading.start()
+
     def _housekeep(self) -> None:
         if self._stopped.is_set():
             return
@@ -226,16 +246,19 @@ class SocketServer:
         self._close_idle(loop.time())
 
     def _close_idle(self, now_s: float) -> None:
-        """Closes connections on which nothing came or went for `connections.max.idle.ms`."""
+        """Closes connections on which nothing came or went for `connections.max.idle.ms`, and those whose client is
+        gone without a word that the loop passed on.
+        """
         idle_since = {}
         limit_ms = self._broker.config.integer("connections.max.idle.ms")
         for connection in list(self._connections):
             moved, since_s = self._idle_since.get(connection, (-1, now_s))
             if moved != connection.moved_bytes:
                 since_s = now_s
+                connection.look_for_end()
             if limit_ms >= 0 and (now_s - since_s) * 1000 >= limit_ms:
                 connection.close()
-            else:
+            elif connection in self._connections:
                 idle_since[connection] = connection.moved_bytes, since_s
         self._idle_since = idle_since
 
@@ -257,7 +280,10 @@ class SocketServer:
             self._listener = None
         for connection in list(self._connections):
             connection.close()
+        self._broker.late_loads.stop()
         self._broker.log_cleaner.close()
+        if self._loading is not None and not self._broker.is_read_only:
+            self._loading.join()
         self._cleaning.shutdown(wait=True)
         self._background.shutdown(wait=True)
         self._flushing.shutdown(wait=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from core.broker.delayed_operation import DelayedOperation, forward
 from core.broker.turns import TURN_SECONDS
 from core.common.deferred import Deferred
-from core.common.steps import MUCH_FOLLOWS, Steps, finish
+from core.common.steps import MUCH_FOLLOWS, OTHERS_FIRST, Steps, finish
 
 if TYPE_CHECKING:
     from core.broker.broker import Broker
@@ -81,10 +81,12 @@ class SteppedAnswer(Deferred[Any]):
     def _take_turn(self, *, has_place: bool) -> bool:
         end_s = monotonic() + (TURN_SECONDS if has_place else 0)
         must_wait = False
+        step = None
         self._is_in_turn = True
-        while not self._is_over and not must_wait:
+        while not self._is_over and not must_wait and step is not OTHERS_FIRST:
             try:
-                must_wait = self._must_wait_after(next(self._steps), has_place=has_place)
+                step = next(self._steps)
+                must_wait = self._must_wait_after(step, has_place=has_place)
             except StopIteration as end:
                 self._end(end.value)
             except Exception as error:  # noqa: BLE001 - the door of a connection's loop

@@ -188,8 +188,9 @@ class TransactionLog:
                 code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
                 if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH):
                     continue
-                _log.error("transaction of %s can't be ended on %s: %s", prepared.transactional_id, name, error)
                 left.add(name)
+                if code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:  # which is being read, after a start
+                    _log.error("transaction of %s can't be ended on %s: %s", prepared.transactional_id, name, error)
 
         def refuse(partition: Partition, _code: ErrorCode) -> None:
             left.add(partition.log.partition)

@@ -8,17 +8,16 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple
 
 from core.client.kafka_client import RETRIABLE, KafkaClient
+from core.client.patience import DAMAGE_HINT, Patience
+from core.client.watermarks import Watermarks
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.index.transaction_index import AbortedTransaction
 from core.log.aborted_filter import AbortedFilter
-from core.log.batch_place import undecodable
 from core.log.damaged_ranges import (
     DAMAGED_OFFSETS,
     UNDECIDED_OFFSETS,
@@ -31,7 +30,7 @@ from core.log.hole import offsets_text
 from core.log.unexplained import UnexplainedHoles
 from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from core.records.batches import Batch, first_offset_of, iter_whole_batches
+from core.records.batches import Batch, first_offset_of, iter_whole_batches, stated_offset
 from core.records.record_batch import RecordBatch
 
 _FETCH_BYTES = 50 * 1024 * 1024
@@ -53,42 +52,6 @@ _WRONG_ENDS = {
 }
 _MOST_OFFSETS = 1 << 24  # that a damaged batch is believed to hold
 _MOST_HOLES_KEPT = 1000
-
-DAMAGE_HINT = "plog consume --no-exit-on-error passes over what is damaged"
-"""Goes with errors that end the reading of a damaged log."""
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """What a reader puts up with; immutable."""
-
-    seconds: float = 0.0
-    """For how long a broker that can't be reached is tried again."""
-
-    skips_damage: bool = False
-    """Goes on behind bytes that are damaged."""
-
-    tell: Callable[[str], None] = lambda _: None
-    """What is made do with, in words."""
-
-    note: Callable[[str], None] = lambda _: None
-    """Called with what a reader should know of a log though nothing is wrong with it."""
-
-    tell_left_out: Callable[[str], None] = lambda _: None
-    """Which records are left out because they are damaged, in words."""
-
-    def leave_out(
-        self, partition: TopicPartition, batch: Batch, error: CorruptRecordError, path: Path | None = None
-    ) -> None:
-        """Tells of a batch whose records do not decode, to pass over it; CorruptRecordError, with the partition, the
-        file and the offsets, where damage is not passed over.
-        """
-        named = undecodable(partition, batch, error, path)
-        if not self.skips_damage:
-            named.hint = DAMAGE_HINT
-            raise named
-        self.tell_left_out(f"{named}; they are passed over")
-
 
 _Ranges = list[tuple[int, int]]
 """(first, last) offset of each."""
@@ -114,14 +77,6 @@ class _SaidByBroker:
 
 _Sent = dict[int, dict[str, list[FetchPartition]]]
 """What each leader, by its node id, was asked for, by topic."""
-
-
-class Watermarks(NamedTuple):
-    """Of a partition, as of when it was read last."""
-
-    log_start_offset: int
-    last_stable_offset: int
-    high_watermark: int
 
 
 class Consumer:
@@ -158,6 +113,13 @@ class Consumer:
         """
         self._passed: dict[TopicPartition, deque[tuple[int, int]]] = {}
         """(first, last) offset of the holes that were passed last: what belongs there may stand further on."""
+        self._last_size: dict[TopicPartition, int] = {}  # in bytes, of the last batch that came
+        self._looks_back: set[TopicPartition] = set()
+        """Asked for the batch before their position, too. A broker begins with the first batch that ends after the
+        offset that it is asked for, so a batch of a hole that stands between two answers would come in none of them.
+        """
+        self._looked_back: set[TopicPartition] = set()
+        """Whose last answer did so, and brought nothing new: asked for just their position next."""
         self._known_damage: dict[TopicPartition, _Ranges] = {}
         self._said: dict[TopicPartition, _SaidByBroker] = {}
         self._failures: dict[TopicPartition, tuple[int, CorruptRecordError | None]] = {}
@@ -169,7 +131,8 @@ class Consumer:
     ) -> Iterator[tuple[TopicPartition, list[Batch]]]:
         """Batches as they come, until every partition has reached its end offset.
 
-        The first batch may begin before the start offset, the last end behind the end offset. No control batches, if
+        An empty list says that a partition was read to its end. The first batch may begin before the start offset, the
+        last end behind the end offset. No control batches, if
         they are not asked for, and for read_committed none of aborted transactions. KafkaError with the broker's code;
         CorruptRecordError for a batch whose checksum is wrong; ConnectionFailedError where patience is at an end.
         """
@@ -208,19 +171,24 @@ class Consumer:
         without_more = []
         for partition, data in answers:
             batches, next_offset = self._batches(partition, data, positions[partition])
-            got_nothing = got_nothing and next_offset == positions[partition] and not len(data.records or b"")
+            is_empty = next_offset == positions[partition] and not len(data.records or b"")
+            got_nothing = got_nothing and is_empty and partition not in self._looked_back
             positions[partition] = next_offset
-            if next_offset >= end_offsets[partition]:
+            is_done = next_offset >= end_offsets[partition]
+            if is_done:
                 self._tell_damaged(partition, min(next_offset, end_offsets[partition]))
                 del positions[partition]
             elif self._end_offset(data) >= end_offsets[partition]:
                 without_more.append(partition)
             if batches:
                 yield partition, batches
+            if is_done:
+                yield partition, []
         if got_nothing:
             for partition in without_more:
                 self._pass_hole(partition, positions[partition], end_offsets[partition])
                 del positions[partition]
+                yield partition, []
 
     def follow(
         self,
@@ -300,12 +268,22 @@ class Consumer:
         """A request to each leader."""
         by_leader: _Sent = {}
         for partition, offset in positions.items():
+            offset = self._offset_to_ask_for(partition, offset)
             wanted = FetchPartition(partition.partition, fetch_offset=offset, partition_max_bytes=self._partition_bytes)
             leader = self._client.leader_of(partition)
             by_leader.setdefault(leader, {}).setdefault(partition.topic, []).append(wanted)
         for leader, topics in by_leader.items():
             self._client.connection_to(leader).send(FETCH, self._request(topics))
         return by_leader
+
+    def _offset_to_ask_for(self, partition: TopicPartition, position: int) -> int:
+        """The offset before the position if a hole was passed, unless that costs more than half of the answer."""
+        self._looks_back.discard(partition)
+        size = self._last_size.get(partition, 0)
+        if partition not in self._passed or partition in self._looked_back or not 0 < 2 * size <= self._partition_bytes:
+            return position
+        self._looks_back.add(partition)
+        return position - 1
 
     def _receive(self, sent: _Sent) -> Iterator[tuple[TopicPartition, PartitionData]]:
         for leader, topics in sent.items():
@@ -419,6 +397,22 @@ class Consumer:
         for start, last in _common(list(self._passed.get(partition, ())), first, batch.next_offset):
             self._tell_passed_over(partition, start, last + 1, cause)
 
+    def _meet_earlier(self, partition: TopicPartition, batch: Batch) -> None:
+        """Of a batch whose offsets lie before what was asked for, and which does not come first in the answer: if it
+        was missing in its place, it is passed over; CorruptRecordError unless damage is.
+        """
+        missing = _common(list(self._passed.get(partition, ())), first_offset_of(batch, 0), batch.next_offset)
+        try:
+            batch.ensure_valid()
+        except CorruptRecordError:
+            return  # of bytes that are damaged nobody knows which offsets they had
+        if missing and not self._patience.skips_damage:
+            failure = CorruptRecordError(f"offsets do not rise of {partition}", offset=missing[0][0])
+            failure.hint = DAMAGE_HINT
+            raise failure
+        for first, last in missing:
+            self._tell_passed_over(partition, first, last + 1, "offsets do not rise")
+
     def _tell_passed_over(self, partition: TopicPartition, start: int, end: int, cause: str) -> None:
         self._patience.tell_left_out(f"{partition}: {offsets_text(start, end)} passed over: {cause}")
 
@@ -502,6 +496,9 @@ class Consumer:
 
         KafkaError; CorruptRecordError where the first is damaged.
         """
+        if data.error_code and partition in self._looks_back:  # it may be the offset before that can't be had
+            self._looked_back.add(partition)
+            return [], position
         if data.error_code:
             return [], self._without_records(partition, ErrorCode.of(data.error_code), position)
         failed_at, failure = self._failures.pop(partition, (-1, None))
@@ -518,6 +515,10 @@ class Consumer:
         assert records is None or isinstance(records, memoryview)
         batches: list[Batch] = []
         start, batch, following = position, None, None
+        earlier = 0
+        self._looked_back.discard(partition)
+        if partition in self._looks_back:
+            self._looked_back.add(partition)  # until something new comes
         found = _with_next(iter_whole_batches(records or memoryview(b"")))
         while True:
             try:
@@ -525,6 +526,9 @@ class Consumer:
                 if batch is None:
                     return batches, position
                 if position == start and batch.last_offset < position:
+                    earlier += 1
+                    if earlier > 1:
+                        self._meet_earlier(partition, batch)
                     continue
                 _ensure_fits(batch, following, position, data.high_watermark, is_first=position == start)
                 if (first_offset := first_offset_of(batch, position)) > position:
@@ -565,6 +569,8 @@ class Consumer:
                 self._hide(partition, batch)
                 is_hidden = True
             position = batch.next_offset
+            self._last_size[partition] = batch.size_bytes
+            self._looked_back.discard(partition)
             if not is_hidden or (self._with_control and batch.is_control):
                 batches.append(batch)
 
@@ -597,7 +603,9 @@ def _ensure_fits(batch: Batch, following: Batch | None, position: int, high_wate
         raise batch.corrupt(f"offsets lie after the log's end, which is {high_watermark}")
     if not is_first and first_offset < position:
         raise batch.corrupt("offsets do not rise")
-    if first_offset > position and following is not None and position <= following.last_offset <= batch.last_offset:
+    if following is None or first_offset <= position:
+        return
+    if stated_offset(following) <= batch.last_offset and position <= following.last_offset:
         raise batch.corrupt("offsets are the next batch's")
 
 

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from core.client.consumer import Consumer, Patience, Watermarks
+from core.client.consumer import Consumer
 from core.client.group_admin import GroupAdmin
 from core.client.kafka_client import RETRIABLE, KafkaClient
 from core.client.membership import FENCED, OUTSIDE_EPOCH, Membership
+from core.client.patience import Patience
+from core.client.watermarks import Watermarks
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError
 from core.common.topic_partition import TopicPartition

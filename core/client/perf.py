@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from core.client.admin import LATEST, Admin
+from core.client.cluster_source import ClusterSource
 from core.client.consumer import Consumer
 from core.client.kafka_client import KafkaClient
 from core.client.producer import Producer, RecordsToSend
-from core.client.record_source import ClusterSource
 from core.common.errors import AccessError
 from core.common.topic_partition import TopicPartition
 from core.records.batches import group_batches

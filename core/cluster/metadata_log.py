@@ -11,7 +11,6 @@ is not opened then, since without those records nobody would know whose the topi
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import re
@@ -58,6 +57,10 @@ _METADATA_TOPIC_ID = bytes(15) + b"\x01"
 _CONFIG = LogConfig(segment_bytes=1 << 30, retention_ms=-1, max_message_bytes=8 * 1024 * 1024, segment_ms=LONG_MAX)
 _MAX_BATCH_BYTES = 4 * 1024 * 1024
 _SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+PERHAPS_KEPT = ErrorCode.REQUEST_TIMED_OUT
+"""The answer to a change that could be neither synced nor cut off again: every client knows that it may have been made,
+or may be yet."""
+
 _SNAPSHOT_AFTER_BYTES = 20 * 1024 * 1024  # metadata.log.max.record.bytes.between.snapshots
 
 
@@ -141,9 +144,10 @@ class MetadataLog:
     def append(self, records: Sequence[MetadataRecord]) -> None:
         """Appends the records as one batch (more where it would be too large), syncs them and applies them.
 
-        KafkaError(KAFKA_STORAGE_ERROR) where the disk refuses, nothing applied then. Where it refused in the middle,
-        nobody knows what it holds: what was written is cut off again, as the next start must not find what the image
-        does not have, and nothing more is appended until then.
+        KafkaError where the disk refuses, nothing applied then. Where it refused in the middle, nobody knows what it
+        holds: what was written is cut off again, as the next start must not find what the image does not have, and
+        nothing more is appended until then. KAFKA_STORAGE_ERROR says that the next start does not find it, PERHAPS_KEPT
+        that it may, as the disk refused the cut too.
         """
         if self._failure is not None:
             raise self._failure
@@ -156,19 +160,34 @@ class MetadataLog:
                 self._append_batch([Record(n, now_ms, None, value) for n, value in enumerate(values)])
         except OSError as error:
             has_begun = self._log.log_end_offset > end_offset
-            with contextlib.suppress(OSError):
-                self._log.truncate_to(end_offset)
-            raise self._failed(error, has_begun=has_begun) from error
+            is_cut = not has_begun or self._cut_back(end_offset)
+            raise self._failed(error, has_begun=has_begun, is_cut=is_cut) from error
         self._log.update_high_watermark(self._log.log_end_offset)
         for record in records:
             self.image.apply(record)
 
-    def _failed(self, error: OSError, *, has_begun: bool) -> KafkaError:
-        reason = access_error(error, error.filename or self.directory, "write to")
-        failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(reason))
+    def _cut_back(self, end_offset: int) -> bool:
+        """Takes away what was written from that offset on; whether a power cut can't bring it back."""
+        try:
+            self._log.truncate_to(end_offset)
+            file = self._filesystem.open_append(self._log.segments.active.records.path, creates=False)
+            try:
+                file.sync()
+            finally:
+                file.close()
+            self._filesystem.sync_directory(self.directory)
+        except OSError as error:
+            _log.error("%s", access_error(error, error.filename or self.directory, "cut back"))
+            return False
+        return True
+
+    def _failed(self, error: OSError, *, has_begun: bool, is_cut: bool) -> KafkaError:
+        reason = str(access_error(error, error.filename or self.directory, "write to"))
         if has_begun:
-            failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{reason}; metadata stay as they are until a restart")
-            self._failure = failure
+            what = "metadata stay as they are until a restart"
+            self._failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{reason}; {what}")
+            reason += f"; {what}" if is_cut else f"; {what}, which may find this change made"
+        failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR if is_cut else PERHAPS_KEPT, reason)
         _log.error("%s", failure)
         return failure
 

@@ -181,7 +181,7 @@ class FileSystem:
             os.close(fd)
 
 
-def open_regular(path: Path, flags: int) -> int:
+def open_regular(path: Path | str, flags: int) -> int:
     """A descriptor of a regular file. OSError as the system gives it, and for what is no regular file, at once: a pipe
     would block whoever opens it until somebody writes to it.
     """
@@ -194,7 +194,7 @@ def open_regular(path: Path, flags: int) -> int:
     return fd
 
 
-def ensure_regular_mode(mode: int, path: Path) -> None:
+def ensure_regular_mode(mode: int, path: Path | str) -> None:
     """OSError that says what `path` is, if that is no regular file."""
     if stat.S_ISREG(mode):
         return

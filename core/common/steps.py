@@ -15,7 +15,12 @@ MUCH_FOLLOWS = True
 whoever drives many may let them wait there.
 """
 
-Steps = Generator[Any, None, T]  # nothing, or MUCH_FOLLOWS
+OTHERS_FIRST = "others first"
+"""Is given by a step that waits for what somebody else does in turns: whoever drives both must not ask again before
+others had a turn.
+"""
+
+Steps = Generator[Any, None, T]  # nothing, MUCH_FOLLOWS, or OTHERS_FIRST
 
 
 def finish(steps: Steps[T]) -> T:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,6 +33,8 @@ from core.compaction.key_digest import KeyDigest
 from core.compaction.log_to_clean import LogToClean, group_by_size
 from core.compaction.offset_map import LatestOffsets, OffsetMap
 from core.compaction.retained_records import Rebuilt, Rows, empty_batch, rebuild_batches
+from core.log.file_names import LOG_SUFFIX, offset_file_name
+from core.log.file_records import FileRecords
 from core.log.log_segment import LogSegment
 from core.log.open_files import OpenFiles
 from core.records.batch_headers import BatchHeaders
@@ -100,15 +102,36 @@ class _Cleaning:
     def build_map(self) -> None:
         log = self._log
         transactions = CleanedTransactions([a for a in log.aborted if a.last_offset >= log.first_dirty_offset])
-        for number in range(log.first_dirty_segment, len(log.segments)):
-            segment = self._open(number)
-            with _telling(segment):
-                found = segment.translate_offset(log.first_dirty_offset)
-                for group in self._groups(segment, found[0]) if found else ():
-                    if not self._put(group, transactions):
+        first = log.first_dirty_segment
+        runs = [[first], *self._runs(range(first + 1, len(log.segments)))] if first < len(log.segments) else []
+        for numbers in runs:
+            if not self._put_joined(numbers, transactions):
+                for number in numbers:
+                    if not self._put_segment(number, transactions):
                         return
-                    self.map.advance(group[-1].last_offset)
-            self.map.advance(log.end_offset_of(number) - 1)
+            self.map.advance(log.end_offset_of(numbers[-1]) - 1)
+
+    def _put_joined(self, numbers: Sequence[int], transactions: CleanedTransactions) -> bool:
+        """Puts the segments into the map at once; False, and there is none of them in it, where that can't be done."""
+        headers = self._join(numbers)
+        if headers is None or len(self.map) + int(headers.field("count").sum()) > self.map.capacity:
+            return False
+        try:
+            return self._put(headers, transactions)
+        except CorruptRecordError:  # which is met again in its own file
+            return False
+
+    def _put_segment(self, number: int, transactions: CleanedTransactions) -> bool:
+        """False where the map is full."""
+        segment = self._open(number)
+        with _telling(segment):
+            found = segment.translate_offset(self._log.first_dirty_offset)
+            for group in self._groups(segment, found[0]) if found else ():
+                if not self._put(group, transactions):
+                    return False
+                self.map.advance(group[-1].last_offset)
+        self.map.advance(self._log.end_offset_of(number) - 1)
+        return True
 
     def _put(self, batches: Group, transactions: CleanedTransactions) -> bool:
         """False where the map is full."""
@@ -157,14 +180,16 @@ class _Cleaning:
         segments = [log.segments[number] for number in numbers]
         out = CleanedSegment(log.directory, [s.base_offset for s in segments], log.config, self._cleaner.filesystem)
         is_changed = len(segments) > 1 or not self._cleaner.leaves_unchanged
-        for number in numbers:
-            is_legacy_kept = self._keeps_legacy_tombstones(number)
-            segment = self._open(number)
-            with _telling(segment):
-                for group in self._groups(segment, 0):
-                    written = out.size_bytes
-                    is_changed |= self._copy(group, out, keeps_legacy_tombstones=is_legacy_kept)
-                    self._cleaner.on_bytes(out.size_bytes - written)
+        for run in self._runs(numbers):
+            is_dirty = log.segments[run[0]].base_offset >= log.first_dirty_offset
+            joined = self._join(run) if is_dirty else None
+            if joined is not None and self._are_dirty(joined):
+                written = out.size_bytes
+                is_changed |= self._copy_dirty(joined, out)
+                self._cleaner.on_bytes(out.size_bytes - written)
+                continue
+            for number in run:
+                is_changed |= self._copy_segment(number, out)
         while self._transactions.kept:
             out.add_aborted(self._transactions.kept.pop(0))
         if not is_changed:
@@ -172,6 +197,17 @@ class _Cleaning:
             return None
         out.finish(segments[-1].modified_ms)
         return out
+
+    def _copy_segment(self, number: int, out: CleanedSegment) -> bool:
+        is_changed = False
+        is_legacy_kept = self._keeps_legacy_tombstones(number)
+        segment = self._open(number)
+        with _telling(segment):
+            for group in self._groups(segment, 0):
+                written = out.size_bytes
+                is_changed |= self._copy(group, out, keeps_legacy_tombstones=is_legacy_kept)
+                self._cleaner.on_bytes(out.size_bytes - written)
+        return is_changed
 
     def _keeps_legacy_tombstones(self, number: int) -> bool:
         """Magic 0 and 1 have no horizon: the time counts from when the last clean segment was written."""
@@ -399,6 +435,58 @@ class _Cleaning:
             verdict.rebuilt, verdict.max_timestamp = rebuilt
 
     # --- reading
+
+    def _runs(self, numbers: Iterable[int]) -> Iterator[list[int]]:
+        """Puts small segments together that are worked on at once: few batches cost a step as much as many."""
+        run, size_bytes = list[int](), 0
+        for number in numbers:
+            own_bytes = self._log.segments[number].size_bytes
+            if run and size_bytes + own_bytes > READ_BYTES:
+                yield run
+                run, size_bytes = [], 0
+            run.append(number)
+            size_bytes += own_bytes
+        if run:
+            yield run
+
+    def _join(self, numbers: Sequence[int]) -> BatchHeaders | None:
+        """Reads several small segments as if they were one; None where there is one alone, or something in them that
+        must be looked at in its own file.
+        """
+        if len(numbers) < 2:
+            return None
+        data, starts, bases = list[bytes](), list[Rows](), list[Rows]()
+        size_bytes = 0
+        try:
+            for number in numbers:
+                base_offset = self._log.segments[number].base_offset
+                for piece, _, found in self._read_pieces(base_offset):
+                    data.append(piece)
+                    starts.append(np.array(found, np.int64) + size_bytes)
+                    bases.append(np.full(len(found), base_offset))
+                    size_bytes += len(piece)
+        except CorruptRecordError:
+            return None
+        if not data:
+            return None
+        headers = BatchHeaders(b"".join(data), np.concatenate(starts))
+        if not headers or not _are_plain(headers):
+            return None
+        bases_of = np.concatenate(bases)
+        is_same_segment = np.concatenate(([False], bases_of[1:] == bases_of[:-1]))
+        previous_ends = np.concatenate(([0], headers.next_offsets()[:-1]))
+        if (headers.field("base_offset") < np.where(is_same_segment, previous_ends, bases_of)).any():
+            return None
+        self._cleaner.on_bytes(size_bytes)
+        return headers
+
+    def _read_pieces(self, base_offset: int) -> Iterator[tuple[bytes, int, list[int]]]:
+        path = self._log.directory / offset_file_name(base_offset, LOG_SUFFIX)
+        records = FileRecords(path, (self._cleaner.filesystem or FileSystem()).open_read)
+        try:
+            yield from records.iter_pieces(0, read_bytes=READ_BYTES)
+        finally:
+            records.close()
 
     def _open(self, number: int) -> LogSegment:
         log = self._log

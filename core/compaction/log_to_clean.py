@@ -129,6 +129,7 @@ def find_cleanable_part(log: PartitionLog, checkpoint: int | None, now_ms: int) 
 def log_to_clean(log: PartitionLog, part: CleanablePart) -> LogToClean:
     """CorruptRecordError where that part of the log has damage: cleaning would drop it for good."""
     segments = [s for s in log.segments if s.base_offset < part.first_uncleanable_offset]
+    described = [_describe(segment) for segment in segments]  # which has their indexes checked, and may find damage
     for segment in segments:
         if segment.gaps:
             raise segment.damaged(segment.gaps[0])
@@ -136,10 +137,10 @@ def log_to_clean(log: PartitionLog, part: CleanablePart) -> LogToClean:
         log.directory,
         log.partition,
         log.config,
-        [_describe(segment) for segment in segments],
+        described,
         part.first_dirty_offset,
         part.first_uncleanable_offset,
-        sorted((a for s in log.segments for a in s.transaction_index.entries()), key=lambda a: a.first_offset),
+        sorted((a for s in log.segments for a in s.aborted_entries()), key=lambda a: a.first_offset),
         {
             producer_id: LastRecord(state.batches[-1].last_offset if state.batches else -1, state.producer_epoch)
             for producer_id, state in log.producers.producers.items()

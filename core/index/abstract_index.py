@@ -51,6 +51,7 @@ class AbstractIndex:
         self._data: bytearray | mmap.mmap | bytes | None = None
         self._count = 0
         self._written = 0  # entries that are in the file
+        self._is_unsynced = False
         self._last: tuple[int, int] | None = None  # the last entry, once it was asked for
 
     def __len__(self) -> int:
@@ -80,6 +81,7 @@ class AbstractIndex:
         size = self.ENTRY.size
         file = self._filesystem.open_append(self.path)
         try:
+            self._is_unsynced |= file.size() != self._count * size or self._written < self._count
             if file.size() > self._count * size:  # first, so that nobody reads entries of before after those of now
                 file.truncate(self._written * size)
             if self._written < self._count:
@@ -93,16 +95,17 @@ class AbstractIndex:
             file.close()
 
     def sync(self) -> None:
-        """Returns when the file, as it is, is on the disk; where there is none any more, nothing needs to be. Safe from
-        any thread once the index is sealed.
+        """Returns when the file, as it is, is on the disk, if `flush` changed it; where there is none any more, nothing
+        needs to be. Safe from any thread once the index is sealed.
         """
-        if not self.path.exists():
+        if not self._is_unsynced or not self.path.exists():
             return
         file = self._filesystem.open_append(self.path)
         try:
             file.sync()
         finally:
             file.close()
+        self._is_unsynced = False
 
     def seal(self) -> None:
         """The segment takes no more appends: writes the file and lets go of the memory."""

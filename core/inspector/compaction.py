@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from core.common.bad_sectors import unreadable_error
 from core.common.clock import Clock, SystemClock
 from core.common.errors import CorruptRecordError, KafkaError, PlogError, UsageError
 from core.common.filesystem import FileSystem, access_error
-from core.common.shadow_filesystem import ShadowFileSystem, link_tree
+from core.common.shadow_filesystem import ShadowFileSystem, link_tree, temporary_shadow
 from core.common.topic_partition import TopicPartition
 from core.common.users_paths import UsersPaths
 from core.compaction.cleaned_segment import CleanedSegment
@@ -241,7 +240,7 @@ class Compaction:
     @contextlib.contextmanager
     def _opened(self, partition: TopicPartition) -> Iterator[OpenedLog]:
         directory = self._reader.partitions[partition]
-        with tempfile.TemporaryDirectory(prefix="plog-compact-") as temporary:
+        with temporary_shadow(directory, "plog-compact-") as temporary:
             shadow = Path(temporary) / directory.name
             paths = UsersPaths(shadow, directory)
             try:

@@ -1,7 +1,7 @@
 """What the files hold that starts cut off a log's end (core.log.cut_off): sound records that no reader is given.
 
 The bytes were not flushed when the machine or the process stopped, and stood after damage; but what was acknowledged
-may be among them. Also which segments were gone, by the indexes that starts set aside.
+may be among them. Also what was gone at the log's end, by the indexes and snapshots that starts set aside.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from core.common.bad_sectors import open_salvaging, unreadable_error
 from core.inspector.findings import Code, Finding, Severity, unreadable_finding
-from core.log.cut_off import CutOff, find_cut_offs, find_lost_segments
+from core.log.cut_off import CutOff, find_cut_offs, find_lost_ends
 from core.log.hole import Hole, offsets_are, offsets_text
 from core.log.log_evidence import LogEvidence
 from core.log.log_map import LogFile, LogMap
@@ -30,10 +30,10 @@ class _Extent(NamedTuple):
 
 
 def cut_off_findings(reader: PartitionReader) -> Iterator[Finding]:
-    """One for each file that holds sound records which the log has not, or that can't be read; and for each segment
-    that was gone when a start opened the log.
+    """One for each file that holds sound records which the log has not, or that can't be read; and for each segment,
+    or end of the log, that was gone when a start opened it.
     """
-    yield from _lost_segment_findings(reader)
+    yield from _lost_end_findings(reader)
     for cut in find_cut_offs(reader.directory):
         try:
             batches = _batches_of(cut)
@@ -75,9 +75,9 @@ def _used(start: int, end: int, log: Collection[_Extent]) -> tuple[int, int] | N
     return (min(used)[0], max(used_end for _, used_end in used)) if used else None
 
 
-def _lost_segment_findings(reader: PartitionReader) -> Iterator[Finding]:
-    for lost in find_lost_segments(reader.directory):
-        start, end = lost.base_offset, lost.end_offset
+def _lost_end_findings(reader: PartitionReader) -> Iterator[Finding]:
+    for lost in find_lost_ends(reader.directory):
+        start, end = lost.start, lost.end
         is_deleted = end <= reader.start_offset
         used = _used(start, end, _extents_of_log(reader, [_Extent(start, end, 0)]))
         if is_deleted:
@@ -85,13 +85,17 @@ def _lost_segment_findings(reader: PartitionReader) -> Iterator[Finding]:
         elif used is None:
             became = "none of them was given again since"
         else:
-            became = f"{offsets_are(*used)} in the log since, as other records unless somebody put the segment back"
+            became = f"{offsets_are(*used)} in the log since, as other records unless somebody put the old ones back"
+        what = f"the log ended at offset {start} when a start took it up, and had {offsets_text(start, end)} before"
+        if lost.is_segment:
+            what = (
+                f"segment {start} was missing when a start set its indexes aside: at least {offsets_text(start, end)}"
+            )
         yield Finding(
             Severity.WARNING if is_deleted else Severity.ERROR,
             Code.CUT_OFF,
             str(lost.paths[0]),
-            f"segment {start} was missing when a start set its indexes aside: at least {offsets_text(start, end)}; "
-            f"{became}",
+            f"{what}; {became}",
             offset=start,
             last_offset=end - 1,
             records=end - start,

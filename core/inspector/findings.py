@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.inspector.file_kind import FileKind
@@ -13,10 +14,12 @@ from core.log.bit_flip import ByteFix
 from core.log.damage import Damage
 from core.log.file_names import LOG_SUFFIX
 from core.log.hole import Hole, HoleReason, offsets_text
-from core.log.log_evidence import WrongStart
-from core.log.placement import Displaced, Fate
+from core.log.log_evidence import WrongLine
 from core.records.batches import Batch
 from core.records.record_batch import RecordBatch
+
+if TYPE_CHECKING:
+    from core.log.placement import Displaced
 
 
 class Severity(StrEnum):
@@ -62,6 +65,7 @@ class Code(StrEnum):
     LEADER_EPOCHS_MISMATCH = "leader-epochs-mismatch"
     CHECKPOINT_CORRUPT = "checkpoint-corrupt"
     LOG_START_WRONG = "log-start-wrong"
+    HIGH_WATERMARK_WRONG = "high-watermark-wrong"
     METADATA_CORRUPT = "metadata-corrupt"
     TOPIC_ID_MISMATCH = "topic-id-mismatch"
     UNFINISHED_SWAP = "unfinished-swap"
@@ -141,15 +145,28 @@ def claimed_finding(damage: Damage, path: Path) -> Finding:
     return replace(damage_finding(damage, path, damage.offset), last_offset=last_offset, records=damage.records)
 
 
-def wrong_start_finding(wrong: WrongStart) -> Finding:
-    """A log start that is not believed; nothing is lost with it, as long as nobody does believe it."""
+def wrong_start_finding(wrong: WrongLine) -> Finding:
+    """A log start that is not believed; nothing is lost with it, as long as nobody does believe it. `offset` is where
+    the log begins instead, if that is not its first segment.
+    """
     return Finding(
-        Severity.ERROR, Code.LOG_START_WRONG, str(wrong.path), str(wrong), wrong.position, -1, wrong.end_position
-    )
+        Severity.ERROR, Code.LOG_START_WRONG, str(wrong.path), str(wrong), wrong.position, wrong.right or -1,
+        wrong.end_position,
+    )  # fmt: skip
+
+
+def wrong_watermark_finding(wrong: WrongLine) -> Finding:
+    """A high watermark that is not believed; `offset` is the right one, which the next start of a broker takes."""
+    return Finding(
+        Severity.WARNING, Code.HIGH_WATERMARK_WRONG, str(wrong.path), str(wrong), wrong.position, wrong.right,
+        wrong.end_position,
+    )  # fmt: skip
 
 
 def displaced_finding(one: Displaced, path: Path) -> Finding:
     """Sound batches that stand where they should not; nothing is lost with them."""
+    from core.log.placement import Fate  # most logs have none
+
     piece = one.piece
     offsets = offsets_text(piece.base_offset, piece.end_offset)
     stand = "stands" if piece.batches == 1 else "stand"

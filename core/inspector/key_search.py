@@ -24,6 +24,7 @@ def find_last(
     end_offset: int,
     on_undecodable: OnUndecodable,
     on_hole: OnHole | None = None,
+    on_doubt: OnHole | None = None,
     *,
     read_committed: bool = False,
 ) -> int | None:
@@ -31,13 +32,13 @@ def find_last(
 
     It is looked for from the end backwards, one segment at a time, so that damage and what it may hide matter only
     where they come later. Raises CorruptRecordError for damage if `on_hole` is not given, and what `on_undecodable`
-    raises.
+    raises. `on_doubt` is called with offsets that are missing for no known reason.
     """
     bounds = {segment.base_offset for segment in log.segments if start_offset < segment.base_offset < end_offset}
     stop = end_offset
     for start in sorted(bounds | {start_offset}, reverse=True):
         found = None
-        batches = log.read(start, stop, read_committed=read_committed, on_hole=on_hole, on_doubt=on_hole)
+        batches = log.read(start, stop, read_committed=read_committed, on_hole=on_hole, on_doubt=on_doubt)
         for columns in with_key(batches, key, on_undecodable, is_whole=True):
             inside = columns.offsets[(columns.offsets >= start) & (columns.offsets < stop)]
             if len(inside):

@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from core.common.bad_sectors import open_salvaging, read_small_text
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
@@ -39,11 +40,12 @@ from core.log.file_names import (
 from core.log.hole import LOSSES, HoleReason, explain_hole
 from core.log.leader_epoch_cache import EpochEntry, parse_leader_epochs, rising_epochs
 from core.log.log_evidence import LogEvidence
-from core.log.log_map import LogFile, LogMap
-from core.log.placement import Displaced, Fate, one_bit_apart
 from core.log.producer_snapshot import iter_producer_snapshot
 from core.log.recovery_journal import read_lost_offsets
 from core.records.record_batch import LEADER_EPOCH_POSITION, RecordBatch
+
+if TYPE_CHECKING:
+    from core.log.log_map import LogMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,8 @@ class PartitionCheck:
         return _Pass(self._directory, self._options, self._surroundings, log_map, is_live=self._is_live)
 
     def _read_map(self, opened: contextlib.ExitStack) -> LogMap:
+        from core.log.log_map import LogFile, LogMap  # most logs need none
+
         files = []
         for base_offset, path in find_offset_files(self._directory, LOG_SUFFIX):
             try:
@@ -141,6 +145,7 @@ class _Pass:
         for number, (base_offset, path) in enumerate(logs):
             if last is not None and base_offset > self._end_offset:
                 self._holes.append((self._end_offset, base_offset, path, 0))
+                self._producers.meet_hole()
                 if self._map is not None:
                     self._producers.forget()
             self._check_snapshot(base_offset)
@@ -239,7 +244,7 @@ class _Pass:
     def _epoch_findings(self) -> Iterator[Finding]:
         """Epochs never fall: those of the fewest batches are wrong. The others are held against the checkpoint."""
         runs, batches = self._epoch_runs, self._batches
-        if self._map is not None and any(one.fate is Fate.PLACED for one in self._map.displaced):
+        if self._map is not None and _has_placed(self._map):
             runs, batches = list(_runs_in_order(self._map)), sum(piece.batches for piece in self._map.log)
         known = {entry.epoch for entry in self._epochs or ()}
         starts = [*(run.batches_before for run in runs), batches]
@@ -256,6 +261,8 @@ class _Pass:
         yield from self._check_epochs([runs[number] for number in chain])
 
     def _odd_epoch(self, run: EpochRun, expected: int) -> Finding:
+        from core.log.placement import one_bit_apart
+
         stored, right = (value.to_bytes(4, "big", signed=True) for value in (run.epoch, expected))
         differing = [at for at in range(4) if stored[at] != right[at]]
         fix, why = None, ""
@@ -323,6 +330,12 @@ class _Pass:
         yield from self._producers.check_transaction_index(entries, path, limit, is_complete=is_complete)
 
 
+def _has_placed(log_map: LogMap) -> bool:
+    from core.log.placement import Fate
+
+    return any(one.fate is Fate.PLACED for one in log_map.displaced)
+
+
 def _runs_in_order(log_map: LogMap) -> Iterator[EpochRun]:
     """The runs of one leader epoch as they will be when each batch stands where it belongs."""
     last_epoch, next_offset, batches = -1, log_map.start_offset, 0
@@ -339,6 +352,8 @@ def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]
     """Names each damage once, with all that is lost by it; what is missing; what is out of place. Of a log that
     somebody writes to, what lies at its end is none of these.
     """
+    from core.log.placement import Displaced, Fate
+
     end_offset = log_map.sound_end if is_live else 1 << 63
     holes = [hole for hole in log_map.holes if hole.reason in LOSSES and hole.start < end_offset]
     costly = {id(hole.damage) for hole in holes if hole.damage is not None}

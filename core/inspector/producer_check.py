@@ -25,7 +25,7 @@ _OF_TRANSACTIONS = TRANSACTIONAL_FLAG | CONTROL_FLAG
 class _Producer:
     """`next_sequence` is `_UNKNOWN` where anything may follow."""
 
-    __slots__ = ("coordinator_epoch", "epoch", "first_offset", "last_offset", "last_sequence", "next_sequence")
+    __slots__ = ("coordinator_epoch", "epoch", "first_offset", "holes", "last_offset", "last_sequence", "next_sequence")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -35,6 +35,8 @@ class _Producer:
         self.coordinator_epoch = -1
         self.first_offset: int | None = None
         """Of the open transaction."""
+        self.holes = 0
+        """That were met up to the last record of it."""
 
 
 class ProducerCheck:
@@ -48,6 +50,7 @@ class ProducerCheck:
         self.bad_batches: set[tuple[Path, int]] = set()
         """Files and positions of the batches that there is such a finding about."""
         self._findings: list[Finding] = []
+        self._holes = 0
         self._producers: dict[int, _Producer] = {}
         self._open: list[tuple[int, int]] = []  # (first offset, producer id) of open transactions, rising
         self._aborted: dict[int, AbortedTransaction] = {}  # by last offset; of the segment that is read
@@ -58,6 +61,10 @@ class ProducerCheck:
         self.is_certain = False
         self._producers.clear()
         self._open.clear()
+
+    def meet_hole(self) -> None:
+        """Offsets without a batch, which a cleaner may have taken."""
+        self._holes += 1
 
     def goes_on(
         self,
@@ -99,6 +106,12 @@ class ProducerCheck:
 
     def _see_data(self, producer: _Producer, batch: RecordBatch, path: Path) -> None:
         epoch, sequence = batch.producer_epoch, batch.base_sequence
+        if producer.first_offset is not None and epoch > producer.epoch and producer.holes < self._holes:
+            first_offset = self._close(producer, batch.producer_id)
+            what = f"epoch {epoch} of producer {batch.producer_id}, it was {producer.epoch} in its transaction"
+            self._report(
+                batch, path, f"{what} from offset {first_offset} on, whose marker is missing before this batch"
+            )
         if epoch < producer.epoch:
             self._report_sequence(
                 batch, path, f"epoch {epoch} of producer {batch.producer_id}, it was {producer.epoch}"
@@ -127,6 +140,7 @@ class ProducerCheck:
         elif producer.first_offset is None:
             producer.first_offset = batch.base_offset
             insort(self._open, (batch.base_offset, batch.producer_id))
+        producer.holes = self._holes
 
     def _set_sequence(self, producer: _Producer, batch: RecordBatch) -> None:
         producer.last_sequence = batch.last_sequence

@@ -16,7 +16,7 @@ from pathlib import Path
 from core.common.bad_sectors import open_salvaging
 from core.inspector.findings import Finding
 from core.inspector.recovery_plan import Action, Step
-from core.log.cut_off import CutOff, LostSegment, find_cut_offs, find_lost_segments
+from core.log.cut_off import CutOff, LostEnd, find_cut_offs, find_lost_ends
 from core.log.file_names import LOG_SUFFIX, find_offset_files, offset_file_name
 from core.log.log_evidence import LogEvidence
 from core.log.log_layout import Stretch
@@ -46,7 +46,7 @@ def plan_putting_back(
     """Of findings of one folder, whose log ends at `log_end`; it `is_whole` if nothing else has to be mended there."""
     directory = Path(findings[0].path).parent
     by_path = {Path(finding.path): finding for finding in findings}
-    lost = [(one, by_path.pop(one.paths[0])) for one in find_lost_segments(directory) if one.paths[0] in by_path]
+    lost = [(one, by_path.pop(one.paths[0])) for one in find_lost_ends(directory) if one.paths[0] in by_path]
     targets = _targets([cut for cut in find_cut_offs(directory) if cut.path in by_path], by_path, log_end)
     plan = PuttingBack(log_end)
     if targets and is_whole:
@@ -56,18 +56,18 @@ def plan_putting_back(
         if not is_fitting or not is_whole:
             why = f"{finding.code}: {finding.message}; {_MEND_FIRST if is_fitting else BY_HAND}"
             plan.steps.append(Step(Action.NONE, path, why, -1, -1, finding.offset, finding.last_offset))
-    for segment, finding in lost:
-        plan.steps += _steps_for_lost_segment(segment, finding, accepts_missing=accepts_missing)
+    for end, finding in lost:
+        plan.steps += _steps_for_lost_end(end, finding, accepts_missing=accepts_missing)
     return plan
 
 
-def _steps_for_lost_segment(segment: LostSegment, finding: Finding, *, accepts_missing: bool) -> list[Step]:
-    """What a start set aside of it stays until the user gives the records up."""
+def _steps_for_lost_end(end: LostEnd, finding: Finding, *, accepts_missing: bool) -> list[Step]:
+    """What a start set aside that proves it stays until the user gives the records up."""
     why = f"{finding.code}: {finding.message}"
     if accepts_missing:
-        return [Step(Action.SET_ASIDE, path, why) for path in segment.paths]
+        return [Step(Action.SET_ASIDE, path, why) for path in end.paths]
     why += "; ask a replica; --accept-missing gives them up, until then this file stays"
-    return [Step(Action.NONE, segment.paths[0], why, -1, -1, finding.offset, finding.last_offset)]
+    return [Step(Action.NONE, end.paths[0], why, -1, -1, finding.offset, finding.last_offset)]
 
 
 def _targets(cuts: Sequence[CutOff], by_path: Mapping[Path, Finding], log_end: int) -> dict[CutOff, Path]:

@@ -30,7 +30,7 @@ from core.inspector.recovery_plan import Action, FolderPlan, Step
 from core.inspector.segment_check import VerifyOptions
 from core.inspector.verify import verify
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
-from core.log.cut_off import is_set_aside_index, is_set_aside_log
+from core.log.cut_off import is_proof_of_lost_end, is_set_aside_log
 from core.log.directory_lock import DirectoryLock, FolderLock
 from core.log.file_names import (
     DAMAGED_RANGES,
@@ -74,7 +74,7 @@ from core.log.recovery_journal import (
 from core.log.transaction_marker import Marker
 
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-_ROOT_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
+_ROOT_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
 
 
 class Recovery:
@@ -88,7 +88,7 @@ class Recovery:
         """`folder`: the partition's folder, if it is all that is recovered."""
         self._root = root
         self._filesystem = filesystem or FileSystem()
-        self._wrong_starts: set[TopicPartition] = set()
+        self._right_lines: dict[tuple[str, TopicPartition], int] = {}
         self._is_directory = (root / META_PROPERTIES).exists() or (root / LOCK).exists()
         self._lock: DirectoryLock | FolderLock = DirectoryLock(root) if self._is_directory else FolderLock(root, folder)
 
@@ -117,7 +117,7 @@ class Recovery:
         end_offsets: dict[TopicPartition, int] = {}
         root_steps: list[Step] = []
         failures: list[PlogError] = []
-        self._wrong_starts = {partition for plan in plans for partition in plan.wrong_starts}
+        self._right_lines = {line: right for plan in plans for line, right in plan.right_lines.items()}
         for plan in plans:
             if plan.directory.resolve() == self._root.resolve():
                 root_steps = plan.steps
@@ -335,16 +335,21 @@ class Recovery:
         return end_offset
 
     def _log_starts(self) -> dict[TopicPartition, int]:
-        """Reads where logs start, but for starts that are not believed. A corrupt checkpoint, which is set aside, says
-        nothing, and keeps no log from being mended.
+        """Reads where logs start. A corrupt checkpoint, which is set aside, says nothing, and keeps no log from being
+        mended.
         """
-        if not self._is_directory:
+        if not self._is_directory and not self._right_lines:
             return {}
         try:
             starts = read_offset_checkpoint(self._root / LOG_START_OFFSET_CHECKPOINT)
         except (CorruptRecordError, OSError):
             return {}
-        return {partition: start for partition, start in starts.items() if partition not in self._wrong_starts}
+        return self._righted(LOG_START_OFFSET_CHECKPOINT, starts)
+
+    def _righted(self, name: str, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The checkpoint of that name with the right numbers instead of those that are not believed."""
+        right = {partition: offset for (of_file, partition), offset in self._right_lines.items() if of_file == name}
+        return {tp: right.get(tp, offset) for tp, offset in offsets.items() if right.get(tp, offset) or tp not in right}
 
     def _swap(self, stage: Path, plan: FolderPlan, journal: RecoveryJournal, left_alone: set[str]) -> None:
         directory = plan.directory
@@ -361,44 +366,44 @@ class Recovery:
 
     def _apply_to_root(self, steps: Sequence[Step], end_offsets: dict[TopicPartition, int]) -> None:
         set_aside = [step.path for step in steps if step.action is Action.SET_ASIDE]
+        righted = {partition for _, partition in self._right_lines}
         if (
             not set_aside
-            and not self._wrong_starts
-            and not (self._is_directory and any(self._lowered(name, end_offsets) for name in _ROOT_CHECKPOINTS))
+            and not righted
+            and not (self._is_directory and any(self._fitting(name, end_offsets) for name in _ROOT_CHECKPOINTS))
         ):
             return
-        for partition in self._wrong_starts - end_offsets.keys():  # so that it has a run that can be taken back
+        for partition in righted - end_offsets.keys():  # so that it has a run that can be taken back
             RecoveryJournal(self._root / partition_directory_name(partition), [], self._filesystem).finish()
-        folders = sorted(map(str, end_offsets.keys() | self._wrong_starts)) if not set_aside else []
+        folders = sorted(map(str, end_offsets.keys() | righted)) if not set_aside else []
         journal = RecoveryJournal(self._root, [], self._filesystem, folders=folders)
-        lowered = list(self._lowered_checkpoints(end_offsets)) if self._is_directory else []
-        if self._wrong_starts:
-            lowered.append(self._write_beside(LOG_START_OFFSET_CHECKPOINT, self._log_starts()))
+        written = list(self._write_fitting(end_offsets)) if self._is_directory or righted else []
         for path in set_aside:
             journal.replace(path.name, None)
-        for path in lowered:
+        for path in written:
             journal.replace(path.with_suffix("").name, path)
         journal.finish()
 
-    def _lowered_checkpoints(self, end_offsets: dict[TopicPartition, int]) -> Iterator[Path]:
+    def _write_fitting(self, end_offsets: dict[TopicPartition, int]) -> Iterator[Path]:
         """Writes new checkpoints beside the old."""
         for name in _ROOT_CHECKPOINTS:
-            fitting = self._lowered(name, end_offsets)
+            fitting = self._fitting(name, end_offsets)
             if fitting is not None:
-                yield self._write_beside(name, fitting)
+                path = self._root / f"{name}{RECOVERED_SUFFIX}"
+                write_offset_checkpoint(path, fitting, self._filesystem)
+                yield path
 
-    def _write_beside(self, name: str, offsets: dict[TopicPartition, int]) -> Path:
-        path = self._root / f"{name}{RECOVERED_SUFFIX}"
-        write_offset_checkpoint(path, offsets, self._filesystem)
-        return path
-
-    def _lowered(self, name: str, end_offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int] | None:
-        """Gives a checkpoint with no offset after the end of a log that was recovered; None if it is so already."""
+    def _fitting(self, name: str, end_offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int] | None:
+        """Gives a checkpoint without wrong numbers, and with no offset after the end of a log that was recovered; None
+        if it is so already. Where a log starts is not lowered to its end.
+        """
         try:
             offsets = read_offset_checkpoint(self._root / name)
         except (CorruptRecordError, OSError):  # set aside
             return None
-        fitting = {tp: min(offset, end_offsets.get(tp, offset)) for tp, offset in offsets.items()}
+        fitting = self._righted(name, offsets)
+        if name != LOG_START_OFFSET_CHECKPOINT:
+            fitting = {tp: min(offset, end_offsets.get(tp, offset)) for tp, offset in fitting.items()}
         return fitting if fitting != offsets else None
 
 
@@ -492,7 +497,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _is_set_aside(name: str) -> bool:
-    return is_set_aside_log(name) or is_set_aside_index(name)
+    return is_set_aside_log(name) or is_proof_of_lost_end(name)
 
 
 def _is_regular(entry: os.DirEntry[str]) -> bool:

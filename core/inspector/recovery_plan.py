@@ -85,8 +85,8 @@ class FolderPlan:
     """Of a partition's folder, or of a data directory's root. `topic_id`: what its `partition.metadata` is to say.
     `layout`: of each log that batches are moved in, out of or into, what it will hold, in order. `keeps_epochs`: the
     leader epochs of some batches are wrong, so that the checkpoint is not made again from them. `aborted`: transactions
-    whose abort marker is missing, and of which the transaction indexes alone tell. `wrong_starts`: of a root, the
-    partitions whose line is taken out of its `log-start-offset-checkpoint`.
+    whose abort marker is missing, and of which the transaction indexes alone tell. `right_lines`: of a root,
+    what numbers its checkpoints are to have instead of wrong ones, by file name and partition; 0 is for no line.
     """
 
     directory: Path
@@ -95,7 +95,7 @@ class FolderPlan:
     layout: dict[Path, list[Stretch]] = field(default_factory=dict)
     keeps_epochs: bool = False
     aborted: list[AbortedTransaction] = field(default_factory=list)
-    wrong_starts: list[TopicPartition] = field(default_factory=list)
+    right_lines: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
 
     @property
     def is_needed(self) -> bool:

@@ -24,7 +24,7 @@ from core.inspector.segment_check import VerifyOptions
 from core.inspector.surroundings import DirectorySurroundings
 from core.inspector.transaction_plan import TransactionAction, TransactionStep, plan_transactions
 from core.inspector.verify import verify
-from core.log.cut_off import is_set_aside_index
+from core.log.cut_off import is_proof_of_lost_end
 from core.log.file_names import (
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
@@ -54,6 +54,8 @@ _DAMAGE = {
 }
 _DISPLACED = {Code.BATCH_REPEATED, Code.BATCH_OUT_OF_ORDER, Code.SEGMENT_MISNAMED}
 _OF_BATCHES = _DISPLACED | {Code.SEGMENT_MISSING, Code.OFFSETS_MISSING, Code.EPOCHS_NOT_RISING}
+_MENDED_BY_NOBODY = {Code.OFFSETS_MISSING, Code.SEQUENCE_GAP}
+"""What is missing before a log's end keeps nothing from being put back there."""
 _REBUILT = {
     Code.INDEX_MISSING,
     Code.INDEX_CORRUPT,
@@ -122,15 +124,19 @@ class _Planner:
         others = [f for f in findings if f not in damage and f not in cut_off]
         damage.sort(key=lambda f: (f.path, f.position))
         self._plan.keeps_epochs = _keeps_epochs(findings)
+        is_out_of_order = any(f.code in (Code.BATCH_OUT_OF_ORDER, Code.SEGMENT_MISNAMED) for f in others)
+        if self._options.is_like_kafka and damage and is_out_of_order:
+            self._plan.steps = [_step_out_of_order(finding) for finding in findings]
+            return self._plan
         if self._options.is_like_kafka and damage:
             self._truncate(damage)
         else:
             self._salvage(damage)
-            if any(f.code in (Code.BATCH_OUT_OF_ORDER, Code.SEGMENT_MISNAMED) for f in others):
+            if is_out_of_order:
                 self._plan.layout = self._lay_out()
         self._plan.steps += _rebuilt_once([self._step_beside(finding) for finding in others])
         if cut_off:
-            is_whole = not damage and all(f.code in _REBUILT for f in others)
+            is_whole = not damage and all(f.code in _REBUILT or f.code in _MENDED_BY_NOBODY for f in others)
             with self._open() as reader:
                 back = plan_putting_back(
                     cut_off,
@@ -300,7 +306,7 @@ class _Planner:
         files = [
             f"{Path(found.path).name} ({offsets_text(found.offset, found.last_offset + 1)})"
             for found in self._cut_off
-            if found.offset <= missing.last_offset and missing.offset <= found.last_offset and not _is_index(found)
+            if found.offset <= missing.last_offset and missing.offset <= found.last_offset and not _is_proof(found)
         ]
         if not files:
             return ""
@@ -340,8 +346,16 @@ class _Planner:
         return Step(Action.NONE, path, why, -1, -1, *offsets, missing=missing)
 
 
-def _is_index(finding: Finding) -> bool:
-    return is_set_aside_index(Path(finding.path).name)
+def _step_out_of_order(finding: Finding) -> Step:
+    """Of a log that has no one place where it could end at its first damage."""
+    why = f"{finding.code}: {finding.message}; batches of this log stand out of order, so that --like-kafka can't end "
+    why += "it here; without that they are put in order"
+    at = (finding.position, finding.end_position, finding.offset, finding.last_offset)
+    return Step(Action.NONE, Path(finding.path), why, *at)
+
+
+def _is_proof(finding: Finding) -> bool:
+    return is_proof_of_lost_end(Path(finding.path).name)
 
 
 def _rebuilt_once(steps: Sequence[Step]) -> Iterator[Step]:
@@ -450,11 +464,12 @@ def _plan_root(directory: Path, findings: list[Finding]) -> FolderPlan:
             action = Action.SET_ASIDE
             if path.name == LOG_START_OFFSET_CHECKPOINT:
                 why += _STARTS_ARE_LOST
-        elif finding.code is Code.LOG_START_WRONG:
-            action = Action.RESTORE
+        elif finding.code in (Code.LOG_START_WRONG, Code.HIGH_WATERMARK_WRONG):
+            action, right = Action.RESTORE, max(finding.offset, 0)
             topic, partition, _ = path.read_bytes()[finding.position : finding.end_position].decode().split()
-            plan.wrong_starts.append(TopicPartition(topic, int(partition)))
-            why += "; the line is taken out: the log begins with its first segment"
+            plan.right_lines[path.name, TopicPartition(topic, int(partition))] = right
+            is_out = "; the line is taken out: the log begins with its first segment"
+            why += f"; it is made to say {right}" if right else is_out
         elif finding.code is Code.UNREADABLE:
             why += _WHAT_TO_DO
         plan.steps.append(Step(action, path, why))

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Container, Generator, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.inspector.findings import Code, Finding, Severity
@@ -15,13 +15,15 @@ from core.inspector.producer_check import ProducerCheck
 from core.log.damage import Damage, DamageKind
 from core.log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from core.log.hole import LOSSES
-from core.log.log_map import LogMap
-from core.log.placement import Fate
 from core.log.segment_walk import SegmentWalk, SoundRun
 from core.records.batches import Batch, first_offset_of, stated_offset
 from core.records.checksum import crc32c_by_table
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record_batch import ATTRIBUTES_POSITION, DELETE_HORIZON_FLAG, HEADER, RecordBatch, is_thinned
+
+if TYPE_CHECKING:
+    from core.log.log_map import LogMap
+    from core.log.placement import Displaced
 
 OnBytes = Callable[[int], None]
 """Told, now and then, how many bytes more were checked."""
@@ -179,8 +181,8 @@ class SegmentCheck:
         """The sound batches of this file that belong to the log elsewhere, if they are to be looked into."""
         if self.log_map is None or not self.options.is_deep:
             return
-        for one in self.log_map.displaced:
-            if one.piece.file == self.number and one.fate is Fate.PLACED:
+        for one in _placed_batches(self.log_map):
+            if one.piece.file == self.number:
                 yield list(self.log_map.read(one.piece))
 
     def _parts(
@@ -280,10 +282,9 @@ class SegmentCheck:
         theirs.
         """
         return self.log_map is not None and any(
-            one.fate is Fate.PLACED
-            and one.piece.file != self.number
+            one.piece.file != self.number
             and self.base_offset <= one.piece.base_offset < (self.limit_offset or one.piece.end_offset)
-            for one in self.log_map.displaced
+            for one in _placed_batches(self.log_map)
         )
 
     def _has_anothers_indexes(self) -> bool:
@@ -325,6 +326,7 @@ class SegmentCheck:
         batch = run.batch(start)
         self._ensure_in_turn(batch.base_offset, batch, next_offset)
         if batch.base_offset > next_offset:
+            self.producers.meet_hole()
             if self.log_map is not None or not self.producers.is_certain:
                 self.producers.forget()
             self.holes.append((next_offset, batch.base_offset, batch.position))
@@ -384,3 +386,10 @@ class SegmentCheck:
             batch.last_offset,
             count,
         )
+
+
+def _placed_batches(log_map: LogMap) -> list[Displaced]:
+    """Those that belong to the log elsewhere than where they stand."""
+    from core.log.placement import Fate
+
+    return [one for one in log_map.displaced if one.fate is Fate.PLACED]

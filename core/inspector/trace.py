@@ -4,8 +4,9 @@ what will take it. Reads only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 
 from core.common.errors import CorruptRecordError, UnreadableFileError
@@ -17,9 +18,10 @@ from core.log.directory_reader import DirectoryReader
 from core.log.gap_ledger import Gap, GapLedger, GapReason
 from core.log.hole import Hole, HoleReason
 from core.log.log_config import LogConfig, stored_topic_values
-from core.log.log_evidence import WrongStart
+from core.log.log_evidence import WrongLine
 from core.log.partition_reader import PartitionReader
 from core.log.segment_reader import SegmentReader
+from core.log.unexplained import UnexplainedHoles
 from core.records.batches import Batch
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
@@ -71,7 +73,7 @@ class Trace:
     """Why what is said of the groups may be old: commits that can't be read."""
     fate: list[str] = field(default_factory=list)
     """What will take it, each in words."""
-    wrong_start: WrongStart | None = None
+    wrong_start: WrongLine | None = None
     """The log start that is not believed."""
 
 
@@ -100,17 +102,25 @@ class Tracer:
         trace.groups = self._groups(partition, offset, trace.doubts)
         return trace
 
-    def find_key(self, partition: TopicPartition, key: bytes) -> int | None:
+    def find_key(self, partition: TopicPartition, key: bytes, tell_missing: Callable[[str], None]) -> int | None:
         """The offset of the last record with that key; None if there is none. Raises CorruptRecordError if damage may
-        hide a later one.
+        hide a later one; calls `tell_missing` once if one may be among offsets that are missing for no known reason.
         """
         log = self._reader.open(partition)
+        doubts: list[Hole] = []
 
         def refuse(batch: Batch, error: CorruptRecordError) -> None:
             raise undecodable(partition, batch, error, find_file(log, batch)) from None
 
         try:
-            return find_last(log, key, log.start_offset, log.end_offset, refuse)
+            found = find_last(log, key, log.start_offset, log.end_offset, refuse, on_doubt=doubts.append)
+            missing = UnexplainedHoles()
+            for hole in sorted(doubts, key=attrgetter("start")):  # it was looked for from the end backwards
+                if found is None or hole.start > found:
+                    missing.add(hole.start, hole.end)
+            if missing.count:
+                tell_missing(missing.text(log.root))
+            return found
         finally:
             log.close()
 
@@ -179,7 +189,14 @@ class Tracer:
             unknown.append(undecodable(trace.partition, batch, error, find_file(log, batch)).message)
 
         newer = find_last(
-            log, trace.record.key, trace.offset + 1, log.last_stable_offset, note_undecodable, note, read_committed=True
+            log,
+            trace.record.key,
+            trace.offset + 1,
+            log.last_stable_offset,
+            note_undecodable,
+            note,
+            note,
+            read_committed=True,
         )
         if newer is None and unknown:
             return f"cleanup.policy compact: whether it is the last record of its key can't be told: {unknown[0]}"

@@ -16,13 +16,13 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from core.common.bad_sectors import open_salvaging, read_small_text, unreadable_error
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition, uuid_text
 from core.index.transaction_index import read_transaction_index
-from core.inspector.cut_off_check import cut_off_findings
 from core.inspector.file_kind import FileKind, ensure_regular, ensure_there, is_named_by_kafka, kind_of
 from core.inspector.findings import (
     Code,
@@ -32,13 +32,14 @@ from core.inspector.findings import (
     corrupt_finding,
     unreadable_finding,
     wrong_start_finding,
+    wrong_watermark_finding,
 )
 from core.inspector.partition_check import PartitionCheck, map_findings
 from core.inspector.producer_check import ProducerCheck
 from core.inspector.segment_check import OddLogError, OnBytes, SegmentCheck, VerifyOptions, check_again_if_odd
 from core.inspector.surroundings import DirectorySurroundings
 from core.log.checkpoint_file import parse_offset_checkpoint
-from core.log.cut_off import find_cut_offs, find_lost_segments
+from core.log.cut_off import find_cut_offs, find_lost_ends
 from core.log.damaged_ranges import parse_damaged_ranges
 from core.log.directory_lock import find_lock_holder
 from core.log.file_names import (
@@ -59,12 +60,13 @@ from core.log.file_names import (
 )
 from core.log.leader_epoch_cache import parse_leader_epochs
 from core.log.log_evidence import LogEvidence
-from core.log.log_map import LogFile, LogMap
 from core.log.meta_properties import parse_meta_properties
 from core.log.partition_metadata_file import parse_partition_metadata, read_partition_metadata
-from core.log.partition_reader import PartitionReader
 from core.log.producer_snapshot import iter_producer_snapshot
 from core.log.recovery_journal import read_lost_offsets
+
+if TYPE_CHECKING:
+    from core.log.log_map import LogMap
 
 _INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
 _DEFAULT_OPTIONS = VerifyOptions()
@@ -194,6 +196,8 @@ def _verify_partition(
         around = surroundings.of(partition, path)
         if around.evidence.wrong_start is not None:
             yield wrong_start_finding(around.evidence.wrong_start)
+        if around.evidence.wrong_watermark is not None:
+            yield wrong_watermark_finding(around.evidence.wrong_watermark)
         for finding in PartitionCheck(path, options, around, is_live=is_live).run(on_bytes):
             if finding.code is Code.SEGMENT_MISSING:
                 missing.append(range(finding.offset, finding.last_offset + 1))
@@ -237,8 +241,11 @@ def _verify_entries(path: Path, lone_indexes: list[Path], *, is_live: bool) -> G
 
 def _verify_cut_offs(path: Path, options: VerifyOptions) -> Iterator[Finding]:
     """What starts cut off the log's end; most logs have nothing of it."""
-    if not path.exists() or not (find_cut_offs(path) or find_lost_segments(path)):
+    if not path.exists() or not (find_cut_offs(path) or find_lost_ends(path)):
         return
+    from core.inspector.cut_off_check import cut_off_findings
+    from core.log.partition_reader import PartitionReader
+
     with contextlib.closing(PartitionReader(path, is_locked=options.is_locked)) as reader:
         yield from cut_off_findings(reader)
 
@@ -306,6 +313,8 @@ def _verify_alone(
             yield from _check_transactions(segment)
 
     def check_by_map(on_bytes: OnBytes) -> Iterator[Finding]:
+        from core.log.log_map import LogFile, LogMap  # most logs need none
+
         with contextlib.closing(open_salvaging(path)) as file:
             evidence = LogEvidence(known_end=known_end, source="the name of the next segment")
             log_map = LogMap([LogFile(base_offset, path, file)], evidence, read_lost_offsets(path.parent))

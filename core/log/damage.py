@@ -121,7 +121,7 @@ def find_batch(file: File, position: int, end: int, min_offset: int, max_offset:
     return None
 
 
-_LEGACY_FRAME = re.compile(rb"(?=.{16}[\0\1][\0-\x0f])", re.DOTALL)
+_LEGACY_FRAME = rb"(?s)(?=.{16}[\0\1][\0-\x0f])"
 """Where a message of magic 0 or 1 may begin, by its magic and attributes."""
 
 
@@ -132,7 +132,7 @@ def find_legacy_batch(
     while end - (position := _past_hole(file, position)) >= MIN_MESSAGE_SIZE:
         data = file.read_at(min(_READ_BYTES, end - position), position)
         is_zero = data.count(0) == len(data)  # which looks like magic 0 at each byte, and is of no length
-        for match in () if is_zero else _LEGACY_FRAME.finditer(data):
+        for match in () if is_zero else re.finditer(_LEGACY_FRAME, data):
             start = match.start()
             offset, length = _OFFSET_AND_LENGTH.unpack_from(data, start)
             left = min(end - position - start - LOG_OVERHEAD, MAX_BATCH_BYTES)

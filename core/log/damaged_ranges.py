@@ -10,7 +10,6 @@ in the frame of Kafka's checkpoints (a version line 0, a line with the number of
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -20,9 +19,6 @@ from core.common.filesystem import FileSystem
 from core.log.checkpoint_file import format_checkpoint, parse_checkpoint
 from core.log.damage import DamagedRange
 from core.log.file_names import DAMAGED_RANGES
-
-_log = logging.getLogger("plog.log")
-
 
 DAMAGED_OFFSETS = "plog.damaged.offsets"
 """What a broker calls the damage of a topic where it describes the topic's settings: no API of Kafka's has a place for
@@ -102,7 +98,7 @@ class DamagedRanges:
         try:
             self._gaps = read_damaged_ranges(directory)
         except CorruptRecordError as error:
-            _log.warning("%s; damage will be noted again when it is met", error)
+            _warn("%s; damage will be noted again when it is met", error)
 
     def __len__(self) -> int:
         return len(self._gaps)
@@ -145,4 +141,10 @@ class DamagedRanges:
             else:
                 self._filesystem.unlink(self._path)
         except OSError as error:
-            _log.warning("could not write %s: %s; a restart will have to find the damage again", self._path, error)
+            _warn("could not write %s: %s; a restart will have to find the damage again", self._path, error)
+
+
+def _warn(message: str, *values: object) -> None:
+    import logging  # who reads a log does without
+
+    logging.getLogger("plog.log").warning(message, *values)

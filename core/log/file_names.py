@@ -73,7 +73,7 @@ def find_offset_files(directory: Path, suffix: str) -> list[tuple[int, Path]]:
     """
     found = []
     for entry in os.scandir(directory):
-        parsed = parse_offset_file_name(entry.name)
+        parsed = parse_offset_file_name(entry.name) if entry.name.endswith(suffix) else None
         if parsed and parsed[1] == suffix and is_file(entry):
             found.append((parsed[0], Path(entry.path)))
     return sorted(found)

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import Buffer, File
+from core.common.steps import Steps
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, entry_size, read_batch, read_header
 from core.records.legacy_message_set import LegacyRecordBatch
-from core.records.record_batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_POSITION, RecordBatch
+from core.records.record_batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_POSITION, PIECE_BYTES, RecordBatch
 
 _READ_BYTES = 256 * 1024
 _LENGTH = struct.Struct(">i")
@@ -70,6 +71,16 @@ class CopiedRegion:
 LogRegion = FileRegion | CopiedRegion
 
 
+class _WrittenAhead:
+    """How much of what is there, after the file's end."""
+
+    __slots__ = ("owner", "size_bytes")
+
+    def __init__(self, owner: object) -> None:
+        self.owner = owner
+        self.size_bytes = 0
+
+
 class FileRecords:
     """An append-only file of batches; owned by one task, but for `file.sync()`. `size_bytes` is where the next goes."""
 
@@ -81,10 +92,11 @@ class FileRecords:
         make_file: Callable[[Path], File] | None = None,
         on_opened: Callable[[File], None] = lambda _file: None,
         is_opened_late: bool = False,
+        size_bytes: int | None = None,
     ) -> None:
-        """The file is opened at once, or when it is first needed, and `on_opened` is called with it each time. With
-        `make_file` it is made, and nothing else is done that may fail: there is no file after an error. OSError as the
-        disk says.
+        """The file is opened at once, or when it is first needed, and `on_opened` is called with it each time; its size
+        is asked for at once, unless it is given. With `make_file` it is made, and nothing else is done that may fail:
+        there is no file after an error. OSError as the disk says.
         """
         self.path = path
         self._open_file = open_file
@@ -92,10 +104,13 @@ class FileRecords:
         self._file: File | None = None
         self._released: weakref.ref[File] | None = None
         self._is_torn = False
+        self._ahead: _WrittenAhead | None = None
         self.was_used = True
         """Whether the file was asked for since somebody last set it to False."""
         if make_file is not None:
             self._file, self.size_bytes = make_file(path), 0
+        elif size_bytes is not None:
+            self.size_bytes = size_bytes
         else:
             self.size_bytes = path.stat().st_size if is_opened_late else self.file.size()
 
@@ -122,6 +137,10 @@ class FileRecords:
     def is_open(self) -> bool:
         return self._file is not None
 
+    def find_open(self) -> File | None:
+        """The file, if it is open."""
+        return self._file
+
     def release(self) -> None:
         """Lets go of the file; it is opened again when it is needed. Whoever holds it goes on."""
         file, self._file = self._file, None
@@ -133,15 +152,18 @@ class FileRecords:
         if file is not None:
             file.close()
 
-    def append(self, data: Buffer) -> int:
+    def append(self, data: Buffer, owner: object = None) -> int:
         """Writes at the end and returns the position where; a write that fails leaves the size as it was. Nothing is
         written while the rest of such a write can't be taken away: a shorter batch would lie over its beginning only.
+
+        Of what was written ahead for the same `owner`, only the header and what is missing are written.
         """
-        if self._is_torn:
-            self.trim()
         position = self.size_bytes
         try:
-            (self._file or self.file).write_at(data, position)
+            if self._is_torn:
+                self._finish_or_trim(data, owner)
+            else:
+                (self._file or self.file).write_at(data, position)
         except OSError:
             self._is_torn = True
             with contextlib.suppress(OSError):
@@ -150,8 +172,46 @@ class FileRecords:
         self.size_bytes = position + len(data)
         return position
 
+    def _finish_or_trim(self, data: Buffer, owner: object) -> None:
+        """Writes `data` at the end, where something is left of a write that failed, or was done ahead."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead.owner is not owner:
+            self.trim()
+            self.file.write_at(data, self.size_bytes)
+            return
+        self.file.write_at(memoryview(data)[:HEADER_SIZE], self.size_bytes)  # which may have changed since
+        self.file.write_at(memoryview(data)[ahead.size_bytes :], self.size_bytes + ahead.size_bytes)
+        self._is_torn = False
+
+    def write_ahead(self, data: Buffer, owner: object) -> Steps[None]:
+        """Writes `data`, a batch's, to where `append` would, a piece a step, but for the last one. It is not in the
+        file before `append` is called for the same `owner`: to everybody it is what is left of a write that failed, and
+        the steps end as soon as somebody else appends, or takes it away. What the disk refuses is left to `append`.
+        """
+        view = memoryview(data)
+        try:
+            self.trim()
+            self._is_torn = True
+            ahead = self._ahead = _WrittenAhead(owner)
+            while self._ahead is ahead and len(view) - ahead.size_bytes > PIECE_BYTES:
+                piece = view[ahead.size_bytes : ahead.size_bytes + PIECE_BYTES]
+                self.file.write_at(piece, self.size_bytes + ahead.size_bytes)
+                ahead.size_bytes += len(piece)
+                yield
+        except OSError:
+            self.forget_ahead(owner)
+
+    def forget_ahead(self, owner: object) -> None:
+        """Takes away what was written ahead for the owner, if anything is left of it."""
+        if self._ahead is not None and self._ahead.owner is owner:
+            with contextlib.suppress(OSError):
+                self.trim()
+
     def trim(self) -> None:
-        """Takes away what a write that failed may have left behind the end. OSError where that fails as well."""
+        """Takes away what a write that failed, or was done ahead, may have left after the end. OSError where that
+        fails as well.
+        """
+        self._ahead = None
         if self._is_torn:
             self.file.truncate(self.size_bytes)
             self._is_torn = False
@@ -160,6 +220,7 @@ class FileRecords:
         return FileRegion(self.file, position, size_bytes)
 
     def truncate(self, size_bytes: int) -> None:
+        self._ahead = None
         self.file.truncate(size_bytes)
         self.size_bytes = size_bytes
 

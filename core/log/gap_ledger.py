@@ -119,20 +119,21 @@ class GapLedger:
         if log_start > self.start:
             yield Gap(self.start, log_start, GapReason.TRIMMED, f"the log begins at offset {log_start}")
         next_offset = max(self.start, log_start)
-        items, outcomes = reader.read_ahead(next_offset)
-        for item in items:
-            if isinstance(item, Hole):
-                position = "" if item.reason is HoleReason.MISSING else f" position {item.position}"
-                where = f"{item.path.name}{position}: "
-                yield Gap(item.start, item.end, GapReason(item.reason.value), f"{where}{item.evidence}")
-                next_offset = max(next_offset, item.end)
-                continue
-            if item.last_offset >= self.end and next_offset >= self.end:
-                return
-            is_of_transaction = item.is_transactional and not item.is_control and item.last_offset < stable
-            outcome = outcomes.of(item) if self._read_committed and is_of_transaction else None
-            yield from self._of_batch(item, first_offset_of(item, next_offset), stable, outcome)
-            next_offset = item.last_offset + 1
+        pages, outcomes = reader.read_ahead(next_offset)
+        for page in pages:
+            for item, known in zip(page, outcomes.in_page(page), strict=True):
+                if isinstance(item, Hole):
+                    position = "" if item.reason is HoleReason.MISSING else f" position {item.position}"
+                    where = f"{item.path.name}{position}: "
+                    yield Gap(item.start, item.end, GapReason(item.reason.value), f"{where}{item.evidence}")
+                    next_offset = max(next_offset, item.end)
+                    continue
+                if item.last_offset >= self.end and next_offset >= self.end:
+                    return
+                is_of_transaction = item.is_transactional and not item.is_control and item.last_offset < stable
+                outcome = (known or outcomes.of(item)) if self._read_committed and is_of_transaction else None
+                yield from self._of_batch(item, first_offset_of(item, next_offset), stable, outcome)
+                next_offset = item.last_offset + 1
         if next_offset < self.end:
             yield Gap(next_offset, self.end, GapReason.UNKNOWN, "after the log's last batch")
 

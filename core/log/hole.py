@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.log.damage import Damage, DamageKind
 from core.log.file_names import LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX, offset_file_name
-from core.log.log_evidence import LogEvidence, WrongStart
+from core.log.log_evidence import LogEvidence, WrongLine
 from core.records.record_batch import RecordBatch
 
 
@@ -82,8 +83,7 @@ class TailKind(StrEnum):
     """Bytes that no crash explains, or any that follow the end of a log that was stopped cleanly."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(NamedTuple):
     """The bytes after a log's last batch."""
 
     kind: TailKind
@@ -155,7 +155,7 @@ def find_lost_start(evidence: LogEvidence, given_up: Iterable[tuple[int, int]], 
     return None if hole.reason is HoleReason.TRUNCATED else hole
 
 
-def wrong_start_hole(wrong: WrongStart, start_offset: int) -> Hole:
+def wrong_start_hole(wrong: WrongLine, start_offset: int) -> Hole:
     """Makes a hole without offsets of a log start that is not believed: none is lost with it."""
     return Hole(
         start_offset, start_offset, HoleReason.DAMAGED, str(wrong), wrong.path, wrong.position, wrong.end_position

@@ -6,7 +6,6 @@ pair (epoch, offset) names one record for ever (KIP-101, org.apache.kafka.storag
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_right
 from collections.abc import Container, Sequence
 from pathlib import Path
@@ -17,8 +16,6 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.log.checkpoint_file import format_checkpoint, parse_checkpoint
 from core.log.file_names import LEADER_EPOCH_CHECKPOINT
-
-_log = logging.getLogger("plog.log")
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
@@ -146,7 +143,9 @@ class LeaderEpochCache:
             try:
                 self._write(entries, sync=sync)
             except OSError as error:
-                _log.warning("could not write %s: %s", self._path, error.strerror)
+                import logging  # who reads a log does without
+
+                logging.getLogger("plog.log").warning("could not write %s: %s", self._path, error.strerror)
                 self._hold(entries)
 
     def _write(self, entries: list[EpochEntry], *, sync: bool = False) -> None:

@@ -14,7 +14,8 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
-from core.log.cut_off import cut_off_path
+from core.log.cut_off import cut_off_path, lost_end_path
+from core.log.file_names import SNAPSHOT_SUFFIX, offset_file_name
 from core.log.hole import Tail, tail_kind
 from core.log.log_config import LONG_MAX
 from core.log.log_evidence import LogEvidence
@@ -108,6 +109,18 @@ class LogCutter:
             self._filesystem.rename(path, cut_off_path(path, 0))
         else:
             self._filesystem.unlink(path)
+
+    def note_lost_end(self, log_end: int, known_end: int) -> None:
+        """Keeps a proof that the log reached up to `known_end`: the snapshot there, or an empty file in its name."""
+        snapshot = self._directory / offset_file_name(known_end, SNAPSHOT_SUFFIX)
+        proof = lost_end_path(snapshot, log_end)
+        if proof.exists():
+            return  # of a start that was killed
+        if snapshot.exists():
+            self._filesystem.rename(snapshot, proof)
+        else:
+            self._filesystem.write_atomic(proof, b"")
+        self._filesystem.sync_directory(self._directory)
 
     def _remove(self, segments: Sequence[LogSegment]) -> None:
         """Takes segments out of the log; a `.log` is kept unless it is empty. The indexes go first: without their logs

@@ -10,18 +10,24 @@ Where a log began is told by what a deletion changes. Whoever deletes the first 
 UnifiedLog.deleteSegments). An entry, or an index, that lies below the first segment says that the segments there were
 not deleted so. Snapshots say nothing of that: those of clean stops outlive the segments that they lie in.
 
-`log-start-offset-checkpoint` has no checksum. After a clean stop, a log start above everything else that is known of
-the log's end is wrong, and not believed: nobody deletes records that were never written.
+The root's checkpoints have no checksum. After a clean stop all files agree, so that others tell of a wrong digit, which
+is not believed then:
+
+- A log start above everything else that is known of the log's end. Nobody deletes records that were never written.
+- A log start above the first entry of `leader-epoch-checkpoint`, where the first segment begins below it. DeleteRecords
+  raises that entry to the new start of the log; Kafka's start does it again.
+- A high watermark above the recovery point, where the log ends at the recovery point.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.bad_sectors import read_small_text
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
@@ -44,36 +50,36 @@ from core.log.file_names import (
     find_offset_files,
     is_file,
     locate_partition,
+    offset_file_name,
     parse_offset_file_name,
 )
 from core.log.leader_epoch_cache import parse_leader_epochs
 from core.log.lone_index import INDEX_SUFFIXES, find_traces, indexed_end
 from core.log.recovery_journal import gave_up_end, read_lost_offsets
 from core.log.segment_deletion import was_replaced
+from core.records.record_batch import MAGIC_POSITION
+
+if TYPE_CHECKING:
+    from core.log.reading import LogReading
 
 _TIERED = b"remote.storage.enable"
 _PIECE_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class WrongStart:
-    """A line of `log-start-offset-checkpoint`, bytes [position, end_position), that is not believed: it lets the log of
-    `partition` begin at `offset`, and the log ends at `log_end`, by all else that is known.
+class WrongLine(NamedTuple):
+    """A partition's line in a checkpoint of the root, bytes [position, end_position), that is not believed. Its number
+    should be `right`; 0 if there should be no line.
     """
 
     path: Path
     line: int
     position: int
     end_position: int
-    partition: TopicPartition
-    offset: int
-    log_end: int
+    right: int
+    why: str
 
     def __str__(self) -> str:
-        return (
-            f"line {self.line}: {self.partition} begins at offset {self.offset}, it says, but the log was stopped "
-            f"cleanly and ends at offset {self.log_end}, by all else that is known: it is not believed"
-        )
+        return f"line {self.line}: {self.why}: it is not believed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +104,12 @@ class LogEvidence:
     directory: Path = Path()
     unreadable: tuple[UnreadableFileError, ...] = ()
     """Of log files that can't be opened; `offset` is where such a segment begins."""
-    wrong_start: WrongStart | None = None
-    """The log start that is not believed; `log_start_offset` is 0 then."""
+    wrong_start: WrongLine | None = None
+    """The log start that is not believed; `log_start_offset` is what the leader epochs say of it then, or 0."""
+    wrong_watermark: WrongLine | None = None
+    """The high watermark that is not believed; `known_end` is without it then."""
+    contradicted_start: int | None = None
+    """After a crash, which may leave it so: where the leader epochs let the log begin, below `log_start_offset`."""
 
     def start_of(self, first_base_offset: int | None) -> int:
         """Where a log begins whose first segment that can be read begins at that offset; None if there is none."""
@@ -180,10 +190,7 @@ class DirectoryEvidence:
             (max(epochs, default=0), LEADER_EPOCH_CHECKPOINT),
         ]
         if partition is not None:
-            known += [
-                (self._recovery_points.get(partition, 0), RECOVERY_POINT_CHECKPOINT),
-                (self._high_watermarks.get(partition, 0), HIGH_WATERMARK_CHECKPOINT),
-            ]
+            known.append((self._recovery_points.get(partition, 0), RECOVERY_POINT_CHECKPOINT))
         known_end, source = max(known, key=lambda pair: pair[0])
         evidence = LogEvidence(
             known_end=known_end,
@@ -202,48 +209,83 @@ class DirectoryEvidence:
             was_stopped_cleanly=self.was_stopped_cleanly,
             directory=directory,
         )
-        return evidence if partition is None else self._with_log_start(evidence, partition)
+        if partition is None:
+            return evidence
+        evidence = self._with_high_watermark(evidence, partition)
+        return self._with_log_start(evidence, partition, min(epochs) if epochs and logs else None)
 
-    def _with_log_start(self, evidence: LogEvidence, partition: TopicPartition) -> LogEvidence:
-        """Takes up what `log-start-offset-checkpoint` says, unless it can't be so."""
-        log_start = self.log_starts.get(partition, 0)
-        if log_start <= evidence.known_end:
-            return replace(evidence, log_start_offset=log_start)
-        wrong = self._find_wrong_start(evidence, partition, log_start) if evidence.was_stopped_cleanly else None
-        if wrong is not None:
-            return replace(evidence, wrong_start=wrong)
-        return replace(evidence, log_start_offset=log_start, known_end=log_start, source=LOG_START_OFFSET_CHECKPOINT)
+    def _with_high_watermark(self, evidence: LogEvidence, partition: TopicPartition) -> LogEvidence:
+        """Takes up what `replication-offset-checkpoint` says, unless it can't be so."""
+        high_watermark = self._high_watermarks.get(partition, 0)
+        if high_watermark <= evidence.known_end:
+            return evidence
+        point = self._recovery_points.get(partition, 0)
+        if evidence.was_stopped_cleanly and 0 < point == evidence.known_end == _sound_end(evidence):
+            why = (
+                f"the high watermark of {partition} is {high_watermark}, it says, but the log was stopped cleanly and "
+                f"ends at offset {point}, as {RECOVERY_POINT_CHECKPOINT} says, too"
+            )
+            wrong = self._wrong_line(HIGH_WATERMARK_CHECKPOINT, partition, point, why)
+            return replace(evidence, wrong_watermark=wrong)
+        return replace(evidence, known_end=high_watermark, source=HIGH_WATERMARK_CHECKPOINT)
 
-    def _find_wrong_start(self, evidence: LogEvidence, partition: TopicPartition, log_start: int) -> WrongStart | None:
-        """Gives None if the log reaches up to its start, or may have reached: segments can't be opened, a recovery gave
-        its end up, or nothing is left of it.
+    def _with_log_start(self, evidence: LogEvidence, partition: TopicPartition, first_epoch: int | None) -> LogEvidence:
+        """Takes up what `log-start-offset-checkpoint` says, unless it can't be so. `first_epoch` is where the first of
+        the leader epochs begins.
         """
-        from core.log.partition_reader import open_reading  # which imports this module, and most logs don't need it
+        log_start = self.log_starts.get(partition, 0)
+        if first_epoch is not None and max(first_epoch, evidence.first_base_offset) < log_start:
+            is_contradicted = True
+        else:
+            is_contradicted, first_epoch = False, None
+        why = f"{partition} begins at offset {log_start}, it says, but "
+        if log_start > evidence.known_end:
+            log_end = self._find_end_before(evidence, log_start) if evidence.was_stopped_cleanly else None
+            if log_end is None:
+                return replace(
+                    evidence, log_start_offset=log_start, known_end=log_start, source=LOG_START_OFFSET_CHECKPOINT
+                )
+            why += f"the log was stopped cleanly and ends at offset {log_end}, by all else that is known"
+        elif is_contradicted and evidence.was_stopped_cleanly:
+            why += f"{LEADER_EPOCH_CHECKPOINT} says offset {first_epoch}, and the log was stopped cleanly"
+        else:
+            return replace(evidence, log_start_offset=log_start, contradicted_start=first_epoch)
+        right = self._start_by_epochs(evidence, first_epoch)
+        wrong = self._wrong_line(LOG_START_OFFSET_CHECKPOINT, partition, right, why)
+        return replace(evidence, wrong_start=wrong, log_start_offset=right)
 
-        given_up = read_lost_offsets(evidence.directory)
-        try:
-            files = find_offset_files(evidence.directory, LOG_SUFFIX)
-            with open_reading(files, evidence, given_up, is_locked=True) as reading:
-                log_end = reading.end_offset
-        except AccessError:
-            return None
+    def _start_by_epochs(self, evidence: LogEvidence, first_epoch: int | None) -> int:
+        """Gives where the log begins if its checkpointed start is wrong: DeleteRecords raised the first entry, too.
+        Messages of magic 0 and 1, which have no epochs, may lie before that entry otherwise.
+        """
+        if first_epoch is None or first_epoch <= evidence.first_base_offset:
+            return 0
+        path = evidence.directory / offset_file_name(evidence.first_base_offset, LOG_SUFFIX)
+        magic = b""
+        if path.is_file():
+            with contextlib.suppress(OSError), path.open("rb") as file:
+                magic = file.read(MAGIC_POSITION + 1)[MAGIC_POSITION:]
+        return 0 if magic in (b"\0", b"\1") else first_epoch
+
+    def _find_end_before(self, evidence: LogEvidence, log_start: int) -> int | None:
+        """Gives where the log ends if that is before its start; None if it reaches up to there, or may have reached:
+        segments can't be opened, a recovery gave its end up, or nothing is left of it.
+        """
+        log_end = _read_log(evidence, lambda reading: reading.end_offset)
         if not 0 < log_end < log_start or gave_up_end(evidence.directory, log_end):
             return None
-        line, position, end_position = self._place_of_log_start(partition)
-        path = self.root / LOG_START_OFFSET_CHECKPOINT
-        return WrongStart(path, line, position, end_position, partition, log_start, log_end)
+        return log_end
 
-    def _place_of_log_start(self, partition: TopicPartition) -> tuple[int, int, int]:
-        """Gives (line, position, end position) of the last line of the checkpoint that is about the partition."""
-        position, found = 0, (0, 0, 0)
+    def _wrong_line(self, name: str, partition: TopicPartition, right: int, why: str) -> WrongLine:
+        """Looks for the last line of the checkpoint that is about the partition."""
+        path, position, found = self.root / name, 0, (0, 0, 0)
         with contextlib.suppress(OSError, CorruptRecordError):
-            text = read_small_text(self.root / LOG_START_OFFSET_CHECKPOINT)
-            for number, line in enumerate(text.split("\n"), start=1):
+            for number, line in enumerate(read_small_text(path).split("\n"), start=1):
                 end_position = position + len(line.encode())
                 if line.split()[:-1] == [partition.topic, str(partition.partition)]:
                     found = number, position, end_position
                 position = end_position + 1
-        return found
+        return WrongLine(path, *found, right, why)
 
     def _known_start(
         self, partition: TopicPartition | None, logs: set[int], lone: set[int], epochs: list[int]
@@ -264,6 +306,28 @@ class DirectoryEvidence:
             return not paths or any(_contains(path, _TIERED) for path in paths)
         except OSError:
             return True
+
+
+def _read_log(evidence: LogEvidence, ask: Callable[[LogReading], int]) -> int:
+    """Asks the log as far as it is known without what is doubted; gives 0 if it can't be read."""
+    from core.log.partition_reader import open_reading  # which imports this module, and most logs don't need it
+
+    given_up = read_lost_offsets(evidence.directory)
+    try:
+        files = find_offset_files(evidence.directory, LOG_SUFFIX)
+        with open_reading(files, evidence, given_up, is_locked=True) as reading:
+            return ask(reading)
+    except AccessError:
+        return 0
+
+
+def _sound_end(evidence: LogEvidence) -> int:
+    """Gives the offset after the log's last batch if nothing is lost after that; 0 if something is. Reads all of the
+    log: the last batches alone may mislead.
+    """
+    return _read_log(
+        evidence, lambda reading: reading.map.sound_end * (reading.map.sound_end == reading.map.end_offset)
+    )
 
 
 def _has_snapshot_of(names: Iterable[str], offset: int) -> bool:

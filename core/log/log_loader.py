@@ -2,7 +2,8 @@
 
 1. leftovers: `.deleted` and `.cleaned` files go; complete `.swap` segments take the place of those they replace
 2. indexes: one without its log stays as long as it proves that a segment is missing, or is moved aside if the log ends
-   before that segment; one that is not there, or can't be its segment's, is made again
+   before that segment; one that is not there, or can't be its segment's, is made again: the latter when it is first
+   used, if that is wanted (`late_check`)
 3. after an unclean stop: every segment from the recovery point on is read whole; the first bad batch above it ends the
    log, what follows it is set aside (`log_cutter`); a bad batch below it is a gap (`damaged_ranges`), and stays
 4. producers: the newest good snapshot, and the log read on from there
@@ -15,8 +16,9 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from core.common.clock import Clock
@@ -24,34 +26,29 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
-from core.index.transaction_index import AbortedTransaction
-from core.log.damage import DamagedRange, shows_compaction
+from core.log.damage import DamagedRange
 from core.log.damaged_ranges import DamagedRanges
-from core.log.file_names import (
-    LOG_SUFFIX,
-    SNAPSHOT_SUFFIX,
-    find_offset_files,
-    find_unreadable_files,
-)
+from core.log.file_names import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, find_unreadable_files
+from core.log.folder_listing import FolderListing
 from core.log.hole import HoleReason, TailKind, explain_hole, offsets_text
+from core.log.late_check import LateCheck, SegmentHole, compacted_below, warn_of_holes
 from core.log.leader_epoch_cache import EpochEntry, LeaderEpochCache, rising_epochs
 from core.log.log_arrangement import Arrangement, OpenTransactions, arrange
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.log_cutter import LogCutter
 from core.log.log_evidence import DirectoryEvidence, LogEvidence
-from core.log.log_segment import LogSegment
+from core.log.log_segment import ListedSegment, LogSegment
 from core.log.log_segments import LogSegments
 from core.log.lone_index import find_lone_indexes, find_traces, indexed_end
 from core.log.open_files import OpenFiles
-from core.log.partition_log import PartitionLog, log_damage, note_damage, rebuild_producer_state
-from core.log.producer_state import CompletedTransaction
+from core.log.partition_log import PartitionLog, log_damage
 from core.log.producer_state_manager import ProducerStateManager
 from core.log.recovery_journal import read_lost_offsets
 from core.log.segment_deletion import finish_deletions
 from core.log.segment_reading import DamagedBytes, SegmentReading
+from core.log.segment_recovery import SegmentRecovery, find_indexed_end
 from core.log.segment_swap import finish_swaps
 from core.records.batches import CURRENT_MAGIC, Batch
-from core.records.record_batch import RecordBatch
 
 _log = logging.getLogger("plog.log")
 
@@ -74,6 +71,8 @@ class LogSettings:
     """Whether a log ends at damage with sound records after it. Where each append is synced before the next, no crash
     leaves that, and opening it is a CorruptRecordError else.
     """
+    checks_late: bool = False
+    """Whether the indexes of sealed segments are held against their logs when they are used, not at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,8 @@ class LoadedLog:
     """`was_cut`: records were dropped, so that the leader epoch must rise. In a shadow, `is_odd`: the log is not as it
     should be; and `has_wrong_tail`: bytes after its end that no crash explains are passed over. `has_wrong_start`: the
     log does not begin where its checkpoint says, which can't be. `unexplained` are offsets [start, end) that are
-    missing for no known reason; None if the log did not have to be arranged, and nobody looked.
+    missing for no known reason, of a log that is owned those between its segments; None if a shadow did not have to be
+    arranged, so that nobody looked, or an owner found none.
     """
 
     log: PartitionLog
@@ -145,50 +145,79 @@ class _Loader:
         self._producers = ProducerStateManager(
             directory, settings.filesystem, producer_id_expiration_ms=settings.producer_id_expiration_ms
         )
-        self._log_end_offset = 0  # as far as it is known
+        self._recovery = SegmentRecovery(
+            partition,
+            self._segments,
+            self._producers,
+            self._damage,
+            now_ms=settings.clock.now_ms,
+            on_batch=partial(_note_leader_epoch, self._leader_epochs),  # nothing of this loader: that were a cycle
+        )
+        self._recovery.log_end_offset = 0
+        self._late_check = LateCheck(
+            directory,
+            partition,
+            self._segments,
+            self._damage,
+            filesystem=settings.filesystem,
+            clock=settings.clock,
+            producer_id_expiration_ms=settings.producer_id_expiration_ms,
+        )
+        self._opened_ms = settings.clock.monotonic_ms()
         self._was_cut = False
         self._has_unsound_end = False
         self._has_wrong_start = False
+        self._unexplained: list[tuple[int, int]] = []
 
     def load(
         self, log_start_offset: int, known_point: int | None, high_watermark: int, *, had_clean_shutdown: bool
     ) -> LoadedLog:
-        finish_deletions(self._directory, self._leader_epochs, self._filesystem)
-        finish_swaps(self._directory, self._filesystem)
+        listing = FolderListing(self._directory)
+        if listing.has_leftovers:
+            finish_deletions(self._directory, self._leader_epochs, self._filesystem)
+            finish_swaps(self._directory, self._filesystem)
+            listing = FolderListing(self._directory)
         recovery_point = known_point or 0
         if had_clean_shutdown:
-            recovery_point = max(recovery_point, self._newest_snapshot())
-            if log_start_offset > recovery_point:
+            recovery_point = max(recovery_point, _newest_snapshot(listing))
+            if log_start_offset > min([recovery_point, *(entry.start_offset for entry in self._leader_epochs.entries)]):
                 log_start_offset = self._believed_start(log_start_offset)
-        self._log_end_offset = recovery_point
+        self._recovery.log_end_offset = recovery_point
         if self._settings.is_read_only:
-            self._arrange(recovery_point, had_clean_shutdown=had_clean_shutdown)
+            self._arrange(listing, recovery_point, had_clean_shutdown=had_clean_shutdown)
+            listing = FolderListing(self._directory)
+        self._producers.listed_snapshots = listing.snapshots()
         is_all_checked = had_clean_shutdown or known_point is None  # else recovery reads what is above
-        self._open_segments(None if is_all_checked else recovery_point, log_start_offset)
+        self._open_segments(listing, None if is_all_checked else recovery_point, log_start_offset)
         if self._arrangement is not None:
             self._reindex_arranged(log_start_offset)
-        elif had_clean_shutdown and self._is_end_sound() and not self._has_unsound_end:
+        elif had_clean_shutdown and self._is_end_sound(recovery_point) and not self._has_unsound_end:
             recovery_point = max(recovery_point, self._end_offset())
         else:
             known = self._known(had_clean_shutdown=had_clean_shutdown)
             self._recover(known, log_start_offset, LONG_MAX if known_point is None else recovery_point)
         if not len(self._segments):
             self._segments.add(self._new_segment(log_start_offset))
-        end_offset = self._log_end_offset = self._end_offset()
+        end_offset = self._recovery.log_end_offset = self._end_offset()
         self._damage.keep_segments({segment.base_offset for segment in self._segments}, end_offset)
         log_start_offset = max(log_start_offset, self._segments.first.base_offset)
-        if end_offset < recovery_point and not self._settings.is_read_only:
-            self._warn_of_short_log(end_offset, recovery_point)
+        known_end = recovery_point
+        if had_clean_shutdown and high_watermark > max(recovery_point, end_offset):
+            known_end = self._known(had_clean_shutdown=True).known_end
+        if end_offset < known_end and not self._settings.is_read_only:
+            self._tell_of_short_log(end_offset, known_end)
         if end_offset < log_start_offset:
             self._cutter.remove_all(log_start_offset)
             self._segments.add(self._new_segment(log_start_offset))
             end_offset = log_start_offset
         if self._leader_epochs.was_damaged or (self._leader_epochs.was_missing and self._has_leader_epochs()):
-            self._past_damage(self._rebuild_leader_epochs)
+            self._recovery.past_damage(self._rebuild_leader_epochs)
         self._leader_epochs.truncate_from_end(end_offset + 1)  # one that begins at the end has no record yet
+        self._begin_epochs_at(log_start_offset)
         self._producers.remove_stray_snapshots({s.base_offset for s in self._segments}, end_offset)
-        self._rebuild_producer_state(log_start_offset, end_offset)
-        self._past_damage(self._segments.active.find_newest_timestamp)  # which appends go on from
+        self._recovery.rebuild_producer_state(log_start_offset, end_offset)
+        self._producers.listed_snapshots = None
+        self._recovery.past_damage(self._segments.active.find_newest_timestamp)  # which appends go on from
         log = self._make_log(log_start_offset, end_offset, min(recovery_point, end_offset))
         log.update_high_watermark(high_watermark)
         tail = None if self._arrangement is None else self._arrangement.tail
@@ -198,7 +227,7 @@ class _Loader:
             is_odd=self._is_odd(),
             has_wrong_tail=tail is not None and tail.kind is TailKind.WRONG,
             has_wrong_start=self._has_wrong_start,
-            unexplained=None if self._arrangement is None else self._arrangement.unexplained,
+            unexplained=self._unexplained or None if self._arrangement is None else self._arrangement.unexplained,
         )
 
     def _make_log(self, log_start_offset: int, end_offset: int, recovery_point: int) -> PartitionLog:
@@ -216,6 +245,7 @@ class _Loader:
             clock=self._settings.clock,
             filesystem=self._filesystem,
             open_files=self._settings.open_files,
+            late_check=self._late_check if self._settings.checks_late else None,
         )
 
     def _believed_start(self, log_start_offset: int) -> int:
@@ -240,28 +270,29 @@ class _Loader:
     def _end_offset(self) -> int:
         return self._segments.active.next_offset() if len(self._segments) else 0
 
-    def _warn_of_short_log(self, end_offset: int, known_end: int) -> None:
-        """No crash explains it: what a snapshot or the recovery point knows of was flushed before."""
+    def _tell_of_short_log(self, end_offset: int, known_end: int) -> None:
+        """Logs it, and keeps a proof of it beside the log: the offsets are given again. No crash explains it: what a
+        snapshot or the recovery point knows of was flushed before.
+        """
         offsets = offsets_text(end_offset, known_end)
         _log.error("%s: the log ends at offset %d; %s were there and are lost", self._partition, end_offset, offsets)
+        if self._settings.keeps_cut_bytes:
+            self._cutter.note_lost_end(end_offset, known_end)
 
-    def _newest_snapshot(self) -> int:
-        """Its offset: a clean stop took it at the log's end."""
-        return max((offset for offset, _ in find_offset_files(self._directory, SNAPSHOT_SUFFIX)), default=0)
-
-    def _is_end_sound(self) -> bool:
-        """Whether the log can be read to its end, past known damage."""
+    def _is_end_sound(self, known_end: int) -> bool:
+        """Whether the log can be read to its end, past known damage, and nothing contradicts the offsets on the way:
+        no checksum covers them. A clean stop left its end at `known_end`, if that is not 0; where one flipped bit has
+        moved the last batch beyond, nothing is believed beyond.
+        """
         try:
-            self._end_offset()
+            if not len(self._segments):
+                return True
+            is_rising, is_moved = self._segments.active.look_at_end(known_end)
         except CorruptRecordError:
             return False
-        return True
-
-    def _rebuild_producer_state(self, log_start_offset: int, end_offset: int) -> None:
-        now_ms = self._settings.clock.now_ms()
-        self._past_damage(
-            lambda: rebuild_producer_state(self._producers, self._segments, log_start_offset, end_offset, now_ms)
-        )
+        if is_rising and is_moved:
+            self._recovery.believed_end = known_end
+        return is_rising and not is_moved
 
     def _known(self, *, had_clean_shutdown: bool) -> LogEvidence:
         """What other files say of the log, before anything is changed."""
@@ -270,18 +301,29 @@ class _Loader:
 
     # --- in a shadow
 
-    def _arrange(self, recovery_point: int, *, had_clean_shutdown: bool) -> None:
+    def _arrange(self, listing: FolderListing, recovery_point: int, *, had_clean_shutdown: bool) -> None:
         """Brings the files in order; notes how they are to be read where that is not plain."""
         evidence = self._known(had_clean_shutdown=had_clean_shutdown)
         if self._settings.is_beside_writer:
             self._forget_deleted()
             evidence = replace(evidence, known_end=0, known_start=None, lone_indexes=())
-        checked_from = None if had_clean_shutdown else recovery_point
+        checked_from = None if had_clean_shutdown and self._is_last_indexed(listing) else recovery_point
         found = arrange(self._directory, evidence, self._filesystem, checked_from)
         if isinstance(found, Arrangement):
             self._arrangement = found
         else:
             self._open_transactions = found
+
+    def _is_last_indexed(self, listing: FolderListing) -> bool:
+        """Whether the indexes of the last segment can be its own. If not it is read whole, also after a clean stop."""
+        logs = listing.log_sizes()
+        if not logs:
+            return True
+        segment = self._segment(max(logs), is_sealed=True, listed=None)
+        try:
+            return find_indexed_end(segment, LONG_MAX) is not None
+        finally:
+            segment.close_until_used()
 
     def _forget_deleted(self) -> None:
         """The shadow's links to what the writer has deleted since they were made."""
@@ -303,7 +345,7 @@ class _Loader:
     def _reindex_arranged(self, log_start_offset: int) -> None:
         """Everything that says where batches are is made again."""
         for segment in self._segments:
-            self._recover_segment(segment, 0, log_start_offset, is_judged=True)
+            self._recovery.recover(segment, 0, log_start_offset, is_judged=True)
 
     # --- damage below the recovery point
 
@@ -312,108 +354,75 @@ class _Loader:
         known = defaultdict[int, list[DamagedRange]](list)
         for gap in self._damage.gaps:
             known[gap.segment_base_offset].append(gap)
-        for segment in self._segments:
-            reading = segment.reading(OffsetPosition(self._end_of(segment), segment.size_bytes))
+        for segment in self._segments if known else ():
+            reading = segment.reading(OffsetPosition(self._recovery.end_of(segment), segment.size_bytes))
             segment.gaps = [gap for gap in known[segment.base_offset] if not _is_mended(segment, gap, reading)]
         self._damage.set_segments({segment.base_offset: segment.gaps for segment in self._segments})
 
-    def _past_damage(self, work: Callable[[], None]) -> None:
-        """Does the work, again and again where it meets damage that was not known, which is noted then."""
-        reading: SegmentReading | None = None
-        while True:
-            try:
-                work()
-            except CorruptRecordError as error:
-                segment = next((s for s in self._segments if str(s.records.path) == error.path), None)
-                if segment is None or any(gap.position == error.position for gap in segment.gaps):
-                    raise
-                end = OffsetPosition(self._end_of(segment, self._log_end_offset), segment.size_bytes)
-                if reading is None or reading.path != segment.records.path:
-                    reading = segment.reading(end)  # which knows a damaged segment after the first look
-                gap = segment.find_gap(error.position, reading)
-                note_damage(self._damage, segment, gap, self._partition)
-            else:
-                return
-
-    def _end_of(self, segment: LogSegment, log_end_offset: int = LONG_MAX) -> int:
-        """Where the segment's offsets end at the latest."""
-        following = self._segments.higher(segment.base_offset)
-        return log_end_offset if following is None else following.base_offset
-
-    def _known_end_of(self, segment: LogSegment, damaged: DamagedBytes | None) -> int:
-        """Where its offsets ended for certain: where the next one begins, unless the log is cut before."""
-        if damaged is None and self._segments.higher(segment.base_offset) is not None:
-            return self._end_of(segment)
-        return max((gap.end_offset for gap in segment.gaps), default=0)
-
     # --- segments and their indexes
 
-    def _open_segments(self, check_below: int | None, log_start_offset: int) -> None:
-        """Indexes are checked where recovery will not make them anew: of segments that end below `check_below`."""
-        for unreadable in find_unreadable_files(self._directory, opens_all=False):
+    def _open_segments(self, listing: FolderListing, check_below: int | None, log_start_offset: int) -> None:
+        """Checks indexes where recovery will not make them again: of segments that end at or below `check_below`, or of
+        all; late, if that will do.
+        """
+        for unreadable in (
+            find_unreadable_files(self._directory, opens_all=False) if listing.has_unreadable_logs else ()
+        ):
             raise unreadable.error  # its offsets may be there: nothing must be appended in their place
-        logs = {offset for offset, _ in find_offset_files(self._directory, LOG_SUFFIX)}
-        self._remove_lone_indexes(logs, log_start_offset)
-        last = max(logs, default=-1)
-        for offset in sorted(logs):
-            segment = LogSegment(
-                self._directory,
-                offset,
-                self._config,
-                self._filesystem,
-                self._settings.open_files,
-                created_ms=self._settings.clock.monotonic_ms(),
-                is_sealed=offset != last,
-            )
-            self._segments.add(segment)
+        sizes = listing.log_sizes()
+        if listing.has_lone_indexes:
+            self._remove_lone_indexes(set(sizes), log_start_offset)
+        is_late = self._settings.checks_late and self._arrangement is None
+        not_late = listing.without_indexes(sizes) if is_late else set()
+        aborted = listing.with_transaction_index()
+        for (offset, size), end_offset in zip(sizes.items(), [*sizes, LONG_MAX][1:], strict=True):
+            may_be_late = end_offset <= (LONG_MAX - 1 if check_below is None else check_below)
+            listed = None
+            if is_late and may_be_late and offset not in not_late:
+                listed = ListedSegment(
+                    size, end_offset, offset in aborted, self._late_check.check, self._late_check.lock
+                )
+            self._segments.add(self._segment(offset, is_sealed=end_offset != LONG_MAX, listed=listed))
         if self._arrangement is None:
             self._take_up_known_damage()
+            self._check_indexes(check_below)
         else:
             self._take_up(self._arrangement)
-            return
-        self._check_indexes(check_below)
+
+    def _segment(self, base_offset: int, *, is_sealed: bool, listed: ListedSegment | None) -> LogSegment:
+        return LogSegment(
+            self._directory,
+            base_offset,
+            self._config,
+            self._filesystem,
+            self._settings.open_files,
+            created_ms=self._opened_ms,
+            is_sealed=is_sealed,
+            listed=listed,
+        )
 
     def _check_indexes(self, check_below: int | None) -> None:
         """Makes the indexes again that can't be their segment's, of segments that end at or below `check_below`, or of
-        all; logs which offsets are missing between two segments.
+        all, but for those that are checked late; logs which offsets are missing between two segments.
         """
-        holes = list[tuple[LogSegment, int, int]]()
+        holes = list[SegmentHole]()
         for segment in self._segments:
+            if segment.is_unchecked:
+                continue
             following = self._segments.higher(segment.base_offset)
             if check_below is None or (following is not None and following.base_offset <= check_below):
-                indexed_to = _indexed_to(segment, self._end_of(segment))
+                indexed_to = find_indexed_end(segment, self._recovery.end_of(segment))
                 if following is None:
                     self._has_unsound_end = indexed_to is None
                 elif indexed_to is None:
                     self._rebuild_indexes(segment)
                 elif indexed_to < following.base_offset:
-                    holes.append((segment, indexed_to, following.base_offset))
+                    holes.append(SegmentHole(segment.records.path, indexed_to, following.base_offset))
             if segment.is_sealed:
                 segment.close_until_used()
         if holes and self._settings.keeps_cut_bytes:
-            self._warn_of_holes(holes)
-
-    def _warn_of_holes(self, holes: list[tuple[LogSegment, int, int]]) -> None:
-        """Logs each of the holes [start, end) after a segment that nothing explains. That a cleaner took them needs no
-        proof where one may be at work; elsewhere its traces are looked for, in the headers of all batches.
-        """
-        known, given_up = self._known(had_clean_shutdown=True), read_lost_offsets(self._directory)
-        if self._config.is_compacted:
-            compacted_below = LONG_MAX
-        elif all(end <= known.cleaned_below for _, _, end in holes):
-            compacted_below = known.cleaned_below
-        else:
-            compacted_below = self._compacted_below(known)
-        for segment, start, end in holes:
-            path = segment.records.path
-            hole = explain_hole(start, end, known, given_up, path, 0, compacted_below=compacted_below)
-            if hole.reason in (HoleReason.MISSING, HoleReason.UNKNOWN):
-                _log.error("%s: %s", self._partition, hole.absence_text)
-
-    def _compacted_below(self, known: LogEvidence) -> int:
-        """The offset up to which a cleaner was at work, by its checkpoint or by the headers of all batches."""
-        is_thinned = shows_compaction(segment.records for segment in self._segments)
-        return max(known.cleaned_below, self._segments.active.base_offset if is_thinned else 0)
+            known = self._known(had_clean_shutdown=True)
+            self._unexplained += warn_of_holes(self._partition, self._config, self._segments, known, holes)
 
     def _remove_lone_indexes(self, logs: set[int], log_start_offset: int) -> None:
         """Removes the indexes that have no log, but for those that prove to all who read the log that a segment is
@@ -445,13 +454,13 @@ class _Loader:
             self._config,
             self._filesystem,
             self._settings.open_files,
-            created_ms=self._settings.clock.monotonic_ms(),
+            created_ms=self._opened_ms,
             is_new=True,
         )
 
     def _rebuild_indexes(self, segment: LogSegment) -> None:
         _log.info("%s: rebuilding the indexes of segment %d", self._partition, segment.base_offset)
-        self._recover_segment(segment, self._end_of(segment))
+        self._recovery.recover(segment, self._recovery.end_of(segment))
 
     def _has_leader_epochs(self) -> bool:
         """Whether the log's batches carry epochs; those of magic 0 and 1 know none."""
@@ -480,16 +489,27 @@ class _Loader:
         for number in rising_epochs(weighed):  # without those that a flipped bit raised
             self._leader_epochs.assign(*runs[number])
 
-    def _note_leader_epoch(self, batch: Batch) -> None:
-        if batch.partition_leader_epoch > self._leader_epochs.latest_epoch:
-            self._leader_epochs.assign(batch.partition_leader_epoch, batch.base_offset)
+    def _begin_epochs_at(self, log_start_offset: int) -> None:
+        """Raises the first entry as DeleteRecords does, which a crash may have kept from it, and of which the log's
+        batches know nothing. An entry below the first segment, where that begins the log, tells that segments are lost.
+        """
+        epochs = self._leader_epochs.entries
+        if not epochs or max(epochs[0].start_offset, self._segments.first.base_offset) >= log_start_offset:
+            return
+        if not (self._leader_epochs.was_damaged or self._leader_epochs.was_missing):
+            _log.warning(
+                "%s: %s says that the log begins at offset %d, %s says offset %d, and is believed",
+                self._partition, LEADER_EPOCH_CHECKPOINT, epochs[0].start_offset, LOG_START_OFFSET_CHECKPOINT,
+                log_start_offset,
+            )  # fmt: skip
+        self._leader_epochs.truncate_from_start(log_start_offset)
 
     # --- after an unclean stop
 
     def _recover(self, known: LogEvidence, log_start_offset: int, recovery_point: int) -> None:
         unflushed = self._segments.from_offset(recovery_point) if len(self._segments) else []
         for number, segment in enumerate(unflushed):
-            damaged = self._recover_segment(segment, recovery_point, log_start_offset)
+            damaged = self._recovery.recover(segment, recovery_point, log_start_offset)
             later = unflushed[number + 1 :]
             if damaged is None and later:
                 damaged = self._find_hole(known, segment, later[0], recovery_point)
@@ -512,94 +532,24 @@ class _Loader:
             if later is not None and later.records.read_header(0).magic < CURRENT_MAGIC:
                 return None
         known = replace(known, lone_indexes=())  # where the cleaner was, no power cut is to blame
-        compacted_below = self._compacted_below(known)
+        compacted = compacted_below(known, self._segments)
         path, position = segment.records.path, segment.size_bytes
         given_up = read_lost_offsets(self._directory)
-        hole = explain_hole(start, end, known, given_up, path, position, compacted_below=compacted_below)
+        hole = explain_hole(start, end, known, given_up, path, position, compacted_below=compacted)
         if hole.reason in (HoleReason.COMPACTED, HoleReason.TRUNCATED):
             return None
         where = DamagedRange(start, end, segment.base_offset, position, position)
         return DamagedBytes(where, "the segment that followed is missing", None)
 
-    def _recover_segment(
-        self, segment: LogSegment, recovery_point: int, log_start_offset: int = 0, *, is_judged: bool = False
-    ) -> DamagedBytes | None:
-        """Checks the segment and makes its three indexes, the transaction index with what came before in mind. With
-        `is_judged` its gaps are known, and nothing is checked.
-        """
-        producers = self._producers
-        if producers.map_end_offset != segment.base_offset:
-            self._rebuild_producer_state(log_start_offset, segment.base_offset)
-        known = _read_aborted(segment)
 
-        def end_aborted_before(offset: int) -> None:
-            """Of transactions whose abort marker is damaged nothing tells but the entry that was there."""
-            while known and known[0].last_offset < offset:
-                entry = known.pop(0)
-                if producers.abort_damaged(entry):
-                    segment.transaction_index.append(entry)
-
-        def on_batch(batch: RecordBatch) -> None:
-            end_aborted_before(batch.base_offset)
-            entry = known.pop(0) if known and known[0].last_offset == batch.last_offset else None
-            self._note_leader_epoch(batch)
-            completed = producers.update(batch, segment.base_offset, batch.position)
-            if completed is not None and completed.is_aborted:
-                if entry is not None and self._has_two(completed, entry):
-                    completed = completed._replace(first_offset=entry.first_offset)
-                stable = producers.last_stable_offset(completed)
-                segment.transaction_index.append(
-                    AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
-                )
-
-        damaged = None
-        if is_judged:
-            segment.reindex(on_batch)
-        else:
-            damaged = segment.recover(recovery_point, self._end_of(segment), on_batch)
-        end_aborted_before(self._known_end_of(segment, damaged))
-        if not is_judged:
-            self._damage.set_segments({segment.base_offset: segment.gaps})
-            for gap in segment.gaps:
-                log_damage(segment, gap, self._partition)
-        segment.offset_index.flush()  # before they are released: without an entry they would be read from the old files
-        segment.time_index.flush()
-        if segment is self._segments.active or damaged is not None:
-            segment.unseal()
-        else:
-            segment.on_become_inactive()
-        return damaged
-
-    def _has_two(self, aborted: CompletedTransaction, entry: AbortedTransaction) -> bool:
-        """Whether what looks like one transaction is two, of which only the second was aborted, as its entry in the
-        index has it: the marker that ended the first is damaged, and a batch of the producer begins where the entry
-        says, or a cleaner took what did.
-        """
-        first_offset = entry.first_offset
-        if entry.producer_id != aborted.producer_id or first_offset <= aborted.first_offset:
-            return False
-        gaps = [gap for segment in self._segments for gap in segment.gaps]
-        segment = self._segments.floor(first_offset)
-        if segment is None or not any(
-            aborted.first_offset < gap.end_offset and gap.start_offset < first_offset for gap in gaps
-        ):
-            return False
-        try:
-            found = next((batch for batch in segment.batches(0) if batch.last_offset >= first_offset), None)
-        except CorruptRecordError:
-            return False
-        if found is None or found.base_offset > first_offset:
-            return True
-        is_its_own = isinstance(found, RecordBatch) and found.producer_id == entry.producer_id
-        return is_its_own and found.base_offset == first_offset and found.is_transactional
+def _note_leader_epoch(leader_epochs: LeaderEpochCache, batch: Batch) -> None:
+    if batch.partition_leader_epoch > leader_epochs.latest_epoch:
+        leader_epochs.assign(batch.partition_leader_epoch, batch.base_offset)
 
 
-def _read_aborted(segment: LogSegment) -> list[AbortedTransaction]:
-    """What the segment's transaction index says; nothing if it can't be read."""
-    try:
-        return list(segment.transaction_index.entries())
-    except (CorruptRecordError, OSError):
-        return []
+def _newest_snapshot(listing: FolderListing) -> int:
+    """Its offset: a clean stop took it at the log's end."""
+    return max((offset for offset, _ in listing.snapshots()), default=0)
 
 
 def _is_mended(segment: LogSegment, gap: DamagedRange, reading: SegmentReading) -> bool:
@@ -619,27 +569,3 @@ def _is_mended(segment: LogSegment, gap: DamagedRange, reading: SegmentReading) 
         if item.position + item.size_bytes >= gap.end_position:
             break
     return True
-
-
-def _indexed_to(segment: LogSegment, end_offset: int) -> int | None:
-    """Where the segment's offsets end, if its index files are there and can be its own: by their form, by what the last
-    entry points at, and if nothing after it has offsets from `end_offset` on, which are the next segment's. None if
-    not; `end_offset` if that is LONG_MAX.
-    """
-    try:
-        if not segment.offset_index.path.exists() or (segment.size_bytes and not segment.time_index.path.exists()):
-            return None
-        segment.offset_index.sanity_check()
-        segment.time_index.sanity_check()
-        segment.transaction_index.sanity_check()
-        last = segment.offset_index.last_entry()
-        if last.position < 0:  # a flipped bit
-            return None
-        if len(segment.offset_index) and segment.records.read_header(last.position).last_offset > last.offset:
-            return None
-        next_offset = end_offset if end_offset == LONG_MAX else segment.next_offset()
-        if end_offset == LONG_MAX and len(segment.offset_index) and last.offset >= segment.next_offset():
-            return None
-    except CorruptRecordError:
-        return None
-    return next_offset if next_offset <= end_offset else None

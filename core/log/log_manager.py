@@ -12,17 +12,20 @@ One log that cannot be opened does not keep the others from serving: it is offli
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from core.common.background import RunInBackground, run_now
 from core.common.errors import CorruptRecordError, PlogError
-from core.common.filesystem import access_error
+from core.common.filesystem import FileSystem, access_error
 from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint, write_offset_checkpoint
@@ -40,16 +43,35 @@ from core.log.file_names import (
     partition_directory_name,
     stray_directory_name,
 )
+from core.log.folder_listing import FolderListing
 from core.log.hole import find_lost_start
 from core.log.log_config import LogConfig
 from core.log.log_evidence import DirectoryEvidence
 from core.log.log_loader import LoadedLog, LogSettings, load_log
+from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog
 from core.log.partition_metadata_file import read_partition_metadata, write_partition_metadata
 from core.log.recovery_journal import read_lost_offsets
 from core.log.segment_swap import swapped_below
 
 _log = logging.getLogger("plog.log")
+
+_SAY_AGAIN_MS = 5000
+
+
+_FILES_OF_LOADING = 64
+"""Descriptors of a log that is being opened by another thread, which does not share in those of the others."""
+
+
+class UnloadedLog(NamedTuple):
+    """A log that was not opened yet. `bytes_to_read` is about how much of it has to be read for that, which lies in
+    `segments_to_read`.
+    """
+
+    path: Path
+    size_bytes: int
+    bytes_to_read: int
+    segments_to_read: int
 
 
 class LogManager:
@@ -69,10 +91,8 @@ class LogManager:
         """As of `LoadedLog.has_wrong_tail`."""
         self.with_wrong_start: set[TopicPartition] = set()
         """Logs that are only read, and have a wrong start (`LoadedLog`): the next checkpoint of others is right."""
-        self.odd: set[TopicPartition] = set()
-        """As of `LoadedLog.is_odd`."""
-        self.unexplained: dict[TopicPartition, Sequence[tuple[int, int]]] = {}
-        """As of `LoadedLog.unexplained`, of logs that had to be arranged."""
+        self.unloaded: dict[TopicPartition, UnloadedLog] = {}
+        """Logs that are there, and are opened when somebody asks for them."""
         self._settings = settings
         self._filesystem = settings.filesystem
         self._checkpoints = {name: self._read_checkpoint(name) for name in OFFSET_CHECKPOINTS}
@@ -81,6 +101,8 @@ class LogManager:
         self._leaving: dict[TopicPartition, tuple[Path, list[Path]]] = {}
         """Folders of removed partitions that are yet to be renamed, each with the list that its new name goes to."""
         self.had_clean_shutdown = (directory / CLEAN_SHUTDOWN).exists()
+        self.closing = 0, 0
+        """How many logs are closed, and how many there were, while `close` is at work."""
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -134,53 +156,119 @@ class LogManager:
 
     def open_existing(
         self, partitions: Mapping[TopicPartition, Path], config_of: Callable[[str], LogConfig]
-    ) -> list[TopicPartition]:
-        """Opens the logs in those folders; gives the partitions whose logs had to be cut."""
-        was_cut = []
+    ) -> list[LoadedLog]:
+        """Opens the logs in those folders, and gives them."""
+        opened = []
         evidence = DirectoryEvidence(self.directory)
         for partition, path in partitions.items():
             loaded = self._load(partition, path, config_of(partition.topic), evidence)
-            if loaded is not None and loaded.was_cut:
-                was_cut.append(partition)
+            if loaded is not None:
+                opened.append(loaded)
+        return opened
+
+    def forget_clean_shutdown(self) -> None:
+        """All logs were opened: what the last stop said holds no more. OSError as the disk says."""
         self._filesystem.unlink(self.directory / CLEAN_SHUTDOWN)
         self._filesystem.sync_directory(self.directory)
-        return was_cut
 
     def _load(
         self, partition: TopicPartition, path: Path, config: LogConfig, evidence: DirectoryEvidence
     ) -> LoadedLog | None:
-        recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0)
         try:
-            if config.is_compacted and not self._is_beside_writer():
-                self._checkpoint_swaps(partition, path)
-            loaded = load_log(
-                path,
-                partition,
-                config,
-                replace(self._settings, is_beside_writer=self._is_beside_writer()),
-                log_start_offset=self._checkpoints[LOG_START_OFFSET_CHECKPOINT].get(partition, 0),
-                recovery_point=None if recovery_point == UNKNOWN_RECOVERY_POINT else recovery_point,
-                high_watermark=self._checkpoints[HIGH_WATERMARK_CHECKPOINT].get(partition, 0),
-                had_clean_shutdown=self.had_clean_shutdown,
-                evidence=evidence,
-            )
-        except OSError as error:
-            self.set_offline(partition, access_error(error, path, "open"))
+            self._checkpoint_swaps(partition, path, config)
+            loaded = self._read(partition, path, config, self._settings, evidence)
+        except (OSError, CorruptRecordError) as error:
+            self._refuse(partition, path, error)
             return None
-        except CorruptRecordError as error:
-            self.set_offline(partition, error)
-            return None
+        self._take_up(partition, loaded, evidence)
+        return loaded
+
+    def _read(
+        self,
+        partition: TopicPartition,
+        path: Path,
+        config: LogConfig,
+        settings: LogSettings,
+        evidence: DirectoryEvidence,
+    ) -> LoadedLog:
+        """Opens the log, in any thread, after `_checkpoint_swaps`."""
+        recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0)
+        return load_log(
+            path,
+            partition,
+            config,
+            replace(settings, is_beside_writer=self._is_beside_writer()),
+            log_start_offset=self._checkpoints[LOG_START_OFFSET_CHECKPOINT].get(partition, 0),
+            recovery_point=None if recovery_point == UNKNOWN_RECOVERY_POINT else recovery_point,
+            high_watermark=self._checkpoints[HIGH_WATERMARK_CHECKPOINT].get(partition, 0),
+            had_clean_shutdown=self.had_clean_shutdown,
+            evidence=evidence,
+        )
+
+    def _refuse(self, partition: TopicPartition, path: Path, error: OSError | PlogError) -> None:
+        self.set_offline(partition, access_error(error, path, "open") if isinstance(error, OSError) else error)
+
+    def _take_up(self, partition: TopicPartition, loaded: LoadedLog, evidence: DirectoryEvidence) -> None:
         self.logs[partition] = loaded.log
         self._warn_of_lost_start(loaded.log, evidence)
         if loaded.has_wrong_tail:
             self.with_wrong_tail.add(partition)
         if loaded.has_wrong_start and self._settings.is_read_only:
             self.with_wrong_start.add(partition)
-        if loaded.is_odd:
-            self.odd.add(partition)
-        if loaded.unexplained is not None:
-            self.unexplained[partition] = loaded.unexplained
-        return loaded
+
+    # --- opening later
+
+    def leave_unloaded(self, partitions: Mapping[TopicPartition, Path]) -> None:
+        """Opens none of them: `begin_load`, `load` and `end_load` do. One whose folder can't be read is offline."""
+        for partition, path in partitions.items():
+            try:
+                listing = FolderListing(path)
+                sizes = listing.log_sizes()
+            except OSError as error:
+                self._refuse(partition, path, error)
+            else:
+                read = list(sizes.values())
+                if not self._settings.is_read_only:
+                    read = self._recovered(partition, sizes, [offset for offset, _ in listing.snapshots()])
+                self.unloaded[partition] = UnloadedLog(path, sum(sizes.values()), sum(read), len(read))
+
+    def _recovered(self, partition: TopicPartition, sizes: Mapping[int, int], snapshots: Sequence[int]) -> list[int]:
+        """The sizes of the segments that are not below the recovery point whole, and of those before them that have to
+        be read for the producers, after the newest snapshot. `sizes` are those of all, by base offset, in order.
+        """
+        recovery_point = self._checkpoints[RECOVERY_POINT_CHECKPOINT].get(partition, 0)
+        first = max((base for base in sizes if base <= recovery_point), default=0)
+        start = max((offset for offset in snapshots if offset <= first), default=0)
+        ends = [*sizes, UNKNOWN_RECOVERY_POINT + 1][1:]
+        return [size for size, end_offset in zip(sizes.values(), ends, strict=False) if end_offset > start]
+
+    def begin_load(self, partition: TopicPartition, config: LogConfig) -> None:
+        """Comes before `load`. OSError as the disk says."""
+        self._checkpoint_swaps(partition, self.unloaded[partition].path, config)
+
+    def load(self, partition: TopicPartition, config: LogConfig, filesystem: FileSystem) -> LoadedLog:
+        """Opens the log, with that file system; in any thread. Then `end_load` comes. OSError and CorruptRecordError
+        where that can't be.
+        """
+        settings = replace(self._settings, open_files=OpenFiles(_FILES_OF_LOADING), filesystem=filesystem)
+        return self._read(partition, self._path(partition), config, settings, DirectoryEvidence(self.directory))
+
+    def _path(self, partition: TopicPartition) -> Path:
+        return self.directory / partition_directory_name(partition)
+
+    def end_load(self, partition: TopicPartition, found: LoadedLog | OSError | PlogError) -> LoadedLog | None:
+        """The log is there now, or offline. None then, and if it was removed meanwhile."""
+        unloaded = self.unloaded.pop(partition, None)
+        if isinstance(found, OSError | PlogError):
+            if unloaded is not None:
+                self._refuse(partition, unloaded.path, found)
+            return None
+        if unloaded is None:
+            found.log.let_go()
+            return None
+        found.log.move_to(self._settings.open_files)
+        self._take_up(partition, found, DirectoryEvidence(self.directory))
+        return found
 
     def _warn_of_lost_start(self, log: PartitionLog, evidence: DirectoryEvidence) -> None:
         """Of first segments that nobody deleted: consumers never ask an owner for their offsets."""
@@ -191,8 +279,10 @@ class LogManager:
         if hole is not None:
             _log.error("%s: %s", log.partition, hole.absence_text)
 
-    def _checkpoint_swaps(self, partition: TopicPartition, path: Path) -> None:
+    def _checkpoint_swaps(self, partition: TopicPartition, path: Path, config: LogConfig) -> None:
         """Before the names go that tell of a cleaning which did not come to its end. OSError as the disk says."""
+        if not config.is_compacted or self._is_beside_writer():
+            return
         clean_offset = swapped_below(path, self._filesystem)
         if clean_offset > self.clean_offsets.get(partition, 0):
             self.checkpoint_cleaned(partition, clean_offset)
@@ -230,6 +320,7 @@ class LogManager:
         for partition in leaving:
             log = self.logs.pop(partition, None)
             self.offline.pop(partition, None)
+            self.unloaded.pop(partition, None)
             if log is not None:
                 log.let_go()
             path = log.directory if log else self.directory / partition_directory_name(partition)
@@ -264,12 +355,15 @@ class LogManager:
             renamed.append(target)
 
     def delete(self, paths: Iterable[Path]) -> None:
-        """Deletes renamed folders and files; any thread may."""
+        """Deletes renamed folders and files; any thread may. What the disk refuses to delete stays until a start."""
         for path in paths:
-            if path.is_dir():
-                self._filesystem.remove_tree(path)
-            else:
-                self._filesystem.unlink(path)
+            try:
+                if path.is_dir():
+                    self._filesystem.remove_tree(path)
+                else:
+                    self._filesystem.unlink(path)
+            except OSError as error:
+                _log.error("%s", access_error(error, error.filename or path, "delete"))
 
     def find_deleted_directories(self) -> list[Path]:
         """Folders whose deletion a stop interrupted."""
@@ -288,9 +382,9 @@ class LogManager:
         were lost: nobody would know any more.
         """
         held = self._checkpoints[LOG_START_OFFSET_CHECKPOINT]
-        starts = {
-            tp: held.get(tp, 0) if _has_earlier_epochs(log) else log.log_start_offset for tp, log in self.logs.items()
-        }
+        starts = {tp: log.log_start_offset for tp, log in self.logs.items()}
+        for tp in [tp for tp, log in self.logs.items() if _has_earlier_epochs(log)]:
+            starts[tp] = held.get(tp, 0) if held.get(tp, 0) <= starts[tp] else 0  # one that was not believed
         self._checkpoint(LOG_START_OFFSET_CHECKPOINT, {tp: start for tp, start in starts.items() if start > 0}, run)
 
     @property
@@ -303,9 +397,9 @@ class LogManager:
         self._checkpoint(CLEANER_CHECKPOINT, {**self.clean_offsets, partition: offset}, run)
 
     def _checkpoint(self, name: str, offsets: dict[TopicPartition, int], run: RunInBackground) -> None:
-        """Written only if something changed. Logs that are offline keep what was known of them."""
+        """Written only if something changed. Logs that are not open keep what was known of them."""
         held = self._checkpoints[name]
-        offsets |= {tp: o for tp, o in held.items() if tp in self.offline}
+        offsets |= {tp: o for tp, o in held.items() if tp in self.offline or tp in self.unloaded}
         if offsets == held == self._newest[name] and (self.directory / name).exists():
             return
 
@@ -328,20 +422,40 @@ class LogManager:
             if not (new.isdisjoint(newest) and new.isdisjoint(self._checkpoints[name])):
                 self._checkpoint(name, {tp: offset for tp, offset in newest.items() if tp not in new}, run_now)
 
-    def close(self, broker_epoch: int) -> None:
-        """A clean stop: logs closed, checkpoints written and, where every log was well, the file that says so."""
-        for partition, log in list(self.logs.items()):
-            try:
-                log.close()
-            except OSError as error:
-                self.set_offline(partition, access_error(error, log.directory, "close"))
-            except CorruptRecordError as error:
-                self.set_offline(partition, error)
+    def close(self, broker_epoch: int, *, threads: int = 1) -> None:
+        """A clean stop: logs closed, checkpoints written and, where every log was well, the file that says so.
+
+        In several threads, each of which owns the log that it closes: what takes long is the disk, which brings to an
+        end together what is asked of it at once.
+        """
+        logs = list(self.logs.items())
+        self.closing = 0, len(logs)
+        has_new_folders = False
+        with contextlib.ExitStack() as stack:
+            in_turn = map if threads == 1 else stack.enter_context(ThreadPoolExecutor(threads, "plog-closing")).map
+            said_ms = self._settings.clock.monotonic_ms()
+            for number, closed in enumerate(in_turn(_close, (log for _, log in logs)), start=1):
+                self.closing = number, len(logs)
+                if isinstance(closed, PlogError):
+                    self.set_offline(logs[number - 1][0], closed)
+                else:
+                    has_new_folders |= closed
+                if self._settings.clock.monotonic_ms() - said_ms >= _SAY_AGAIN_MS:
+                    said_ms = self._settings.clock.monotonic_ms()
+                    _log.info("%s", self.closing_text)
         try:
+            if has_new_folders:
+                self._filesystem.sync_directory(self.directory)
             self._write_at_end(broker_epoch)
         except OSError as error:
             reason = access_error(error, error.filename or self.directory, "write to")
             _log.error("%s; the next start reads the logs as after a crash", reason)
+
+    @property
+    def closing_text(self) -> str:
+        """How far `close` is."""
+        done, all_ = self.closing
+        return f"stopping: {done} of {all_} partitions closed"
 
     def _write_at_end(self, broker_epoch: int) -> None:
         self.checkpoint_recovery_points()
@@ -349,7 +463,7 @@ class LogManager:
         self.checkpoint_log_starts()
         if not (self.directory / CLEANER_CHECKPOINT).exists():
             write_offset_checkpoint(self.directory / CLEANER_CHECKPOINT, {}, self._filesystem)
-        if not self.offline:
+        if not self.offline and not self.unloaded:
             content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
             self._filesystem.write_atomic(self.directory / CLEAN_SHUTDOWN, content.encode())
 
@@ -357,6 +471,16 @@ class LogManager:
 def find_partitions(directory: Path) -> dict[TopicPartition, Path]:
     """The partition folders that are there, the metadata log's apart."""
     return {tp: path for tp, path in find_partition_folders(directory).items() if tp.topic != CLUSTER_METADATA_TOPIC}
+
+
+def _close(log: PartitionLog) -> bool | PlogError:
+    """Closes the log; whether the names of folders must be synced for it, or why it could not be closed."""
+    try:
+        return log.close(syncs_parent=False)
+    except OSError as error:
+        return access_error(error, log.directory, "close")
+    except CorruptRecordError as error:
+        return error
 
 
 def _topic_id_of(directory: Path) -> bytes | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import threading
 import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from core.common.clock import Clock
 from core.common.descriptors import OUT_OF_DESCRIPTORS
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import File, FileSystem
+from core.common.steps import Steps
 from core.index.abstract_index import MAX_RELATIVE_OFFSET, AbstractIndex
 from core.index.offset_index import OffsetIndex, OffsetPosition
 from core.index.time_index import TimeIndex, TimestampOffset
@@ -37,8 +39,9 @@ from core.log.file_records import CopiedRegion, FileRecords, LogRegion
 from core.log.hole import offsets_are
 from core.log.log_config import LONG_MAX, LogConfig
 from core.log.open_files import OpenFiles
+from core.log.placement import is_odd_end, one_bit_apart
 from core.log.segment_reading import DamagedBytes, SegmentReading
-from core.records.batches import Batch, first_offset_of
+from core.records.batches import Batch, first_offset_of, stated_offset
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
 
 _log = logging.getLogger("plog.log")
@@ -47,6 +50,8 @@ _MOST_COPIED_BYTES = 64 * 1024
 
 
 _HEADERS_AT_ONCE = 1000
+
+_MAKING = threading.Lock()
 
 
 class FoundTimestamp(NamedTuple):
@@ -65,12 +70,36 @@ class _LastBatch(NamedTuple):
     position: int
 
 
+_UNKNOWN_BATCH = _LastBatch(-1, -1, 0)
+
+
+class _Indexes(NamedTuple):
+    offset: OffsetIndex
+    time: TimeIndex
+    transaction: TransactionIndex
+
+
 class _Found(NamedTuple):
     """A batch in the file; `base_offset` is -1 in an old format, where a batch does not say."""
 
     base_offset: int
     position: int
     size_bytes: int
+
+
+class ListedSegment(NamedTuple):
+    """What a listing of the folder says of a sealed segment, of which nothing is opened before it is used.
+
+    `check` is called with the segment, and `end_offset`, where the next one begins, when an index is used for the first
+    time, before anything that the indexes say is believed: it makes them again if they can't be the segment's. An error
+    leaves the segment unchecked. `lock` is held meanwhile; the segments of a log share it.
+    """
+
+    size_bytes: int
+    end_offset: int
+    has_transaction_index: bool
+    check: Callable[[LogSegment, int], None]
+    lock: threading.RLock
 
 
 class LogSegment:
@@ -94,10 +123,11 @@ class LogSegment:
         jitter_ms: int = 0,
         is_sealed: bool = False,
         is_new: bool = False,
+        listed: ListedSegment | None = None,
     ) -> None:
         """`created_ms`: by the monotonic clock. `is_sealed`: it is on the disk, whole, and takes no appends. `is_new`:
         its files are made, empty. OSError as the disk says; there is no `.log` then, which is what makes the others a
-        segment.
+        segment. With `listed` the disk is not asked, and there may be many such segments.
         """
         self.base_offset = base_offset
         self.directory = directory
@@ -107,41 +137,123 @@ class LogSegment:
         self._jitter_ms = jitter_ms
         self._open_files = open_files
         self.is_sealed = is_sealed
-        maximum = config.segment_index_bytes
-        indexes = self._path(INDEX_SUFFIX), self._path(TIME_INDEX_SUFFIX)
-        self.offset_index = OffsetIndex(indexes[0], base_offset, maximum, filesystem, may_map=is_sealed)
-        self.time_index = TimeIndex(indexes[1], base_offset, maximum, filesystem, may_map=is_sealed)
-        self.transaction_index = TransactionIndex(self._path(TRANSACTION_INDEX_SUFFIX), filesystem)
-        if is_new:
-            self._create_indexes()
-            filesystem.unlink(self._path(LOG_SUFFIX))  # one that could not be deleted when it was cut off
+        self._listed = listed
+        self._indexes: _Indexes | None = None
+        self._being_checked: _Indexes | None = None
+        self._records: FileRecords | None = None
         self._is_removed = False
-        note_opened = self._note_opened()
-        try:
-            self.records = FileRecords(
-                self._path(LOG_SUFFIX),
-                partial(filesystem.open_append, creates=False),
-                make_file=filesystem.open_append if is_new else None,
-                on_opened=note_opened,
-                is_opened_late=True,
-            )
-        except OSError:
-            self._remove_indexes(is_new=is_new)
-            raise
         self._bytes_since_index_entry = 0
         self._rolling_timestamp: int | None = None
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, base_offset) if is_new else None
         self.gaps: list[DamagedRange] = []
         self._is_new = is_new
-        self._changes = int(is_new)  # appends and the like, and how many of them are on the disk
+        self._first_changes = int(is_new)
+        self._changes = self._first_changes  # appends and the like, and how many of them are on the disk
         self._synced_changes = 0
+        self._is_log_synced = False  # whether since the last sync only indexes were written
         self._has_failed_sync = False
-        self._last_batch = _LastBatch(base_offset, -1, 0)
+        self._last_batch = _UNKNOWN_BATCH
         self._is_kept_open = False
+        if listed is None:
+            self._make_files(is_new=is_new)
+
+    def _make_files(self, *, is_new: bool) -> None:
+        self._indexes = self._make_indexes()
+        if is_new:
+            self._create_indexes()
+            self._filesystem.unlink(self._path(LOG_SUFFIX))  # one that could not be deleted when it was cut off
+        note_opened = self._note_opened()
+        try:
+            self._records = self._make_records(note_opened, is_new=is_new)
+        except OSError:
+            self._remove_indexes(is_new=is_new)
+            raise
         if is_new:
             note_opened(self.records.file)  # there is nothing in it yet that a sync could fail for
-        elif not is_sealed:
+        elif not self.is_sealed:
             self._ensure_opens()
+
+    def _make_indexes(self) -> _Indexes:
+        base_offset, maximum, filesystem = self.base_offset, self.config.segment_index_bytes, self._filesystem
+        paths = self._path(INDEX_SUFFIX), self._path(TIME_INDEX_SUFFIX)
+        return _Indexes(
+            OffsetIndex(paths[0], base_offset, maximum, filesystem, may_map=self.is_sealed),
+            TimeIndex(paths[1], base_offset, maximum, filesystem, may_map=self.is_sealed),
+            TransactionIndex(self._path(TRANSACTION_INDEX_SUFFIX), filesystem),
+        )
+
+    def _make_records(self, note_opened: Callable[[File], None], *, is_new: bool) -> FileRecords:
+        return FileRecords(
+            self._path(LOG_SUFFIX),
+            partial(self._filesystem.open_append, creates=False),
+            make_file=self._filesystem.open_append if is_new else None,
+            on_opened=note_opened,
+            is_opened_late=True,
+            size_bytes=None if self._listed is None else self._listed.size_bytes,
+        )
+
+    # --- what is made when it is first used
+
+    @property
+    def records(self) -> FileRecords:
+        """The batches in its file. Safe from any thread."""
+        records = self._records
+        if records is None:
+            with _MAKING:
+                records = self._records = self._records or self._make_records(self._note_opened(), is_new=False)
+        return records
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """Held against the log when it is first used, as the others are. OSError as of `ListedSegment.check`."""
+        return (self._indexes or self._use_indexes()).offset
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """As `offset_index`."""
+        return (self._indexes or self._use_indexes()).time
+
+    @property
+    def transaction_index(self) -> TransactionIndex:
+        """As `offset_index`."""
+        return (self._indexes or self._use_indexes()).transaction
+
+    def _use_indexes(self) -> _Indexes:
+        """Another thread that uses them meanwhile waits until they are checked."""
+        listed = self._listed
+        if listed is not None:
+            with listed.lock:
+                if self._being_checked is not None:  # by this thread: the check uses them
+                    return self._being_checked
+                if self._indexes is None:
+                    self._check(listed)
+        assert self._indexes is not None
+        return self._indexes
+
+    def _check(self, listed: ListedSegment) -> None:
+        _ = self.records  # of the size that was listed
+        self._being_checked = self._make_indexes()
+        try:
+            listed.check(self, listed.end_offset)
+            self._indexes, self._listed = self._being_checked, None
+        finally:
+            self._being_checked = None
+
+    def ensure_checked(self) -> None:
+        """Checks the indexes, and what of the log they lead to, unless that was done. OSError as of `offset_index`."""
+        if self._indexes is None:
+            self._use_indexes()
+
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether its indexes are yet to be held against the log."""
+        return self._indexes is None
+
+    def aborted_entries(self) -> list[AbortedTransaction]:
+        """Of the transactions that were aborted in it. If it has no transaction index, the others are left alone."""
+        if self._listed is not None and not self._listed.has_transaction_index:
+            return []
+        return self.transaction_index.entries()
 
     def _ensure_opens(self) -> None:
         """OSError if its file can't be opened: better now than at the first append."""
@@ -171,7 +283,8 @@ class LogSegment:
 
     @property
     def size_bytes(self) -> int:
-        return self.records.size_bytes
+        listed, records = self._listed, self._records
+        return listed.size_bytes if listed is not None and records is None else self.records.size_bytes
 
     @property
     def max_timestamp(self) -> TimestampOffset:
@@ -215,11 +328,28 @@ class LogSegment:
         if not self._is_kept_open:
             self._keep_open()
         start = batch.start
-        position = self.records.append(batch.buffer[start : start + batch.size_bytes])
+        try:
+            position = self.records.append(batch.buffer[start : start + batch.size_bytes], batch)
+        except OSError:
+            self._changes += 1  # what it wrote is cut off, and may be on the disk still
+            raise
         self._index(batch, position)
         self._changes += 1
         self._last_batch = _LastBatch(batch.base_offset, batch.last_offset, position)
         return position
+
+    def write_ahead(self, batch: RecordBatch) -> Steps[None]:
+        """Writes the batch as `FileRecords.write_ahead` does; `append` must follow at once, or `forget_ahead`."""
+        pieces = self.records.write_ahead(batch.buffer[batch.start : batch.start + batch.size_bytes], batch)
+        while not self._is_removed:
+            if not self._is_kept_open:
+                self._keep_open()
+            try:
+                next(pieces)
+            except StopIteration:
+                return
+            self._changes += 1
+            yield
 
     def _index(self, batch: Batch, position: int) -> None:
         newest = self._max_timestamp or self.max_timestamp
@@ -405,9 +535,24 @@ class LogSegment:
             end = max(end, batch.next_offset)
         return end
 
+    def look_at_end(self, known_end: int) -> tuple[bool, bool]:
+        """Whether the offsets rise from batch to batch in what `next_offset` goes by; and whether one flipped bit has
+        moved the last one's beyond the end that is known, which is 0 if none is.
+        """
+        next_offset, is_moved = self.base_offset, False
+        for batch in self._headers_from(self.base_offset + MAX_RELATIVE_OFFSET):
+            first = stated_offset(batch)
+            if first < next_offset:
+                return False, False
+            is_moved = one_bit_apart(first, next_offset) and is_odd_end(
+                batch.next_offset, known_end, is_after_hole=first > next_offset
+            )
+            next_offset = batch.next_offset
+        return True, is_moved
+
     def aborted_transactions(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Those that overlap the range, and whether later segments hold no more of them."""
-        entries = self.transaction_index.entries()
+        entries = self.aborted_entries()
         found = []
         first = bisect_left(entries, start_offset, key=attrgetter("last_offset"))
         for aborted in islice(entries, first, None):
@@ -457,14 +602,14 @@ class LogSegment:
             self._index(batch, batch.position)
 
     def _forget_what_was_read(self) -> None:
-        self._note_change()
+        self.note_change()
         self.offset_index.reset()
         self.time_index.reset()
         self.transaction_index.reset()
         self._bytes_since_index_entry = 0
         self._rolling_timestamp = None
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
-        self._last_batch = _LastBatch(self.base_offset, -1, 0)
+        self._last_batch = _UNKNOWN_BATCH
 
     def reading(self, end: OffsetPosition) -> SegmentReading:
         """What is in the file up to `end`; safe from any thread."""
@@ -493,10 +638,10 @@ class LogSegment:
     def truncate_position(self, position: int) -> int:
         """Cuts the file at a position that starts a batch; the indexes must be cut by `truncate_indexes`. Bytes cut."""
         cut = self.size_bytes - position
-        self._note_change()
+        self.note_change()
         if cut > 0:
             self.records.truncate(position)
-            self._last_batch = _LastBatch(self.base_offset, -1, 0)
+            self._last_batch = _UNKNOWN_BATCH
         return cut
 
     def truncate_to(self, offset: int) -> int:
@@ -507,7 +652,7 @@ class LogSegment:
         self.transaction_index.truncate_to(offset)
         self._bytes_since_index_entry = 0
         self._max_timestamp = None
-        self._last_batch = _LastBatch(self.base_offset, -1, 0)
+        self._last_batch = _UNKNOWN_BATCH
         positions = [gap.position for gap in self.gaps if gap.end_offset > offset]
         if found is not None:
             positions.append(found[0])
@@ -538,18 +683,31 @@ class LogSegment:
 
     def seal(self) -> None:
         """It takes no appends from now on; its indexes are written."""
-        self.is_sealed = self.offset_index.may_map = self.time_index.may_map = True
-        self._note_change()
+        self._mark_sealed()
+        self._keep_open()
+
+    def _mark_sealed(self) -> None:
+        self._is_log_synced = self._changes == self._synced_changes
+        self._set_sealed(is_sealed=True)
+        self._changes += 1
 
     def unseal(self) -> None:
         """Takes appends after all, as the segments after it are gone."""
-        self.is_sealed = self.offset_index.may_map = self.time_index.may_map = False
-        self.offset_index.release()
-        self.time_index.release()
-        self._note_change()
+        self._set_sealed(is_sealed=False)
+        self._release_indexes()
+        self.note_change()
 
-    def sync(self) -> None:
-        """Returns when the batches, and the indexes of a sealed segment, are on the disk. Safe from any thread.
+    def _set_sealed(self, *, is_sealed: bool) -> None:
+        self.is_sealed = self.offset_index.may_map = self.time_index.may_map = is_sealed
+
+    def _release_indexes(self) -> None:
+        if self._indexes is not None:
+            self._indexes.offset.release()
+            self._indexes.time.release()
+
+    def sync(self, *, syncs_folder: bool = True) -> None:
+        """Returns when the batches, and the indexes of a sealed segment, are on the disk; with `syncs_folder` also the
+        names of the files of a new one. Safe from any thread.
 
         OSError where the disk refuses, and ever after: asked again, the system would say that all is well.
         """
@@ -559,7 +717,11 @@ class LogSegment:
         if self._has_failed_sync:
             raise OSError(errno.EIO, "a sync failed before; the log must be opened again", str(self.records.path))
         try:
-            self._sync_files(is_sealed=is_sealed)
+            self._sync_files(is_sealed=is_sealed, is_log_synced=self._is_log_synced)
+            if self._is_new and syncs_folder:
+                self._filesystem.sync_directory(self.directory)
+                self._filesystem.sync_directory(self.directory.parent)
+                self._is_new = False
         except OSError as error:
             if error.errno in OUT_OF_DESCRIPTORS:
                 raise  # nothing was asked of the disk yet
@@ -569,33 +731,45 @@ class LogSegment:
             raise
         self._synced_changes = changes
 
-    def _sync_files(self, *, is_sealed: bool) -> None:
-        self.records.file.sync()
-        if is_sealed:
-            self.offset_index.sync()
-            self.time_index.sync()
-            self.transaction_index.sync()
-        if self._is_new:
-            self._filesystem.sync_directory(self.directory)
-            self._filesystem.sync_directory(self.directory.parent)
-            self._is_new = False
+    def _sync_files(self, *, is_sealed: bool, is_log_synced: bool) -> None:
+        if not is_log_synced:
+            self.records.file.sync()
+        indexes = self._indexes or self._being_checked
+        if is_sealed and indexes is not None:
+            indexes.offset.sync()
+            indexes.time.sync()
+            indexes.transaction.sync()
 
     # --- open and closed
 
     def _note_opened(self) -> Callable[[File], None]:
         """Tells `OpenFiles`. Without a cycle: a deleted file is closed with its last user."""
-        itself, open_files = weakref.ref(self), self._open_files
+        itself, first = weakref.ref(self), self._open_files
 
         def note_opened(file: File) -> None:
-            open_files.count(file)
             segment = itself()
+            open_files = first if segment is None else segment._open_files  # noqa: SLF001 - it is itself
+            open_files.count(file)
             if segment is not None and not segment.is_removed:
                 open_files.on_opened(segment)
 
         return note_opened
 
-    def _note_change(self) -> None:
+    def move_to(self, open_files: OpenFiles) -> None:
+        """Its files are among those from now on, in place of the others that it was made with."""
+        self._open_files.forget(self)
+        self._open_files = open_files
+        file = None if self._records is None else self._records.find_open()
+        if file is not None:
+            open_files.take_over(file)
+            if self._is_kept_open:
+                open_files.keep_open(self)
+            else:
+                open_files.on_opened(self)
+
+    def note_change(self) -> None:
         """What is in its files is not what is on the disk."""
+        self._is_log_synced = False
         self._changes += 1
         self._keep_open()
 
@@ -637,6 +811,8 @@ class LogSegment:
     def on_removed(self) -> None:
         """The log holds it no more; its files go."""
         self._is_removed = True
+        if self._listed is not None:
+            self._listed = self._listed._replace(check=_check_nothing)  # which holds the log
         self._open_files.forget(self)
 
     def close_until_used(self) -> None:
@@ -650,15 +826,36 @@ class LogSegment:
         the segment.
         """
         self._is_kept_open = False
-        self.records.release()
+        if self._records is not None:
+            self._records.release()
         if self.is_sealed:
-            self.offset_index.release()
-            self.time_index.release()
+            self._release_indexes()
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the disk may not have its files' names yet."""
+        return self._is_new
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the next start does as well with what the disk has of it: nothing was done to it since it was opened;
+        or since it was made, empty, for a new log, and then a start makes it again.
+        """
+        return self._changes == self._first_changes and (not self._is_new or self.base_offset == 0)
 
     def close(self) -> None:
-        """Writes the indexes, trimmed, syncs all and closes the files."""
-        if not self.is_sealed:
-            self.on_become_inactive()
-        self.sync()
+        """Closes the files; unless `is_unchanged` the indexes are written before, trimmed, and all is synced but the
+        names of the files, if they are new.
+        """
+        if not self.is_unchanged:
+            if not self.is_sealed:
+                self.write_indexes()
+                self._mark_sealed()
+            self.sync(syncs_folder=False)
         self._open_files.forget(self)
-        self.records.close()
+        if self._records is not None:
+            self._records.close()
+
+
+def _check_nothing(_segment: LogSegment, _end_offset: int) -> None:
+    """Of a segment that was removed before it was checked."""

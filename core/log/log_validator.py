@@ -29,6 +29,7 @@ from core.records.record_batch import (
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
     HEADER_SIZE,
+    LARGE_BATCH_BYTES,
     NO_PRODUCER_ID,
     TRANSACTIONAL_FLAG,
     RecordBatch,
@@ -45,21 +46,36 @@ def validate_header(batch: RecordBatch, config: LogConfig, *, from_client: bool,
         ensure_size(batch.size_bytes, config)
     try:
         batch.ensure_valid()
-        if from_client:
-            _ensure_sound_header(batch)
-        elif batch.is_control:
-            return
-        if batch.max_timestamp - now_ms > config.message_timestamp_after_max_ms and not config.is_log_append_time:
-            raise _ahead_of_clock(batch, config, now_ms)
+        _ensure_right_header(batch, config, from_client=from_client, now_ms=now_ms)
     except CorruptRecordError as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+
+
+def _validate_large(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[None]:
+    """Does what `validate_header` does with a client's batch, in steps."""
+    ensure_size(batch.size_bytes, config)
+    try:
+        yield from batch.ensure_valid_in_steps()
+        _ensure_right_header(batch, config, from_client=True, now_ms=now_ms)
+    except CorruptRecordError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+
+
+def _ensure_right_header(batch: RecordBatch, config: LogConfig, *, from_client: bool, now_ms: int) -> None:
+    """Checks everything but the size and the crc."""
+    if from_client:
+        _ensure_sound_header(batch)
+    elif batch.is_control:
+        return
+    if batch.max_timestamp - now_ms > config.message_timestamp_after_max_ms and not config.is_log_append_time:
+        raise _ahead_of_clock(batch, config, now_ms)
 
 
 def validate_batch(batch: RecordBatch, config: LogConfig, now_ms: int) -> RecordBatch:
     """A client's batch with its records checked, or another one where the topic's codec asks for it, all at once; as it
     is where `validate_in_steps` gave it for the same configuration. KafkaError as of `validate_header`.
     """
-    if isinstance(batch, CheckedBatch) and batch.checked_by is config:
+    if is_checked(batch, config):
         return batch
     if is_small(batch):
         validate_header(batch, config, from_client=True, now_ms=now_ms)
@@ -67,9 +83,17 @@ def validate_batch(batch: RecordBatch, config: LogConfig, now_ms: int) -> Record
     return finish(validate_in_steps(batch, config, now_ms))
 
 
+def is_checked(batch: RecordBatch, config: LogConfig) -> bool:
+    """Whether `validate_in_steps` gave the batch for that configuration."""
+    return isinstance(batch, CheckedBatch) and batch.checked_by is config
+
+
 def validate_in_steps(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[CheckedBatch]:
     """The same in steps that are short however much the batch holds."""
-    validate_header(batch, config, from_client=True, now_ms=now_ms)
+    if batch.size_bytes > LARGE_BATCH_BYTES:
+        yield from _validate_large(batch, config, now_ms)
+    else:
+        validate_header(batch, config, from_client=True, now_ms=now_ms)
     return (yield from check_records(batch, config, now_ms))
 
 

@@ -77,6 +77,11 @@ class OpenFiles:
                 file.on_closed = self._on_closed
                 self._files += 1
 
+    def take_over(self, file: File) -> None:
+        """Counts a file, opened by now, that others counted before, who are no more."""
+        file.on_closed = None
+        self.count(file)
+
     def _on_closed(self) -> None:
         with self._lock:
             self._files -= 1

@@ -81,6 +81,8 @@ def _are_open(
     unseen = {first: producer_id for producer_id, first in ongoing.items() if first >= start_offset}
     if any(earlier.ongoing.get(p) != first for p, first in ongoing.items() if first < earlier.offset):
         return False
+    if any(first < segments[0].base_offset for first in unseen):
+        return False  # what stands there under such an offset is no batch of the log
     try:
         for first in list(unseen):
             batch = next(_batches(segments, first), None)

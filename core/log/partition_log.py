@@ -46,6 +46,7 @@ from core.log.segment_swap import swap_files
 from core.records.batches import Batch
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import (
+    LARGE_BATCH_BYTES,
     NO_TIMESTAMP,
     RecordBatch,
     set_base_offset_and_leader_epoch,
@@ -55,6 +56,7 @@ from core.records.record_walk import find_by_time
 
 if TYPE_CHECKING:
     from core.log.judged_transactions import JudgedTransactions
+    from core.log.late_check import LateCheck
 
 _log = logging.getLogger("plog.log")
 
@@ -103,6 +105,7 @@ class PartitionLog:
         clock: Clock,
         filesystem: FileSystem,
         open_files: OpenFiles,
+        late_check: LateCheck | None = None,
     ) -> None:
         self.directory = directory
         self.partition = partition
@@ -118,17 +121,27 @@ class PartitionLog:
         self._clock = clock
         self._filesystem = filesystem
         self._open_files = open_files
+        self.late_check = late_check
+        """What checks the indexes of segments when they are used; None if that was done."""
         self.on_roll: Callable[[PartitionLog], None] | None = None
         """Told when a segment took its last append: what lies before the log's end is to be flushed."""
         self.judged: JudgedTransactions | None = None
         """What readers of committed records get, if the log is only read and its markers and indexes don't tell."""
         self._unsettled: str | None = None
+        self.is_written_ahead = False
+        """Whether a large batch is being written, so that another append would undo what was done of it."""
         self.check_invariants()
 
     def configure(self, config: LogConfig) -> None:
         self.config = config
         for segment in self.segments:
             segment.config = config
+
+    def move_to(self, open_files: OpenFiles) -> None:
+        """Its files are among those from now on: of a log that was opened in another thread."""
+        self._open_files = open_files
+        for segment in self.segments:
+            segment.move_to(open_files)
 
     @property
     def size_bytes(self) -> int:
@@ -151,10 +164,39 @@ class PartitionLog:
     # --- append
 
     def validate(self, batch: RecordBatch) -> Steps[CheckedBatch]:
-        """A client's batch for a log whose configuration has its records opened, checked in steps as `append_as_leader`
-        would check it at once; KafkaError as of `validate_batch`.
+        """A client's batch that is large, or for a log whose configuration has its records opened, checked in steps as
+        `append_as_leader` would check it at once; KafkaError as of `validate_batch`.
         """
         return validate_in_steps(batch, self.config, self._clock.now_ms())
+
+    def write_ahead(self, batch: RecordBatch, leader_epoch: int) -> Steps[None]:
+        """Writes most of a checked batch in steps, so that `append_as_leader`, called right after the last one, has
+        little left to do. The batch is in the log by that call alone. Until then whoever appends another takes away
+        what was written, and the steps end; `forget_ahead` does so if the call never comes. Raises nothing: whatever is
+        in the way is met by the call.
+        """
+        if self._unsettled is not None or batch.size_bytes > self.config.segment_bytes:
+            return
+        try:
+            if batch.producer_id >= 0 and self._find_duplicate(batch) is not None:
+                return
+            set_base_offset_and_leader_epoch(batch, self.log_end_offset, leader_epoch)
+            segment = self.segments.active
+            if segment.should_roll(batch, self._clock):
+                segment = self.roll()
+        except (KafkaError, OSError, CorruptRecordError):
+            return
+        self.is_written_ahead = True
+        try:
+            yield from segment.write_ahead(batch)
+        finally:
+            self.is_written_ahead = False
+
+    def forget_ahead(self, batch: RecordBatch) -> None:
+        """Takes away what `write_ahead` wrote of a batch, unless it was appended."""
+        for segment in list(self.segments)[-1:]:
+            if not segment.is_removed:  # else its file may be another log's by now
+                segment.records.forget_ahead(batch)
 
     def append_as_leader(self, batch: RecordBatch, leader_epoch: int, *, from_client: bool = True) -> AppendResult:
         """Appends a producer's batch, giving it the next offsets; its buffer is changed in place.
@@ -166,7 +208,7 @@ class PartitionLog:
             self._ensure_settled()
         now_ms = self._clock.now_ms()
         config = self.config
-        if from_client and config.opens_records:
+        if from_client and (config.opens_records or batch.size_bytes > LARGE_BATCH_BYTES):
             batch = validate_batch(batch, config, now_ms)
         else:
             validate_header(batch, config, from_client=from_client, now_ms=now_ms)
@@ -358,7 +400,7 @@ class PartitionLog:
         """
         offset, end_offset = self.log_start_offset, self.log_end_offset
         while offset < end_offset:
-            segment = self._find_segment(offset, timestamp)
+            segment = yield from self._find_segment(offset, timestamp)
             if segment is None:
                 return None
             for batch in segment.batches_by_timestamp(timestamp, offset):
@@ -375,16 +417,20 @@ class PartitionLog:
                 offset = self.end_offset_of(segment)
         return None
 
-    def _find_segment(self, offset: int, timestamp: int) -> LogSegment | None:
+    def _find_segment(self, offset: int, timestamp: int) -> Steps[LogSegment | None]:
         """The first that has a timestamp as high, of those that hold `offset` or what comes after it."""
-        segments = self.segments.from_offset(offset)
-        return next((segment for segment in segments if segment.max_timestamp.timestamp >= timestamp), None)
+        for segment in self.segments.from_offset(offset):
+            if (yield from _max_timestamp(segment)) >= timestamp:
+                return segment
+        return None
 
     def find_max_timestamp(self) -> Steps[FoundTimestamp | None]:
         """The first record with the largest timestamp; None where the log is empty. Steps as of
         `find_offset_by_timestamp`.
         """
-        newest = max((s.max_timestamp.timestamp for s in self.segments), default=NO_TIMESTAMP)
+        newest = NO_TIMESTAMP
+        for segment in self.segments:
+            newest = max(newest, (yield from _max_timestamp(segment)))
         return None if newest == NO_TIMESTAMP else (yield from self.find_offset_by_timestamp(newest))
 
     # --- damage
@@ -425,7 +471,9 @@ class PartitionLog:
         """Drops every record; the log goes on, empty, at `offset`. OSError as of `truncate_to`."""
         with self._changing("a truncation"):
             self._delete_segments(list(self.segments))
-            self.segments.add(self._new_segment(offset))
+            segment = self._new_segment(offset)
+            segment.note_change()  # the disk may have the old one of that name still
+            self.segments.add(segment)
             self.log_start_offset = offset
             self._end_at(offset)
 
@@ -564,15 +612,22 @@ class PartitionLog:
         sync_segments(self.unflushed_segments(offset))
         self.mark_flushed(offset)
 
-    def close(self) -> None:
-        """A clean stop: everything synced, indexes trimmed, a snapshot at the log's end, files closed. OSError as the
-        disk says, and unless `is_settled`: the stop is not a clean one then.
+    def close(self, *, syncs_parent: bool = True) -> bool:
+        """A clean stop: everything synced, indexes trimmed, a snapshot at the log's end, files closed. Nothing is done
+        to a log that nobody changed. Without `syncs_parent`, says whether the caller must sync the directory that the
+        log's folder is in. OSError as the disk says, and unless `is_settled`: the stop is not a clean one then.
         """
         self._ensure_settled()
-        self.producers.take_snapshot()
+        has_new_folder = any(segment.is_new and not segment.is_unchanged for segment in self.segments)
         for segment in self.segments:
             segment.close()
+        is_folder_synced = self.producers.take_snapshot()  # which is no snapshot of what the disk may not have yet
+        if has_new_folder and not is_folder_synced:
+            self._filesystem.sync_directory(self.directory)
+        if has_new_folder and syncs_parent:
+            self._filesystem.sync_directory(self.directory.parent)
         self.mark_flushed(self.log_end_offset)
+        return has_new_folder
 
     def let_go(self) -> None:
         """The log is served no more: its files close, but for those that an answer still points into, whoever holds the
@@ -589,6 +644,14 @@ class PartitionLog:
         )
         assert self.recovery_point <= self.log_end_offset
         assert self.segments.first.base_offset <= self.log_start_offset
+
+
+def _max_timestamp(segment: LogSegment) -> Steps[int]:
+    """A step for each that takes long, as nobody used its indexes before; NO_TIMESTAMP of one that goes meanwhile."""
+    if segment.is_unchecked:
+        segment.ensure_checked()
+        yield
+    return NO_TIMESTAMP if segment.is_removed else segment.max_timestamp.timestamp
 
 
 def _find_in_batch(batch: Batch, timestamp: int, start_offset: int) -> Steps[FoundTimestamp | None]:

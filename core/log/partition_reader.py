@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import repeat
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,8 @@ from core.common.steps import finish
 from core.log.directory_lock import find_lock_holder
 from core.log.file_names import (
     CLEANED_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     SWAP_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
@@ -35,13 +38,13 @@ from core.log.file_names import (
     parse_offset_file_name,
 )
 from core.log.hole import Hole, HoleReason, TailKind, unreadable_hole, wrong_start_hole
-from core.log.log_evidence import DirectoryEvidence, LogEvidence, WrongStart
+from core.log.log_evidence import DirectoryEvidence, LogEvidence, WrongLine
 from core.log.open_transactions import find_open_transactions
 from core.log.reading import AFTER_ALL_OFFSETS, LogReading
 from core.log.recovery_journal import joined_ranges, read_lost_offsets
 from core.log.segment_reader import SegmentReader
 from core.log.transaction_marker import FateKind, Marker
-from core.log.transaction_outcomes import ReadAhead, TransactionOutcomes, markers_in
+from core.log.transaction_outcomes import Outcome, Page, ReadAhead, TransactionOutcomes, markers_in
 from core.log.unexplained import MOST_BATCHES, UnexplainedHoles, find_unexplained
 from core.records.batches import Batch, first_offset_of
 from core.records.record_batch import NO_TIMESTAMP
@@ -157,7 +160,7 @@ class PartitionReader:
             self.__dict__.pop(name, None)
 
     @property
-    def wrong_start(self) -> WrongStart | None:
+    def wrong_start(self) -> WrongLine | None:
         """The log start that is not believed."""
         return self._log_evidence.wrong_start
 
@@ -284,31 +287,37 @@ class PartitionReader:
         """
         limit = self.last_stable_offset if read_committed else self.end_offset
         wanted, end_offset = end_offset, min(end_offset, limit)
-        items, outcomes = self.read_ahead(start_offset) if read_committed else (self.reading.items(start_offset), None)
-        is_committed = None if outcomes is None else self._committed_filter(outcomes, on_hole)
+        pages, outcomes = self.read_ahead(start_offset) if read_committed else (self.reading.pages(start_offset), None)
+        is_given = self._filter(outcomes, on_hole, with_control=with_control)
         told: list[range] = []
-        for item in items:
-            if isinstance(item, Hole):
-                if item.start >= end_offset:
+        for page in pages:
+            known = repeat(None) if outcomes is None else outcomes.in_page(page)
+            for item, outcome in zip(page, known, strict=False):
+                if isinstance(item, Hole):
+                    if item.start >= end_offset:
+                        return
+                    told.append(range(item.start, item.end))
+                    self._meet(item, on_hole, on_doubt, on_note)
+                elif item.last_offset >= end_offset and first_offset_of(item, end_offset) >= end_offset:
                     return
-                told.append(range(item.start, item.end))
-                self._meet(item, on_hole, on_doubt, on_note)
-                continue
-            if item.last_offset >= end_offset and first_offset_of(item, end_offset) >= end_offset:
-                return
-            if item.is_control:
-                if with_control:
+                elif is_given(item, outcome):
                     yield item
-            elif is_committed is None or not item.is_transactional or is_committed(item):
-                yield item
         if wanted >= self.reading.sound_end:
-            if self.wrong_start is not None:
-                hole = wrong_start_hole(self.wrong_start, self.start_offset)
-                self._meet(hole, on_hole, on_doubt, on_note)
-            self._meet_tail(on_hole, on_note)
-            for error in self.unreadable:  # also of those whose offsets are all there: it may hold others
-                if error.offset >= start_offset and not any(error.offset in offsets for offsets in told):
-                    self._meet(unreadable_hole(error, error.offset, error.offset), on_hole, on_doubt, on_note)
+            self._meet_end(start_offset, told, on_hole, on_note)
+
+    def _meet_end(
+        self,
+        start_offset: int,
+        told: Sequence[range],
+        on_hole: Callable[[Hole], None] | None,
+        on_note: Callable[[str], None] | None,
+    ) -> None:
+        """Tells of what is wrong and lies at no offsets of the log; `told` are those of the holes that were met."""
+        self._meet_start(start_offset, on_hole, on_note)
+        self._meet_tail(on_hole, on_note)
+        for error in self.unreadable:  # also of those whose offsets are all there: it may hold others
+            if error.offset >= start_offset and not any(error.offset in offsets for offsets in told):
+                self._meet(unreadable_hole(error, error.offset, error.offset), on_hole, None, on_note)
 
     def _meet(
         self,
@@ -326,6 +335,19 @@ class PartitionReader:
             if on_hole is None:
                 raise hole.error()
             on_hole(hole)
+
+    def _meet_start(
+        self, start_offset: int, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None
+    ) -> None:
+        """Of a log start that is not believed, or that is, though another file contradicts it."""
+        believed, contradicted = self._log_evidence.log_start_offset, self._log_evidence.contradicted_start
+        if self.wrong_start is not None:
+            self._meet(wrong_start_hole(self.wrong_start, self.start_offset), on_hole, None, on_note)
+        elif contradicted is not None and on_note is not None and start_offset <= believed:
+            on_note(
+                f"the log begins at offset {believed} by {LOG_START_OFFSET_CHECKPOINT}; {LEADER_EPOCH_CHECKPOINT} says "
+                f"offset {contradicted}, as a crash right after DeleteRecords leaves it: what lies before is not given"
+            )
 
     def _meet_tail(self, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None) -> None:
         tail = self.reading.lone_tail
@@ -366,59 +388,65 @@ class PartitionReader:
         """Says of every transaction how it ended, which a damaged log is judged by."""
         return self.transaction_evidence.fates()
 
-    def read_ahead(self, start_offset: int) -> tuple[Iterable[Batch | Hole], TransactionOutcomes]:
-        """The log's items from there on, and what became of transactions, to be asked of them while they are given."""
-        ahead = ReadAhead(self.reading.items(start_offset), self._markers_from)
-        return ahead, TransactionOutcomes(ahead.markers(), lambda: self.transaction_fates)
+    def read_ahead(self, start_offset: int) -> tuple[Iterable[Page], TransactionOutcomes]:
+        """The log from there on, and what became of transactions, to be asked of each page while it is the last one."""
+        ahead = ReadAhead(self.reading.pages(start_offset), self._markers_from)
+        return ahead, TransactionOutcomes(ahead, lambda: self.transaction_fates)
 
     def find_marker(self, batch: Batch) -> Marker | None:
         """Finds the marker of the transaction that a batch is of, if nothing is missing up to there."""
-        return TransactionOutcomes(self._markers_from(batch.base_offset), list).find_marker(batch)
+        following = self._markers_from(batch.base_offset)
+        return next((m for m in following if m.producer_id == batch.producer_id and m.offset > batch.base_offset), None)
 
     def _markers_from(self, start_offset: int) -> Iterator[Marker]:
-        """Finds those in the batch that holds `start_offset` and after it; perhaps some before, too."""
+        """Finds those in the batch that holds `start_offset` and after it; perhaps some before, too. None if the files'
+        order is not known to be the log's.
+        """
+        if self.reading.is_mapped:
+            return iter(())
         first = max(bisect_right([s.base_offset for s in self.segments], start_offset) - 1, 0)
         segments = self.segments[first:]
         positions = [segments[0].position_before(start_offset), *(0 for _ in segments[1:])] if segments else []
-        return markers_in(
-            [(s.records, p, s.records.size_bytes) for s, p in zip(segments, positions, strict=True)], None
-        )
+        ahead = [(s.records, p, s.records.size_bytes) for s, p in zip(segments, positions, strict=True)]
+        return markers_in(ahead, start_offset)
 
-    def _committed_filter(
-        self, outcomes: TransactionOutcomes, on_hole: Callable[[Hole], None] | None
-    ) -> Callable[[Batch], bool]:
-        """Tells of batches of transactions, in order, whether they were committed; if that is not known, `on_hole` is
-        called, or an error raised, as `read` does.
+    def _filter(
+        self, outcomes: TransactionOutcomes | None, on_hole: Callable[[Hole], None] | None, *, with_control: bool
+    ) -> Callable[[Batch, Outcome | None], bool]:
+        """Tells of batches, in order, whether a reader gets them; the outcome is what `outcomes.in_page` gives. If it
+        is not known whether a batch was committed, `on_hole` is called, or an error raised, as `read` does.
         """
         told: set[int] = set()
 
-        def is_committed(batch: Batch) -> bool:
-            marker = outcomes.find_marker(batch)
-            if marker is not None:
-                return marker.is_commit
-            outcome = outcomes.of(batch)
+        def is_given(batch: Batch, outcome: Outcome | None) -> bool:
+            if outcome is None:
+                if batch.is_control:
+                    return with_control
+                if outcomes is None or not batch.is_transactional:
+                    return True
+                outcome = outcomes.of(batch)
             whole = outcome.whole
-            if outcome.fate is FateKind.UNKNOWN and whole is not None and whole.first_offset not in told:
+            if whole is not None and outcome.fate is FateKind.UNKNOWN and whole.first_offset not in told:
                 told.add(whole.first_offset)
-                segment = self.segment_of(batch.last_offset)
-                path = self.directory if segment is None else segment.path
-                why = f"{whole.records_text}: aborted or not can't be told: {whole.evidence}"
-                end_position = batch.position + batch.size_bytes
-                hole = Hole(
-                    whole.first_offset,
-                    whole.last_offset + 1,
-                    HoleReason.DAMAGED,
-                    why,
-                    path,
-                    batch.position,
-                    end_position,
-                )
+                hole = self._undecided_hole(batch, whole)
                 if on_hole is None:
                     raise hole.error()
                 on_hole(hole)
             return outcome.fate is FateKind.COMMITTED
 
-        return is_committed
+        return is_given
+
+    def _undecided_hole(self, batch: Batch, whole: TransactionFate) -> Hole:
+        segment = self.segment_of(batch.last_offset)
+        return Hole(
+            whole.first_offset,
+            whole.last_offset + 1,
+            HoleReason.DAMAGED,
+            f"{whole.records_text}: aborted or not can't be told: {whole.evidence}",
+            self.directory if segment is None else segment.path,
+            batch.position,
+            batch.position + batch.size_bytes,
+        )
 
     def _following_base(self, segment: SegmentReader) -> int | None:
         number = self.segments.index(segment) + 1

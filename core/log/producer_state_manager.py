@@ -41,6 +41,8 @@ class ProducerStateManager:
         self._idle: dict[int, tuple[tuple[int, int], int]] = {}  # what they wrote last, and since when nothing came
         self._last_snapshot_offset = -1
         self.map_end_offset = 0
+        self.listed_snapshots: list[tuple[int, Path]] | None = None
+        """As of `_find_snapshots`, if somebody has listed the folder, and as long as nobody else takes any away."""
 
     @property
     def producers(self) -> dict[int, ProducerState]:
@@ -153,13 +155,14 @@ class ProducerStateManager:
 
     # --- snapshots
 
-    def take_snapshot(self, *, sync: bool = True) -> None:
-        """Writes `<map end offset>.snapshot`, unless that is the last one already."""
+    def take_snapshot(self, *, sync: bool = True) -> bool:
+        """Writes `<map end offset>.snapshot`, unless that is the last one already; whether it did."""
         if self.map_end_offset <= self._last_snapshot_offset:
-            return
+            return False
         path = self._path(self.map_end_offset)
         self._filesystem.write_atomic(path, self._packed.snapshot(), sync=sync)
         self._last_snapshot_offset = self.map_end_offset
+        return True
 
     def reset(self, end_offset: int) -> None:
         """Forgets everything; the log is read again from `end_offset`."""
@@ -175,13 +178,13 @@ class ProducerStateManager:
         One that doesn't parse is removed: it can be made again.
         """
         self.reset(log_start_offset)
-        for offset, path in reversed(find_offset_files(self._directory, SNAPSHOT_SUFFIX)):
+        for offset, path in reversed(self._find_snapshots()):
             if not log_start_offset <= offset <= log_end_offset:
                 continue
             try:
                 entries = read_producer_snapshot(path)
             except CorruptRecordError:
-                self._filesystem.unlink(path)
+                self._remove_snapshot(path)
                 continue
             for entry in entries:
                 state = ProducerState.from_snapshot(entry)
@@ -203,23 +206,34 @@ class ProducerStateManager:
 
     def remove_stray_snapshots(self, segment_offsets: Container[int], log_end_offset: int) -> None:
         """Keeps those where a segment begins, and the newest: any other is of no use (Kafka's rule)."""
-        snapshots = find_offset_files(self._directory, SNAPSHOT_SUFFIX)
+        snapshots = self._find_snapshots()
         newest = max((offset for offset, _ in snapshots if offset <= log_end_offset), default=-1)
         for offset, path in snapshots:
             if offset > log_end_offset or (offset not in segment_offsets and offset != newest):
-                self._filesystem.unlink(path)
+                self._remove_snapshot(path)
 
     def remove_snapshots_from(self, offset: int) -> None:
         """Those at `offset` and above: the log was cut there."""
-        for snapshot_offset, path in find_offset_files(self._directory, SNAPSHOT_SUFFIX):
+        for snapshot_offset, path in self._find_snapshots():
             if snapshot_offset >= offset:
-                self._filesystem.unlink(path)
+                self._remove_snapshot(path)
         self._last_snapshot_offset = min(self._last_snapshot_offset, offset - 1)
 
     def snapshot_paths(self, offsets: Container[int]) -> list[Path]:
         """The snapshots at those offsets, but for the newest, which the next start needs."""
-        snapshots = find_offset_files(self._directory, SNAPSHOT_SUFFIX)
+        snapshots = self._find_snapshots()
         return [path for offset, path in snapshots[:-1] if offset in offsets]
+
+    def _find_snapshots(self) -> list[tuple[int, Path]]:
+        """In order of their offsets."""
+        if self.listed_snapshots is not None:
+            return list(self.listed_snapshots)
+        return find_offset_files(self._directory, SNAPSHOT_SUFFIX)
+
+    def _remove_snapshot(self, path: Path) -> None:
+        self._filesystem.unlink(path)
+        if self.listed_snapshots is not None:
+            self.listed_snapshots = [(offset, other) for offset, other in self.listed_snapshots if other != path]
 
     def _path(self, offset: int) -> Path:
         return self._directory / offset_file_name(offset, SNAPSHOT_SUFFIX)

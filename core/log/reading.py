@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from core.common.errors import CorruptRecordError
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 AFTER_ALL_OFFSETS = 1 << 62
 _CHECKED_BATCHES = 8
+_READ_BYTES = 256 * 1024
+"""What is read at a time: it and its batches stay in a core's cache until they were looked at."""
+
 _EXPECTED = (HoleReason.COMPACTED, HoleReason.TRUNCATED)
 """Reasons for holes in a log that nothing is wrong with."""
 
@@ -165,7 +169,8 @@ class LogReading:
     def _walk(self, number: int) -> SegmentWalk:
         segment = self._segments[number]
         records = segment.records
-        return SegmentWalk(records.path, segment.base_offset, self._limit(number), file=records.file)
+        limit = self._limit(number)
+        return SegmentWalk(records.path, segment.base_offset, limit, file=records.file, read_bytes=_READ_BYTES)
 
     def _limit(self, number: int) -> int | None:
         """Gives where the next segment begins."""
@@ -175,11 +180,16 @@ class LogReading:
 
     def items(self, start_offset: int) -> Iterator[Batch | Hole]:
         """The batches of the log that hold offsets from there on, and the holes between them, up to the log's end."""
+        return chain.from_iterable(self.pages(start_offset))
+
+    def pages(self, start_offset: int) -> Iterator[list[Batch | Hole]]:
+        """The same, as many together as were read together; no page is empty."""
         next_offset: int | None = max(start_offset, self.start_offset)
         if not self.is_mapped:
             next_offset = yield from self._read_along(max(start_offset, self.start_offset))
         if next_offset is not None:
-            yield from self._read_by_map(next_offset)
+            for item in self._read_by_map(next_offset):
+                yield [item]
 
     def _read_by_map(self, start_offset: int) -> Iterator[Batch | Hole]:
         if not self.is_live:
@@ -192,18 +202,18 @@ class LogReading:
                 self._is_end_lost = self._is_end_lost or (is_loss and item.end == self.end_offset)
             yield item
 
-    def _read_along(self, next_offset: int) -> Generator[Batch | Hole, None, int | None]:
+    def _read_along(self, next_offset: int) -> Generator[list[Batch | Hole], None, int | None]:
         """Gives the offset from which the map must tell; None if all was read."""
         first_base_offset = self._segments[0].base_offset if self._segments else next_offset
         if next_offset < first_base_offset:
             hole = self._explain(next_offset, first_base_offset, 0, 0)
             if hole.reason not in _EXPECTED:
                 return next_offset
-            yield hole
+            yield [hole]
             next_offset = first_base_offset
         return (yield from self._read_segments(next_offset))
 
-    def _read_segments(self, next_offset: int) -> Generator[Batch | Hole, None, int | None]:
+    def _read_segments(self, next_offset: int) -> Generator[list[Batch | Hole], None, int | None]:
         """From an offset that is not before the first of them."""
         first = max(bisect_right([one.base_offset for one in self._segments], next_offset) - 1, 0)
         tail: list[Damage] = []
@@ -212,35 +222,52 @@ class LogReading:
             position = segment.position_before(next_offset) if number == first else 0
             expected = segment.base_offset if position == 0 else -1
             walk = self._walk(number)
-            for item in walk.walk_from(position):
-                if isinstance(item, Damage):
-                    if limit is not None or item.end_position < walk.size_bytes:
+            for found in walk.pages_from(position):
+                if isinstance(found, Damage):
+                    if limit is not None or found.end_position < walk.size_bytes:
                         return next_offset
-                    tail.append(item)
+                    tail.append(found)
                     continue
-                base_offset, end_offset = _offsets_of(item)
-                if base_offset == expected == next_offset and (limit is None or end_offset <= limit):
-                    yield item
-                    expected = next_offset = end_offset
-                    continue
-                if base_offset != expected and not self._may_stand(number, item, base_offset, expected):
+                page: list[Batch | Hole] = []
+                is_well, expected, next_offset = self._take(found, page, number, expected, next_offset)
+                if page:
+                    yield page
+                if not is_well:
                     return next_offset
-                if limit is not None and end_offset > limit:
-                    return next_offset
-                expected = end_offset
-                if end_offset <= next_offset:
-                    continue
-                start = first_offset_of(item, next_offset)
-                if start > next_offset:
-                    hole = self._explain(next_offset, start, number, item.position)
-                    if hole.reason not in _EXPECTED:
-                        return next_offset
-                    yield hole
-                yield item
-                next_offset = end_offset
         if tail and self.tail is None:
             self._set_tail(tail)
         return next_offset if next_offset < self.end_offset and not self.is_live else None
+
+    def _take(
+        self, found: Sequence[Batch], page: list[Batch | Hole], number: int, expected: int, next_offset: int
+    ) -> tuple[bool, int, int]:
+        """Appends to the page what of the batches found in a segment is to be given, with the holes between. `expected`
+        is where the batch before them ended, -1 if there is none; `next_offset` is to be given next. Gives whether the
+        map need not be asked, and the same two after them.
+        """
+        limit = self._limit(number)
+        for batch in found:
+            base_offset, end_offset = _offsets_of(batch)
+            if base_offset == expected == next_offset and (limit is None or end_offset <= limit):
+                page.append(batch)
+                expected = next_offset = end_offset
+                continue
+            if base_offset != expected and not self._may_stand(number, batch, base_offset, expected):
+                return False, expected, next_offset
+            if limit is not None and end_offset > limit:
+                return False, expected, next_offset
+            expected = end_offset
+            if end_offset <= next_offset:
+                continue
+            start = first_offset_of(batch, next_offset)
+            if start > next_offset:
+                hole = self._explain(next_offset, start, number, batch.position)
+                if hole.reason not in _EXPECTED:
+                    return False, expected, next_offset
+                page.append(hole)
+            page.append(batch)
+            next_offset = end_offset
+        return True, expected, next_offset
 
     def _may_stand(self, number: int, batch: Batch, base_offset: int, expected: int) -> bool:
         """Whether a batch may begin elsewhere than where the one before it ended; -1 is for no batch before it. Offsets

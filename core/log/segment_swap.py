@@ -80,7 +80,10 @@ def drop_swaps(directory: Path, filesystem: FileSystem) -> None:
 
 def swapped_below(directory: Path, filesystem: FileSystem) -> int:
     """The offset below which the segments lie that `finish_swaps` would put in their places; 0 if there are none."""
-    first_uncleaned = _first_uncleaned([entry.name for entry in os.scandir(directory)])
+    names = [entry.name for entry in os.scandir(directory)]
+    if not any(name.endswith(SWAP_SUFFIX) for name in names):
+        return 0
+    first_uncleaned = _first_uncleaned(names)
     swaps = [(o, path) for o, path in _find_swapped_logs(directory) if first_uncleaned is None or o < first_uncleaned]
     if not swaps:
         return 0

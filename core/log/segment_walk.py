@@ -12,7 +12,7 @@ bit of its length flipped; by the first byte at which a sound batch of offsets t
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -95,7 +95,7 @@ class SegmentWalk:
         self.position = 0
         """Up to here the file was read."""
         self._base_offset = base_offset
-        self._is_legacy = False
+        self._may_be_legacy = True  # as long as no batch of the current magic was met
         self._read_bytes = max(read_bytes, HEADER_SIZE)
         self._limit = base_offset + MAX_RELATIVE_OFFSET + 1 if end_offset is None else end_offset
         self._data, self._data_position = memoryview(b""), 0
@@ -133,6 +133,42 @@ class SegmentWalk:
             elif item is not None:
                 yield item
 
+    def pages_from(self, position: int) -> Iterator[Sequence[Batch] | Damage]:
+        """The same, with the batches together that were read together."""
+        self.position = position
+        while self.position < self.size_bytes:
+            page = self._sound_page()
+            item = None if page else self._other()
+            if item is not None:
+                yield item if isinstance(item, Damage) else [item]
+            elif page:
+                yield page
+
+    def _sound_page(self) -> list[RecordBatch]:
+        """What `_sound_run` gives, all at once: this is done for each batch of a log that somebody reads."""
+        data, data_position = self._data, self._data_position
+        start = self.position - data_position
+        last_start = len(data) - HEADER_SIZE
+        page: list[RecordBatch] = []
+        while 0 <= start <= last_start:
+            batch = RecordBatch(data, start, data_position + start)
+            end = start + batch.size_bytes
+            if (
+                batch.magic != CURRENT_MAGIC
+                or end > len(data)
+                or batch.length < HEADER_SIZE - LOG_OVERHEAD
+                or batch.last_offset_delta < 0
+                or crc32c(data[start + ATTRIBUTES_POSITION : end]) != batch.crc
+            ):
+                break
+            page.append(batch)
+            start = end
+        if page:
+            self.next_offset = page[-1].next_offset
+            self.position = data_position + start
+            self._is_legacy = False
+        return page
+
     def _sound_run(self) -> Iterator[RecordBatch]:
         """Sound batches of the current magic that lie whole in what was read."""
         data, data_position = self._data, self._data_position
@@ -158,7 +194,7 @@ class SegmentWalk:
                 return
             self.next_offset = offset + last_offset_delta + 1
             self.position = data_position + end
-            self._is_legacy = False
+            self._may_be_legacy = False
             yield start
             start = end
 
@@ -176,7 +212,7 @@ class SegmentWalk:
         else:
             self.position += item.size_bytes
             self.next_offset = item.last_offset + 1
-            self._is_legacy = item.magic != CURRENT_MAGIC
+            self._may_be_legacy = item.magic != CURRENT_MAGIC
         return item
 
     # --- a window at a time
@@ -188,7 +224,7 @@ class SegmentWalk:
         """
         start, end = self.position, self._window_end(size_bytes)
         self._data, self._data_position = self._read(end - start, start), start
-        batches = list(self._sound_run())
+        batches = self._sound_page()
         if not batches:
             self._data = memoryview(b"")  # which may be as large as a damaged length says
         frame = self._frame()
@@ -486,7 +522,7 @@ class SegmentWalk:
     def _find_batch(self, position: int) -> Batch | None:
         try:
             found = find_batch(self._file, position, self.size_bytes, self._base_offset, self._limit)
-            if not self._is_legacy:
+            if not self._may_be_legacy:
                 return found
             end = self.size_bytes if found is None else found.position
             return find_legacy_batch(self._file, position, end, self._base_offset, self._limit) or found

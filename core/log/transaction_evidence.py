@@ -155,7 +155,7 @@ def read_evidence(
     newest = max((snapshot.offset for snapshot in snapshots), default=0)
     is_clean = newest == reading.sound_end or _is_stopped_cleanly(directory)
     indexes = [
-        index._replace(end_offset=_end_of_index(index, holes_without_bytes))
+        index._replace(end_offset=_end_of_index(index, holes_without_bytes, reading.end_offset))
         for index in _read_indexes(directory, index_paths, is_clean=is_clean)
     ]
     missing = [*contents.missing, *_without_doubt(given_up, indexes)]
@@ -222,11 +222,12 @@ def _read_indexes(directory: Path, index_paths: Mapping[int, Path], *, is_clean:
         yield SegmentIndex(base, end, entries, base < last_log or is_clean, name, is_rebuilt=name in rebuilt)
 
 
-def _end_of_index(index: SegmentIndex, holes: Iterable[tuple[int, int]]) -> int:
-    """Where it can be relied on no more: what is missing before the next segment, without a damaged byte, may be a
-    whole segment with an index of its own.
+def _end_of_index(index: SegmentIndex, holes: Iterable[tuple[int, int]], log_end: int) -> int:
+    """Where it can be relied on no more: what is missing before the next segment or the log's end, without a damaged
+    byte, may be a whole segment with an index of its own.
     """
-    return min((start for start, end in holes if index.base_offset < end == index.end_offset), default=index.end_offset)
+    ends = (index.end_offset, log_end if index.end_offset == AFTER_ALL_OFFSETS else index.end_offset)
+    return min((start for start, end in holes if index.base_offset < end and end in ends), default=index.end_offset)
 
 
 def _read_snapshots(directory: Path, limit: int) -> list[ProducerSnapshotAt]:

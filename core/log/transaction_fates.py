@@ -9,6 +9,8 @@ Kafka's rules, from which everything follows:
   end a transaction without records here.
 - A producer's epoch never falls. It does not rise within a transaction; whoever raises it ends the transaction first.
   With transaction.version 2 it rises at every end, and the marker carries the new epoch; with version 1 it stays.
+  So where it has risen after offsets that are missing, a marker is among them, even if a cleaner seems to have taken
+  them: it takes none of a transaction that still has records.
 - A `.txnindex` lists each transaction with records that was aborted by a marker of its segment. It has no checksum: an
   index that contradicts the log, or itself, is not believed.
 - A snapshot says which transactions were open at its offset. It has a checksum.
@@ -425,6 +427,8 @@ class _Producer:
     def _may_end_between(self, batch: TransactionalBatch, following: TransactionalBatch) -> bool:
         """Whether a transaction may have ended between two batches that follow one another."""
         missing = list(self._gaps.between(batch.last_offset + 1, following.base_offset))
+        if missing and following.producer_epoch > batch.producer_epoch:
+            return True  # whatever is said to have taken what is missing
         if not any(gap.may_hold_marker for gap in missing):
             return False
         if following.producer_epoch != batch.producer_epoch:

@@ -36,13 +36,14 @@ try:
 except ImportError:  # a platform without the wheel
     crc32c = crc32c_by_table
 
-    def _continue_crc32c(data: Buffer, crc: int) -> int:
+    def continue_crc32c(data: Buffer, crc: int) -> int:
         continued: int = _crcmod_crc32c()(bytes(data), crc)  # type: ignore[call-arg]  # which it takes
         return continued
 else:
     crc32c = iscsi
 
-    def _continue_crc32c(data: Buffer, crc: int) -> int:
+    def continue_crc32c(data: Buffer, crc: int) -> int:
+        """CRC-32C of what `crc` is that of, and `data` after it; nothing has 0."""
         return iscsi(data, crc)
 
 
@@ -50,7 +51,7 @@ def crc32c_of_parts(parts: Iterable[Buffer]) -> int:
     """CRC-32C of all of them, one behind the other, without putting them together."""
     crc = 0
     for part in parts:
-        crc = _continue_crc32c(part, crc)
+        crc = continue_crc32c(part, crc)
     return crc
 
 

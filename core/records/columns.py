@@ -28,8 +28,15 @@ from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch
 from core.records.byte_strings import ByteStrings
 from core.records.record import Headers, encode_headers, read_headers
-from core.records.record_batch import RecordBatch
-from core.records.record_places import RecordPlaces, ensure, locate_records, record_error
+from core.records.record_batch import TIMESTAMP_TYPE_FLAG, RecordBatch
+from core.records.record_places import (
+    RecordPlaces,
+    are_current,
+    ensure,
+    fields_of,
+    locate_records,
+    record_error,
+)
 from core.records.varint_columns import TOO_LONG, Int64s, decode_varints, skip_varints
 
 
@@ -227,7 +234,7 @@ def decode_keys(batches: Sequence[Batch], *, limit: int | None = None) -> Record
         offsets = batches.field("base_offset")[places.batch_numbers] + _numbers_in_batch(places, len(batches))
         position = skip_varints(data, position)
     else:
-        base_offsets = np.fromiter((_delta_base(b) for b in batches), np.int64, len(batches))
+        base_offsets = _delta_bases(batches)
         offset_deltas, position = decode_varints(data, position, bits=32)
         ensure(places, offset_deltas != TOO_LONG, "no offset")
         offsets = base_offsets[places.batch_numbers] + offset_deltas
@@ -264,13 +271,10 @@ def decode_in_steps(places: RecordPlaces) -> Steps[RecordColumns]:
     header_counts, position = decode_varints(data, header_positions, bits=32)
     ensure(places, header_counts >= 0, "negative number of headers")
     yield from _check_headers(places, header_counts, position)
-    base_offsets = np.fromiter((_delta_base(b) for b in batches), np.int64, len(batches))
-    base_timestamps = np.fromiter((_timestamp_base(b) for b in batches), np.int64, len(batches))
-    timestamps = base_timestamps[numbers] + timestamp_deltas
-    if any(isinstance(b, RecordBatch) and b.is_log_append_time for b in batches):
-        is_append_time = np.fromiter((b.is_log_append_time for b in batches), np.bool_, len(batches))
-        append_times = np.fromiter((b.max_timestamp for b in batches), np.int64, len(batches))
-        timestamps = np.where(is_append_time[numbers], append_times[numbers], timestamps)
+    base_offsets, timestamps = _delta_bases(batches), _timestamp_bases(batches)[numbers] + timestamp_deltas
+    is_append_time = _are_of_append_time(batches)
+    if is_append_time.any():
+        timestamps = np.where(is_append_time[numbers], fields_of(batches, "max_timestamp")[numbers], timestamps)
     return RecordColumns(
         buffer,
         batches,
@@ -361,10 +365,22 @@ def _or_null(lengths: Int64s) -> Int64s:
     return np.maximum(lengths, -1) if lengths.min(initial=0) < -1 else lengths
 
 
-def _delta_base(batch: Batch) -> int:
+def _delta_bases(batches: Sequence[Batch]) -> Int64s:
     """What offset deltas are relative to; legacy records were encoded with absolute offsets."""
-    return batch.base_offset if isinstance(batch, RecordBatch) else 0
+    if are_current(batches):
+        return fields_of(batches, "base_offset")
+    return np.fromiter((b.base_offset if isinstance(b, RecordBatch) else 0 for b in batches), np.int64, len(batches))
 
 
-def _timestamp_base(batch: Batch) -> int:
-    return batch.base_timestamp if isinstance(batch, RecordBatch) else 0
+def _timestamp_bases(batches: Sequence[Batch]) -> Int64s:
+    if are_current(batches):
+        return fields_of(batches, "base_timestamp")
+    return np.fromiter((b.base_timestamp if isinstance(b, RecordBatch) else 0 for b in batches), np.int64, len(batches))
+
+
+def _are_of_append_time(batches: Sequence[Batch]) -> npt.NDArray[np.bool_]:
+    """Legacy records were encoded with the timestamps that a consumer sees."""
+    if are_current(batches):
+        return (fields_of(batches, "attributes") & TIMESTAMP_TYPE_FLAG).astype(np.bool_)
+    of_each = (isinstance(b, RecordBatch) and b.is_log_append_time for b in batches)
+    return np.fromiter(of_each, np.bool_, len(batches))

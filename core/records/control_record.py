@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.records.record import Record, encode_record
-from core.records.record_batch import NO_SEQUENCE, RecordBatch
+from core.records.record_batch import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD, NO_SEQUENCE, RecordBatch
 from core.records.record_batch_builder import build_batch
 
 _KEY = struct.Struct(">hh")
@@ -104,6 +104,24 @@ def find_plain_marker(section: bytes) -> EndTransactionMarker | None:
     if is_commit is None or len(section) != _PLAIN_SIZE or section[-1]:
         return None
     return EndTransactionMarker(is_commit, int.from_bytes(section[_EPOCH_POSITION:-1], "big", signed=True))
+
+
+_PLAIN_COMMIT = next(head for head, is_commit in _PLAIN_HEADS.items() if is_commit)
+_PLAIN_LENGTH = HEADER_SIZE - LOG_OVERHEAD + _PLAIN_SIZE
+
+
+def is_plain_commit(batch: RecordBatch) -> bool:
+    """Whether a sound control batch of a transaction is a commit that is written as brokers write it, by its bytes. If
+    not, its records tell what it is.
+    """
+    section, buffer = batch.start + HEADER_SIZE, batch.buffer
+    return (
+        batch.length == _PLAIN_LENGTH
+        and batch.count == 1
+        and not batch.attributes & CODEC_MASK
+        and buffer[section : section + _EPOCH_POSITION] == _PLAIN_COMMIT
+        and not buffer[section + _PLAIN_SIZE - 1]
+    )
 
 
 def end_transaction_batch(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,16 @@ def locate_records(batches: Sequence[Batch], *, limit: int | None = None) -> Rec
     return RecordPlaces(buffer, batches, numbers, record_starts, record_ends)
 
 
+def are_current(batches: Sequence[Batch]) -> bool:
+    """Whether all of them are of the current magic."""
+    return isinstance(batches, BatchHeaders) or set(map(type, batches)) <= {RecordBatch}
+
+
+def fields_of(batches: Sequence[Batch], name: str) -> Int64s:
+    """One field of each batch."""
+    return np.fromiter(map(attrgetter(name), batches), np.int64, len(batches))
+
+
 def _sections_in_place(batches: Sequence[Batch]) -> tuple[bytes, list[int], list[int]] | None:
     """The buffer that uncompressed batches were read into, and where their sections lie in it; None where they are of
     several, or reach its end.
@@ -67,7 +78,7 @@ def _sections_in_place(batches: Sequence[Batch]) -> tuple[bytes, list[int], list
         is_inside = not len(starts_) or starts_[-1] + sizes_[-1] + len(PAD) <= len(batches.buffer)
         return (batches.buffer, starts_.tolist(), sizes_.tolist()) if is_plain and is_inside else None
     whole = batches[0].buffer.obj if batches else None
-    if not isinstance(whole, bytes):
+    if not isinstance(whole, bytes) or batches[-1].buffer.obj is not whole:
         return None
     starts, sizes = [], []
     for batch in batches:
@@ -80,6 +91,19 @@ def _sections_in_place(batches: Sequence[Batch]) -> tuple[bytes, list[int], list
 
 
 def _joined_sections(batches: Sequence[Batch], limit: int) -> tuple[bytes, list[int], list[int]]:
+    sections = _plain_sections(batches) or _opened_sections(batches, limit)
+    sizes = list(map(len, sections))
+    return b"".join((*sections, PAD)), [0, *accumulate(sizes)][: len(sizes)], sizes
+
+
+def _plain_sections(batches: Sequence[Batch]) -> Sequence[bytes | memoryview] | None:
+    """None if one is compressed, or of an older magic."""
+    if not are_current(batches) or any(batch.attributes & CODEC_MASK for batch in batches):
+        return None
+    return [batch.buffer[batch.start + HEADER_SIZE : batch.start + batch.size_bytes] for batch in batches]
+
+
+def _opened_sections(batches: Sequence[Batch], limit: int) -> Sequence[bytes | memoryview]:
     sections: list[bytes | memoryview] = []
     left = limit
     for batch in batches:
@@ -87,8 +111,7 @@ def _joined_sections(batches: Sequence[Batch], limit: int) -> tuple[bytes, list[
             raise batch.corrupt(f"the batches of the group expand together to more than {limit} bytes")
         sections.append(_section(batch, left))
         left = max(left - len(sections[-1]), 0)
-    sizes = list(map(len, sections))
-    return b"".join((*sections, PAD)), [0, *accumulate(sizes)][: len(sizes)], sizes
+    return sections
 
 
 def _section(batch: Batch, limit: int) -> bytes | memoryview:
@@ -126,8 +149,8 @@ def _hop_abreast(
         return None
     if isinstance(batches, BatchHeaders):
         counts = batches.field("count")
-    elif all(isinstance(batch, RecordBatch) for batch in batches):
-        counts = np.fromiter((b.count for b in batches if isinstance(b, RecordBatch)), np.int64, len(batches))
+    elif are_current(batches):
+        counts = fields_of(batches, "count")
     else:
         return None
     lengths = np.array(sizes, np.int64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -10,21 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from core.client.admin import EARLIEST, Admin
-from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer, Patience
+from core.client.patience import Patience
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.expansion_limit import each_limited_to
 from core.common.topic_partition import TopicPartition
-from core.compaction.latest_per_key import LatestPerKey
 from core.log.batch_place import find_file
 from core.log.hole import Hole, offsets_are
 from core.log.partition_reader import PartitionReader
 from core.log.unexplained import UnexplainedHoles
 from core.records.batches import Batch, group_batches
 from core.records.columns import RecordColumns, decode_whole_batches
-from core.spark.cluster_access import connect
-from core.spark.json_values import ensure_one_value_each
 from core.spark.record_schema import to_arrow
 
 _log = logging.getLogger("plog.spark")
@@ -70,6 +65,8 @@ class OffsetRange:
         """
         topic = f"@{self.topic}" if self.topic.startswith(("_", ".")) else self.topic
         if len(topic) > _MOST_OF_A_NAME:
+            import hashlib
+
             topic = f"{topic[:_MOST_OF_A_NAME]}-{hashlib.sha256(topic.encode()).hexdigest()[:16]}"
         return f"{topic}-{self.partition}-{self.start_offset:020d}-{self.end_offset:020d}"
 
@@ -89,6 +86,8 @@ def read_range(
     """
     for records in read_columns(range_, tell_left_out):
         if range_.is_json:
+            from core.spark.json_values import ensure_one_value_each
+
             ensure_one_value_each(range_.topic_partition, records)
         yield to_arrow(range_.topic_partition, records, columns, nulls_bad_timestamps=range_.nulls_bad_timestamps)
 
@@ -103,6 +102,8 @@ def read_columns(range_: OffsetRange, tell_left_out: TellLeftOut = _log.warning)
     """
     patience = Patience(skips_damage=not range_.fails_if_gone, tell_left_out=tell_left_out)
     if range_.latest_per_key:
+        from core.compaction.latest_per_key import LatestPerKey
+
         found = LatestPerKey().read(lambda: _read_all(range_, patience))
     else:
         found = _read_all(range_, patience)
@@ -110,35 +111,45 @@ def read_columns(range_: OffsetRange, tell_left_out: TellLeftOut = _log.warning)
 
 
 def _read_all(range_: OffsetRange, patience: Patience) -> Iterator[RecordColumns]:
+    gone: list[tuple[int, int]] = []
     if not range_.directory:
-        yield from _decoded(_from_servers(range_, patience), range_, patience, lambda _: None)
+        yield from _decoded(_from_servers(range_, patience, gone), range_, gone, patience, lambda _: None)
         return
     reader = PartitionReader(Path(range_.directory))
     try:
-        yield from _decoded(_from_files(range_, reader, patience), range_, patience, partial(find_file, reader))
+        batches = _from_files(range_, reader, patience, gone)
+        yield from _decoded(batches, range_, gone, patience, partial(find_file, reader))
     finally:
         reader.close()
 
 
 def _decoded(
-    batches: Iterator[Batch], range_: OffsetRange, patience: Patience, find_path: Callable[[Batch], Path | None]
+    batches: Iterator[Batch],
+    range_: OffsetRange,
+    gone: Sequence[tuple[int, int]],
+    patience: Patience,
+    find_path: Callable[[Batch], Path | None],
 ) -> Iterator[RecordColumns]:
-    """The batches' records that lie in the range."""
+    """The batches' records that lie in the range, but for deleted ones in `gone`, [start, end) each, which may stand in
+    the first batch that is left of the log.
+    """
 
     def leave_out(batch: Batch, error: CorruptRecordError) -> None:
         patience.leave_out(range_.topic_partition, batch, error, find_path(batch))
 
     for group in group_batches(batches, GROUP_BYTES):
         for columns in decode_whole_batches(group, leave_out):
-            records = _inside(columns, range_)
+            records = _inside(columns, range_, gone)
             if len(records):
                 yield records
 
 
-def _from_files(range_: OffsetRange, reader: PartitionReader, patience: Patience) -> Iterator[Batch]:
+def _from_files(
+    range_: OffsetRange, reader: PartitionReader, patience: Patience, gone: list[tuple[int, int]]
+) -> Iterator[Batch]:
     partition, unexplained = range_.topic_partition, UnexplainedHoles()
     if reader.start_offset > range_.start_offset:
-        _meet_deleted(range_, range_.start_offset, reader.start_offset, patience)
+        _meet_deleted(range_, range_.start_offset, reader.start_offset, patience, gone)
 
     def pass_over(hole: Hole) -> None:
         patience.tell_left_out(f"{partition}: passed over: {hole.error()}")
@@ -154,17 +165,22 @@ def _from_files(range_: OffsetRange, reader: PartitionReader, patience: Patience
         patience.tell_left_out(f"{partition}: {unexplained.text(reader.root)}")
 
 
-def _meet_deleted(range_: OffsetRange, start: int, end: int, patience: Patience) -> None:
-    """Offsets [start, end) of the range are deleted; PlogError unless that is passed over."""
+def _meet_deleted(range_: OffsetRange, start: int, end: int, patience: Patience, gone: list[tuple[int, int]]) -> None:
+    """Offsets [start, end) of the range are deleted, and `gone`; PlogError unless that is passed over."""
     end = min(end, range_.end_offset)
     text = f"{range_.topic_partition}: {offsets_are(start, end)} gone, deleted since the reading was planned"
     if not patience.skips_damage:
         raise PlogError(text, hint="failOnDataLoss=false reads what there is, planned again")
+    gone.append((start, end))
     patience.tell_left_out(text)
 
 
-def _from_servers(range_: OffsetRange, patience: Patience) -> Iterator[Batch]:
+def _from_servers(range_: OffsetRange, patience: Patience, gone: list[tuple[int, int]]) -> Iterator[Batch]:
     """If damage is passed over, it goes on where the log begins by now."""
+    from core.client.admin import EARLIEST, Admin
+    from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
+    from core.spark.cluster_access import connect
+
     partition, position = range_.topic_partition, range_.start_offset
     client = connect(range_.servers, range_.access)
     isolation_level = READ_COMMITTED if range_.read_committed else READ_UNCOMMITTED
@@ -182,7 +198,7 @@ def _from_servers(range_: OffsetRange, patience: Patience) -> Iterator[Batch]:
                 is_gone = error.code == ErrorCode.OFFSET_OUT_OF_RANGE and start > position
                 if not patience.skips_damage or not is_gone:
                     raise
-                _meet_deleted(range_, position, start, patience)
+                _meet_deleted(range_, position, start, patience, gone)
                 position = start
     finally:
         client.close()
@@ -195,6 +211,8 @@ def ensure_allowed(range_: OffsetRange, left_out: Iterable[str]) -> None:
             raise PlogError(text, hint="--allow-loss replays what there is, and names what there is not")
 
 
-def _inside(records: RecordColumns, range_: OffsetRange) -> RecordColumns:
+def _inside(records: RecordColumns, range_: OffsetRange, gone: Sequence[tuple[int, int]]) -> RecordColumns:
     inside = (records.offsets >= range_.start_offset) & (records.offsets < range_.end_offset)
+    for start, end in gone:
+        inside &= (records.offsets < start) | (records.offsets >= end)
     return records if inside.all() else records.select(inside)

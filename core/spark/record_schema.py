@@ -11,6 +11,8 @@ import pyarrow as pa
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.records.columns import RecordColumns
+from core.records.record_batch import TIMESTAMP_TYPE_FLAG
+from core.records.record_places import are_current, fields_of
 
 ARROW_SCHEMA = pa.schema(
     [
@@ -88,8 +90,11 @@ def _timestamps(partition: TopicPartition, records: RecordColumns, *, is_null_if
 
 
 def _timestamp_types(partition: TopicPartition, records: RecordColumns) -> Any:  # noqa: ARG001
-    types = (-1 if b.magic == 0 else int(b.is_log_append_time) for b in records.batches)
-    return pa.array(records.of_batches(types, np.int32), pa.int32())
+    if are_current(records.batches):
+        of_batches = (fields_of(records.batches, "attributes") & TIMESTAMP_TYPE_FLAG != 0).tolist()
+    else:
+        of_batches = [-1 if b.magic == 0 else int(b.is_log_append_time) for b in records.batches]
+    return pa.array(records.of_batches(of_batches, np.int32), pa.int32())
 
 
 def _headers(partition: TopicPartition, records: RecordColumns) -> Any:  # noqa: ARG001

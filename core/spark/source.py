@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from core.client.admin import Admin
-from core.client.record_source import ClusterSource, DirectorySource, RecordSource
+from core.client.cluster_source import ClusterSource
+from core.client.directory_source import DirectorySource
+from core.client.record_source import RecordSource
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition, uuid_text
 from core.log.directory_reader import DirectoryReader

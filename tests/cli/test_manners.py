@@ -225,9 +225,38 @@ def test_plain_lines_are_written_with_what_lines_need(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def imported_by(command: list[str], stdin: bytes = b"") -> set[str]:
+PARTITION = ROOT / "sample-data" / "partition" / "txn_multisegment-0"
+
+TO_TALK = {"msgspec", "core.client.kafka_client", "core.client.admin", "core.protocol.api"}
+"""What is needed to talk to a server."""
+
+FOR_DAMAGE = {"core.log.log_map", "core.log.placement", "core.log.transaction_evidence", "core.log.transaction_fates"}
+
+
+def test_the_values_of_a_sound_directory_are_read_with_what_they_need() -> None:
+    imported = imported_by(["consume", "txn_multisegment", "--data-dir", str(PARTITION)])
+    assert "core.log.partition_reader" in imported
+    assert not imported & {*TO_TALK, *FOR_DAMAGE, "pyarrow.compute", "hashlib", "asyncio", "rich"}
+
+
+def test_a_sound_directory_is_verified_with_what_that_needs() -> None:
+    imported = imported_by(["verify", str(PARTITION)])
+    assert not imported & {*TO_TALK, *FOR_DAMAGE, "core.log.partition_reader", "numpy", "pyarrow", "rich"}
+
+
+def test_spark_reads_files_without_what_talks_to_servers() -> None:
+    reading = (
+        "from core.spark.offset_range import OffsetRange, read_range;"
+        f"print(sum(map(len, read_range(OffsetRange('t', 0, 0, 1 << 40, 0, directory={str(PARTITION)!r}), ['key']))))"
+    )
+    imported = imported_by(["-c", reading], program=())
+    assert "core.log.partition_reader" in imported
+    assert not imported & {*TO_TALK, *FOR_DAMAGE, "pyspark", "hashlib", "core.compaction.latest_per_key"}
+
+
+def imported_by(command: list[str], stdin: bytes = b"", *, program: tuple[str, ...] = ("-m", "plog")) -> set[str]:
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "plog", *command],
+        [sys.executable, "-X", "importtime", *program, *command],
         input=stdin, capture_output=True, check=False, timeout=60, env={**os.environ, "NO_COLOR": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-300:]

@@ -16,6 +16,7 @@ from core.common.filesystem import Buffer, File
 from core.compaction.cleaner import Cleaner
 from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
 from core.index import abstract_index
+from core.log import file_records
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
 from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, settle_swap
@@ -92,8 +93,9 @@ class FaultyFile(AskingFile):
 class Life:
     """A log's, and what it holds for certain: the acknowledged records by offset."""
 
-    def __init__(self, directory: Path, disk: FaultyDisk) -> None:
+    def __init__(self, directory: Path, disk: FaultyDisk, *, writes_ahead: bool = False) -> None:
         self.directory = directory
+        self._writes_ahead = writes_ahead
         self.disk = disk
         self.acknowledged: dict[int, bytes] = {}
         self.trimmed: dict[int, bytes] = {}
@@ -140,8 +142,10 @@ class Life:
 
     def append(self, batch: RecordBatch, value: bytes | None, epoch: int) -> None:
         end_offset = self.log.log_end_offset
+        is_client = not batch.is_control
+        if self._writes_ahead and is_client:
+            self._write_ahead(batch, epoch)
         try:
-            is_client = not batch.is_control
             result = self.log.append_as_leader(batch, epoch, from_client=is_client)
         except OSError:
             assert self.log.is_settled
@@ -153,6 +157,14 @@ class Life:
         self.log.update_high_watermark(self.log.log_end_offset)
         if value is not None:
             self.acknowledged[result.base_offset] = value
+
+    def _write_ahead(self, batch: RecordBatch, epoch: int) -> None:
+        """To its end, or to where the client goes, or where somebody else appends what is refused."""
+        for number, _ in enumerate(self.log.write_ahead(batch, epoch)):
+            if number == self._number % 5:
+                if self._number % 2:
+                    self.log.forget_ahead(batch)
+                return
 
     def produce(self, count: int, *, epoch: int = 0, **fields: object) -> None:
         for _ in range(count):
@@ -244,22 +256,41 @@ def live(life: Life) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "window", "is_short", "step"),
-    [(errno.EIO, 1, False, 1), (errno.EIO, 4, False, 9), (errno.ENOSPC, 2, False, 9), (errno.EIO, 1, True, 9)],
-    ids=["EIO", "EIO four times", "ENOSPC twice", "short writes"],
-)
+    ("code", "window", "is_short", "step", "writes_ahead"),
+    [
+        (errno.EIO, 1, False, 1, False),
+        (errno.EIO, 4, False, 9, False),
+        (errno.ENOSPC, 2, False, 9, False),
+        (errno.EIO, 1, True, 9, False),
+        (errno.EIO, 1, False, 2, True),
+        (errno.ENOSPC, 3, False, 9, True),
+        (errno.EIO, 1, True, 9, True),
+    ],
+    ids=[
+        "EIO", "EIO four times", "ENOSPC twice", "short writes", "EIO, written ahead", "ENOSPC, written ahead",
+        "short writes, written ahead",
+    ],
+)  # fmt: skip
 def test_a_fault_at_every_call(
-    code: int, window: int, is_short: bool, step: int, scratch: Path, monkeypatch: pytest.MonkeyPatch
+    code: int,
+    window: int,
+    is_short: bool,
+    step: int,
+    writes_ahead: bool,
+    scratch: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Also where batches are written in pieces before they are appended, as large ones are."""
     disk = FaultyDisk(code, window, is_short=is_short)
     monkeypatch.setattr(abstract_index, "FileSystem", lambda: disk)
-    opening = count_calls(disk, scratch, lambda life: None)
-    total = count_calls(disk, scratch, live)
+    monkeypatch.setattr(file_records, "PIECE_BYTES", 30)
+    opening = count_calls(disk, scratch, lambda life: None, writes_ahead=writes_ahead)
+    total = count_calls(disk, scratch, live, writes_ahead=writes_ahead)
     assert total > opening + 100
     refusals = 0
     for number in range(opening, total - window + 1, step):
         disk.count, disk.fails_from = 0, number
-        life = Life(scratch / f"{window} {number}", disk)
+        life = Life(scratch / f"{window} {number}", disk, writes_ahead=writes_ahead)
         live(life)
         assert disk.count > number
         disk.fails_from = 1 << 60
@@ -273,9 +304,9 @@ def test_a_fault_at_every_call(
     assert is_short or refusals
 
 
-def count_calls(disk: FaultyDisk, scratch: Path, work: Callable[[Life], None]) -> int:
+def count_calls(disk: FaultyDisk, scratch: Path, work: Callable[[Life], None], *, writes_ahead: bool) -> int:
     disk.count, disk.fails_from = 0, 1 << 60
-    life = Life(scratch / f"none {work.__name__}", disk)
+    life = Life(scratch / f"none {work.__name__}", disk, writes_ahead=writes_ahead)
     work(life)
     count = disk.count
     life.check()

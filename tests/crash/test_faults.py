@@ -75,13 +75,15 @@ class Life:
     def create(self, name: str, **configs: str) -> None:
         settings: dict[str, str | None] = {"retention.ms": "-1", "internal.segment.bytes": "250"}
         settings |= {key.replace("_", "."): value for key, value in configs.items()}
+        is_perhaps_made = False
         while True:
             try:
                 self.broker.create_topic(NewTopic(name, 1, configs=settings))
             except KafkaError as error:
-                if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:  # it was written, and not acknowledged
+                if is_perhaps_made and error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
                     break
-                if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+                is_perhaps_made |= error.code is ErrorCode.REQUEST_TIMED_OUT
+                if error.code not in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT):
                     raise
                 self.refused += 1
                 if self.refused > 9:

@@ -7,10 +7,12 @@ gave them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
@@ -154,6 +156,10 @@ CASES = {
         "idempotent", offsets((0, 36)), 37, says="line 3: idempotent-0 begins at offset 75, it says, but the log was",
         codes=["log-start-wrong"], at=4,
     ),
+    "27-log-start-within-the-log": Case(
+        "idempotent", offsets((0, 36)), 37, says="line 3: idempotent-0 begins at offset 15, it says, but leader-epoch",
+        codes=["log-start-wrong"], at=4,
+    ),
 }  # fmt: skip
 UNDECODABLE = {"11-undecodable-batch", "22-null-header-key"}
 """Their batches' bytes are right: `verify` finds these with --deep, and `recover` takes them as they are."""
@@ -280,8 +286,12 @@ def test_a_segment_after_the_end_that_cant_be_read_is_no_silence_of_a_server(nam
     assert "error: multisegment-0: bytes that are not the log's, or can't be read, lie after" in done.stderr.decode()
 
 
-def test_a_server_that_only_reads_does_not_believe_a_log_start_beyond_the_end(tmp_path: Path) -> None:
-    directory = copy_of("26-log-start-beyond-the-end", tmp_path)
+WRONG_STARTS = pytest.mark.parametrize("wrong", ["26-log-start-beyond-the-end", "27-log-start-within-the-log"])
+
+
+@WRONG_STARTS
+def test_a_server_that_only_reads_does_not_believe_a_wrong_log_start(wrong: str, tmp_path: Path) -> None:
+    directory = copy_of(wrong, tmp_path)
     with Server(directory, "--read-only") as server:
         where = ["consume", "idempotent", "--format", r"%o\n", "--bootstrap-server", server.address]
         done, passing = call_plog(*where), call_plog(*where, "--no-exit-on-error")
@@ -291,8 +301,9 @@ def test_a_server_that_only_reads_does_not_believe_a_log_start_beyond_the_end(tm
         assert f"{how}idempotent-0: where it begins by log-start-offset-checkpoint can't be" in one.stderr.decode()
 
 
-def test_an_owner_does_not_believe_it_either_and_mends_it(tmp_path: Path) -> None:
-    directory = copy_of("26-log-start-beyond-the-end", tmp_path)
+@WRONG_STARTS
+def test_an_owner_does_not_believe_it_either_and_mends_it(wrong: str, tmp_path: Path) -> None:
+    directory = copy_of(wrong, tmp_path)
     log = (directory / "idempotent-0" / f"{0:020d}.log").read_bytes()
     with Server(directory) as server:
         done = call_plog("consume", "idempotent", "--format", r"%o\n", "--bootstrap-server", server.address)
@@ -308,10 +319,134 @@ def test_a_log_start_at_the_end_is_believed_and_after_a_crash_one_beyond_it(star
     """DeleteRecords up to the end; and what it deleted, when the machine lost power and the log its tail."""
     directory = copy_of("26-log-start-beyond-the-end", tmp_path)
     (directory / "log-start-offset-checkpoint").write_text(f"0\n1\nidempotent 0 {start}\n")
+    (directory / "idempotent-0" / "leader-epoch-checkpoint").write_text(f"0\n1\n0 {min(start, 37)}\n")
     if start > 37:
         (directory / ".kafka_cleanshutdown").unlink()
     assert findings(directory) == []
     assert consume(directory, "idempotent") == ([], 0, "")
+
+
+def test_after_a_crash_a_log_start_within_the_log_is_believed_with_a_note_until_the_next_start(tmp_path: Path) -> None:
+    """Kafka writes the leader epochs in the background after DeleteRecords. Its start raises them, as does plog's."""
+    directory = copy_of("27-log-start-within-the-log", tmp_path)
+    (directory / ".kafka_cleanshutdown").unlink()
+    assert findings(directory) == []
+    given, code, says = consume(directory, "idempotent")
+    assert (given, code) == (offsets((15, 36)), 0)
+    assert "note: idempotent-0: the log begins at offset 15 by log-start-offset-checkpoint; leader-epoch-check" in says
+    with Server(directory):
+        pass
+    assert (directory / "idempotent-0" / "leader-epoch-checkpoint").read_text().splitlines()[2] == "0 15"
+    assert findings(directory) == []
+    assert consume(directory, "idempotent") == (offsets((15, 36)), 0, "")
+
+
+def test_a_high_watermark_above_the_end_of_a_log_that_was_stopped_is_a_wrong_number_and_no_loss(tmp_path: Path) -> None:
+    directory = copy_of("26-log-start-beyond-the-end", tmp_path)
+    (directory / "log-start-offset-checkpoint").write_text("0\n0\n")
+    watermarks = directory / "replication-offset-checkpoint"
+    watermarks.write_text("0\n2\nother 0 7\nidempotent 0 97\n")
+    (found,) = findings(directory)
+    assert (found["code"], found["severity"], found["path"]) == ("high-watermark-wrong", "warning", str(watermarks))
+    assert (found["position"], found["end_position"], found["records"]) == (14, 29, 0)
+    assert consume(directory, "idempotent") == (offsets((0, 36)), 0, "")
+    assert gaps(directory) == ([], 0)
+    plan = call_plog("recover", str(directory)).stdout.decode()
+    assert "replication-offset-checkpoint" in plan
+    assert ".log" not in plan
+    assert call_plog("recover", "--apply", str(directory)).returncode == 0
+    assert watermarks.read_text() == "0\n2\nother 0 7\nidempotent 0 37\n"
+    assert findings(directory) == []
+    assert call_plog("recover", "--undo", str(directory)).returncode == 0
+    assert "idempotent 0 97" in watermarks.read_text()
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["the recovery point", "its records"])
+def test_a_high_watermark_that_others_bear_out_proves_records(cut: bool, tmp_path: Path) -> None:
+    """Nothing is disbelieved where the log does not end at the recovery point, or no clean stop made them agree."""
+    directory = copy_of("26-log-start-beyond-the-end", tmp_path)
+    (directory / "log-start-offset-checkpoint").write_text("0\n0\n")
+    (directory / "replication-offset-checkpoint").write_text("0\n1\nidempotent 0 97\n")
+    if cut:
+        log = directory / "idempotent-0" / f"{0:020d}.log"
+        log.write_bytes(log.read_bytes()[: last_batch_position(log)])
+    else:
+        (directory / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    assert [found["code"] for found in findings(directory)] == ["log-short"]
+
+
+@pytest.mark.parametrize("known_by", ["snapshot", "recovery point", "high watermark"])
+def test_a_lost_end_that_a_start_took_up_is_told_until_it_is_given_up(known_by: str, tmp_path: Path) -> None:
+    """The offsets are given again, so that only a file beside the log tells."""
+    directory = copy_of("26-log-start-beyond-the-end", tmp_path)
+    folder = directory / "idempotent-0"
+    (directory / "log-start-offset-checkpoint").write_text("0\n0\n")
+    log = folder / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes()[: last_batch_position(log)])
+    left = 1 + int.from_bytes(log.read_bytes()[(last := last_batch_position(log)) : last + 8], "big")
+    left += int.from_bytes(log.read_bytes()[last + 23 : last + 27], "big")
+    if known_by != "snapshot":
+        (folder / f"{37:020d}.snapshot").unlink()
+    if known_by == "high watermark":
+        (directory / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    (before,) = findings(directory)
+    assert (before["code"], before["offset"], before["last_offset"]) == ("log-short", left, 36)
+    for _ in range(2):  # told by every start on
+        with Server(directory):
+            (after,) = findings(directory)
+            assert (after["code"], after["offset"], after["last_offset"]) == ("cut-off", left, 36)
+            assert after["records"] == 37 - left
+            assert f"ended at offset {left} when a start took it up" in str(after["message"])
+            assert call_plog("gaps", str(directory)).returncode == 1
+    assert call_plog("produce", "idempotent", "--data-dir", str(directory), stdin=b"new\n").returncode == 0
+    (after,) = findings(directory)
+    assert f"offset {left} is in the log since, as other records" in str(after["message"])
+    done = call_plog("recover", "--apply", str(directory))
+    assert findings(directory) == [after]
+    assert b"--accept-missing gives them up, until then this file stays" in done.stdout
+    assert call_plog("recover", "--apply", "--accept-missing", str(directory)).returncode == 0
+    assert findings(directory) == []
+    assert call_plog("recover", "--undo", str(directory)).returncode == 0
+    assert findings(directory) == [after]
+
+
+def last_batch_position(log: Path) -> int:
+    data, position, last = log.read_bytes(), 0, 0
+    while position < len(data):
+        last, position = position, position + 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+    return last
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--merge"], ["--max-messages", "1000", "--per-partition"], ["--latest-per-key"]]
+)
+@pytest.mark.parametrize("is_served", [False, True], ids=["files", "server"])
+def test_damage_that_ends_the_reading_names_the_partitions_that_were_not_read_to_their_ends(
+    options: list[str], is_served: bool, tmp_path: Path
+) -> None:
+    """t-1 is damaged. A server was asked for all of them at once, so perhaps only that is left."""
+    directory = copy_of("26-log-start-beyond-the-end", tmp_path)
+    for path in [directory / ".kafka_cleanshutdown", *directory.glob("*-checkpoint"), *directory.glob("*/partition.*")]:
+        path.unlink()
+    (directory / "idempotent-0").rename(directory / "t-0")
+    for number in (1, 2, 3):
+        shutil.copytree(directory / "t-0", directory / f"t-{number}")
+    log = directory / "t-1" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[last_batch_position(log) + 70] ^= 1
+    log.write_bytes(data)
+    with contextlib.ExitStack() as stack:
+        where = ["--data-dir", str(directory)]
+        if is_served:
+            where = ["--bootstrap-server", stack.enter_context(Server(directory, "--read-only")).address]
+        done = call_plog("consume", "t", *where, "--format", r"%p\n", *options)
+    assert done.returncode == 1
+    given = Counter(done.stdout.decode().split())
+    whole = max(given.values()) if "--latest-per-key" in options else 37
+    left = {f"t-{number}" for number in range(4) if given[f"{number}"] < whole}
+    _, _, named = done.stderr.decode().partition("warning: damage ends the reading; not read to their ends: ")
+    assert set(named.partition("\n")[0].split(", ")) - {""} == (left if len(left) > 1 else set())
+    assert is_served or len(left) == 3 or "--merge" in options
 
 
 @pytest.mark.parametrize("options", [[], ["--until", "25"], ["--group", "g", "--max-messages", "24"]], ids=" ".join)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from core.inspector.recovery_plan import Action, FolderPlan
+from core.log import transaction_outcomes
 from tests.property.test_one_truth import copy
 from tests.support import doors
 from tests.support.damage import places
@@ -55,12 +56,20 @@ def shown_by(plans: list[FolderPlan]) -> set[int]:
 # --- recover
 
 
+@pytest.mark.parametrize("most_waiting", [600, 1 << 20])
 @pytest.mark.parametrize("batches", [1, 4, 12, 27, 33, 41, 46, 50])
 @pytest.mark.parametrize("suffixes", [(".log",), (".log", ".index", ".timeindex", ".txnindex")], ids=["logs", "all"])
 def test_a_recovery_shows_nothing_that_was_aborted(
-    folder: Callable[[str], Path], suffixes: tuple[str, ...], batches: int
+    folder: Callable[[str], Path],
+    suffixes: tuple[str, ...],
+    batches: int,
+    most_waiting: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two segments changed places, and the end of one is gone, with markers, and without a trace but the index."""
+    """Two segments changed places, and the end of one is gone, with markers, and without a trace but the index. Also
+    where markers lie further ahead of their records than what a reader keeps.
+    """
+    monkeypatch.setattr(transaction_outcomes, "_MOST_WAITING_BYTES", most_waiting)
     partition = folder("txn_multisegment")
     one, other = logs(partition)
     for suffix in suffixes:

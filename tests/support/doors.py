@@ -15,8 +15,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from cli.session import open_client
-from core.client.consumer import Patience
-from core.client.record_source import ClusterSource, DirectorySource, RecordSource
+from core.client.cluster_source import ClusterSource
+from core.client.directory_source import DirectorySource
+from core.client.patience import Patience
+from core.client.record_source import RecordSource
 from core.common.errors import PlogError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition

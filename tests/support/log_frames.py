@@ -184,12 +184,12 @@ class FileWalk:
         return None
 
     def _next_fitting(self, position: int) -> int | None:
-        """Rule c. Where a file has no sound frame before the damage, old messages are not looked for in it."""
+        """Rule c. Old messages are not looked for after a frame of the current format."""
         last = self.frames[-1] if self.frames else None
         low = self._base
         if last is not None and self._base <= last.end_offset <= self._high and not self._resumes_at_base:
             low = last.end_offset
-        magics = (0, 1, 2) if last is not None and last.magic < 2 else (2,)
+        magics = (2,) if last is not None and last.magic == 2 else (0, 1, 2)
         for start in range(position + 1, len(self._data) - _HEADER_BYTES + 1):
             if self._data[start + 16] in magics:
                 frame = self._sound(start)

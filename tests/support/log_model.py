@@ -68,14 +68,26 @@ class Fate(Enum):
 class LogModel:
     """`records` is S: the data records that a read_uncommitted reader has to get, by offset."""
 
-    def __init__(self, directory: Path, reading: Reading = Reading(), *, believes_start: bool | None = None) -> None:
-        """`believes_start`: whether the checkpointed log start counts; None: as the rules say."""
+    def __init__(
+        self,
+        directory: Path,
+        reading: Reading = Reading(),
+        *,
+        believes_start: bool | None = None,
+        believes_watermark: bool | None = None,
+    ) -> None:
+        """`believes_start`: whether the checkpointed log start counts, `believes_watermark`: whether the high watermark
+        does; None: as the rules say.
+        """
         self.directory = directory
-        if believes_start is None:
-            believes_start = self._may_believe_start(reading)
-        self.has_wrong_start = not believes_start
-        proven_end = _proven_end(directory, believes_start=believes_start)
         self.files = _offset_files(directory, ".log")
+        if believes_watermark is None:
+            believes_watermark = self._may_believe_watermark(reading)
+        self.has_wrong_watermark = not believes_watermark
+        if believes_start is None:
+            believes_start = self._may_believe_start(reading, believes_watermark=believes_watermark)
+        self.has_wrong_start = not believes_start
+        proven_end = _proven_end(directory, believes_start=believes_start, believes_watermark=believes_watermark)
         self.frames_by_file: dict[Path, list[Frame]] = {}
         self.damage: list[Damage] = []
         for number, (base, path) in enumerate(self.files):
@@ -97,6 +109,9 @@ class LogModel:
         last_base = max((base for base, path in self.files if not self._is_a_copy(path)), default=0)
         self.log_start = _log_start(directory, first_base if self.files else None, believes_start=believes_start)
         last_end = self.log[-1].end_offset if self.log else first_base
+        ends_empty = bool(self.files) and self.files[-1][1].stat().st_size == 0
+        self.sound_end = max(last_end, self.files[-1][0] if ends_empty else 0)
+        """The offset after the last frame, or where an empty last file begins."""
         self.log_end = max(self._claimed_end(max(last_end, self.log_start)), last_base, proven_end)
 
         self.records: dict[int, Record] = {}
@@ -139,13 +154,30 @@ class LogModel:
     def _is_whole(self, start: int, end: int) -> bool:
         return all(gap.stop <= start or end <= gap.start for gap in self.missing)
 
-    def _may_believe_start(self, reading: Reading) -> bool:
-        """After a clean stop the log reaches up to its start, by all else that is known, or else nothing is there."""
-        start = _checkpointed(self.directory, "log-start-offset-checkpoint")
-        if not (self.directory.resolve().parent / ".kafka_cleanshutdown").exists() or not start:
+    def _was_stopped(self) -> bool:
+        return (self.directory.resolve().parent / ".kafka_cleanshutdown").exists()
+
+    def _may_believe_watermark(self, reading: Reading) -> bool:
+        """After a clean stop it is not above the log's end, which the recovery point is."""
+        point = _checkpointed(self.directory, "recovery-point-offset-checkpoint")
+        watermark = _checkpointed(self.directory, "replication-offset-checkpoint")
+        if not self._was_stopped() or not 0 < point < watermark or point == UNKNOWN:
             return True
-        end = LogModel(self.directory, reading, believes_start=False).log_end
-        return not 0 < end < start
+        others = LogModel(self.directory, reading, believes_start=False, believes_watermark=False)
+        return not others.sound_end == others.log_end == point
+
+    def _may_believe_start(self, reading: Reading, *, believes_watermark: bool) -> bool:
+        """After a clean stop the log reaches up to its start, by all else that is known, or else nothing is there; and
+        its first epoch does not begin before, where that is in the first file.
+        """
+        start = _checkpointed(self.directory, "log-start-offset-checkpoint")
+        if not self._was_stopped() or not start:
+            return True
+        others = LogModel(self.directory, reading, believes_start=False, believes_watermark=believes_watermark)
+        if _proven_end(self.directory, believes_start=False, believes_watermark=believes_watermark) < start:
+            return not 0 < others.log_end < start
+        first = _first_epoch(self.directory)
+        return first is None or not self.files or start <= max(first, self.files[0][0])
 
     def _claimed_end(self, end: int) -> int:
         """Where the log ended, by damaged batches after the last sound one of the last file that lie whole in it, and
@@ -478,7 +510,7 @@ UNKNOWN = (1 << 63) - 1
 """A recovery point that says no more than that nobody knows."""
 
 
-def _proven_end(directory: Path, *, believes_start: bool) -> int:
+def _proven_end(directory: Path, *, believes_start: bool, believes_watermark: bool) -> int:
     """The largest offset below which the log has reached, whatever its files hold.
 
     Index entries prove nothing more: those of a segment that is not the last lie below the next one's base offset, or
@@ -492,7 +524,8 @@ def _proven_end(directory: Path, *, believes_start: bool) -> int:
         if all(offset > base for base in logs):
             proven += [named + 1 for named in _indexed_offsets(offset, path)]
     proven += [start for _, start in _read_checkpoint(directory / "leader-epoch-checkpoint", 2)]
-    names = ["recovery-point-offset-checkpoint", "replication-offset-checkpoint"]
+    names = ["recovery-point-offset-checkpoint"]
+    names += ["replication-offset-checkpoint"] * believes_watermark
     for name in [*names, "log-start-offset-checkpoint"] if believes_start else names:
         proven.append(_checkpointed(directory, name))
     return max(offset for offset in proven if offset != UNKNOWN)
@@ -543,7 +576,29 @@ def _log_start(directory: Path, first_base: int | None, *, believes_start: bool)
         began += [start for _, start in _read_checkpoint(directory / "leader-epoch-checkpoint", 2)]
     if first_base is not None:
         began = [first_base, *(offset for offset in began if offset < first_base)]
-    return max(min(began, default=0), (listed or 0) if believes_start else 0)
+    if not believes_start:
+        listed = _start_by_epochs(directory, listed or 0)
+    return max(min(began, default=0), listed or 0)
+
+
+def _first_epoch(directory: Path) -> int | None:
+    """Where the first entry of leader-epoch-checkpoint begins, which DeleteRecords raises to the new log start."""
+    return min((start for _, start in _read_checkpoint(directory / "leader-epoch-checkpoint", 2)), default=None)
+
+
+def _start_by_epochs(directory: Path, listed: int) -> int:
+    """The log start where the listed one is wrong; 0 where the epochs say no other, or the first file begins with a
+    message of an old format, which has none.
+    """
+    first, files = _first_epoch(directory), _offset_files(directory, ".log")
+    if (
+        first is None
+        or not files
+        or not files[0][0] < first < listed
+        or files[0][1].read_bytes()[16:17] in (b"\0", b"\1")
+    ):
+        return 0
+    return first
 
 
 def _may_be_tiered(directory: Path) -> bool:
@@ -564,9 +619,8 @@ def _listed(directory: Path, name: str) -> int | None:
     if parsed is None:
         return None
     entries = _read_checkpoint(directory.parent / name, 3)
-    return max(
-        (offset for topic, number, offset in entries if (topic, number) == (parsed[1], int(parsed[2]))), default=None
-    )
+    found = [offset for topic, number, offset in entries if (topic, number) == (parsed[1], int(parsed[2]))]
+    return found[-1] if found else None
 
 
 def _read_checkpoint(path: Path, columns: int) -> Sequence[tuple]:  # type: ignore[type-arg]

@@ -42,6 +42,7 @@ def open_log(
     had_clean_shutdown: bool = True,
     recovery_point: int = 0,
     filesystem: FileSystem | None = None,
+    checks_late: bool = False,
     **config: object,
 ) -> PartitionLog:
     """The log of `directory`, made where it is not there; every record below its end may be consumed."""
@@ -50,7 +51,7 @@ def open_log(
         directory,
         PARTITION,
         LogConfig(**config),  # type: ignore[arg-type]
-        LogSettings(clock or ManualClock(NOW), filesystem or FileSystem()),
+        LogSettings(clock or ManualClock(NOW), filesystem or FileSystem(), checks_late=checks_late),
         had_clean_shutdown=had_clean_shutdown,
         recovery_point=recovery_point,
     ).log

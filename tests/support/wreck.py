@@ -77,6 +77,7 @@ class _Wrecker:
         self.kinds = {function.__name__: function for _, function in weighted}
         self.kinds["write_undecodable"] = self.write_undecodable  # by its name alone: those above are drawn by seeds
         self.kinds["move_log_start"] = self.move_log_start
+        self.kinds["move_high_watermark"] = self.move_high_watermark
         self._weighted = [function for weight, function in weighted for _ in range(weight)]
 
     def damage(self) -> str:
@@ -287,7 +288,14 @@ class _Wrecker:
         """One digit of the partition's line in the data directory's `log-start-offset-checkpoint`; a line where there
         is none.
         """
-        path = self._directory.parent / "log-start-offset-checkpoint"
+        return self._move("log start", "log-start-offset-checkpoint")
+
+    def move_high_watermark(self) -> str:
+        """The same of `replication-offset-checkpoint`."""
+        return self._move("high watermark", "replication-offset-checkpoint")
+
+    def _move(self, what: str, name_of_file: str) -> str:
+        path = self._directory.parent / name_of_file
         if not path.exists():
             return ""
         topic, _, partition = self._directory.name.rpartition("-")
@@ -300,7 +308,7 @@ class _Wrecker:
         entries[name] = str(int(after))
         lines = [f"{name} {offset}" for name, offset in entries.items()]
         path.write_text("\n".join(["0", str(len(lines)), *lines, ""]))
-        return f"log start {before} written as {after}"
+        return f"{what} {before} written as {after}"
 
     # --- files
 

@@ -78,4 +78,7 @@ def _find(broker: Broker, state: DeleteTopicState, version: int) -> TopicImage:
     topic = broker.image.topics_by_id.get(state.topic_id) if state.name is None else broker.image.topics.get(state.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if state.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if broker.late_loads.is_loading(topic.name):
+        why = "is being read since the last start, and can't be deleted before that is done; try again"
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"a partition of {topic.name} {why}")
     return topic

@@ -12,6 +12,8 @@ from core.broker.request_context import RequestContext
 from core.broker.stepped_answer import answer_in_turns
 from core.common.errors import KafkaError
 from core.common.steps import Steps
+from core.common.topic_partition import TopicPartition
+from core.log.damaged_ranges import UNEXPLAINED_OFFSETS
 from core.protocol.schema.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -37,6 +39,8 @@ def _describe(broker: Broker, request: DescribeConfigsRequest) -> Steps[Describe
         )
         try:
             wanted = resource.configuration_keys
+            if wanted and UNEXPLAINED_OFFSETS in wanted:
+                yield from _look_for_missing(broker, resource.resource_name)
             for described in find_config_resource(broker, resource.resource_type, resource.resource_name).describe():
                 if wanted and described.name not in wanted:
                     continue
@@ -48,6 +52,15 @@ def _describe(broker: Broker, request: DescribeConfigsRequest) -> Steps[Describe
         results.append(result)
         yield
     return DescribeConfigsResponse(results=results)
+
+
+def _look_for_missing(broker: Broker, topic: str) -> Steps[None]:
+    """Between segments that nobody used since the start: what is missing there was not noticed yet."""
+    found = broker.image.topics.get(topic)
+    for number in () if found is None else found.partitions:
+        log = broker.log_manager.logs.get(TopicPartition(topic, number))
+        if log is not None:
+            yield from broker.late_checks.steps(log)
 
 
 def _result(described: DescribedConfig, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

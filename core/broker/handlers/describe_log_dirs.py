@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
-    served = broker.replicas.partitions
+    served, unloaded = broker.replicas.partitions, broker.log_manager.unloaded
     if request.topics is None:
-        wanted = list(served)
+        wanted = [*served, *unloaded]
     else:
         asked = {TopicPartition(topic.topic, number) for topic in request.topics for number in topic.partitions}
-        wanted = [partition for partition in asked if partition in served]
+        wanted = [partition for partition in asked if broker.replicas.leads(partition)]
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for partition in sorted(wanted):
-        size = served[partition].log.size_bytes
+        size = served[partition].log.size_bytes if partition in served else unloaded[partition].size_bytes
         topics.setdefault(partition.topic, []).append(DescribeLogDirsPartition(partition.partition, size))
     result = DescribeLogDirsResult(log_dir=str(broker.directory.absolute()))
     try:

@@ -63,7 +63,7 @@ def _describe(broker: Broker, topic: TopicImage, numbers: list[int]) -> Describe
     partitions = []
     for number in numbers:
         registration = topic.partitions[number]
-        is_served = TopicPartition(topic.name, number) in broker.replicas.partitions
+        is_served = broker.replicas.leads(TopicPartition(topic.name, number))
         partitions.append(
             DescribeTopicPartitionsResponsePartition(
                 ErrorCode.NONE if is_served else ErrorCode.LEADER_NOT_AVAILABLE,

@@ -44,7 +44,7 @@ def _elect(broker: Broker, partition: TopicPartition, request: ElectLeadersReque
         code, message = ErrorCode.INVALID_REQUEST, f"unknown election type {request.election_type}"
     elif topic is None or partition.partition not in topic.partitions:
         code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {partition}"
-    elif partition in broker.replicas.partitions:
+    elif broker.replicas.leads(partition):
         code, message = ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.ELECTION_NOT_NEEDED.text
     elif request.election_type == _PREFERRED:
         code, message = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE.text

@@ -237,8 +237,9 @@ class DelayedFetch(DelayedOperation):
 
 
 def _cannot_wait(data: PartitionData) -> bool:
-    """Whether the client must be told of the partition at once."""
-    return bool(data.error_code) or data.diverging_epoch.epoch >= 0
+    """Whether the client must be told of the partition at once; not of one that is being read, if that is done soon."""
+    is_loading = data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return bool(data.error_code and not is_loading) or data.diverging_epoch.epoch >= 0
 
 
 def _find_divergence(partition: Partition, wanted: FetchPartition) -> EpochEndOffset | None:

@@ -106,7 +106,7 @@ def _auto_create(broker: Broker, name: str, *, may_create: bool) -> TopicImage:
 def _describe(broker: Broker, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
     partitions = []
     for number, partition in sorted(topic.partitions.items()):
-        is_served = TopicPartition(topic.name, number) in broker.replicas.partitions
+        is_served = broker.replicas.leads(TopicPartition(topic.name, number))
         partitions.append(
             MetadataResponsePartition(
                 error_code=ErrorCode.NONE if is_served else ErrorCode.LEADER_NOT_AVAILABLE,

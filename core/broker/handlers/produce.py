@@ -17,8 +17,9 @@ from core.cluster.partition import Partition
 from core.common.deferred import Deferred
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaError
-from core.common.steps import Steps
+from core.common.steps import OTHERS_FIRST, Steps
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
+from core.log.log_validator import is_checked
 from core.log.partition_log import AppendResult
 from core.protocol.primitives import Records
 from core.protocol.schema.produce import (
@@ -32,7 +33,7 @@ from core.protocol.schema.produce import (
 )
 from core.records.batches import read_batch
 from core.records.compression import CompressionType
-from core.records.record_batch import ProducerIdAndEpoch, RecordBatch
+from core.records.record_batch import LARGE_BATCH_BYTES, ProducerIdAndEpoch, RecordBatch
 
 if TYPE_CHECKING:
     from core.broker.broker import Broker
@@ -75,7 +76,7 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
     joining = broker.transaction_log.unflushed(request.transactional_id, refuse) if request.acks else []
     if not joining:
         return _append(broker, request, context, refused)
-    _keep_records(request)
+    keep_records(request)
 
     def append() -> Answer:
         """Asks again: the transaction may have been ended meanwhile, and no marker would follow what comes now."""
@@ -85,8 +86,12 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> 
     return answer
 
 
-def _keep_records(request: ProduceRequest) -> None:
-    """Copies them: the request's frame will be gone when they are appended."""
+def keep_records(request: ProduceRequest) -> None:
+    """Copies them: the request's frame will be gone when they are appended. But a large one stays as long as somebody
+    is at work on it (`RequestDispatcher.handle`).
+    """
+    if any(_is_large(data.records) for topic_data in request.topic_data for data in topic_data.partition_data):
+        return
     for topic_data in request.topic_data:
         for data in topic_data.partition_data:
             if isinstance(data.records, memoryview):
@@ -117,7 +122,7 @@ def _append(
 def _append_in_steps(
     broker: Broker, request: ProduceRequest, context: RequestContext, refused: dict[TopicPartition, KafkaError]
 ) -> Steps[ProduceResponse | DelayedFlush | None]:
-    """Gives way only where a batch's records are opened."""
+    """Gives way only where a batch is large, its records are opened, or another that is large is being written."""
     appended: list[TopicPartition] = []
     unflushed: list[Unflushed] = []
     responses = []
@@ -130,16 +135,17 @@ def _append_in_steps(
                 log_start_offset = -1
                 try:
                     partition = _find(broker, name, data.index, request.acks, context)
-                    opens_records = partition.log.config.opens_records
-                    if opens_records and not is_kept:
-                        _keep_records(request)
+                    log = partition.log
+                    takes_steps = log.config.opens_records or log.is_written_ahead or _is_large(data.records)
+                    if takes_steps and not is_kept:
+                        keep_records(request)
                         is_kept = True
                     batch = read_one_batch(data.records, context.api_version)
                     if batch.is_transactional:
                         _ensure_in_transaction(request, partition, refused)
-                    log_start_offset = partition.log.log_start_offset
-                    if opens_records:
-                        result = yield from _append_opened(broker, request, context, partition, batch)
+                    log_start_offset = log.log_start_offset
+                    if takes_steps:
+                        result = yield from _append_in_turns(broker, request, context, partition, batch)
                     else:
                         result = broker.replicas.append(partition, batch, required_acks=request.acks)
                     response = PartitionProduceResponse(
@@ -163,24 +169,40 @@ def _append_in_steps(
     return DelayedFlush(broker, answer, unflushed).answer(request.timeout_ms) if unflushed else answer
 
 
-def _append_opened(
+def _is_large(records: Records | None) -> bool:
+    return records is not None and len(records) > LARGE_BATCH_BYTES
+
+
+def _append_in_turns(
     broker: Broker, request: ProduceRequest, context: RequestContext, partition: Partition, batch: RecordBatch
 ) -> Steps[AppendResult]:
-    """Appends a batch whose records the topic wants to be looked at, which may take many steps."""
-    is_checked = False
-    while not is_checked:
-        yield
-        partition = _served(broker, partition)
-        if request.acks == -1:
-            partition.ensure_enough_replicas()
-        config = partition.log.config
-        if not config.opens_records:
-            break
-        batch = yield from partition.log.validate(batch)
-        is_checked = partition.is_served and partition.log.config is config
-    if batch.is_transactional:
-        _ensure_still_in_transaction(broker, request, context, partition, batch)
-    return broker.replicas.append(partition, batch, required_acks=request.acks)
+    """Appends a batch that is large, or whose records the topic wants to be looked at, which may take many steps; or
+    any other, after the large one that is being written.
+    """
+    yield
+    is_written = False
+    log = partition.log
+    try:
+        while True:
+            partition = _served(broker, partition)
+            if request.acks == -1:
+                partition.ensure_enough_replicas()
+            log, config = partition.log, partition.log.config
+            is_large = batch.size_bytes > LARGE_BATCH_BYTES
+            if log.is_written_ahead:
+                yield OTHERS_FIRST
+            elif (config.opens_records or is_large) and not is_checked(batch, config):
+                batch = yield from log.validate(batch)
+            elif is_large and not is_written:
+                is_written = True
+                yield from log.write_ahead(batch, partition.leader_epoch)
+            else:
+                break
+        if batch.is_transactional:
+            _ensure_still_in_transaction(broker, request, context, partition, batch)
+        return broker.replicas.append(partition, batch, required_acks=request.acks)
+    finally:
+        log.forget_ahead(batch)
 
 
 def _served(broker: Broker, partition: Partition) -> Partition:
@@ -311,6 +333,6 @@ def failure(
     if isinstance(error, InvalidRecordsError):
         response.record_errors = [BatchIndexAndErrorMessage(index, why) for index, why in error.records]
     if topic is not None and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        partition = broker.replicas.find(topic, number)
-        response.current_leader = LeaderIdAndEpoch(broker.node_id, partition.leader_epoch)
+        registration = broker.image.topics[topic].partitions[number]
+        response.current_leader = LeaderIdAndEpoch(broker.node_id, registration.leader_epoch)
     return response

@@ -70,6 +70,7 @@ def test_a_deleted_topic_does_not_come_back(tmp_path: Path) -> None:
     crash(first)
     shutil.move(saved, tmp_path / "t-0")
     second = open_broker(tmp_path)
+    second.delete_leftovers()
     assert "t" not in second.image.topics
     add_topic(second)
     produce_values(second, b"new")
@@ -202,10 +203,10 @@ def test_what_was_recovered_where_the_disk_refuses(tmp_path: Path, monkeypatch: 
     second = open_broker(tmp_path)
     sync = LogSegment.sync
 
-    def refuse(segment: LogSegment) -> None:
+    def refuse(segment: LogSegment, *, syncs_folder: bool = True) -> None:
         if "/t-0/" in str(segment.records.path):
             raise OSError(5, "Input/output error")
-        sync(segment)
+        sync(segment, syncs_folder=syncs_folder)
 
     monkeypatch.setattr(LogSegment, "sync", refuse)
     second.flush_recovered()

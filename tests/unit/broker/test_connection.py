@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from random import Random, randbytes
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.broker import connection, socket_server, turns
+from core.broker import connection, event_loop, socket_server, turns
 from core.broker.broker import Broker
 from core.broker.connection import Connection, ReceiveBuffers
 from core.broker.connection_memory import ConnectionMemory
@@ -46,7 +46,11 @@ Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 MANY_BYTES = 4_000_000
 
 
-def serving(broker: Broker, talk: Callable[[SocketServer], Awaitable[None]]) -> None:
+def serving(
+    broker: Broker,
+    talk: Callable[[SocketServer], Awaitable[None]],
+    run_loop: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run,
+) -> None:
     """Runs `talk` beside a server of the broker; nothing of it may take longer than 20 s."""
 
     async def run() -> None:
@@ -59,7 +63,7 @@ def serving(broker: Broker, talk: Callable[[SocketServer], Awaitable[None]]) -> 
             server.stop()
             await serve
 
-    asyncio.run(run())
+    run_loop(run())
 
 
 async def connect(server: SocketServer, receive_buffer: int | None = None) -> Client:
@@ -668,3 +672,24 @@ def test_who_is_gone_before_his_answer_holds_no_memory(broker: Broker, monkeypat
         assert server._memory.total_bytes == 0
 
     serving(broker, talk)
+
+
+@pytest.mark.parametrize(
+    "sent", [produce_frame(1, b"x")[:30], b"\0", produce_frame(1, b"x", acks=0)], ids=["half", "a byte", "no answer"]
+)
+def test_who_is_gone_with_his_last_bytes_holds_no_connection(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    """The loop of a server tells of the bytes and of the reset at once, and of nothing after that."""
+    monkeypatch.setattr(socket_server, "_HOUSEKEEPING_SECONDS", 0.01)
+
+    async def talk(server: SocketServer) -> None:
+        for _ in range(3):
+            client = socket.create_connection((server.endpoint.host, server.endpoint.port))
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.sendall(sent)
+            client.close()
+        while server.accepted_connections < 3 or server.open_connections:
+            await asyncio.sleep(0)
+
+    serving(broker, talk, event_loop.run)

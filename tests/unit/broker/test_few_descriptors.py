@@ -135,8 +135,8 @@ def test_a_sync_for_which_no_file_could_be_opened_is_done_again(
     timers = broker.schedule = Timers()
     add_topic(broker, flush_messages="1")
 
-    def refuse(_self: LogSegment, *, is_sealed: bool) -> None:
-        raise OSError(errno.EMFILE, "Too many open files", f"of {is_sealed}")
+    def refuse(_self: LogSegment, *, is_sealed: bool, is_log_synced: bool) -> None:
+        raise OSError(errno.EMFILE, "Too many open files", f"of {is_sealed} {is_log_synced}")
 
     with monkeypatch.context() as patched:
         patched.setattr(LogSegment, "_sync_files", refuse)

@@ -30,8 +30,20 @@ from tests.support.logs import NOW, fingerprint, make_batch
 DAY_MS = 86_400_000
 
 
+@pytest.fixture(autouse=True, params=["at once", "late"])
+def when(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """When logs are read: by the start, or when somebody asks for them, as `plog serve` does it."""
+    asked: str = request.param
+    if asked == "late":
+        monkeypatch.setattr("core.broker.late_loads.AT_ONCE_BYTES", 0)
+    return asked
+
+
+BY_THE_START = pytest.mark.parametrize("when", ["at once"], indirect=True)
+
+
 def open_read_only(directory: Path, clock: ManualClock | None = None) -> Broker:
-    return Broker(directory, BrokerConfig(), clock=clock or ManualClock(NOW), is_read_only=True)
+    return Broker(directory, BrokerConfig(), clock=clock or ManualClock(NOW), is_read_only=True, loads_late=True)
 
 
 def all_values(broker: Broker, topic: str = "t") -> list[bytes | None]:
@@ -93,6 +105,7 @@ def test_what_would_change_it_is_refused(directory: Path) -> None:
     broker.close()
 
 
+@BY_THE_START
 def test_beside_a_live_broker(tmp_path: Path) -> None:
     live = open_broker(tmp_path)
     add_topic(live, retention_ms="-1")
@@ -105,6 +118,7 @@ def test_beside_a_live_broker(tmp_path: Path) -> None:
     live.close()
 
 
+@BY_THE_START
 def test_what_a_live_broker_deletes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     live = open_broker(tmp_path)
     add_topic(live, internal_segment_bytes="200", retention_ms="-1")
@@ -122,6 +136,7 @@ def test_what_a_live_broker_deletes_meanwhile(tmp_path: Path, monkeypatch: pytes
     live.close()
 
 
+@BY_THE_START
 def test_a_live_broker_that_starts_while_the_logs_are_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

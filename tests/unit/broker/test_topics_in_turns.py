@@ -29,7 +29,7 @@ from core.protocol.schema.create_partitions import (
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
-from tests.support.broker import add_topic, ask, open_broker, produce, produce_values
+from tests.support.broker import Background, add_topic, ask, open_broker, produce, produce_values
 from tests.support.logs import make_batch
 from tests.unit.broker.test_connection import connect, frame, read_correlation_ids, read_frame, serving, versions_frame
 from tests.unit.broker.test_work_in_turns import Asked, Loop
@@ -317,3 +317,23 @@ def ensure_as_metadata_say(broker: Broker) -> None:
     assert broker.log_manager.logs.keys() == expected.keys()
     found = {name: read_partition_metadata(path) for name, path in broker.log_manager.find_partitions().items()}
     assert found == expected or not expected, "without any topic, a start leaves folders alone"
+
+
+def test_a_start_waits_for_no_folder_that_is_to_be_deleted(tmp_path: Path) -> None:
+    """Nor does what else is done in the background wait for all of them."""
+    broker = open_broker(tmp_path)
+    add_topic(broker, "going", 50)
+    broker.delete_topic("going")
+    broker.close()
+    assert len(list(tmp_path.glob("*-delete"))) == 50
+    again = open_broker(tmp_path)
+    background = again.run_in_background = Background()
+    again.delete_leftovers()
+    order = []
+    again.run_in_background(lambda: order.append(len(list(tmp_path.glob("*-delete")))))
+    assert len(list(tmp_path.glob("*-delete"))) == 50
+    while background.waiting:
+        background.run()
+    assert order == [30]
+    assert not list(tmp_path.glob("*-delete"))
+    again.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 import struct
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -47,7 +49,7 @@ from tests.support.broker import (
     records_of,
     send,
 )
-from tests.support.logs import NOW, make_batch
+from tests.support.logs import NOW, append, make_batch, open_log, read_all
 from tests.unit.broker.test_connection import connect, frame, read_correlation_ids, read_frame, serving, versions_frame
 from tests.unit.broker.test_transactions import SETTINGS, Client
 
@@ -206,6 +208,115 @@ def test_others_are_served_while_a_batch_is_validated(broker: Broker) -> None:
 
     serving(broker, talk)
     assert [r.offset for r in records_of(fetch(broker, 0))] == list(range(MANY))
+
+
+def large(letter: bytes = b"x", **fields: Any) -> RecordBatch:
+    return make_batch(letter * 3_000_000, **fields)
+
+
+def add_topic_for_large(broker: Broker, partitions: int = 1, **configs: str) -> None:
+    add_topic(broker, partitions=partitions, max_message_bytes="20000000", **configs)
+
+
+@pytest.mark.parametrize("configs", [{}, {"cleanup_policy": "compact"}, {"message_timestamp_type": "LogAppendTime"}])
+def test_a_large_batch_is_checked_and_written_in_turns(broker: Broker, loop: Loop, configs: dict[str, str]) -> None:
+    add_topic_for_large(broker, **configs)
+    log = broker.replicas.find("t", 0).log
+    asked = Asked(broker, PRODUCE, produce_request(large()))
+    sizes = [log.segments.active.records.path.stat().st_size]
+    while asked.answer is None:
+        assert (log.log_end_offset, log.size_bytes) == (0, 0), "it is not in the log"
+        assert loop.step()
+        sizes.append(log.segments.active.records.path.stat().st_size)
+    assert max(after - before for before, after in pairwise(sizes)) < 600_000
+    assert asked.partition.error_code == 0
+    (record,) = read_all(log)
+    assert record.value == b"x" * 3_000_000
+    assert log.size_bytes == sizes[-1]
+
+
+def test_whoever_appends_while_a_large_batch_is_written_comes_after_it(broker: Broker, loop: Loop) -> None:
+    """And waits without a turn's work of its own; the broker's own records wait for nobody."""
+    add_topic_for_large(broker)
+    log = broker.replicas.find("t", 0).log
+    first = Asked(broker, PRODUCE, produce_request(large(b"1")))
+    while not log.is_written_ahead:
+        loop.step()
+    others = [Asked(broker, PRODUCE, produce_request(batch)) for batch in (make_batch(b"2"), large(b"3"))]
+    loop.run()
+    offsets = [asked.partition.base_offset for asked in (first, *others)]
+    assert offsets == [0, 1, 2]
+    again = Asked(broker, PRODUCE, produce_request(large(b"4")))
+    while not log.is_written_ahead:
+        loop.step()
+    broker.replicas.append(broker.replicas.find("t", 0), make_batch(b"own"), required_acks=1, from_client=False)
+    loop.run()
+    assert again.partition.base_offset == 4
+    assert [(record.value or b"")[:3] for record in read_all(log)] == [b"111", b"2", b"333", b"own", b"444"]
+
+
+@pytest.mark.parametrize("what", ["goes", "damaged", "fenced", "deleted", "stopped"])
+def test_a_large_batch_that_comes_to_nothing_leaves_nothing(broker: Broker, loop: Loop, what: str) -> None:
+    add_topic_for_large(broker)
+    assert produce(broker, make_batch(b"0", producer_id=7, producer_epoch=1, base_sequence=0)).error_code == 0
+    log = broker.replicas.find("t", 0).log
+    path, size_bytes = log.segments.active.records.path, log.size_bytes
+    epoch = 0 if what == "fenced" else 1
+    batch = large(producer_id=7, producer_epoch=epoch, base_sequence=1)
+    if what == "damaged":
+        batch.buffer[2_000_000] ^= 1
+    asked = Asked(broker, PRODUCE, produce_request(batch))
+    if what in ("damaged", "fenced"):
+        loop.run()
+        errors = {"damaged": ErrorCode.CORRUPT_MESSAGE, "fenced": ErrorCode.INVALID_PRODUCER_EPOCH}
+        assert asked.partition.error_code == errors[what]
+    else:
+        while path.stat().st_size == size_bytes:
+            assert loop.step()
+    if what == "goes":
+        asked.pending.cancel()
+    elif what == "deleted":
+        broker.delete_topic("t")
+        loop.run()
+        assert asked.partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return
+    elif what == "stopped":
+        broker.close()
+    else:
+        loop.run()
+    assert path.stat().st_size == log.size_bytes == size_bytes
+
+
+@pytest.mark.parametrize("steps", range(1, 12, 2))
+def test_a_kill_while_a_large_batch_is_written_takes_nothing_else(tmp_path: Path, steps: int) -> None:
+    log = open_log(tmp_path / "t-0")
+    append(log, make_batch(b"0"))
+    log.flush()
+    writing = log.write_ahead(large(), 0)
+    for _ in range(steps):
+        next(writing)
+    assert log.segments.active.records.path.stat().st_size > log.size_bytes
+    shutil.copytree(log.directory, tmp_path / "killed" / "t-0")
+    killed = open_log(tmp_path / "killed" / "t-0", had_clean_shutdown=False, recovery_point=1)
+    assert [record.value for record in read_all(killed)] == [b"0"]
+    assert append(killed, make_batch(b"1")).base_offset == 1
+
+
+def test_a_large_request_stays_until_it_is_done_while_others_of_its_size_come(broker: Broker) -> None:
+    add_topic_for_large(broker, partitions=2)
+
+    async def talk(server: SocketServer) -> None:
+        clients = [await connect(server) for _ in range(3)]
+        for turn in range(3):
+            for number, (_, writer) in enumerate(clients):
+                batch = large(b"%d" % (3 * turn + number))
+                writer.write(frame(PRODUCE, turn, produce_request(batch, partition=number % 2), PRODUCE_BY_NAME))
+        for reader, _ in clients:
+            assert await read_correlation_ids(reader, 3) == [0, 1, 2]
+
+    serving(broker, talk)
+    values = [record.value or b"" for n in (0, 1) for record in read_all(broker.replicas.find("t", n).log)]
+    assert sorted(values) == [b"%d" % number * 3_000_000 for number in range(9)]
 
 
 @pytest.mark.parametrize("api", [LIST_OFFSETS, PRODUCE])

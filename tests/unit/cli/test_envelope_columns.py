@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from cli.input_lines import BadLineError, Lines
 from cli.records_in import OPEN, Rows, envelope_parser
-from cli.records_out import PartitionRows, TextSink, make_formatter
+from cli.records_out import PartitionRows
 from cli.text_columns import json_strings
+from cli.text_out import TextSink, make_formatter
 from core.common.topic_partition import TopicPartition
 from core.records.columns import decode_columns
 from core.records.envelope import decode_envelope, encode_bytes

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from cli.format_pattern import pattern_formatter
-from cli.records_out import PartitionRows, TextSink
+from cli.records_out import PartitionRows
 from cli.text_columns import whole
-from core.client.consumer import Watermarks
+from cli.text_out import TextSink
+from core.client.watermarks import Watermarks
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
 from core.records.columns import decode_columns

@@ -8,8 +8,9 @@ import pytest
 
 from cli.embedded_transport import EmbeddedTransport
 from core.broker.broker import Broker
-from core.client.consumer import Consumer, Patience
+from core.client.consumer import Consumer
 from core.client.kafka_client import KafkaClient
+from core.client.patience import Patience
 from core.cluster.partition import READ_UNCOMMITTED
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError
@@ -153,6 +154,23 @@ def test_a_batch_whose_offsets_cannot_be_its_own(broker: Broker, base_offset: in
     assert left_out == [f"t-0: {told}"]
 
 
+def test_a_batch_after_a_hole_that_reaches_into_the_next_one(broker: Broker) -> None:
+    """It would fill the hole with its right offsets: it is the wrong one of the two."""
+    log = broker.replicas.partitions[A].log
+    for values in ((b"a", b"b"), (b"c", b"d"), (b"e", b"f")):
+        append(log, make_batch(*values))
+    segment = log.segments.active
+    at = segment.translate_offset(2)
+    assert at is not None
+    data = bytearray(segment.records.path.read_bytes())
+    data[at[0] : at[0] + 8] = (3).to_bytes(8, "big")
+    segment.records.path.write_bytes(data)
+    left_out: list[str] = []
+    patient = consumer(broker, patience=Patience(skips_damage=True, tell_left_out=left_out.append))
+    assert [b.base_offset for _, batches in patient.read({A: 0}, {A: 6}) for b in batches] == [0, 4]
+    assert left_out == ["t-0: offsets 2 to 3 passed over: offsets are the next batch's"]
+
+
 @pytest.mark.parametrize(
     ("order", "found", "told"),
     [
@@ -177,6 +195,28 @@ def test_batches_that_stand_out_of_order(
     patient = consumer(broker, patience=Patience(skips_damage=True, tell_left_out=left_out.append))
     assert [b.base_offset for _, batches in patient.read({A: 0}, {A: 5}) for b in batches] == found
     assert left_out == told
+
+
+@pytest.mark.parametrize("batches_an_answer", [2, 3, 4, 6])
+@pytest.mark.parametrize("reads_ahead", [False, True])
+def test_a_batch_that_stands_between_two_answers_is_told(
+    broker: Broker, batches_an_answer: int, reads_ahead: bool
+) -> None:
+    """The broker begins each answer with the first batch that ends after the offset that it is asked for."""
+    for value in (b"a", b"b", b"c", b"d", b"e", b"f"):
+        produce_values(broker, value)
+    segment = broker.replicas.partitions[A].log.segments.active
+    data = segment.records.path.read_bytes()
+    batches = [data[one.position : one.position + one.size_bytes] for one in segment.records.iter_batches()]
+    segment.records.path.write_bytes(b"".join(batches[number] for number in (0, 2, 3, 1, 4, 5)))
+    options = {"partition_bytes": batches_an_answer * len(batches[0]), "reads_ahead": reads_ahead}
+    with pytest.raises(CorruptRecordError, match="offsets do not rise of t-0"):
+        read(broker, {A: 0}, {A: 6}, **options)
+    left_out: list[str] = []
+    patience = Patience(skips_damage=True, tell_left_out=left_out.append)
+    patient = consumer(broker, patience=patience, **options)
+    assert [b.base_offset for _, batches in patient.read({A: 0}, {A: 6}) for b in batches] == [0, 2, 3, 4, 5]
+    assert set(left_out) == {"t-0: offset 1 passed over: offsets do not rise"}
 
 
 def test_a_later_batch_that_was_written_over_others(broker: Broker) -> None:
@@ -246,6 +286,7 @@ def test_what_came_with_an_error_is_given_before_it(broker: Broker, reads_ahead:
     produce_values(broker, b"a", b"b")
     reader = consumer(broker, reads_ahead=reads_ahead).read({A: 0, B: 999}, {A: 2, B: 2000})
     assert next(reader)[0] == A
+    assert next(reader) == (A, [])  # its end
     with pytest.raises(KafkaError, match="could not read t-1"):
         next(reader)
 
@@ -294,5 +335,6 @@ def test_what_lies_after_an_end_fails_who_passes_over_no_damage(broker: Broker) 
     broker.log_manager.with_wrong_tail.add(A)
     found = consumer(broker).read({A: 0}, {A: 1})
     assert [r.value for r in next(found)[1][0].records()] == [b"a"]
+    assert next(found) == (A, [])  # its end
     with pytest.raises(CorruptRecordError, match="t-0: bytes that are not the log's, or can't be read, lie after"):
         next(found)

@@ -9,6 +9,7 @@ from core.cluster import metadata_log as metadata_log_module
 from core.cluster.metadata_log import MetadataLog, read_metadata_image
 from core.cluster.metadata_record import MetadataRecord, decode_metadata_record, encode_metadata_record
 from core.common.clock import ManualClock
+from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, MalformedMessageError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import random_uuid
@@ -115,32 +116,76 @@ def test_a_full_disk_leaves_the_image_as_it_is(tmp_path: Path) -> None:
     assert names(open_log(tmp_path)) == {"a", "c"} == from_outside(tmp_path)
 
 
-class RefusesSecond(AskingFileSystem):
-    """Refuses the second operation, which is the sync after the write, once it is told to."""
+class Refuses(AskingFileSystem):
+    """Refuses `window` operations from number `first` on, once that is set."""
 
-    left = -1
+    first = 1 << 60
+    window = 1
+    count = 0
 
     def ask(self, path: Path) -> None:
-        self.left -= 1
-        if self.left == 0:
+        self.count += 1
+        if self.first <= self.count < self.first + self.window:
             raise OSError(5, "Input/output error", str(path))
+
+    def begin(self, first: int, window: int) -> None:
+        self.first, self.window = self.count + first, window
 
 
 def test_what_could_not_be_synced_is_not_there_after_a_start(tmp_path: Path) -> None:
     """Whoever asked for it was refused, and everybody was served by the image since: a topic whose deletion was refused
     took acknowledged records, which must be there again.
     """
-    disk = RefusesSecond()
+    disk = Refuses()
     log = open_log(tmp_path, disk)
     log.append(topic("a"))
-    disk.left = 2
-    with pytest.raises(KafkaError, match=r"input/output error.*until a restart"):
+    disk.begin(2, 1)
+    with pytest.raises(KafkaError, match=r"input/output error.*until a restart") as refused:
         log.append([RemoveTopicRecord(log.image.topics["a"].topic_id), *topic("b")])
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     with pytest.raises(KafkaError, match="until a restart"):
         log.append(topic("c"))
     assert names(log) == {"a"} == from_outside(tmp_path)
     log.close()
     assert names(open_log(tmp_path)) == {"a"}
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("window", [1, 2, 3, 1 << 30])
+def test_what_is_refused_is_not_kept_or_the_answer_says_so(tmp_path: Path, window: int, is_clean: bool) -> None:
+    """At whatever operation the disk begins to refuse, of a new log's first change and of a later one."""
+    answers = set()
+    for first in range(1, 16):
+        for known in ((), ("a",)):
+            directory = tmp_path / f"{first} {len(known)}"
+            disk = Refuses()
+            log = open_log(directory, disk)
+            for name in known:
+                log.append(topic(name))
+            disk.begin(first, window)
+            answer, expected = ErrorCode.NONE, {*known, "b"}
+            try:
+                log.append(topic("b"))
+            except KafkaError as error:
+                answer, expected = error.code, set(known)
+            later = ErrorCode.NONE
+            try:
+                log.append(topic("c"))
+                expected.add("c")
+            except KafkaError as error:
+                later = error.code
+            assert later in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR) or answer is ErrorCode.NONE
+            answers.add(answer)
+            perhaps = {name for name, code in (("b", answer), ("c", later)) if code is ErrorCode.REQUEST_TIMED_OUT}
+            if is_clean:
+                log.close()
+            found = from_outside(directory)
+            assert expected <= found <= expected | perhaps, f"operation {first}: {answer!r} {later!r}"
+            assert names(open_log(directory)) == found
+            assert names(open_log(directory)) == found
+    assert answers == {ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR} | (
+        {ErrorCode.REQUEST_TIMED_OUT} if window > 1 else set()
+    )
 
 
 def test_a_transaction_that_did_not_end_never_was(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -195,6 +196,59 @@ def test_a_corrupt_batch_stops_the_cleaning_and_nothing_changes(tmp_path: Path) 
         list(cleaner.clean(log_to_clean(log, find_cleanable_part(log, None, NOW)), NOW))
     assert caught.value.path == str(path)
     assert log_files(log.directory) == before
+
+
+def test_a_corrupt_batch_of_small_segments_that_are_read_together_is_named_by_its_own_file(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", segment_bytes=200)
+    for number in range(20):
+        add(log, (b"k%d" % number, b"1"))
+    log.roll()
+    segments = list(log.segments)
+    assert len(segments) > 6
+    damaged = segments[4]
+    with damaged.records.path.open("r+b") as file:
+        file.seek(65)
+        file.write(b"\xff")
+    cleaner = Cleaner(filesystem=None)
+    with pytest.raises(CorruptRecordError, match="crc mismatch") as caught:
+        list(cleaner.clean(log_to_clean(log, find_cleanable_part(log, None, NOW)), NOW))
+    assert (caught.value.path, caught.value.position) == (str(damaged.records.path), 0)
+
+
+def test_a_batch_of_another_segments_offsets_is_found_where_segments_are_read_together(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", segment_bytes=200)
+    for number in range(20):
+        add(log, (b"k%d" % number, b"1"))
+    log.roll()
+    wrong = list(log.segments)[4]
+    with wrong.records.path.open("r+b") as file:
+        file.write((3).to_bytes(8))  # in no checksum
+    with pytest.raises(CorruptRecordError, match="offset 3 where") as caught:
+        list(Cleaner(filesystem=None).clean(log_to_clean(log, find_cleanable_part(log, None, NOW)), NOW))
+    assert caught.value.path == str(wrong.records.path)
+
+
+@pytest.mark.parametrize("read_bytes", [100, 5000, 12000])
+def test_small_segments_read_together_or_alone_are_cleaned_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_bytes: int
+) -> None:
+    """With tombstones and records without a key, and a map that fills in the midst of them."""
+    log = open_log(tmp_path / "one" / "t-0", segment_bytes=2000)
+    writer = RandomWriter(log, Random(read_bytes), NOW, codecs=[CompressionType.NONE], with_transactions=False, keys=40)
+    writer.write(200)
+    log.roll()
+    log.flush()
+    other = open_log(shutil.copytree(log.directory, tmp_path / "other" / "t-0"), segment_bytes=2000)
+    for buffer_bytes in (20 * 32, 1 << 20):
+        end, cleaner = compact(log, None, NOW, dedupe_buffer_bytes=buffer_bytes)
+        with monkeypatch.context() as patched:
+            patched.setattr(cleaner_module, "READ_BYTES", read_bytes)
+            other_end, other_cleaner = compact(other, None, NOW, dedupe_buffer_bytes=buffer_bytes)
+        assert end == other_end
+        stats, other_stats = (replace(one.stats, map_bytes=0, map_records=0) for one in (cleaner, other_cleaner))
+        assert stats == other_stats
+        assert log_files(log.directory) == log_files(other.directory)
+        log, other = (open_log(one.directory, segment_bytes=2000) for one in (log, other))
 
 
 def test_without_a_filesystem_nothing_is_written(tmp_path: Path) -> None:

@@ -222,6 +222,36 @@ def test_the_log_is_mended_first(directory: Path) -> None:
     assert sorted(doors.consume(directory)) == [offset for offset in RECORDS if offset not in (6, 7, 15, 16)]
 
 
+@pytest.mark.parametrize("accepts_missing", [False, True])
+@pytest.mark.parametrize("gone", [6, 8, 9], ids=["records", "a marker", "records of an aborted one"])
+def test_a_hole_before_the_end_keeps_nothing_from_being_put_back(
+    directory: Path, gone: int, *, accepts_missing: bool
+) -> None:
+    """Nothing mends it, so nobody would ever come to put the rest back."""
+    flip(directory, 21)
+    truth = shutil.copytree(directory, directory.parent / "truth" / "t-0")
+    start(directory)
+    for folder in (directory, truth):
+        place = next(p for p in places(folder) if p.offset == gone)
+        data = place.path.read_bytes()
+        place.path.write_bytes(data[: place.position] + data[place.end :])
+    kept, committed = doors.consume(truth), doors.consume(truth, read_committed=True)
+    before = doors.contents(directory)
+    options = RecoveryOptions(accepts_missing=accepts_missing)
+    with Recovery(directory.parent) as recovery:
+        plans = list(plan_recovery(directory, options, is_locked=True))
+        recovery.apply(plans)
+    assert Action.PUT_BACK in {step.action for plan in plans for step in plan.steps}
+    assert doors.consume(directory) == kept
+    assert doors.consume(directory, read_committed=True).items() <= committed.items()
+    assert {f.code for f in verify(directory)} - {Code.SEQUENCE_GAP} == (
+        set() if accepts_missing else {Code.OFFSETS_MISSING}
+    )
+    with Recovery(directory.parent) as recovery:
+        recovery.undo([directory])
+    assert doors.contents(directory) == before
+
+
 def test_the_same_records_in_the_log_again_are_no_loss(directory: Path) -> None:
     whole = {path.name: path.read_bytes() for path in directory.glob("*.log")}
     flip(directory, 15)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from core.records.control_record import EndTransactionMarker, end_transaction_ba
 from core.records.record import encode_record
 from core.records.record_batch_builder import build_batch
 from tests.support import doors
+from tests.support.golden import GOLDEN, case
 from tests.support.logs import NOW, append, make_batch, open_log
 
 OPEN = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
@@ -245,6 +248,33 @@ def test_a_log_start_beyond_the_end_is_believed_where_a_recovery_gave_the_end_up
     assert doors.consume(beyond_the_end) == {}
 
 
+def test_where_the_leader_epochs_say_another_log_start_that_is_where_the_log_begins(beyond_the_end: Path) -> None:
+    """What DeleteRecords deleted does not come back: recover writes the number that the epochs have."""
+    root, starts = beyond_the_end.parent, beyond_the_end.parent / "log-start-offset-checkpoint"
+    starts.write_text("0\n2\nother 0 3\nt 0 14\n")
+    (beyond_the_end / "leader-epoch-checkpoint").write_text("0\n1\n0 4\n")
+    found = next(one for one in verify(root) if one.code is Code.LOG_START_WRONG)
+    assert found.offset == 4
+    assert "t-0 begins at offset 14, it says, but leader-epoch-checkpoint says offset 4" in found.message
+    assert sorted(doors.consume(beyond_the_end)) == list(range(4, 20))
+    before = doors.contents(beyond_the_end)
+    doors.recover(beyond_the_end)
+    assert starts.read_text() == "0\n2\nother 0 3\nt 0 4\n"
+    assert list(verify(root)) == []
+    assert sorted(doors.consume(beyond_the_end)) == list(range(4, 20))
+    doors.undo(beyond_the_end)
+    assert doors.contents(beyond_the_end) == before
+
+
+@pytest.mark.parametrize("epochs", ["0\n0\n", "0\n1\n3 14\n", "0\n1\n3 16\n", "torn", None])
+def test_a_log_start_that_no_leader_epoch_contradicts_is_believed(beyond_the_end: Path, epochs: str | None) -> None:
+    (beyond_the_end.parent / "log-start-offset-checkpoint").write_text("0\n1\nt 0 14\n")
+    if epochs is not None:
+        (beyond_the_end / "leader-epoch-checkpoint").write_text(epochs)
+    assert Code.LOG_START_WRONG not in {finding.code for finding in verify(beyond_the_end.parent)}
+    assert sorted(doors.consume(beyond_the_end)) == list(range(14, 20))
+
+
 # --- names that nothing reads
 
 
@@ -267,3 +297,137 @@ def test_copies_under_names_that_nothing_reads_are_named(tmp_path: Path) -> None
     recover(folder, RecoveryOptions())
     assert {one.code for one in verify(tmp_path)} == {Code.FOLDER_MISNAMED}
     assert copy.with_name(f"{copy.name}.before-recovery-1").read_bytes() == batch(0)
+
+
+@pytest.mark.parametrize("name", ["v0_none_java", "v1_none_kcat", "v1_multisegment"])
+def test_old_messages_are_found_after_a_file_s_first_sector_is_lost(tmp_path: Path, name: str) -> None:
+    """No batch before the damage says that the file is of an old format."""
+    folder = shutil.copytree(GOLDEN / name, tmp_path / "t-0")
+    log = folder / "00000000000000000000.log"
+    data = bytearray(log.read_bytes())
+    hit, position = set[int](), 0
+    while position < 512:
+        offset, length = struct.unpack_from(">qi", data, position)
+        hit.add(offset)
+        position += 12 + length
+    data[:512] = bytes(512)
+    log.write_bytes(data)
+    left = {record.offset for record in case(name).records()} - hit
+    assert set(doors.consume(folder)) == left
+    assert doors.losses(doors.gaps(folder)) == doors.lost_by(doors.found(folder)) == [range(len(hit))]
+    recover(folder, RecoveryOptions())
+    assert set(doors.consume(folder)) == left
+
+
+def test_a_marker_in_a_segment_that_is_lost_from_a_compacted_log_is_missed(tmp_path: Path) -> None:
+    """Its offsets look compacted, but a cleaner takes no marker of a transaction that still has records. Record 43 was
+    committed in the lost segment by producer 62, whose epoch is higher after it; its next marker is of an abort.
+    """
+    root = tmp_path / "data"
+    folder = shutil.copytree(GOLDEN / "compacted_txn", root / "compacted_txn-0")
+    for name in ("meta.properties", "cleaner-offset-checkpoint"):
+        shutil.copy(GOLDEN / "_root" / name, root)
+    for path in folder.glob("00000000000000000047.*"):
+        path.unlink()
+    left = {r.offset for r in case("compacted_txn").committed_records() if not 47 <= r.offset < 92} - {43}
+    for ask in (doors.ask_files, doors.ask_server):
+        answer = ask(folder, read_committed=True)
+        assert set(answer.records) == left
+        assert any("39 to 46" in text or "43" in text for text in answer.told), answer.told
+    undecided = doors.gaps(folder, read_committed=True).ranges(only=[GapReason.UNDECIDED])
+    assert undecided == [range(39, 47)]
+    assert [(f.code, f.offset) for f in verify(folder)] == [(Code.TRANSACTION_ORDER, 92)]
+
+
+def test_an_epoch_that_rises_in_a_transaction_without_a_hole_ends_nothing(tmp_path: Path) -> None:
+    """As a transaction goes on that hangs: no marker can be missing, and Kafka's readers go by the next one."""
+    marker = end_transaction_batch(
+        EndTransactionMarker(is_commit=True, coordinator_epoch=0),
+        producer_id=7, producer_epoch=1, timestamp=NOW, base_offset=4,
+    )  # fmt: skip
+    folder = write(tmp_path / "t-0", {0: [batch(0, **OPEN), batch(2, **{**OPEN, "producer_epoch": 1}), marker]})
+    assert doors.ask_files(folder, read_committed=True).told == []
+    assert sorted(doors.consume(folder, read_committed=True)) == [0, 1, 2, 3]
+    assert {f.code for f in verify(folder)} <= {Code.INDEX_MISSING, Code.TIME_INDEX_MISSING}
+
+
+@pytest.mark.parametrize("name", ["txn_multisegment", "v2_txn_tv1", "compacted_txn"])
+def test_the_index_before_a_lost_last_segment_says_nothing_of_it(tmp_path: Path, name: str) -> None:
+    """The lost one had its own, which may have listed what the transactions at the end of the other became. After a
+    clean stop, which synced all indexes.
+    """
+    (tmp_path / ".kafka_cleanshutdown").touch()
+    folder = shutil.copytree(GOLDEN / name, tmp_path / "t-0")
+    last = max(folder.glob("*.log"))
+    for path in folder.glob(f"{last.stem}.*"):
+        path.unlink()
+    golden = case(name)
+    answer = doors.ask_files(folder, read_committed=True)
+    shown, all_shown = set(answer.records), set(doors.consume(folder))
+    committed = {record.offset for record in golden.committed_records()}
+    assert all_shown == {r.offset for r in golden.records() if r.offset < int(last.stem)}
+    assert not shown - committed
+    undecided = doors.gaps(folder, read_committed=True).ranges(only=[GapReason.UNDECIDED, GapReason.OPEN])
+    assert committed & all_shown <= shown.union(*undecided)
+    assert answer.told
+
+
+def test_a_log_that_is_out_of_order_and_damaged_is_not_cut_like_kafka(tmp_path: Path) -> None:
+    """It was cut in a file whose other batches were then dropped, without being counted."""
+    folder = shutil.copytree(GOLDEN / "v1_multisegment", tmp_path / "t-0")
+    for path in folder.glob("00000000000000000147.*"):
+        path.rename(path.with_name("00000000000000000313" + path.suffix))
+    log = folder / "00000000000000000313.log"
+    log.write_bytes(log.read_bytes()[:4650] + bytes(20) + log.read_bytes()[4670:])
+    before, left = doors.contents(folder), doors.consume(folder)
+    (plan,) = plan_recovery(folder, RecoveryOptions(is_like_kafka=True, accepts_missing=True))
+    assert {step.action for step in plan.steps} == {Action.NONE}
+    recover(folder, RecoveryOptions(is_like_kafka=True, accepts_missing=True))
+    assert doors.contents(folder) == before
+    recover(folder, RecoveryOptions(accepts_missing=True))
+    assert doors.consume(folder) == left
+    assert not doors.found(folder)
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["after a clean stop", "after a crash"])
+@pytest.mark.parametrize("is_owner", [True, False], ids=["an owner", "a reader"])
+def test_clients_of_a_server_are_told_of_offsets_missing_between_segments(
+    tmp_path: Path, *, is_clean: bool, is_owner: bool
+) -> None:
+    """The middle one was cut where a batch ends."""
+    root = tmp_path / "data"
+    folder = shutil.copytree(GOLDEN / "v2_txn_tv1", root / "v2_txn_tv1-0")
+    shutil.copy(GOLDEN / "_root3" / "meta.properties", root)
+    (root / "recovery-point-offset-checkpoint").write_text("0\n1\nv2_txn_tv1 0 85\n")
+    if is_clean:
+        (root / ".kafka_cleanshutdown").touch()
+    with (folder / "00000000000000000033.log").open("r+b") as file:
+        file.truncate(1363)
+    answer = doors.ask_server(folder, read_committed=False, is_owner=is_owner)
+    assert {r.offset for r in case("v2_txn_tv1").records()} - set(range(46, 69)) == answer.records.keys()
+    assert [text.partition(" are ")[0] for text in answer.told] == ["v2_txn_tv1-0: offsets 46 to 68"]
+
+
+@pytest.mark.parametrize("recovery_point", ["0\n1\nt 0 45\n", "0\n1\nt 0 -45 1\n", None])
+@pytest.mark.parametrize("gone", [".index", ".timeindex", ".nothing"])
+def test_a_server_that_only_reads_tells_of_a_damaged_end_whatever_is_lost_beside_it(
+    tmp_path: Path, recovery_point: str | None, gone: str
+) -> None:
+    """After a clean stop: without an index, or a recovery point, the log is read as after a crash, and the batch was
+    taken for one that a crash cut.
+    """
+    root = tmp_path / "data"
+    folder = shutil.copytree(GOLDEN / "codec_gzip_rdkafka", root / "t-0")
+    (folder / "partition.metadata").unlink()
+    shutil.copy(GOLDEN / "_root" / "meta.properties", root)
+    (root / ".kafka_cleanshutdown").touch()
+    if recovery_point is not None:
+        (root / "recovery-point-offset-checkpoint").write_text(recovery_point)
+    log = folder / "00000000000000000000.log"
+    log.with_suffix(gone).unlink(missing_ok=True)
+    data = bytearray(log.read_bytes())
+    data[1969] ^= 0x80
+    log.write_bytes(data)
+    answer = doors.ask_server(folder, read_committed=False)
+    assert sorted(answer.records) == list(range(40))
+    assert any("40 to 44" in text for text in answer.told), answer.told

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from core.log.directory_reader import DirectoryReader
 from core.log.gap_ledger import GapReason
 from tests.support.golden import GOLDEN, case
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
+from tests.support.server import call_plog
 
 T = TopicPartition("t", 0)
 TRANSACTIONAL = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
@@ -91,8 +94,8 @@ def test_why_there_is_none(data_dir: Path) -> None:
 
 def test_by_key(data_dir: Path) -> None:
     tracer = Tracer(DirectoryReader(data_dir), NOW)
-    assert tracer.find_key(T, b"k3") == 4
-    assert tracer.find_key(T, b"nobody") is None
+    assert tracer.find_key(T, b"k3", pytest.fail) == 4
+    assert tracer.find_key(T, b"nobody", pytest.fail) is None
 
 
 @pytest.mark.parametrize("name", ["compacted_zstd", "txn_multisegment", "binary", "big_value_lz4", "c_missing_index"])
@@ -105,8 +108,8 @@ def test_every_key_of_a_log(name: str) -> None:
     reader = DirectoryReader(GOLDEN / name)
     (partition,) = reader.partitions
     tracer = Tracer(reader, NOW)
-    assert {key: tracer.find_key(partition, key) for key in expected} == expected
-    assert tracer.find_key(partition, b"nobody has this key") is None
+    assert {key: tracer.find_key(partition, key, pytest.fail) for key in expected} == expected
+    assert tracer.find_key(partition, b"nobody has this key", pytest.fail) is None
 
 
 def test_its_fate_by_the_topics_settings(tmp_path: Path) -> None:
@@ -123,3 +126,41 @@ def test_its_fate_by_the_topics_settings(tmp_path: Path) -> None:
     assert "the last record of its key, kept" in fates[1]
     assert "the last record of its key, kept" in fates[2]
     assert all("in the active segment" in fate for fate in fates)
+
+
+def test_the_newest_record_of_a_key_is_doubted_where_later_offsets_are_missing(tmp_path: Path) -> None:
+    """For no known reason: whole batches at the end of a segment that is not the last one."""
+    folder = shutil.copytree(GOLDEN / "v2_txn_tv1", tmp_path / "t-0")
+    with (folder / "00000000000000000033.log").open("r+b") as file:
+        file.truncate(1363)  # offsets 46 to 68 were there
+    told: list[str] = []
+    assert Tracer(DirectoryReader(tmp_path), NOW).find_key(T, b"k766", told.append) == 25
+    assert [text.partition(" are ")[0] for text in told] == ["offsets 46 to 68"]
+    done = call_plog("trace", "t", "--key", "k766", "--data-dir", str(tmp_path), "--output", "json")
+    assert (done.returncode, json.loads(done.stdout)[0]["offset"]) == (1, 25)
+    assert b"warning: t-0: a later record with this key may be lost: offsets 46 to 68 are not" in done.stderr
+
+
+def test_offsets_that_are_missing_before_it_cast_no_doubt_on_the_newest_record_of_a_key(tmp_path: Path) -> None:
+    folder = shutil.copytree(GOLDEN / "v2_txn_tv1", tmp_path / "t-0")
+    with (folder / "00000000000000000033.log").open("r+b") as file:
+        file.truncate(1363)
+    newest = case("v2_txn_tv1").records()[-1]
+    assert newest.key is not None
+    assert Tracer(DirectoryReader(tmp_path), NOW).find_key(T, newest.key, pytest.fail) == newest.offset
+
+
+def test_a_transaction_of_a_log_whose_segments_have_changed_names(tmp_path: Path) -> None:
+    """Its marker is looked for in the order of the log, not in that of the files."""
+    folder = shutil.copytree(GOLDEN / "txn_multisegment", tmp_path / "t-0")
+    first, second = sorted(folder.glob("*.log"))
+    whole = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(whole)
+    golden = case("txn_multisegment")
+    committed = {record.offset for record in golden.committed_records()}
+    tracer = Tracer(DirectoryReader(tmp_path), NOW)
+    for record in golden.records()[::7]:
+        found = tracer.trace(T, record.offset).transaction
+        assert found is not None
+        assert (found.state == "committed") == (record.offset in committed), record.offset

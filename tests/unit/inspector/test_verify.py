@@ -66,7 +66,7 @@ def test_a_sound_file_is_read_once(folder: Path, name: str, monkeypatch: pytest.
     assert path.exists()
     log = path.with_suffix(".log")
     with monkeypatch.context() as patched:
-        patched.setattr("core.inspector.verify.LogMap", None)
+        patched.setattr("core.log.log_map.LogMap", None)
         told: list[int] = []
         assert list(verify(path, told.append)) == []
         assert sum(told) == log.stat().st_size

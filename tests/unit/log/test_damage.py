@@ -176,6 +176,29 @@ def test_a_clean_stop_and_damage_at_the_end(directory: Path) -> None:
     assert log.log_end_offset == 20
 
 
+@pytest.mark.parametrize("indexed", [True, False], ids=["with index entries", "without"])
+@pytest.mark.parametrize("number", [8, 9], ids=["before the last", "the last"])
+@pytest.mark.parametrize("bit", [1, 3, 20, 47])
+def test_a_flipped_bit_in_an_offset_does_not_move_the_end_of_a_clean_log(
+    tmp_path: Path, number: int, bit: int, *, indexed: bool
+) -> None:
+    """What is appended goes on from 20; the flipped batch, which lies after the last index entry, is damaged."""
+    log = open_log(tmp_path / "t-0", index_interval_bytes=250 if indexed else 1 << 20)
+    for count in range(10):
+        append(log, make_batch(b"a%d" % count, b"b%d" % count))
+    log.close()
+    directory = tmp_path / "t-0"
+    base_offset = 2 * number
+    damage(directory, batch_size(directory) * number, (base_offset ^ 1 << bit).to_bytes(8, "big"))
+    log = load(directory, clean=True).log
+    assert log.log_end_offset == 20
+    assert [(gap.start_offset, gap.end_offset) for gap in log.gaps] == [(base_offset, base_offset + 2)]
+    append(log, make_batch(b"more"))
+    log.update_high_watermark(log.log_end_offset)
+    records, _ = read_around(log)
+    assert sorted(records) == [*range(base_offset), *range(base_offset + 2, 21)]
+
+
 def test_damage_behind_the_last_timestamp_of_the_index(tmp_path: Path) -> None:
     """Appending goes on from the newest timestamp, which is looked for at the first append."""
     log = open_log(tmp_path / "t-0", index_interval_bytes=100)

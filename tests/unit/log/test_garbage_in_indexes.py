@@ -13,7 +13,9 @@ from random import Random
 import pytest
 
 from cli.session import open_client
-from core.client.record_source import ClusterSource, DirectorySource, RecordSource
+from core.client.cluster_source import ClusterSource
+from core.client.directory_source import DirectorySource
+from core.client.record_source import RecordSource
 from core.common.topic_partition import TopicPartition
 from core.log.directory_reader import DirectoryReader
 from core.log.file_names import CLEAN_SHUTDOWN

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.common.clock import ManualClock
-from core.common.filesystem import FileSystem
+from core.common.filesystem import Buffer, File, FileSystem
 from core.common.steps import finish
 from core.common.topic_partition import TopicPartition, random_uuid
 from core.log.file_names import parse_partition_directory_name
@@ -15,18 +15,20 @@ from core.log.log_config import LogConfig
 from core.log.log_loader import LogSettings
 from core.log.log_manager import LogManager
 from core.log.partition_metadata_file import read_partition_metadata
+from tests.support.disk import RecordingFileSystem
 from tests.support.logs import NOW, append, make_batch
 
 A, B = TopicPartition("a", 0), TopicPartition("b-c", 12)
 
 
-def new_manager(directory: Path) -> LogManager:
-    return LogManager(directory, LogSettings(ManualClock(NOW), FileSystem()))
+def new_manager(directory: Path, filesystem: FileSystem | None = None) -> LogManager:
+    return LogManager(directory, LogSettings(ManualClock(NOW), filesystem or FileSystem()))
 
 
-def opened(directory: Path) -> LogManager:
-    manager = new_manager(directory)
+def opened(directory: Path, filesystem: FileSystem | None = None) -> LogManager:
+    manager = new_manager(directory, filesystem)
     manager.open_existing(manager.find_partitions(), lambda _: LogConfig())
+    manager.forget_clean_shutdown()
     return manager
 
 
@@ -49,6 +51,102 @@ def test_the_files_of_a_clean_stop(manager: LogManager, tmp_path: Path) -> None:
     assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
 
 
+def synced_by_close(manager: LogManager, disk: RecordingFileSystem) -> list[str]:
+    """What lies in partitions' folders, as often as it is synced, and how often the folders' own names are."""
+    before = len(disk.operations)
+    manager.close(broker_epoch=1)
+    synced = [operation.path for operation in disk.operations[before:] if operation.is_sync]
+    root = [path for path in synced if path == manager.directory]
+    checkpoints = [path for path in synced if path.parent == manager.directory and path.suffix == ".tmp"]
+    others = sorted(str(path.relative_to(manager.directory)) for path in synced if path not in [*root, *checkpoints])
+    return [*others, f"root {len(root) - len(checkpoints)}"]
+
+
+def test_a_clean_stop_syncs_what_changed_once(tmp_path: Path) -> None:
+    disk = RecordingFileSystem()
+    manager = opened(tmp_path, disk)
+    for name in ("unwritten", "written", "flushed"):
+        manager.create(TopicPartition(name, 0), random_uuid(), LogConfig())
+    for name in ("written", "flushed"):
+        append(manager.logs[TopicPartition(name, 0)], make_batch(b"x"))
+    manager.logs[TopicPartition("flushed", 0)].flush()
+    zero, one = f"{0:020d}", f"{1:020d}"
+    assert synced_by_close(manager, disk) == [
+        "flushed-0",
+        f"flushed-0/{zero}.timeindex",
+        f"flushed-0/{one}.snapshot.tmp",
+        "written-0",
+        f"written-0/{zero}.log",
+        f"written-0/{zero}.timeindex",
+        f"written-0/{one}.snapshot.tmp",
+        "root 1",
+    ]
+    again = opened(tmp_path, disk)
+    assert {tp.topic: log.log_end_offset for tp, log in again.logs.items()} == {
+        "unwritten": 0,
+        "written": 1,
+        "flushed": 1,
+    }
+    assert synced_by_close(again, disk) == ["root 0"]
+
+
+def test_a_stop_syncs_away_what_a_failed_write_left(tmp_path: Path) -> None:
+    """Else a power cut after a clean stop might leave it after the log's end, which nothing would explain."""
+    disk = RefusesWrites()
+    manager = opened(tmp_path, disk)
+    append(manager.create(A, random_uuid(), LogConfig()), make_batch(b"x"))
+    manager.close(broker_epoch=1)
+    again = opened(tmp_path, disk)
+    disk.is_full = True
+    with pytest.raises(OSError, match="No space"):
+        append(again.logs[A], make_batch(b"y"))
+    disk.is_full = False
+    assert f"a-0/{0:020d}.log" in synced_by_close(again, disk)
+
+
+class RefusesWrites(RecordingFileSystem):
+    """Writes half of what it is asked for, then refuses, while it is full."""
+
+    is_full = False
+
+    def open_append(self, path: Path, *, creates: bool = True) -> File:
+        file = super().open_append(path, creates=creates)
+        write_at = type(file).write_at
+
+        def maybe_write(file: File, data: Buffer, position: int) -> None:
+            write_at(file, memoryview(data)[: len(data) // 2] if self.is_full else data, position)
+            if self.is_full:
+                raise OSError(28, "No space left on device")
+
+        file.__class__ = type("FillingFile", (type(file),), {"__slots__": (), "write_at": maybe_write})
+        return file
+
+
+def test_logs_are_closed_in_several_threads_as_in_one(tmp_path: Path) -> None:
+    files: list[dict[str, bytes]] = []
+    for threads in (1, 4):
+        directory = tmp_path / str(threads)
+        directory.mkdir()
+        manager = opened(directory)
+        for number in range(40):
+            log = manager.create(TopicPartition("t", number), bytes(15) + b"t", LogConfig())
+            for count in range(number % 3):
+                append(log, make_batch(b"%d" % count))
+        manager.close(broker_epoch=1, threads=threads)
+        assert manager.closing_text == "stopping: 40 of 40 partitions closed"
+        files.append({str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()})
+    assert files[0] == files[1]
+    assert ".kafka_cleanshutdown" in files[0]
+
+
+def test_a_log_that_can_not_be_closed_leaves_the_others_clean(manager: LogManager, tmp_path: Path) -> None:
+    (tmp_path / "a-0" / f"{3:020d}.snapshot.tmp").mkdir()
+    manager.close(broker_epoch=1, threads=4)
+    assert "a-0" in str(manager.offline[A])
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    assert "b-c 12 3" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
+
+
 def test_a_clean_start(manager: LogManager, tmp_path: Path) -> None:
     manager.logs[B].increment_log_start_offset(2)
     manager.close(broker_epoch=1)
@@ -67,7 +165,8 @@ def test_a_start_after_a_crash(manager: LogManager, tmp_path: Path) -> None:
     torn.write_bytes(torn.read_bytes() + b"half a batch")
     again = new_manager(tmp_path)
     assert not again.had_clean_shutdown
-    assert again.open_existing(again.find_partitions(), lambda _: LogConfig()) == [A]
+    loaded = again.open_existing(again.find_partitions(), lambda _: LogConfig())
+    assert [one.log.partition for one in loaded if one.was_cut] == [A]
     assert again.logs[B].log_end_offset == 3
 
 
@@ -109,6 +208,22 @@ def test_deleting_a_partition(manager: LogManager, tmp_path: Path) -> None:
     assert finish(manager.remove([A])) == []
     manager.close(broker_epoch=1)
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nb-c 12 3\n"
+
+
+def test_what_can_not_be_deleted_keeps_nothing_else_from_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Keeps(FileSystem):
+        def unlink(self, path: Path) -> None:
+            if path.name == "kept":
+                raise OSError(5, "Input/output error", str(path))
+            super().unlink(path)
+
+    manager = opened(tmp_path, Keeps())
+    paths = [tmp_path / name for name in ("a", "kept", "b")]
+    for path in paths:
+        path.touch()
+    manager.delete(paths)
+    assert [path.name for path in paths if path.exists()] == ["kept"]
+    assert caplog.messages == [f"could not delete {tmp_path}/kept: input/output error"]
 
 
 def test_a_new_partition_takes_nothing_from_a_deleted_one_of_that_name(manager: LogManager, tmp_path: Path) -> None:

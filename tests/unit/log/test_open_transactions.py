@@ -98,3 +98,14 @@ def test_a_transaction_of_which_nothing_is_left_holds_nothing_back(folder: Path,
     data[end - 20 : end - 10] = b"0123456789"
     log.write_bytes(data)
     assert committed(folder) == [0, 1, 2, 3, 5, 6, 8]
+
+
+def test_a_log_under_a_name_above_its_offsets_bears_out_no_open_transaction(tmp_path: Path) -> None:
+    """None of its batches is the log's; the snapshot beside it has a transaction that began with one of them."""
+    folder = shutil.copytree(GOLDEN / "txn_open", tmp_path / "t-0")
+    for path in folder.glob("00000000000000000000.*"):
+        path.rename(path.with_name("00000000000010000000" + path.suffix))
+    for read_committed in (False, True):
+        answer = doors.ask_files(folder, read_committed=read_committed)
+        assert not answer.records
+        assert any("offsets 0 to 9999999" in text for text in answer.told)

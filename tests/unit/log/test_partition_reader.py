@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -16,7 +17,7 @@ from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.compaction.cleaner import Cleaner
 from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
-from core.log import transaction_outcomes
+from core.log import reading, transaction_outcomes
 from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
 from core.log.directory_lock import DirectoryLock
 from core.log.directory_reader import DirectoryReader
@@ -343,3 +344,41 @@ def test_a_damaged_batch_that_claims_the_end_is_no_open_transaction(directory: P
     with pytest.raises(CorruptRecordError, match=r"crc mismatch|crc-mismatch"):
         values(reader)
     reader.close()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_only_what_was_committed_is_given_however_much_is_read_together(
+    directory: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The history says what was committed. A marker may be read with its records, or long after them."""
+    random = Random(seed)
+    log = open_log(
+        directory, segment_bytes=random.choice((600, 100_000)), index_interval_bytes=random.choice((1, 4096))
+    )
+    open_: dict[int, list[int]] = {}
+    committed: list[int] = []
+    sequences = dict.fromkeys(range(3), 0)
+    for _ in range(random.randint(10, 80)):
+        producer = random.randrange(4)
+        offset = log.log_end_offset
+        if producer == 3:
+            append(log, make_batch(b"x"))
+            committed.append(offset)
+        elif producer in open_ and random.random() < 0.5:
+            is_commit = random.random() < 0.6
+            append_marker(log, producer, is_commit=is_commit)
+            committed += open_.pop(producer) if is_commit else open_.pop(producer)[:0]
+        else:
+            fields = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequences[producer]}
+            append(log, make_batch(b"x" * random.choice((1, 200)), is_transactional=True, **fields))
+            sequences[producer] += 1
+            open_.setdefault(producer, []).append(offset)
+    stable = min([offset for offsets in open_.values() for offset in offsets] + [log.log_end_offset])
+    log.close()
+    monkeypatch.setattr(reading, "_READ_BYTES", random.choice((1, 300, 2000, 1 << 18)))
+    monkeypatch.setattr(transaction_outcomes, "_MOST_WAITING_BYTES", random.choice((0, 300, 1000, 1 << 20)))
+    for start in range(stable + 1):
+        reader = PartitionReader(directory)
+        batches = reader.read(start, reader.end_offset)
+        assert [batch.base_offset for batch in batches] == [o for o in sorted(committed) if start <= o < stable]
+        reader.close()

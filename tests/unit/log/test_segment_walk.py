@@ -49,6 +49,30 @@ def test_every_byte_is_told_of_once(path: Path, tmp_path_factory: pytest.TempPat
     assert found[-1][1] == len(data)
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.parent.name)
+@given(seed=st.integers(0, 2**32), read_bytes=st.sampled_from((1, 200, 1000, 1 << 20)))
+def test_pages_hold_what_is_given_one_by_one(
+    path: Path, tmp_path_factory: pytest.TempPathFactory, seed: int, read_bytes: int
+) -> None:
+    random = Random(seed)
+    data = bytearray(path.read_bytes())
+    for _ in range(random.randint(0, 3)):
+        data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+    copy = tmp_path_factory.getbasetemp() / "pages" / path.name
+    copy.parent.mkdir(exist_ok=True)
+    copy.write_bytes(data)
+    walk = SegmentWalk(copy, int(path.stem), read_bytes=read_bytes)
+    found: list[tuple[int, int]] = []
+    for page in walk.pages_from(0):
+        items = [page] if isinstance(page, Damage) else page
+        assert items
+        for item in items:
+            end = item.end_position if isinstance(item, Damage) else item.position + item.size_bytes
+            found.append((item.position, end))
+    walk.close()
+    assert found == covered(copy)
+
+
 def test_a_huge_claim_costs_no_memory(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0")
     for _ in range(3):

@@ -12,10 +12,11 @@ from core.records.control_record import (
     control_type,
     end_transaction_batch,
     find_plain_marker,
+    is_plain_commit,
     read_end_transaction_marker,
 )
 from core.records.record import Record
-from core.records.record_batch import HEADER_SIZE, RecordBatch
+from core.records.record_batch import ATTRIBUTES_POSITION, HEADER_SIZE, RecordBatch
 from core.records.record_batch_builder import build_batch
 
 
@@ -68,6 +69,22 @@ def test_a_marker_as_brokers_write_it_is_read_at_once_and_any_other_is_left_to_i
             assert find_plain_marker(section[:cut]) is None
         assert find_plain_marker(section + b"\0") is None
     assert agreed >= len(markers) * 32, "the coordinator's epoch may be anything"
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_plain_commit_is_one_by_its_record_too(is_commit: bool) -> None:
+    """Every bit of the batch but those of its frame flipped in turn."""
+    marker = EndTransactionMarker(is_commit, 3)
+    data = end_transaction_batch(marker, producer_id=9, producer_epoch=2, timestamp=5)
+    assert is_plain_commit(RecordBatch(memoryview(data))) == is_commit
+    for bit in range(ATTRIBUTES_POSITION * 8, len(data) * 8):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        batch = RecordBatch(memoryview(changed))
+        if is_plain_commit(batch):
+            (record,) = batch.records()
+            found = read_end_transaction_marker(record)
+            assert found is not None and found.is_commit
 
 
 def _by_record(section: bytes) -> EndTransactionMarker | None:

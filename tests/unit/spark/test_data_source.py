@@ -297,6 +297,28 @@ def test_a_range_whose_beginning_went_away_fails_its_task(data: Path) -> None:
     assert rows(allowing, allowing.partitions())
 
 
+def test_records_that_were_deleted_from_within_a_batch_are_not_read(tmp_path: Path) -> None:
+    """DeleteRecords moved the log's start into one after the range was planned; from files, and from a server."""
+    with running_broker(tmp_path / "data") as broker:
+        broker.create_topic("t", 1)
+        client = KafkaClient(parse_bootstrap(broker.bootstrap_servers))
+        producer = Producer(client, "t")
+        values = ByteStrings.of_list([b"%d" % number for number in range(10)])
+        producer.send(RecordsToSend(0, np.full(10, NOW), None, values, None, np.arange(10)))
+        producer.flush()
+        options = {"subscribe": "t", "failOnDataLoss": "false"}
+        from_server = reader_of(kafka__bootstrap__servers=broker.bootstrap_servers, **options)
+        planned = from_server.partitions()
+        Admin(client).delete_records({TopicPartition("t", 0): 7})
+        assert [r["offset"] for r in rows(from_server, planned)] == [7, 8, 9]
+        client.close()
+    write_offset_checkpoint(tmp_path / "data" / LOG_START_OFFSET_CHECKPOINT, {TopicPartition("t", 0): 0}, FileSystem())
+    from_files = reader_of(path=str(tmp_path / "data"), **options)
+    planned = from_files.partitions()
+    write_offset_checkpoint(tmp_path / "data" / LOG_START_OFFSET_CHECKPOINT, {TopicPartition("t", 0): 7}, FileSystem())
+    assert [r["offset"] for r in rows(from_files, planned)] == [7, 8, 9]
+
+
 def test_a_range_whose_beginning_was_lost_fails_its_task(data: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Nobody deleted it: an index of the segment is there. Where only an epoch tells, the driver warns."""
     first, *_ = sorted((data / "t-0").glob("*.log"))

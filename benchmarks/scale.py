@@ -1,0 +1,566 @@
+"""How costs grow: one row for each aim of the issue about costs that stay flat, plog, and Kafka 4.3.1 where it can be
+asked.
+
+    .venv/bin/python -m benchmarks.scale [--list] [--kafka] [ROW ...] [--commits N] [--partitions N] ...
+
+Each row is one function, and stands for itself: it starts its own broker, or makes its own files, and prints what it
+measured as one line of the table. "Others" are one client that produces small records all the time (`bystander.py`).
+With `--kafka` the rows that ask a broker are measured with Kafka, too. The sizes are the issue's unless an option says
+otherwise, but for those that would take half an hour to make; each line says its sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import selectors
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.broker import produce_librdkafka
+from benchmarks.bystander import BY_NAME, Bystander, produce_request
+from benchmarks.inspector import cost, peak_bytes
+from benchmarks.peers import FullCache, KafkaPeer, Peer, PlogPeer, cpu_seconds, resident_bytes
+from benchmarks.readers import Shape, write
+from benchmarks.requests import connect
+from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from core.protocol.schema.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from core.protocol.schema.offset_fetch import OFFSET_FETCH, OffsetFetchRequest, OffsetFetchRequestTopic
+from core.protocol.schema.produce import PRODUCE
+from core.records.record import Record
+from core.records.record_batch import RecordBatch, set_base_offset_and_leader_epoch
+from core.records.record_batch_builder import batch_of
+from tests.support.server import PLOG
+
+PARTITIONS_A_COMMIT = 1000
+TAIL_READERS, TAIL_RECORDS = 100, 1000
+NAMED_OFFSETS = 7
+"""The last version of OffsetFetch with one group."""
+
+Sizes = argparse.Namespace
+StartPeer = Callable[[Path], Peer]
+
+
+class Row(NamedTuple):
+    """`then` and `kafka_then` are the issue's figures. `measure` is given a folder, the sizes, and what starts the
+    broker; `asks_kafka`: it may be Kafka.
+    """
+
+    what: str
+    then: str
+    kafka_then: str
+    aim: str
+    measure: Callable[[Path, Sizes, StartPeer], str]
+    asks_kafka: bool = False
+
+
+# --- helpers
+
+
+@contextlib.contextmanager
+def started(directory: Path, start: StartPeer) -> Iterator[Peer]:
+    peer = start(directory)
+    try:
+        yield peer
+    finally:
+        try:
+            peer.stop()
+        except subprocess.TimeoutExpired:  # of thousands of partitions, on a busy disk
+            os.kill(peer.pid, signal.SIGKILL)
+
+
+def admin(peer: Peer) -> Any:  # confluent_kafka has no types
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient({"bootstrap.servers": peer.address, "log_level": 0})
+
+
+def create(peer: Peer, *topics: tuple[str, int], **configs: str) -> None:
+    from confluent_kafka.admin import NewTopic
+
+    settings = {name.replace("_", "."): value for name, value in configs.items()}
+    wanted = [NewTopic(name, partitions, 1, config=settings) for name, partitions in topics]
+    client = admin(peer)
+    for made in client.create_topics(wanted, operation_timeout=100, request_timeout=100).values():
+        made.result()
+    deadline = time.monotonic() + 60
+    while not topics_are_led(peer, dict(topics)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)  # Kafka makes them after it has answered
+
+
+def topics_are_led(peer: Peer, topics: dict[str, int]) -> bool:
+    found = admin(peer).list_topics(timeout=60).topics
+    return all(
+        name in found and sum(p.leader >= 0 for p in found[name].partitions.values()) == partitions
+        for name, partitions in topics.items()
+    )
+
+
+def delete(peer: Peer, *names: str) -> None:
+    client = admin(peer)
+    for gone in client.delete_topics(list(names), operation_timeout=100, request_timeout=100).values():
+        gone.result()
+
+
+def took(work: Callable[[], object]) -> float:
+    """Seconds."""
+    started_s = time.monotonic()
+    work()
+    return time.monotonic() - started_s
+
+
+def one_record(value: bytes, **fields: object) -> bytes:
+    return batch_of([Record(0, int(time.time() * 1000), None, value)], **fields)
+
+
+def error_of(answer: Any) -> int:
+    code: int = answer.responses[0].partition_responses[0].error_code
+    return code
+
+
+def many_segments(directory: Path, count: int, records: int = 10) -> int:
+    """A partition's folder of so many segments, one batch of ten records each; gives its end offset."""
+    directory.mkdir(parents=True)
+    now_ms = int(time.time() * 1000)
+    batch = RecordBatch(
+        memoryview(bytearray(batch_of([Record(n, now_ms, b"k%d" % n, b"v" * 100) for n in range(records)])))
+    )
+    for number in range(count):
+        offset = number * records
+        set_base_offset_and_leader_epoch(batch, offset, 0)
+        (directory / f"{offset:020d}.log").write_bytes(batch.buffer)
+        (directory / f"{offset:020d}.index").touch()
+        (directory / f"{offset:020d}.timeindex").write_bytes(struct.pack(">qi", now_ms, records - 1))
+    return count * records
+
+
+def data_directory(directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "meta.properties").write_text("version=0\nbroker.id=1\n")
+    return directory
+
+
+def plain_log(directory: Path, megabytes: int) -> Path:
+    """A topic t of one partition, of records with a key each; its data directory."""
+    return write(Shape("plain", 16_000), directory, megabytes * 1_000_000).parent
+
+
+# --- 12: groups
+
+
+def commit(connection: Any, group: str, offset: int) -> None:
+    partitions = [OffsetCommitRequestPartition(n, offset, -1, "") for n in range(PARTITIONS_A_COMMIT)]
+    request = OffsetCommitRequest(group, topics=[OffsetCommitRequestTopic("t", partitions=partitions)])
+    deadline = time.monotonic() + 60
+    while any(p.error_code for p in connection.call(OFFSET_COMMIT, request, at_most=2).topics[0].partitions):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)  # the coordinator is not there yet
+
+
+def commit_all(peer: Peer, groups: int, commits: int) -> None:
+    create(peer, ("t", PARTITIONS_A_COMMIT), ("others", 1))
+    connection = connect(peer.address)
+    connection.call(FIND_COORDINATOR, FindCoordinatorRequest("g0", 0), at_most=1)
+    for number in range(commits // PARTITIONS_A_COMMIT):
+        commit(connection, f"g{number % groups}", number)
+    connection.close()
+
+
+def wait_for_offsets(peer: Peer) -> None:
+    connection = connect(peer.address)
+    request = OffsetFetchRequest("g0", [OffsetFetchRequestTopic("t", [0])])
+    while connection.call(OFFSET_FETCH, request, at_most=NAMED_OFFSETS).error_code:
+        time.sleep(0.02)  # it is loading
+    connection.close()
+
+
+def load_of_offsets(directory: Path, sizes: Sizes, start: StartPeer) -> str:
+    with started(directory, start) as peer:
+        commit_all(peer, 1, sizes.commits)
+    with Bystander() as others, started(directory, start) as peer:
+        others.begin(peer.address, "others")
+        answered = took(lambda: wait_for_offsets(peer))
+        waits = others.waits()
+    return f"{sizes.commits:,} commits: answered {answered:.1f} s after the start, others {waits}"
+
+
+def memory_of_offsets(directory: Path, sizes: Sizes, start: StartPeer) -> str:
+    with started(directory / "none", start) as peer:
+        commit_all(peer, 1, PARTITIONS_A_COMMIT)
+    with started(directory / "none", start) as peer:
+        wait_for_offsets(peer)
+        empty_bytes = resident_bytes(peer.pid)
+    with started(directory / "many", start) as peer:
+        commit_all(peer, sizes.commits // PARTITIONS_A_COMMIT, sizes.commits)
+    with started(directory / "many", start) as peer:
+        wait_for_offsets(peer)
+        time.sleep(2)  # all partitions of the topic are loaded by then
+        each = (resident_bytes(peer.pid) - empty_bytes) / sizes.commits
+    return f"{each:.0f} B for each of {sizes.commits:,} offsets of different partitions and groups"
+
+
+# --- 13, 14: topics
+
+
+def topics_come_and_go(directory: Path, sizes: Sizes, start: StartPeer) -> str:
+    said = []
+    with started(directory, start) as peer:
+        create(peer, ("others", 1))
+        several = [(f"several{n}", 1) for n in range(sizes.topics // 4)]
+        with Bystander() as others:
+            others.begin(peer.address, "others")
+            for what, work in (
+                (f"{sizes.partitions:,} partitions", lambda: create(peer, ("many", sizes.partitions))),
+                (f"{len(several):,} topics", lambda: create(peer, *several)),
+                (f"deletion of {sizes.partitions:,}", lambda: delete(peer, "many")),
+            ):
+                others.waits()
+                seconds = took(work)
+                said.append(f"{what} {seconds:.1f} s, others {others.waits()}")
+    return "; ".join(said)
+
+
+def remake(directory: Path, sizes: Sizes, start: StartPeer) -> str:
+    partitions = sizes.partitions // 5
+    with started(directory, start) as peer:
+        create(peer, ("t", partitions))
+    with started(directory, start) as peer:  # its checkpoints name them
+        seconds = took(lambda: delete(peer, "t")) + took(lambda: create(peer, ("t", partitions)))
+    return f"{partitions:,} partitions deleted and made again: {seconds:.2f} s"
+
+
+def describe_configs(directory: Path, sizes: Sizes, start: StartPeer) -> str:
+    from confluent_kafka.admin import ConfigResource
+
+    with started(directory, start) as peer:
+        names = [f"t{n}" for n in range(sizes.topics)]
+        for first in range(0, len(names), 500):
+            create(peer, *((name, 1) for name in names[first : first + 500]))
+        wanted = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+        before = sum(cpu_seconds(peer.pid))
+        client = admin(peer)
+        seconds = took(lambda: [f.result() for f in client.describe_configs(wanted, request_timeout=100).values()])
+        cpu = sum(cpu_seconds(peer.pid)) - before
+    return f"{sizes.topics:,} topics: {seconds:.2f} s, {cpu / sizes.topics * 1000:.2f} ms of the broker's CPU a topic"
+
+
+# --- 15: start
+
+
+def start_with_segments(directory: Path, sizes: Sizes, start: StartPeer) -> str:
+    with started(directory, start) as peer:
+        create(peer, ("t", sizes.start_partitions), retention_ms="-1")
+    root = directory / "plog"
+    ends = {}
+    for number in range(sizes.start_partitions):
+        folder = root / f"t-{number}"
+        for path in folder.glob("0*"):
+            path.unlink()
+        folder.rename(root / "aside")
+        ends[number] = many_segments(folder, sizes.start_segments)
+        for path in (root / "aside").iterdir():
+            path.rename(folder / path.name)
+        (root / "aside").rmdir()
+    text = "".join(f"t {number} {end}\n" for number, end in ends.items())
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (root / name).write_text(f"0\n{len(ends)}\n{text}")
+    with started(directory, start) as peer:
+        assert isinstance(peer, PlogPeer)
+        cpu = sum(cpu_seconds(peer.pid))
+        ready_s = peer.ready_s
+    return f"{sizes.start_partitions} x {sizes.start_segments:,} segments: ready after {ready_s:.1f} s, {cpu:.1f} CPU s"
+
+
+def start_with_a_copied_folder(directory: Path, sizes: Sizes, start: StartPeer) -> str:
+    root = plain_log(directory / "made", sizes.megabytes)
+    (directory / "plog").mkdir()
+    (root / "t-0").rename(directory / "plog" / "t-0")
+    said = []
+    served = directory / "plog"
+    for what, arguments in (("--read-only", ["--read-only"]), ("", [])):
+        ready = directory / f"ready{what}"
+        begun = time.monotonic()
+        process = subprocess.Popen(
+            [PLOG, "serve", *arguments, "--data-dir", served, "--listen", "127.0.0.1:0", "--ready-file", ready],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        while not ready.exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        seconds, cpu = time.monotonic() - begun, sum(cpu_seconds(process.pid))
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+        said.append(f"{what or 'serve'} ready after {seconds:.2f} s, {cpu:.2f} CPU s")
+    return f"{sizes.megabytes} MB without checkpoints: {'; '.join(said)}"
+
+
+# --- 16, 17: commands
+
+
+def latest_per_key(directory: Path, sizes: Sizes, start: StartPeer) -> str:
+    root = plain_log(directory, sizes.keys * 135 // 1_000_000)
+    command: list[str | Path] = [PLOG, "consume", "t", "--latest-per-key", "--data-dir", root]
+    return f"about {sizes.keys:,} keys: {peak_bytes(command) / 1e6:.0f} MB at the peak"
+
+
+def compact_plan(directory: Path, sizes: Sizes, start: StartPeer) -> str:
+    folder = directory / "t-0"
+    many_segments(folder, sizes.segments)
+    used = cost([PLOG, "compact", folder, "--set", "cleanup.policy=compact"])
+    return f"{sizes.segments:,} segments: {used.cpu:.1f} CPU s"
+
+
+def trace_key(directory: Path, sizes: Sizes, start: StartPeer) -> str:
+    root = plain_log(directory, sizes.megabytes)
+    used = cost([PLOG, "trace", "t", "--key", "key-0000000007", "--data-dir", root])
+    idle = cost([PLOG, "--version"])
+    return f"{sizes.megabytes} MB: {used.less(idle).cpu / sizes.megabytes * 1000:.2f} CPU s/GB"
+
+
+def offline_groups(directory: Path, sizes: Sizes, start: StartPeer) -> str:
+    with started(directory, start) as peer:
+        commit_all(peer, 100, sizes.commits)
+        connection = connect(peer.address)
+        answer = connection.call(PRODUCE, produce_request("others", one_record(b"x")), at_most=BY_NAME)
+        assert error_of(answer) == 0
+        connection.close()
+    root: list[str | Path] = ["--data-dir", directory / "plog"]
+    said = [
+        f"{' '.join(command)} {cost([PLOG, *command, *root]).cpu:.2f}"
+        for command in (["group", "list"], ["group", "describe", "g7"], ["trace", "others@0"])
+    ]
+    return f"{sizes.commits:,} commits of 100 groups, CPU s: {', '.join(said)}"
+
+
+# --- 18, 19, 20: appends and readers
+
+
+def roll_with_producers(directory: Path, sizes: Sizes, start: StartPeer) -> str:
+    with started(directory, start) as peer:
+        create(peer, ("t", 1), segment_bytes=str(4 << 20))
+        connection = connect(peer.address)
+        for first in range(0, sizes.producers, 50):
+            for number in range(first, min(first + 50, sizes.producers)):
+                batch = one_record(b"x" * 20, producer_id=1000 + number, producer_epoch=0, base_sequence=0)
+                connection.send(PRODUCE, produce_request("t", batch), at_most=BY_NAME)
+            for _ in range(first, min(first + 50, sizes.producers)):
+                assert error_of(connection.receive()) == 0
+        waits = []
+        for number in range(6000):
+            batch = one_record(b"y" * 2000, producer_id=999, producer_epoch=0, base_sequence=number)
+            waits.append(took(lambda: connection.call(PRODUCE, produce_request("t", batch), at_most=BY_NAME)))  # noqa: B023 - called at once
+        connection.close()
+    waits.sort()
+    longest = ", ".join(f"{wait * 1000:.1f}" for wait in waits[-3:])
+    return f"{sizes.producers:,} producers, 3 rolls: p50 {waits[3000] * 1000:.2f} ms, longest waits {longest} ms"
+
+
+def read(topic: str, offset: int, *, max_wait_ms: int) -> FetchRequest:
+    wanted = FetchPartition(0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, topics=[FetchTopic(topic, partitions=[wanted])])
+
+
+def next_offset_of(answer: Any, offset: int) -> int:
+    """After the last whole batch of an answer to Fetch, by the headers."""
+    records = answer.responses[0].partitions[0].records or b""
+    position = 0
+    while position + 61 <= len(records):
+        base, length = struct.unpack_from(">qi", records, position)
+        if position + 12 + length > len(records):
+            break
+        offset = base + struct.unpack_from(">i", records, position + 23)[0] + 1
+        position += 12 + length
+    return offset
+
+
+def catch_up(address: str, seconds: float) -> None:
+    """One reader that reads topic t from its start, again and again; prints the bytes."""
+    connection, offset, total = connect(address), 0, 0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        answer = connection.call(FETCH, read("t", offset, max_wait_ms=0), at_most=BY_NAME)
+        total += len(answer.responses[0].partitions[0].records or b"")
+        following = next_offset_of(answer, offset)
+        offset = following if following > offset else 0
+    print(total)
+
+
+def readers_that_catch_up(directory: Path, sizes: Sizes, start: StartPeer) -> str:
+    with started(directory, start) as peer:
+        create(peer, ("t", 1), ("others", 1))
+        produce_librdkafka(peer.address, "t", 1000, 131072, sizes.megabytes * 1000)
+        with Bystander() as others:
+            others.begin(peer.address, "others")
+            time.sleep(2)
+            alone = others.waits()
+            command = [sys.executable, "-m", "benchmarks.scale", "--catch-up", peer.address]
+            readers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(10)]
+            time.sleep(2)
+            others.waits()
+            time.sleep(5)
+            beside = others.waits()
+            total = sum(int(reader.communicate()[0]) for reader in readers)
+    return f"others alone {alone}; beside ten readers ({total / 1e9:.1f} GB) {beside}"
+
+
+def tail(address: str, readers: int, records: int) -> None:
+    """Readers that wait for topic t's next record, in one process, until each has so many."""
+    selector = selectors.DefaultSelector()
+    connections = [connect(address) for _ in range(readers)]
+    offsets = [0] * readers
+    for number, connection in enumerate(connections):
+        connection.send(FETCH, read("t", 0, max_wait_ms=500), at_most=BY_NAME)
+        selector.register(connection._transport, selectors.EVENT_READ, number)  # type: ignore[arg-type]
+    print("ready", flush=True)
+    while min(offsets) < records:
+        for key, _ in selector.select():
+            number = key.data
+            offsets[number] = next_offset_of(connections[number].receive(), offsets[number])
+            connections[number].send(FETCH, read("t", offsets[number], max_wait_ms=500), at_most=BY_NAME)
+
+
+def tail_readers(directory: Path, sizes: Sizes, start: StartPeer) -> str:
+    with started(directory, start) as peer:
+        create(peer, ("t", 1))
+        command = [sys.executable, "-m", "benchmarks.scale", "--tail", peer.address]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        connection, batch = connect(peer.address), one_record(b"x" * 100)
+        before = sum(cpu_seconds(peer.pid))
+        for _ in range(TAIL_RECORDS):
+            assert error_of(connection.call(PRODUCE, produce_request("t", batch), at_most=BY_NAME)) == 0
+            time.sleep(0.005)
+        assert process.wait(60) == 0
+        cpu = sum(cpu_seconds(peer.pid)) - before
+        connection.close()
+    each = cpu / TAIL_READERS / TAIL_RECORDS
+    return f"{TAIL_RECORDS:,} records, one by one: {each * 1e6:.0f} us of CPU a delivery"
+
+
+def produce_large(peer: Peer, topic: str, size: int, count: int) -> None:
+    connection, batch = connect(peer.address), one_record(os.urandom(size))
+    for _ in range(count):
+        assert error_of(connection.call(PRODUCE, produce_request(topic, batch), at_most=BY_NAME)) == 0
+    connection.close()
+
+
+def large_batches(directory: Path, sizes: Sizes, start: StartPeer) -> str:
+    with started(directory, start) as peer:
+        create(peer, ("t", 1), max_message_bytes="60000000")
+        create(peer, ("others", 1))
+        with Bystander() as others:
+            others.begin(peer.address, "others")
+            produce_large(peer, "t", 10_000_000, 5)
+            others.waits()
+            produce_large(peer, "t", 10_000_000, 50)
+            waits = others.waits()
+    return f"50 of 10 MB: others {waits}"
+
+
+def record_sizes(directory: Path, sizes: Sizes, start: StartPeer) -> str:
+    """In turns: what a write costs is not the same from one second to the next."""
+    kinds = {100_000: "100 KB", 1_000_000: "1 MB", 10_000_000: "10 MB"}
+    figures: dict[int, list[float]] = {size: [] for size in kinds}
+    with started(directory, start) as peer, FullCache(directory) as memory:
+        create(peer, ("t", 1), max_message_bytes="60000000", retention_bytes="200000000", segment_bytes="200000000")
+        for round_ in range(-1, sizes.rounds):
+            for size in kinds:
+                memory.fill()
+                before = sum(cpu_seconds(peer.pid))
+                produce_large(peer, "t", size, 200_000_000 // size)
+                if round_ >= 0:
+                    figures[size].append((sum(cpu_seconds(peer.pid)) - before) / 0.2)
+    said = (f"{kinds[size]} {sorted(found)[len(found) // 2]:.2f} ({min(found):.2f}-{max(found):.2f})"
+            for size, found in figures.items())  # fmt: skip
+    return f"CPU s/GB, {sizes.rounds} rounds: {', '.join(said)}"
+
+
+ROWS = {
+    "offsets": Row(
+        "12 load of `__consumer_offsets`", "others wait 6.9 s", "answers after 7 to 10 s", "3 s, others 50 ms",
+        load_of_offsets,
+    ),
+    "offsets-memory": Row("12 bytes of an offset", "", "", "150 B", memory_of_offsets),
+    "topics": Row(
+        "13 making and deleting topics: others' worst wait", "4.0 s, 1.7 s, 1.2 s", "24 to 145 ms", "100 ms",
+        topics_come_and_go, asks_kafka=True,
+    ),
+    "remake": Row("13 a topic made again", "3.1 s", "", "checkpoints synced once", remake),
+    "configs": Row("14 DescribeConfigs", "3.8 s", "", "0.1 ms a topic", describe_configs, asks_kafka=True),
+    "start": Row("15 start", "13.9 s (100 x 1,000)", "", "2 s", start_with_segments),
+    "copied": Row("15 start with a copied folder", "1.05 CPU s/GB", "", "ready at once", start_with_a_copied_folder),
+    "latest": Row("16 `consume --latest-per-key`", "8 GB (50 M keys)", "", "300 MB", latest_per_key),
+    "plan": Row("16 plan of `compact`", "15 s", "", "2 s", compact_plan),
+    "trace-key": Row("17 `trace --key`", "9 CPU s/GB", "", "by columns", trace_key),
+    "offline": Row("17 offsets offline", "reads all each time", "", "from the end", offline_groups),
+    "roll": Row("18 roll", "185 ms", "", "20 ms", roll_with_producers, asks_kafka=True),
+    "catch-up": Row(
+        "19 readers that catch up", "p50 10.6 ms", "p50 1.4 ms", "p50 2 ms", readers_that_catch_up, asks_kafka=True
+    ),
+    "tail": Row("19 100 tail readers", "32 us", "as plog's", "20 us", tail_readers, asks_kafka=True),
+    "large": Row("19 batches of 10 MB", "20 ms at a time", "", "in pieces", large_batches, asks_kafka=True),
+    "sizes": Row("20 records by size", "1.1 to 2.0, of 100 KB 0.55", "", "flat", record_sizes, asks_kafka=True),
+}  # fmt: skip
+
+
+def parsed() -> Sizes:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="all, if none is named")
+    parser.add_argument("--list", action="store_true", help="names the rows")
+    parser.add_argument("--kafka", action="store_true", help="measures Kafka, too")
+    for name, size in {
+        "commits": 1_000_000, "partitions": 5000, "topics": 4000, "segments": 10_000, "keys": 5_000_000,
+        "producers": 100_000, "megabytes": 500, "rounds": 7, "start-partitions": 100, "start-segments": 1000,
+    }.items():  # fmt: skip
+        parser.add_argument(f"--{name}", type=int, default=size, help=f"{size:,} unless given")
+    for name in ("--catch-up", "--tail"):
+        parser.add_argument(name, metavar="ADDRESS", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    sizes = parsed()
+    if sizes.catch_up:
+        catch_up(sizes.catch_up, 9)
+    elif sizes.tail:
+        tail(sizes.tail, TAIL_READERS, TAIL_RECORDS)
+    elif sizes.list:
+        print("\n".join(f"{name:15} {row.what}" for name, row in ROWS.items()))
+    else:
+        measure(sizes)
+
+
+def measure(sizes: Sizes) -> None:
+    print("| what | plog then | plog now | Kafka then | Kafka now | aim |\n|---|---|---|---|---|---|")
+    for name in sizes.rows or ROWS:
+        row = ROWS[name]
+        now = {"plog": "", "kafka": ""}
+        peers: dict[str, StartPeer] = {"plog": PlogPeer}
+        if sizes.kafka and row.asks_kafka:
+            peers["kafka"] = KafkaPeer
+        for peer, start in peers.items():
+            with tempfile.TemporaryDirectory(prefix="plog-scale-", ignore_cleanup_errors=True) as temporary:
+                now[peer] = row.measure(Path(temporary), sizes, start)
+        print(
+            f"| {row.what} | {row.then} | {now['plog']} | {row.kafka_then} | {now['kafka']} | {row.aim} |", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,279 @@
+"""Logs that are opened when somebody first asks for them, as it takes long: much of them has to be read. Small ones are
+opened by the start, as far as that takes no time.
+
+A broker that only reads has to read all of a log, one that owns it what was not safe on the disk when it last stopped.
+One is read at a time, by another thread: of those that were asked for the one with the least to read comes first. The
+owner goes on with those that nobody asked for, as it has work to do in all of them. Who asks for one waits
+for it, for `MOST_WAIT_MS` at most, and is told to ask again then: NOT_LEADER_OR_FOLLOWER is Kafka's answer of a broker
+that does not lead a partition yet. A fetch waits only if none of its partitions is open. Whoever asks for others is
+served meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from core.broker.delayed_operation import DelayedOperation, forward
+from core.broker.handlers.produce import keep_records
+from core.common.deferred import Deferred, TimerHandle
+from core.common.errors import PlogError
+from core.common.stoppable_filesystem import StoppableFileSystem
+from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
+from core.log.log_loader import LoadedLog
+from core.protocol.schema.delete_records import DELETE_RECORDS, DeleteRecordsRequest
+from core.protocol.schema.describe_producers import DESCRIBE_PRODUCERS, DescribeProducersRequest
+from core.protocol.schema.fetch import FETCH, FetchRequest
+from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsRequest
+from core.protocol.schema.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest
+from core.protocol.schema.produce import PRODUCE, ProduceRequest
+from core.protocol.schema.write_txn_markers import WRITE_TXN_MARKERS, WriteTxnMarkersRequest
+
+if TYPE_CHECKING:
+    from core.broker.broker import Broker
+
+_log = logging.getLogger("plog.log")
+
+MOST_WAIT_MS = 10_000
+"""Less than clients wait for an answer."""
+
+AT_ONCE_BYTES = 64 * 1024 * 1024
+_BYTES_OF_OPENING = 128 * 1024
+"""What could be read in the time that it takes to open a log, or a segment of it, and no more."""
+
+
+class LateLoads:
+    """Owned by the broker's task, but for the reading itself."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._asked: set[TopicPartition] = set()
+        self._loading: TopicPartition | None = None
+        self._files: StoppableFileSystem | None = None  # that it is read with
+        self._reads_all = self._is_stopped = False
+        self._then: dict[TopicPartition, dict[object, Callable[[], None]]] = defaultdict(dict)
+        self._waiting: dict[_Waiting, None] = {}
+
+    def read_at_once(self) -> Iterator[TopicPartition]:
+        """Gives those that are to be opened before the broker serves, as that takes no time: the smallest, those of
+        groups and transactions first.
+        """
+        unloaded, left = self._broker.log_manager.unloaded, AT_ONCE_BYTES
+        for name in sorted(
+            unloaded, key=lambda name: (name.topic not in INTERNAL_TOPICS, unloaded[name].bytes_to_read)
+        ):
+            left -= unloaded[name].bytes_to_read + (1 + unloaded[name].segments_to_read) * _BYTES_OF_OPENING
+            is_needed = name.topic in INTERNAL_TOPICS and not self._broker.is_read_only
+            if left >= 0 or is_needed:
+                yield name
+
+    def begin(self) -> None:
+        """From now on an owner's are read, whoever asks for them."""
+        self._reads_all = not self._broker.is_read_only
+        self._begin_next()
+
+    def is_loading(self, topic: str) -> bool:
+        """Whether a log of the topic is being read just now, so that its folder must stay where it is."""
+        return self._loading is not None and self._loading.topic == topic
+
+    def stop(self) -> None:
+        """What is being read is given up soon, and nothing else begun."""
+        self._is_stopped = True
+        if self._files is not None:
+            self._files.stop()
+
+    def ask(self, partition: TopicPartition) -> None:
+        """Has the log opened, if that was not done. Without a loop it is done when this returns."""
+        if partition in self._broker.log_manager.unloaded:
+            self._asked.add(partition)
+            self._begin_next()
+
+    def when_loaded(self, partition: TopicPartition, who: object, work: Callable[[], None]) -> None:
+        """Does the work once for `who` asks, when the log is open or offline; never if it is that now."""
+        if partition in self._broker.log_manager.unloaded:
+            self._then[partition][who] = work
+            self.ask(partition)
+
+    def _begin_next(self) -> None:
+        unloaded = self._broker.log_manager.unloaded
+        self._asked &= unloaded.keys()
+        wanted = self._asked or (unloaded.keys() if self._reads_all else set())
+        if self._loading is not None or not wanted or self._is_stopped:
+            return
+        partition = self._loading = min(wanted, key=lambda name: (unloaded[name].bytes_to_read, name))
+        why = ", as it was asked for" if partition in self._asked else ""
+        self._asked.discard(partition)
+        _log.info("%s is read%s: about %d bytes", partition, why, unloaded[partition].bytes_to_read)
+        found: list[LoadedLog | OSError | PlogError] = []
+        files = self._files = StoppableFileSystem(self._broker.filesystem)
+        config = self._broker.log_config(partition.topic)
+        try:
+            self._broker.log_manager.begin_load(partition, config)
+        except OSError as error:
+            found.append(error.with_traceback(None))
+
+        def work() -> None:
+            try:
+                if not found:
+                    found.append(self._broker.load(partition, config, files))
+            except (OSError, PlogError) as error:
+                found.append(error.with_traceback(None))  # which would hold the log
+            except Exception as error:  # noqa: BLE001 - the door of a background thread
+                _log.exception("%s could not be read", partition)
+                found.append(PlogError(f"could not be read: {error}"))
+
+        def then() -> None:
+            if self._is_stopped:
+                return
+            self._loading = self._files = None
+            self._broker.end_load(partition, found[0])
+            self._tell(partition)
+            self._begin_next()
+
+        self._broker.run_loading(work, then)
+
+    def _tell(self, partition: TopicPartition) -> None:
+        for work in self._then.pop(partition, {}).values():
+            work()
+        for waiting in list(self._waiting):
+            waiting.on_loaded(partition)
+        self._broker.replicas.notify([partition])
+
+    def answer(self, key: int, request: Any, handle: Callable[[], Any]) -> Any:
+        """What `handle` gives, or a Deferred that comes to it when the partitions are open that the request names."""
+        named = _NAMED.get(key)
+        unloaded = self._broker.log_manager.unloaded
+        if named is None or not unloaded:
+            return handle()
+        names = set(named(self._broker, request))
+        missing = {name for name in names if name in unloaded}
+        for name in missing:
+            self.ask(name)
+        missing = {name for name in missing if name in unloaded}
+        may_have_others = key == FETCH.key and (request.session_epoch > 0 or len(missing) < len(names))
+        if not missing or may_have_others:
+            return handle()
+        if key == PRODUCE.key:
+            keep_records(request)
+        waiting = _Waiting(handle, missing, self._waiting, needs_all=key != FETCH.key)
+        waiting.timer = self._broker.schedule(MOST_WAIT_MS, waiting.complete)
+        return waiting
+
+
+class _Waiting(Deferred[Any]):
+    """The answer to a request that waits for logs to be opened; owned by the broker's task."""
+
+    def __init__(
+        self,
+        handle: Callable[[], Any],
+        missing: set[TopicPartition],
+        among: dict[_Waiting, None],
+        *,
+        needs_all: bool,
+    ) -> None:
+        super().__init__(None)
+        self._handle = handle
+        self._missing = missing
+        self._among = among
+        self._needs_all = needs_all
+        self._made: DelayedOperation | Deferred[Any] | None = None
+        self.timer: TimerHandle | None = None
+        among[self] = None
+
+    @property
+    def is_at_work(self) -> bool:
+        return self in self._among
+
+    def on_loaded(self, partition: TopicPartition) -> None:
+        if partition in self._missing:
+            self._missing.remove(partition)
+            if not self._missing or not self._needs_all:
+                self._go_on()
+
+    def _go_on(self) -> None:
+        if self not in self._among:
+            return
+        self._leave()
+        try:
+            made = self._handle()
+        except Exception as error:  # noqa: BLE001 - the door of a connection's loop
+            self.fail(error)
+            return
+        if isinstance(made, DelayedOperation | Deferred):
+            self._made = made
+            forward(made, self)
+        else:
+            self.complete_with(made)
+
+    def _leave(self) -> None:
+        self._among.pop(self, None)
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def complete(self) -> None:
+        self._go_on()
+
+    def cancel(self) -> None:
+        super().cancel()
+        self._leave()
+        if self._made is not None:
+            self._made.cancel()
+
+
+def _of_produce(broker: Broker, request: ProduceRequest) -> Iterator[TopicPartition]:
+    if not broker.is_read_only:
+        for topic in request.topic_data:
+            name = topic.name or _name_of(broker, topic.topic_id)
+            yield from (TopicPartition(name, data.index) for data in topic.partition_data)
+
+
+def _of_fetch(broker: Broker, request: FetchRequest) -> Iterator[TopicPartition]:
+    for topic in request.topics:
+        name = topic.topic or _name_of(broker, topic.topic_id)
+        yield from (TopicPartition(name, wanted.partition) for wanted in topic.partitions)
+
+
+def _name_of(broker: Broker, topic_id: bytes) -> str:
+    topic = broker.image.topics_by_id.get(topic_id)
+    return topic.name if topic is not None else ""
+
+
+def _of_list_offsets(_broker: Broker, request: ListOffsetsRequest) -> Iterator[TopicPartition]:
+    for topic in request.topics:
+        yield from (TopicPartition(topic.name, wanted.partition_index) for wanted in topic.partitions)
+
+
+def _of_epochs(_broker: Broker, request: OffsetForLeaderEpochRequest) -> Iterator[TopicPartition]:
+    for topic in request.topics:
+        yield from (TopicPartition(topic.topic, wanted.partition) for wanted in topic.partitions)
+
+
+def _of_delete_records(broker: Broker, request: DeleteRecordsRequest) -> Iterator[TopicPartition]:
+    if not broker.is_read_only:
+        for topic in request.topics:
+            yield from (TopicPartition(topic.name, wanted.partition_index) for wanted in topic.partitions)
+
+
+def _of_markers(broker: Broker, request: WriteTxnMarkersRequest) -> Iterator[TopicPartition]:
+    if not broker.is_read_only:
+        for topic in (topic for marker in request.markers for topic in marker.topics):
+            yield from (TopicPartition(topic.name, number) for number in topic.partition_indexes)
+
+
+def _of_producers(_broker: Broker, request: DescribeProducersRequest) -> Iterator[TopicPartition]:
+    for topic in request.topics:
+        yield from (TopicPartition(topic.name, number) for number in topic.partition_indexes)
+
+
+_NAMED: dict[int, Callable[[Broker, Any], Iterable[TopicPartition]]] = {
+    PRODUCE.key: _of_produce,
+    FETCH.key: _of_fetch,
+    LIST_OFFSETS.key: _of_list_offsets,
+    OFFSET_FOR_LEADER_EPOCH.key: _of_epochs,
+    DELETE_RECORDS.key: _of_delete_records,
+    DESCRIBE_PRODUCERS.key: _of_producers,
+    WRITE_TXN_MARKERS.key: _of_markers,
+}
+"""The partitions that a request is about, by the API's key."""

@@ -1,0 +1,48 @@
+"""What a reader of records puts up with, and whom it tells; the same for a cluster and for the files of a directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.common.errors import CorruptRecordError
+from core.common.topic_partition import TopicPartition
+from core.records.batches import Batch
+
+DAMAGE_HINT = "plog consume --no-exit-on-error passes over what is damaged"
+"""Goes with errors that end the reading of a damaged log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """What a reader puts up with; immutable."""
+
+    seconds: float = 0.0
+    """For how long a broker that can't be reached is tried again."""
+
+    skips_damage: bool = False
+    """Goes on behind bytes that are damaged."""
+
+    tell: Callable[[str], None] = lambda _: None
+    """What is made do with, in words."""
+
+    note: Callable[[str], None] = lambda _: None
+    """Called with what a reader should know of a log though nothing is wrong with it."""
+
+    tell_left_out: Callable[[str], None] = lambda _: None
+    """Which records are left out because they are damaged, in words."""
+
+    def leave_out(
+        self, partition: TopicPartition, batch: Batch, error: CorruptRecordError, path: Path | None = None
+    ) -> None:
+        """Tells of a batch whose records do not decode, to pass over it; CorruptRecordError, with the partition, the
+        file and the offsets, where damage is not passed over.
+        """
+        from core.log.batch_place import undecodable  # which most logs don't need
+
+        named = undecodable(partition, batch, error, path)
+        if not self.skips_damage:
+            named.hint = DAMAGE_HINT
+            raise named
+        self.tell_left_out(f"{named}; they are passed over")

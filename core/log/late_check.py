@@ -1,0 +1,162 @@
+"""Indexes that are held against their log when they are used, not when the log is opened.
+
+After a clean stop nothing of a sealed segment is opened by the start, of which there may be hundreds of thousands. The
+first use of an index does what the start would have done: an index that can't be its segment's is made again, before
+anything that it says is believed. What nobody uses is checked later, a segment at a time (`LateCheck.steps`).
+
+Kafka opens them late as well, and does not check them after a clean stop (KAFKA-7283, LazyIndex).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from core.common.clock import Clock
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem, access_error
+from core.common.steps import Steps
+from core.common.topic_partition import TopicPartition
+from core.log.damage import shows_compaction
+from core.log.damaged_ranges import DamagedRanges
+from core.log.hole import HoleReason, explain_hole
+from core.log.log_config import LONG_MAX, LogConfig
+from core.log.log_evidence import DirectoryEvidence, LogEvidence
+from core.log.log_segment import LogSegment
+from core.log.log_segments import LogSegments
+from core.log.producer_state_manager import ProducerStateManager
+from core.log.recovery_journal import read_lost_offsets
+from core.log.segment_recovery import SegmentRecovery, find_indexed_end
+
+_log = logging.getLogger("plog.log")
+
+
+class SegmentHole(NamedTuple):
+    """Offsets [start, end) that are missing after a segment."""
+
+    path: Path
+    start: int
+    end: int
+
+
+class LateCheck:
+    """Of one log; owned by the task that owns the log, but for `explain`.
+
+    For a transaction index that is made again, producers are read on from a snapshot, or from where the segment before
+    ended; the log's own are left alone.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        partition: TopicPartition,
+        segments: LogSegments,
+        damage: DamagedRanges,
+        *,
+        filesystem: FileSystem,
+        clock: Clock,
+        producer_id_expiration_ms: int,
+    ) -> None:
+        self._directory = directory
+        self._partition = partition
+        self._segments = segments
+        self._damage = damage
+        self._filesystem = filesystem
+        self._clock = clock
+        self._expiration_ms = producer_id_expiration_ms
+        self.lock = threading.RLock()
+        """Is held while a segment is checked."""
+        self._producers: ProducerStateManager | None = None  # up to the end of the segment that was mended last
+        self._holes: list[SegmentHole] = []
+
+    def check(self, segment: LogSegment, end_offset: int) -> None:
+        """As of `ListedSegment.check`."""
+        indexed_to = find_indexed_end(segment, end_offset)
+        if indexed_to is None:
+            _log.info("%s: rebuilding the indexes of segment %d", self._partition, segment.base_offset)
+            self._mend(segment, end_offset)
+        elif indexed_to < end_offset:
+            self._holes.append(SegmentHole(segment.records.path, indexed_to, end_offset))
+
+    def _mend(self, segment: LogSegment, end_offset: int) -> None:
+        producers, self._producers = (
+            self._producers,
+            None,
+        )  # others are mended meanwhile, if those are read for this one
+        if producers is None or producers.map_end_offset != segment.base_offset:
+            producers = ProducerStateManager(
+                self._directory, self._filesystem, producer_id_expiration_ms=self._expiration_ms
+            )
+        recovery = SegmentRecovery(self._partition, self._segments, producers, self._damage, now_ms=self._clock.now_ms)
+        recovery.recover(segment, end_offset)
+        self._producers = producers
+
+    def steps(self) -> Steps[None]:
+        """Checks what was not used yet, a segment a step. What can't be read is told of, and tried again at its use."""
+        for segment in self._segments:
+            if segment.is_removed or not segment.is_unchecked:
+                continue
+            try:
+                segment.ensure_checked()
+            except OSError as error:
+                _log.error("%s: %s", self._partition, access_error(error, error.filename or self._directory, "read"))
+            except CorruptRecordError as error:
+                _log.error("%s: %s", self._partition, error)
+            segment.close_until_used()
+            yield
+        self._producers = None
+
+    def take_holes(self) -> list[SegmentHole]:
+        """Gives those that were found since the last time."""
+        holes, self._holes = self._holes, []
+        return holes
+
+    def explain(self, holes: Sequence[SegmentHole], config: LogConfig) -> list[tuple[int, int]]:
+        """Gives the offsets [start, end) of the holes that nothing explains, and logs them; in any thread, as it may
+        read the headers of the whole log.
+        """
+        try:
+            known = DirectoryEvidence(self._directory.parent).of(self._directory, self._partition)
+            known = replace(known, was_stopped_cleanly=True)
+            return warn_of_holes(self._partition, config, self._segments, known, holes)
+        except (OSError, CorruptRecordError) as error:  # its segments went meanwhile, or are damaged, which is told of
+            _log.warning(
+                "%s: why offsets are missing after %s was not found: %s", self._partition, holes[0].path, error
+            )
+            return [(hole.start, hole.end) for hole in holes]
+
+
+def warn_of_holes(
+    partition: TopicPartition,
+    config: LogConfig,
+    segments: LogSegments,
+    known: LogEvidence,
+    holes: Sequence[SegmentHole],
+) -> list[tuple[int, int]]:
+    """Logs each of the holes that nothing explains, and gives their offsets [start, end). That a cleaner took them
+    needs no proof where one may be at work; elsewhere its traces are looked for, in the headers of all batches.
+    """
+    unexplained = []
+    given_up = read_lost_offsets(known.directory)
+    if config.is_compacted:
+        compacted = LONG_MAX
+    elif all(hole.end <= known.cleaned_below for hole in holes):
+        compacted = known.cleaned_below
+    else:
+        compacted = compacted_below(known, segments)
+    for path, start, end in holes:
+        hole = explain_hole(start, end, known, given_up, path, 0, compacted_below=compacted)
+        if hole.reason in (HoleReason.MISSING, HoleReason.UNKNOWN):
+            _log.error("%s: %s", partition, hole.absence_text)
+            unexplained.append((start, end))
+    return unexplained
+
+
+def compacted_below(known: LogEvidence, segments: LogSegments) -> int:
+    """The offset up to which a cleaner was at work, by its checkpoint or by the headers of all batches."""
+    is_thinned = shows_compaction(segment.records for segment in segments)
+    return max(known.cleaned_below, segments.active.base_offset if is_thinned else 0)

@@ -1,0 +1,188 @@
+"""Reads one segment of a log again and makes what is known of it: its indexes, its damage, the producers up to its end.
+
+After an unclean stop, of each segment whose batches may be torn; of any other when its indexes can't be its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from core.common.errors import CorruptRecordError
+from core.common.topic_partition import TopicPartition
+from core.index.offset_index import OffsetPosition
+from core.index.transaction_index import AbortedTransaction
+from core.log.damaged_ranges import DamagedRanges
+from core.log.log_config import LONG_MAX
+from core.log.log_segment import LogSegment
+from core.log.log_segments import LogSegments
+from core.log.partition_log import log_damage, note_damage, rebuild_producer_state
+from core.log.producer_state import CompletedTransaction
+from core.log.producer_state_manager import ProducerStateManager
+from core.log.segment_reading import DamagedBytes, SegmentReading
+from core.records.record_batch import RecordBatch
+
+
+class SegmentRecovery:
+    """Owned by the task that owns the log. The producers are those of the end of what was read."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        segments: LogSegments,
+        producers: ProducerStateManager,
+        damage: DamagedRanges,
+        *,
+        now_ms: Callable[[], int],
+        on_batch: Callable[[RecordBatch], None] = lambda _batch: None,
+    ) -> None:
+        """`on_batch` is called with each batch of magic 2 of the segments that are recovered."""
+        self._partition = partition
+        self._segments = segments
+        self._producers = producers
+        self._damage = damage
+        self._now_ms = now_ms
+        self._on_batch = on_batch
+        self.log_end_offset = LONG_MAX
+        """Where the log ends, as far as that is known."""
+        self.believed_end = LONG_MAX
+        """Batches beyond that are not believed when a segment is recovered."""
+
+    def recover(
+        self, segment: LogSegment, recovery_point: int, log_start_offset: int = 0, *, is_judged: bool = False
+    ) -> DamagedBytes | None:
+        """Checks the segment and makes its three indexes, the transaction index with what came before in mind. With
+        `is_judged` its gaps are known, and nothing is checked.
+        """
+        producers = self._producers
+        if producers.map_end_offset != segment.base_offset:
+            self.rebuild_producer_state(log_start_offset, segment.base_offset)
+        known = _read_aborted(segment)
+
+        def end_aborted_before(offset: int) -> None:
+            """Of transactions whose abort marker is damaged nothing tells but the entry that was there."""
+            while known and known[0].last_offset < offset:
+                entry = known.pop(0)
+                if producers.abort_damaged(entry):
+                    segment.transaction_index.append(entry)
+
+        def on_batch(batch: RecordBatch) -> None:
+            end_aborted_before(batch.base_offset)
+            entry = known.pop(0) if known and known[0].last_offset == batch.last_offset else None
+            self._on_batch(batch)
+            completed = producers.update(batch, segment.base_offset, batch.position)
+            if completed is not None and completed.is_aborted:
+                if entry is not None and self._has_two(completed, entry):
+                    completed = completed._replace(first_offset=entry.first_offset)
+                stable = producers.last_stable_offset(completed)
+                segment.transaction_index.append(
+                    AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+                )
+
+        damaged = None
+        if is_judged:
+            segment.reindex(on_batch)
+        else:
+            damaged = segment.recover(recovery_point, self.end_of(segment, self.believed_end), on_batch)
+        end_aborted_before(self._known_end_of(segment, damaged))
+        if not is_judged:
+            self._damage.set_segments({segment.base_offset: segment.gaps})
+            for gap in segment.gaps:
+                log_damage(segment, gap, self._partition)
+        segment.offset_index.flush()  # before they are released: without an entry they would be read from the old files
+        segment.time_index.flush()
+        if segment is self._segments.active or damaged is not None:
+            segment.unseal()
+        else:
+            segment.on_become_inactive()
+        return damaged
+
+    def _has_two(self, aborted: CompletedTransaction, entry: AbortedTransaction) -> bool:
+        """Whether what looks like one transaction is two, of which only the second was aborted, as its entry in the
+        index has it: the marker that ended the first is damaged, and a batch of the producer begins where the entry
+        says, or a cleaner took what did.
+        """
+        first_offset = entry.first_offset
+        if entry.producer_id != aborted.producer_id or first_offset <= aborted.first_offset:
+            return False
+        gaps = [gap for segment in self._segments for gap in segment.gaps]
+        segment = self._segments.floor(first_offset)
+        if segment is None or not any(
+            aborted.first_offset < gap.end_offset and gap.start_offset < first_offset for gap in gaps
+        ):
+            return False
+        try:
+            found = next((batch for batch in segment.batches(0) if batch.last_offset >= first_offset), None)
+        except CorruptRecordError:
+            return False
+        if found is None or found.base_offset > first_offset:
+            return True
+        is_its_own = isinstance(found, RecordBatch) and found.producer_id == entry.producer_id
+        return is_its_own and found.base_offset == first_offset and found.is_transactional
+
+    def rebuild_producer_state(self, log_start_offset: int, end_offset: int) -> None:
+        """Of all that comes before `end_offset`, past damage."""
+        now_ms = self._now_ms()
+        self.past_damage(
+            lambda: rebuild_producer_state(self._producers, self._segments, log_start_offset, end_offset, now_ms)
+        )
+
+    def past_damage(self, work: Callable[[], None]) -> None:
+        """Does the work, again and again where it meets damage that was not known, which is noted then."""
+        reading: SegmentReading | None = None
+        while True:
+            try:
+                work()
+            except CorruptRecordError as error:
+                segment = next((s for s in self._segments if str(s.paths[0]) == error.path), None)
+                if segment is None or any(gap.position == error.position for gap in segment.gaps):
+                    raise
+                end = OffsetPosition(self.end_of(segment, self.log_end_offset), segment.size_bytes)
+                if reading is None or reading.path != segment.records.path:
+                    reading = segment.reading(end)  # which knows a damaged segment after the first look
+                gap = segment.find_gap(error.position, reading)
+                note_damage(self._damage, segment, gap, self._partition)
+            else:
+                return
+
+    def end_of(self, segment: LogSegment, log_end_offset: int = LONG_MAX) -> int:
+        """Where the segment's offsets end at the latest."""
+        following = self._segments.higher(segment.base_offset)
+        return log_end_offset if following is None else following.base_offset
+
+    def _known_end_of(self, segment: LogSegment, damaged: DamagedBytes | None) -> int:
+        """Where its offsets ended for certain: where the next one begins, unless the log is cut before."""
+        if damaged is None and self._segments.higher(segment.base_offset) is not None:
+            return self.end_of(segment)
+        return max((gap.end_offset for gap in segment.gaps), default=0)
+
+
+def _read_aborted(segment: LogSegment) -> list[AbortedTransaction]:
+    """What the segment's transaction index says; nothing if it can't be read."""
+    try:
+        return list(segment.transaction_index.entries())
+    except (CorruptRecordError, OSError):
+        return []
+
+
+def find_indexed_end(segment: LogSegment, end_offset: int) -> int | None:
+    """Where the segment's offsets end, if its index files are there and can be its own: by their form, by what the last
+    entry points at, and if nothing after it has offsets from `end_offset` on, which are the next segment's. None if
+    not; `end_offset` if that is LONG_MAX.
+    """
+    try:
+        if not segment.offset_index.path.exists() or (segment.size_bytes and not segment.time_index.path.exists()):
+            return None
+        segment.offset_index.sanity_check()
+        segment.time_index.sanity_check()
+        segment.transaction_index.sanity_check()
+        last = segment.offset_index.last_entry()
+        if last.position < 0:  # a flipped bit
+            return None
+        if len(segment.offset_index) and segment.records.read_header(last.position).last_offset > last.offset:
+            return None
+        next_offset = end_offset if end_offset == LONG_MAX else segment.next_offset()
+        if end_offset == LONG_MAX and len(segment.offset_index) and last.offset >= segment.next_offset():
+            return None
+    except CorruptRecordError:
+        return None
+    return next_offset if next_offset <= end_offset else None
