@@ -39,6 +39,8 @@ COMMANDS = {
     "gaps": ("cli.commands.gaps", "Account for every offset without a record."),
     "trace": ("cli.commands.trace", "One record's life: batch, transaction, readers, fate."),
     "help": ("cli.commands.help", "Explain a word, such as offset, or a command in full."),
+    "cluster": ("cli.commands.cluster", "A cluster: its brokers, its controller, what they speak."),
+    "cert": ("cli.commands.cert", "Certificates: make some for tests, show whose they are."),
     "perf": ("cli.commands.perf", "Measure how fast a topic is written and read."),
     "spark-replay": ("cli.commands.spark_replay", "Replay offsets of topics with Spark, exactly once."),
 }

@@ -20,6 +20,9 @@ from core.common.errors import UsageError
 if TYPE_CHECKING:
     from core.security.client_settings import ClientSettings
 
+PLACE_METAVAR = "FILE|HOST:PORT"
+"""Of an argument that may be a server, which `--bootstrap-server` does not name."""
+
 _CONFIG_HELP = "How to reach the cluster: client.properties, kcat.conf or an rpk profile (help security)."
 _PROPERTY_HELP = "One setting of those, which wins over the file's. No secrets: ${env:NAME} takes them from there."
 
@@ -43,10 +46,14 @@ def forget_security_options() -> None:
 
 
 def add_security_options(command: Any) -> None:
-    """To a command, after its `--bootstrap-server`, if it has one."""
-    places = [n for n, parameter in enumerate(command.params) if "--bootstrap-server" in parameter.opts]
+    """To a command, after the server that it may be told, if there is one."""
+    places = [n for n, parameter in enumerate(command.params) if _names_server(parameter)]
     if places:
         command.params[places[0] + 1 : places[0] + 1] = _make_options()
+
+
+def _names_server(parameter: Any) -> bool:
+    return "--bootstrap-server" in parameter.opts or parameter.metavar == PLACE_METAVAR
 
 
 def _make_options() -> list[TyperOption]:
@@ -129,7 +136,7 @@ def _read(given: _Given) -> ClientSettings:
         settings, warnings = read_settings_file(given.config)
     settings |= replace_references(_properties(given.properties), "-X")
     may_ask = not given.context.resilient_parsing  # a shell that completes can't answer
-    found = parse_client_settings(settings, _ask_password if may_ask else None)
+    found = parse_client_settings(settings, ask_password if may_ask else None)
     for warning in (*warnings, *found.warnings):
         say(f"warning: {warning}")
     return found
@@ -155,7 +162,19 @@ def _properties(given: list[str]) -> dict[str, str]:
     return properties
 
 
-def _ask_password(name: str) -> str:
+def resolve_reference(option: str, value: str) -> str:
+    """The secret that an option's value refers to; UsageError for one that is the secret itself."""
+    from core.client.client_config import is_reference, replace_references
+
+    if not is_reference(value):
+        raise UsageError(
+            f"{option}: a secret on the command line is seen by others, and kept by the shell",
+            hint=f"{option} '${{env:NAME}}' or '${{file:PATH:KEY}}', or leave it out to be asked",
+        )
+    return replace_references({option: value}, "the command line")[option]
+
+
+def ask_password(name: str) -> str:
     """Empty where there is nobody to ask."""
     if not sys.stderr.isatty():
         return ""

@@ -173,6 +173,11 @@ class ClientConnection:
                 return {a.api_key: (a.min_version, a.max_version) for a in response.api_keys}
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the broker and plog share no version of ApiVersions")
 
+    @property
+    def api_versions(self) -> dict[int, tuple[int, int]]:
+        """API key -> the least and the greatest version that the broker serves."""
+        return self._versions
+
     def version_of(self, api: Api[Any, Any], *, at_most: int = MAX_VERSION) -> int:
         """The newest version that both speak; KafkaError(UNSUPPORTED_VERSION) where there is none."""
         low, high = self._versions.get(api.key, (1, 0))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from core.client.client_connection import ClientConnection, Connect
 from core.client.connector import Connector
 from core.common.did_you_mean import did_you_mean
+from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
@@ -118,6 +119,18 @@ class KafkaClient:
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"nothing is known of broker {node_id}")
             connection = self._connections[node_id] = self._open(*address)
         return connection
+
+    def versions_of(self, address: str, *, timeout_s: float) -> dict[int, tuple[int, int]]:
+        """What the broker at HOST:PORT speaks, by a connection of its own; any thread may ask. Raises what a
+        `Connector` does.
+        """
+        endpoint = parse_endpoint(address)
+        if self._connect is not None:
+            connection = ClientConnection(self._connect(endpoint.host, endpoint.port))
+        else:
+            connection = self._connector.with_timeout(timeout_s)(endpoint.host, endpoint.port)
+        connection.close()
+        return connection.api_versions
 
     @property
     def node_ids(self) -> list[int]:

@@ -11,10 +11,11 @@ import os
 import re
 import ssl
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from core.common.errors import UsageError
+from core.common.filesystem import access_error
 from core.security.client_security import KeyStore, StoreType, Tls, TrustStore
 from core.security.jks import JCEKS_MAGIC, MAGIC, JavaKeyStore, KeyStoreError, parse_jks
 from core.security.secret import Secret
@@ -186,6 +187,60 @@ def _as_file(text: str) -> Iterator[str]:
         yield name
     finally:
         Path(name).unlink()
+
+
+# --- what is in a file
+
+
+def read_certificates(path: Path, find_password: Callable[[], Secret | None]) -> list[bytes]:
+    """DER of every certificate in a PEM, DER, PKCS12 or JKS file, a key's own before its chain. `find_password` is
+    called if the file can't be read without one. AccessError for a file that can't be read, UsageError for one that
+    holds no certificate.
+    """
+    try:
+        data = _read(path)
+    except UsageError as error:
+        if isinstance(error.__cause__, OSError):
+            raise access_error(error.__cause__, path, "read") from error
+        raise
+    _ensure_type(data, None, path)
+    if _is_pem(data):
+        found = [ssl.PEM_cert_to_DER_cert(block) for block in _certificate_blocks(data.decode("latin-1"), path)]
+    elif data.startswith(MAGIC):
+        store = _jks(data, path, None, None, wants_keys=False)
+        found = [*(one for _, chain in store.keys for one in chain), *store.certificates]
+    elif _is_der_certificate(data):
+        found = [data]
+    else:
+        found = _certificates_of_pkcs12(data, path, find_password)
+    if not found:
+        raise UsageError(f"{path} holds no certificate")
+    return found
+
+
+def _certificate_blocks(text: str, path: Path) -> list[str]:
+    blocks = list(_pem_blocks(text))
+    found = [block for kind, block in blocks if kind == "CERTIFICATE"]
+    if not found and blocks:
+        raise UsageError(f"{path} holds no certificate, but {', '.join(kind.lower() for kind, _ in blocks)}")
+    return found
+
+
+def _is_der_certificate(data: bytes) -> bool:
+    """A certificate is a sequence that begins with a sequence; PKCS12 begins with its version, a number."""
+    start = 2 + (data[1] & 0x7F if len(data) > 1 and data[1] & 0x80 else 0)
+    return data[start : start + 1] == b"\x30"
+
+
+def _certificates_of_pkcs12(data: bytes, path: Path, find_password: Callable[[], Secret | None]) -> list[bytes]:
+    try:
+        key, chain, others = _pkcs12(data, path, None)
+    except UsageError as error:
+        password = None if isinstance(error.__cause__, ImportError) else find_password()
+        if password is None:
+            raise
+        key, chain, others = _pkcs12(data, path, password)
+    return others if key is None else chain
 
 
 # --- files

@@ -168,8 +168,8 @@ class CertificateDescription:
     sha256: str
 
     def days_left(self, now: datetime.datetime) -> int:
-        """Whole days until it expires; below 0 once it has."""
-        return (self.end - now).days
+        """Whole days until it expires; below 0 those since it has."""
+        return int((self.end - now) / datetime.timedelta(days=1))
 
 
 def describe_certificate(der: bytes) -> CertificateDescription:
