@@ -16,6 +16,7 @@ from typer import Exit
 from typer.core import TyperCommand, TyperGroup
 
 from cli.config_file import apply_config, find_default
+from cli.security_options import add_security_options, forget_security_options
 from core import VERSION
 from core.common.did_you_mean import did_you_mean
 from core.common.errors import AccessError, KafkaError, PlogError, UsageError
@@ -38,6 +39,8 @@ COMMANDS = {
     "gaps": ("cli.commands.gaps", "Account for every offset without a record."),
     "trace": ("cli.commands.trace", "One record's life: batch, transaction, readers, fate."),
     "help": ("cli.commands.help", "Explain a word, such as offset, or a command in full."),
+    "cluster": ("cli.commands.cluster", "A cluster: its brokers, its controller, what they speak."),
+    "cert": ("cli.commands.cert", "Certificates: make some for tests, show whose they are."),
     "perf": ("cli.commands.perf", "Measure how fast a topic is written and read."),
     "spark-replay": ("cli.commands.spark_replay", "Replay offsets of topics with Spark, exactly once."),
 }
@@ -65,7 +68,7 @@ class LazyGroup(TyperGroup):
             return TyperCommand(cmd_name, help=help_line, rich_markup_mode=_markup_mode())
         command = typer.main.get_command(importlib.import_module(module).app)
         command.name = cmd_name
-        _apply_config(command, [cmd_name], ctx.params.get("profile"))
+        _prepare(command, [cmd_name], ctx.params.get("profile"))
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -82,11 +85,12 @@ class LazyGroup(TyperGroup):
             self._is_listing = False
 
 
-def _apply_config(command: Any, path: list[str], profile: str | None) -> None:
-    """To the command, and to those below it."""
+def _prepare(command: Any, path: list[str], profile: str | None) -> None:
+    """Gives the command, and those below it, the options that many have, and the defaults of config.toml."""
     for name, below in getattr(command, "commands", {}).items():
-        _apply_config(below, [*path, name], profile)
+        _prepare(below, [*path, name], profile)
     if not hasattr(command, "commands"):
+        add_security_options(command)
         apply_config(command, path, profile)
 
 
@@ -151,6 +155,7 @@ def main(
 
 def run(args: list[str] | None = None) -> int:
     """Runs the command line and gives the exit code."""
+    forget_security_options()
     try:
         code = app(args, standalone_mode=False, prog_name="plog")
         sys.stdout.flush()

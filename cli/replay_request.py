@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cli.consume_range import ensure_there, resolve
+from cli.security_options import find_spark_access
 from cli.session import find_server, open_client
 from core.client.group_admin import GroupAdmin
 from core.common.endpoint import parse_bootstrap
@@ -128,6 +129,7 @@ def _find_ranges(
             "badTimestamps": request.bad_timestamps,
         }
     )
+    options = replace(options, access=find_spark_access() if bootstrap_server else "")
     with contextlib.closing(open_source(options)) as source:
         records = source.records
         partitions = [TopicPartition(topic, number) for topic in request.topics for number in records.partitions(topic)]
@@ -150,7 +152,7 @@ def find_target(request: ReplayRequest, data_dir: Path, bootstrap_server: str | 
     found = find_server(bootstrap_server, data_dir)
     if found is None:
         raise UsageError(f"--to {request.to}: which server?", hint=f"--to {request.to}@HOST:PORT")
-    return ",".join(f"{host}:{port}" for host, port in found)
+    return ",".join(f"{host}:{port}" for host, port in found.addresses)
 
 
 def group_offsets(

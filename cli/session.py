@@ -8,11 +8,12 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
 from cli.options import default_data_dir, say
+from cli.security_options import find_client_settings, find_named_server
 from core.common.endpoint import parse_bootstrap
 from core.log.directory_lock import find_lock_holder
 from core.log.file_names import parse_partition_directory_name
@@ -21,14 +22,25 @@ if TYPE_CHECKING:
     from core.broker.broker import Broker
     from core.client.kafka_client import KafkaClient
     from core.log.directory_reader import DirectoryReader
+    from core.security.client_security import ClientSecurity
 
 
-def find_server(bootstrap_server: str | None, data_dir: Path | None) -> list[tuple[str, int]] | None:
-    """Addresses of the server to talk to: the one named, else the one that owns the directory; None for none."""
-    if bootstrap_server is not None:
-        return parse_bootstrap(bootstrap_server)
+class FoundServer(NamedTuple):
+    addresses: list[tuple[str, int]]
+    security: ClientSecurity | None
+    """How it is reached; None for plaintext."""
+
+
+def find_server(bootstrap_server: str | None, data_dir: Path | None) -> FoundServer | None:
+    """The server to talk to: the one named, else the one that owns the directory, which is on this machine and speaks
+    plaintext; None for none. UsageError for settings of --command-config that are wrong.
+    """
+    named = find_named_server(bootstrap_server)
+    if named is not None:
+        settings = find_client_settings()
+        return FoundServer(parse_bootstrap(named), settings.security if settings is not None else None)
     holder = find_lock_holder(data_dir or default_data_dir())
-    return parse_bootstrap(holder.address) if holder is not None and holder.address else None
+    return FoundServer(parse_bootstrap(holder.address), None) if holder is not None and holder.address else None
 
 
 @contextmanager
@@ -49,9 +61,9 @@ def open_client(
     """
     from core.client.kafka_client import KafkaClient
 
-    addresses = find_server(bootstrap_server, data_dir)
-    if addresses is not None:
-        client = KafkaClient(addresses)
+    server = find_server(bootstrap_server, data_dir)
+    if server is not None:
+        client = KafkaClient(server.addresses, security=server.security)
         try:
             yield client
         finally:

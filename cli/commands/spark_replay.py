@@ -15,6 +15,7 @@ import typer
 
 from cli.options import BootstrapServerOption, DataDirOption, default_data_dir, say
 from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.security_options import find_named_server, find_spark_access
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.filesystem import access_error
 
@@ -122,7 +123,7 @@ def spark_replay(
     from core.spark.pyspark_version import ensure_pyspark
     from core.spark.topic_replay import TopicReplay
 
-    directory = data_dir or default_data_dir()
+    directory, bootstrap_server = data_dir or default_data_dir(), find_named_server(bootstrap_server)
     request = ReplayRequest(
         tuple(topics), to or ("parquet:-" if dry_run else ""), bootstrap_server or str(directory.resolve()), from_,
         until, from_group, latest_per_key, partition_by, columns, key_format, value_format, schema, transform,
@@ -144,7 +145,9 @@ def spark_replay(
                 hint="the same command without it goes on, and fences the driver before it",
             )
         plan = make_plan(request, directory, bootstrap_server, range_size)
-        to_topic = TopicReplay(find_target(request, directory, bootstrap_server), request.where.partition("@")[0])
+        servers = find_target(request, directory, bootstrap_server)
+        access = find_spark_access() if bootstrap_server or "@" in request.where else ""
+        to_topic = TopicReplay(servers, request.where.partition("@")[0], access)
         is_whole = _replay_to_topic(to_topic, plan, master, commit_group, directory, bootstrap_server)
     else:
         make = partial(make_plan, request, directory, bootstrap_server, range_size)
@@ -185,7 +188,7 @@ def _replay_to_folder(
         ensure_delta()
     replay = Replay(Path(request.where))
     asked = request.to_json()
-    plan = replay.find_plan(asked) or make_plan()
+    plan = (replay.find_plan(asked) or make_plan()).reached_by(find_spark_access())
     if _has_nothing_to_do(replay, plan, is_delta=is_delta) and _is_committed(replay, plan, group):
         _say_done(replay, plan)
         if group:
@@ -195,7 +198,7 @@ def _replay_to_folder(
         if former is not None:
             say(f"taken over from {former}: its replay goes on here, and it can't write there any more")
         planned = plan
-        plan = replay.freeze(asked, lambda: planned)
+        plan = replay.freeze(asked, lambda: planned).reached_by(find_spark_access())
         _run(replay, plan, master, is_delta=is_delta)
         if group:
             replay.claim.ensure_held()
@@ -459,7 +462,7 @@ def _verify(replay: Replay, output: OutputFormat) -> int:
 
     manifest = replay.manifest()
     files, problems = replay.verify()
-    plan = plan_of_manifest(manifest)
+    plan = plan_of_manifest(manifest).reached_by(find_spark_access())
     notes: list[str] = []
     if not problems:
         problems, notes = _compare(replay, plan)

@@ -8,20 +8,28 @@ from __future__ import annotations
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError
+from core.common.errors import AccessError, ConnectionFailedError, KafkaError, MalformedMessageError
 from core.protocol.api import Api
 from core.protocol.frame import SIZE, decode_response, encode_request
 from core.protocol.message import MAX_VERSION
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
 
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from core.client.authenticator import Authenticator
+    from core.client.tls_socket import TlsPeer, TlsSocket
+
 Req = TypeVar("Req")
 Res = TypeVar("Res")
 
 CLIENT_NAME = "plog"
-_MAX_ANSWER_BYTES = 1 << 30
+MAX_ANSWER_BYTES = 1 << 30
+_TLS_HINT = "a listener that wants the client's certificate, or none of TLS, may close like this"
+_SECURITY_HINT = "a listener with TLS or SASL closes like this: --command-config FILE with its security.protocol"
 
 
 class Transport(Protocol):
@@ -41,21 +49,51 @@ Connect = Callable[[str, int], Transport]
 
 
 class SocketTransport:
-    """A blocking TCP connection; ConnectionFailedError whenever it breaks."""
+    """A blocking TCP connection, with TLS if there is a context; ConnectionFailedError whenever it breaks, and
+    AuthenticationError where TLS fails because one side does not believe the other.
+    """
 
-    def __init__(self, host: str, port: int, *, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout_s: float = 30.0,
+        context: SSLContext | None = None,
+        shows_certificate: bool = False,
+        most_answer_bytes: int = MAX_ANSWER_BYTES,
+    ) -> None:
+        """`shows_certificate`: the context has one of the client's."""
         self._where = f"{host}:{port}"
+        self.most_answer_bytes = most_answer_bytes
+        self._has_answered = False
+        self._peer: TlsPeer | None = None
         try:
-            self._socket = socket.create_connection((host, port), timeout=timeout_s)
+            plain = socket.create_connection((host, port), timeout=timeout_s)
         except OSError as error:
             raise self._failure("could not connect to", error) from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket: socket.socket | TlsSocket = plain
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            from core.client.tls_socket import TlsPeer, TlsSocket
 
-    def _failure(self, what: str, error: OSError | str) -> ConnectionFailedError:
+            self._peer = TlsPeer(host, port, shows_certificate)
+            self._socket = TlsSocket(plain, self._peer, context)
+
+    def _failure(self, what: str, error: OSError | str) -> AccessError:
+        if self._peer is not None and not isinstance(error, str):
+            from core.client.tls_socket import alert_failure
+
+            alert = alert_failure(error, self._peer)
+            if alert is not None:
+                return alert
         reason = error if isinstance(error, str) else (error.strerror or str(error) or type(error).__name__).lower()
-        return ConnectionFailedError(
-            f"{what} {self._where}: {reason}", where=self._where, hint="is a broker listening there? (plog serve)"
-        )
+        if isinstance(error, TimeoutError):
+            reason = f"no answer in {self._socket.gettimeout():g} s" if what.startswith("lost") else reason
+        hint = "is a broker listening there? (plog serve)"
+        if what.startswith("lost") and not self._has_answered and not isinstance(error, TimeoutError):
+            hint = _SECURITY_HINT if self._peer is None else _TLS_HINT
+        return ConnectionFailedError(f"{what} {self._where}: {reason}", where=self._where, hint=hint)
 
     def send(self, frame: bytearray) -> None:
         try:
@@ -64,10 +102,25 @@ class SocketTransport:
             raise self._failure("lost the connection to", error) from error
 
     def receive(self) -> memoryview:
-        (size,) = SIZE.unpack(self._read(SIZE.size))
-        if not 0 <= size <= _MAX_ANSWER_BYTES:
+        start = self._read(SIZE.size)
+        (size,) = SIZE.unpack(start)
+        if not self._has_answered:
+            self._ensure_kafka(bytes(start))
+        if not 0 <= size <= self.most_answer_bytes:
             raise self._failure("lost the connection to", f"an answer claims {size} bytes")
-        return self._read(size)
+        answer = self._read(size)
+        self._has_answered = True
+        return answer
+
+    def _ensure_kafka(self, start: bytes) -> None:
+        """Of the first four bytes that come: a size of Kafka's does not look like these."""
+        if start[:2] in (b"\x15\x03", b"\x16\x03"):
+            what, hint = "speaks TLS", "--command-config FILE with security.protocol=SSL or SASL_SSL"
+        elif start in (b"HTTP", b"<htm", b"<!DO"):
+            what, hint = "speaks HTTP", "is that the port of a broker?"
+        else:
+            return
+        raise ConnectionFailedError(f"could not connect to {self._where}: it {what}", where=self._where, hint=hint)
 
     def _read(self, size: int) -> memoryview:
         buffer = memoryview(bytearray(size))
@@ -92,13 +145,20 @@ class SocketTransport:
 class ClientConnection:
     """Knows what the broker speaks, and picks the newest version that both know; owned by one task."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, authenticator: Authenticator | None = None) -> None:
+        """Raises what `Authenticator.authenticate` raises."""
         self._transport = transport
+        self._authenticator = authenticator
         self._correlation_id = 0
         self._expected: deque[tuple[Api[Any, Any], int, int]] = deque()
+        self._arrived: deque[memoryview] = deque()
+        """Answers to the first of what is expected, which had to be out of the way."""
+        self._answers = 0
         self.features: dict[str, int] = {}
         """What the cluster has finalized, by level."""
         self._versions = self._negotiate()
+        if authenticator is not None:
+            authenticator.authenticate(self)
 
     def _negotiate(self) -> dict[int, tuple[int, int]]:
         request = ApiVersionsRequest(CLIENT_NAME, "1")
@@ -112,6 +172,11 @@ class ClientConnection:
                 self.features = {f.name: f.max_version_level for f in response.finalized_features}
                 return {a.api_key: (a.min_version, a.max_version) for a in response.api_keys}
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the broker and plog share no version of ApiVersions")
+
+    @property
+    def api_versions(self) -> dict[int, tuple[int, int]]:
+        """API key -> the least and the greatest version that the broker serves."""
+        return self._versions
 
     def version_of(self, api: Api[Any, Any], *, at_most: int = MAX_VERSION) -> int:
         """The newest version that both speak; KafkaError(UNSUPPORTED_VERSION) where there is none."""
@@ -140,8 +205,21 @@ class ClientConnection:
         return response
 
     def send(self, api: Api[Req, Any], request: Req, *, at_most: int = MAX_VERSION) -> None:
-        """Sends without waiting; `receive` gives the answers in the same order."""
+        """Sends without waiting; `receive` gives the answers in the same order. Where the session is about to end, it
+        waits for the answers under way, and authenticates again; then it raises what `Authenticator.authenticate` does.
+        """
+        if self._authenticator is not None and self._authenticator.is_due:
+            while len(self._arrived) < len(self._expected):
+                self._arrived.append(self._transport.receive())
+            self._authenticator.authenticate(self)
         self._send(api, self.version_of(api, at_most=at_most), request)
+
+    def exchange(self, api: Api[Req, Res], request: Req, *, at_most: int = MAX_VERSION) -> Res:
+        """Sends and gives the answer; all that was sent before must have been answered, if not received."""
+        assert len(self._arrived) == len(self._expected)
+        self._send(api, self.version_of(api, at_most=at_most), request)
+        response: Res = self._decode(*self._expected.pop(), self._transport.receive())
+        return response
 
     def _send(self, api: Api[Req, Any], version: int, request: Req) -> None:
         self._correlation_id += 1
@@ -154,8 +232,22 @@ class ClientConnection:
         self._expected.pop()
 
     def receive(self) -> Any:  # the response of the oldest request under way
-        api, version, correlation_id = self._expected.popleft()
-        answered_id, response = decode_response(api, version, self._transport.receive())
+        expected = self._expected.popleft()
+        return self._decode(*expected, self._arrived.popleft() if self._arrived else self._receive_frame())
+
+    def _receive_frame(self) -> memoryview:
+        try:
+            frame = self._transport.receive()
+        except ConnectionFailedError as error:
+            if self._answers == 1 and self._authenticator is None:  # of ApiVersions, which everybody may ask
+                error.hint = "a listener with SASL closes like this: --command-config FILE with its security.protocol"
+            raise
+        self._answers += 1
+        return frame
+
+    @staticmethod
+    def _decode(api: Api[Any, Any], version: int, correlation_id: int, frame: memoryview) -> Any:
+        answered_id, response = decode_response(api, version, frame)
         if answered_id != correlation_id:
             raise MalformedMessageError(f"answer to request {answered_id} where one to {correlation_id} was due")
         return response

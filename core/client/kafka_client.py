@@ -5,14 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import TYPE_CHECKING
 
-from core.client.client_connection import ClientConnection, Connect, SocketTransport
+from core.client.client_connection import ClientConnection, Connect
+from core.client.connector import Connector
 from core.common.did_you_mean import did_you_mean
+from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+
+if TYPE_CHECKING:
+    from core.security.client_security import ClientSecurity
 
 _RETRY_SECONDS = 0.1
 _LEADER_TIMEOUT_SECONDS = 10.0
@@ -59,10 +64,20 @@ class TopicInfo:
 class KafkaClient:
     """Owned by one task."""
 
-    def __init__(self, bootstrap: Sequence[tuple[str, int]], connect: Connect = SocketTransport) -> None:
-        """ConnectionFailedError where none of the bootstrap addresses answers."""
+    def __init__(
+        self,
+        bootstrap: Sequence[tuple[str, int]],
+        connect: Connect | None = None,
+        *,
+        security: ClientSecurity | None = None,
+        connector: Connector | None = None,
+    ) -> None:
+        """`connect` stands in the place of sockets, `connector` in that of one that is made by `security`. Raises what
+        a `Connector` does, ConnectionFailedError where none of the bootstrap addresses answers.
+        """
         self._bootstrap = bootstrap
         self._connect = connect
+        self._connector = connector or Connector(security)
         self._brokers: dict[int, tuple[str, int]] = {}
         self._connections: dict[int, ClientConnection] = {}
         self._any: ClientConnection | None = None
@@ -73,12 +88,13 @@ class KafkaClient:
 
     def another(self, *, timeout_s: float | None = None) -> KafkaClient:
         """A client of the same cluster, with connections of its own, on which an answer may take so long."""
-        connect = self._connect
-        if timeout_s is not None and connect is SocketTransport:
-            connect = partial(SocketTransport, timeout_s=timeout_s)
-        return KafkaClient(self._bootstrap, connect)
+        connector = self._connector if timeout_s is None else self._connector.with_timeout(timeout_s)
+        return KafkaClient(self._bootstrap, self._connect, connector=connector)
 
     # --- connections
+
+    def _open(self, host: str, port: int) -> ClientConnection:
+        return self._connector(host, port) if self._connect is None else ClientConnection(self._connect(host, port))
 
     def any_connection(self) -> ClientConnection:
         """To whichever broker answers."""
@@ -86,7 +102,7 @@ class KafkaClient:
             failure: ConnectionFailedError | None = None
             for host, port in [*self._bootstrap, *self._brokers.values()]:
                 try:
-                    self._any = ClientConnection(self._connect(host, port))
+                    self._any = self._open(host, port)
                     break
                 except ConnectionFailedError as error:
                     failure = error
@@ -101,8 +117,20 @@ class KafkaClient:
             address = self._brokers.get(node_id)
             if address is None:
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"nothing is known of broker {node_id}")
-            connection = self._connections[node_id] = ClientConnection(self._connect(*address))
+            connection = self._connections[node_id] = self._open(*address)
         return connection
+
+    def versions_of(self, address: str, *, timeout_s: float) -> dict[int, tuple[int, int]]:
+        """What the broker at HOST:PORT speaks, by a connection of its own; any thread may ask. Raises what a
+        `Connector` does.
+        """
+        endpoint = parse_endpoint(address)
+        if self._connect is not None:
+            connection = ClientConnection(self._connect(endpoint.host, endpoint.port))
+        else:
+            connection = self._connector.with_timeout(timeout_s)(endpoint.host, endpoint.port)
+        connection.close()
+        return connection.api_versions
 
     @property
     def node_ids(self) -> list[int]:

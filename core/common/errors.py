@@ -4,7 +4,8 @@ PlogError
 ├── UsageError            the user asked for something that makes no sense
 ├── AccessError           something could not be read, written, locked or connected to
 │   ├── DirectoryLockedError
-│   └── ConnectionFailedError
+│   ├── ConnectionFailedError
+│   └── AuthenticationError   who the peer is, or who we are, could not be proven
 ├── CorruptRecordError    bytes that break the format, with where they lie
 │   └── UnreadableFileError   bytes that the system does not give
 ├── MalformedMessageError a protocol message that does not decode
@@ -58,6 +59,12 @@ class DirectoryLockedError(AccessError):
 
 class ConnectionFailedError(AccessError):
     """A broker could not be reached, or closed the connection in the middle of an answer."""
+
+
+class AuthenticationError(AccessError):
+    """A server did not prove who it is, or refused our proof in a way that has no code of Kafka's (a TLS alert, a token
+    that can't be had). Trying again does not help.
+    """
 
 
 class CorruptRecordError(PlogError):

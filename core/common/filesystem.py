@@ -212,6 +212,23 @@ def write_report(path: Path, text: str) -> None:
         raise access_error(error, path, "write") from error
 
 
+def write_whole(path: Path, content: bytes, *, mode: int) -> None:
+    """A file that a user asked for, whole or not at all, and never readable by more than `mode` says. AccessError where
+    it can't be written.
+    """
+    beside = path.with_name(path.name + ".tmp")
+    try:
+        beside.unlink(missing_ok=True)  # of somebody who was stopped; its mode may be another
+        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with open(fd, "wb") as file:  # noqa: PTH123 - a descriptor
+            file.write(content)
+            file.flush()
+            os.fsync(fd)
+        beside.replace(path)
+    except OSError as error:
+        raise access_error(error, path, "write") from error
+
+
 def access_error(error: OSError, path: Path | str, doing: str) -> AccessError:
     """The AccessError that says in plain words what the system refused: `doing` is a verb, as in "read"."""
     reason = (error.strerror or str(error)).lower()

@@ -28,4 +28,11 @@ def _unescape(text: str) -> str:
         code = match[1]
         return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPED.get(code, code)
 
-    return _ESCAPE.sub(plain, text)
+    return _with_pairs_joined(_ESCAPE.sub(plain, text))
+
+
+def _with_pairs_joined(text: str) -> str:
+    """Java writes a character beyond U+FFFF as two escapes, of which neither is a character."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

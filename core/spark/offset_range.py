@@ -40,7 +40,7 @@ class OffsetRange:
     planned; else it goes on after them, and tells which they are. `latest_per_key`: of each key only the last record of
     the range, and none where that is a tombstone. `nulls_bad_timestamps`: as `to_arrow` takes it. `max_expansion`:
     bytes that one batch may decompress to, 0 for the limit that is set for everyone. `is_json`: values are to be one
-    JSON value each.
+    JSON value each. `access`: how the servers are reached, as `cluster_access.connect` takes it.
     """
 
     topic: str
@@ -56,6 +56,7 @@ class OffsetRange:
     nulls_bad_timestamps: bool = False
     max_expansion: int = 0
     is_json: bool = False
+    access: str = ""
 
     @property
     def name(self) -> str:
@@ -178,11 +179,10 @@ def _from_servers(range_: OffsetRange, patience: Patience, gone: list[tuple[int,
     """If damage is passed over, it goes on where the log begins by now."""
     from core.client.admin import EARLIEST, Admin
     from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
-    from core.client.kafka_client import KafkaClient
-    from core.common.endpoint import parse_bootstrap
+    from core.spark.cluster_access import connect
 
     partition, position = range_.topic_partition, range_.start_offset
-    client = KafkaClient(parse_bootstrap(range_.servers))
+    client = connect(range_.servers, range_.access)
     isolation_level = READ_COMMITTED if range_.read_committed else READ_UNCOMMITTED
     try:
         consumer = Consumer(client, isolation_level=isolation_level, patience=patience)

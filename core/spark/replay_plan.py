@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from core.client.kafka_client import KafkaClient
-from core.common.endpoint import parse_bootstrap
 from core.common.errors import AccessError, PlogError
 from core.common.topic_partition import TopicPartition, uuid_text
 from core.log.partition_metadata_file import read_partition_metadata
 from core.log.partition_reader import PartitionReader
+from core.spark.cluster_access import connect
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import OutputFormat
 from core.spark.record_schema import COLUMNS
@@ -41,6 +40,12 @@ class ReplayPlan:
     def is_direct(self) -> bool:
         """Whether tasks write what they read, as it is."""
         return not self.transform and not self.schema
+
+    def reached_by(self, access: str) -> ReplayPlan:
+        """The plan, whose servers are reached as is said now; as was said when it was made, if nothing is said."""
+        if not access:
+            return self
+        return replace(self, ranges=tuple(replace(r, access=access) if r.servers else r for r in self.ranges))
 
     @property
     def end_offsets(self) -> dict[TopicPartition, int]:
@@ -72,7 +77,7 @@ def find_topic_ids(ranges: Sequence[OffsetRange]) -> dict[str, str]:
     ids: dict[str, str] = {}
     for topic, range_ in {r.topic: r for r in ranges}.items():
         if range_.servers:
-            client = KafkaClient(parse_bootstrap(range_.servers))
+            client = connect(range_.servers, range_.access)
             topic_id: bytes | None = client.topic(topic).topic_id
             client.close()
         else:

@@ -15,15 +15,14 @@ from typing import NamedTuple, Protocol
 from core.client.admin import Admin
 from core.client.cluster_source import ClusterSource
 from core.client.directory_source import DirectorySource
-from core.client.kafka_client import KafkaClient
 from core.client.record_source import RecordSource
-from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition, uuid_text
 from core.log.directory_reader import DirectoryReader
 from core.log.file_names import CLUSTER_METADATA_TOPIC
 from core.log.partition_metadata_file import read_partition_metadata
 from core.log.partition_reader import PartitionReader
+from core.spark.cluster_access import connect
 from core.spark.offset_range import OffsetRange
 from core.spark.source_options import EARLIEST, LATEST, Bound, SourceOptions
 
@@ -68,7 +67,7 @@ class Source(Protocol):
 def open_source(options: SourceOptions) -> Source:
     """Raises AccessError if it is not there, and ConnectionFailedError if nobody answers."""
     if options.servers:
-        return ServersSource(options.servers, read_committed=options.read_committed)
+        return ServersSource(options.servers, options.access, read_committed=options.read_committed)
     return FilesSource(list(map(Path, options.paths)), read_committed=options.read_committed)
 
 
@@ -99,9 +98,9 @@ class FilesSource:
 class ServersSource:
     """Over the wire."""
 
-    def __init__(self, servers: str, *, read_committed: bool) -> None:
+    def __init__(self, servers: str, access: str, *, read_committed: bool) -> None:
         self._servers = servers
-        self._client = KafkaClient(parse_bootstrap(servers))
+        self._client = connect(servers, access)
         self.records = ClusterSource(self._client, read_committed=read_committed)
 
     def split(self, partition: TopicPartition, start: int, end: int, target_bytes: int) -> list[Piece]:
@@ -236,6 +235,7 @@ def plan_ranges(source: Source, options: SourceOptions, starts: Offsets, ends: O
                 max_expansion=options.max_expansion,
                 directory=directory,
                 servers=servers,
+                access=options.access if servers else "",
             )
         )
     return ranges

@@ -1,7 +1,8 @@
 """Options of the data source, by the names that Spark's own Kafka source gives them, and in its JSON.
 
 Where from: `path` (a partition's folder, a data directory, several with commas between them) or
-`kafka.bootstrap.servers`. Which topics: `subscribe`, `assign`, `subscribePattern`. From where, until where: offsets or
+`kafka.bootstrap.servers` (with `kafka.*` and `commandConfig`, of cluster_access.py). Which
+topics: `subscribe`, `assign`, `subscribePattern`. From where, until where: offsets or
 times, for all partitions or for each. plog's own are `badTimestamps`, `columns`, `isolationLevel`, `latestPerKey`,
 `maxExpansion` and `rangeBytes`.
 
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 from core.common.errors import UsageError
 from core.common.expansion_limit import parse_size
 from core.common.topic_partition import TopicPartition
+from core.spark.cluster_access import COMMAND_CONFIG, access_of
 from core.spark.record_schema import COLUMNS, schema_of
 
 TARGET_BYTES = 64 * 1024 * 1024
@@ -40,7 +42,7 @@ _OWN = (
     "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders",
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "columns", "isolationLevel", "latestPerKey", "rangeBytes", "ranges",
-    "badTimestamps", "maxExpansion",
+    "badTimestamps", "maxExpansion", COMMAND_CONFIG,
 )  # fmt: skip
 _REFUSED = (
     "auto.offset.reset", "enable.auto.commit", "interceptor.classes", "key.deserializer", "value.deserializer",
@@ -76,7 +78,8 @@ class SourceOptions:
     where nothing is said of it: the earliest offset for a batch, the latest for a stream; `ending` likewise: the latest
     for a batch, and a stream has none. `is_time_met`: a starting
     time must have a record that is as new. `ranges`: JSON of the very ranges to read, and nothing else counts then.
-    `max_expansion`: bytes that one batch may decompress to, 0 for the limit that is set for everyone.
+    `max_expansion`: bytes that one batch may decompress to, 0 for the limit that is set for everyone. `access`: how the
+    servers are reached, as `cluster_access.connect` takes it.
     """
 
     paths: tuple[str, ...]
@@ -100,6 +103,7 @@ class SourceOptions:
     ranges: str
     nulls_bad_timestamps: bool = False
     max_expansion: int = 0
+    access: str = ""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -129,6 +133,7 @@ class SourceOptions:
             ranges=given.get("ranges", ""),
             nulls_bad_timestamps=read.one_of("badTimestamps", ("error", "null")) == "null",
             max_expansion=parse_size(given["maxexpansion"], "option maxExpansion:") if "maxexpansion" in given else 0,
+            access=access_of(given),
         )
         parsed._ensure_whole()
         return parsed
@@ -247,9 +252,6 @@ class _Reader:
 
 def _ensure_known(given: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in _OWN}
-    protocol = given.get("kafka.security.protocol", "PLAINTEXT")
-    if protocol.upper() != "PLAINTEXT":
-        raise UsageError(f"option kafka.security.protocol: {protocol}, plog's client speaks PLAINTEXT")
     for name in _REFUSED:
         if f"kafka.{name}" in given:
             raise UsageError(f"option kafka.{name}: the source itself says where to read, and gives bytes as they are")

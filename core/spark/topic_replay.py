@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any
 from core.client.group_admin import GroupAdmin, GroupOffset
 from core.client.kafka_client import KafkaClient
 from core.client.transactional_producer import TransactionalProducer
-from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
 from core.log.hole import offsets_are
+from core.spark.cluster_access import connect
 from core.spark.group_commit import CommitNote, Notes
 from core.spark.offset_range import OffsetRange, ensure_allowed, read_range
 from core.spark.records_to_send import RecordCutter
@@ -87,12 +87,14 @@ class Lane:
 class TopicReplay:
     """Into one topic; owned by one task."""
 
-    def __init__(self, servers: str, topic: str) -> None:
+    def __init__(self, servers: str, topic: str, access: str = "") -> None:
+        """`access`: as `cluster_access.connect` takes it."""
         self.servers = servers
         self.topic = topic
+        self.access = access
 
     def connect(self) -> KafkaClient:
-        return KafkaClient(parse_bootstrap(self.servers))
+        return connect(self.servers, self.access)
 
     def freeze(self, plan: ReplayPlan) -> list[Lane]:
         """Writes the lanes' plans down, or takes those that were written before. PlogError where the topic is not the
@@ -164,11 +166,11 @@ class TopicReplay:
     def run(self, session: SparkSession, lanes: Sequence[Lane]) -> list[str]:
         """Does what is missing, a task for each lane; gives what was left out. PySparkException where one fails."""
         todo = [lane for lane in lanes if lane.missing]
-        servers, topic = self.servers, self.topic
+        servers, topic, access = self.servers, self.topic, self.access
 
         def write(some: Iterable[Lane]) -> Iterator[str]:
             for lane in some:
-                yield from write_lane(lane, servers, topic)
+                yield from write_lane(lane, servers, topic, access)
 
         left_out: list[str] = []
         if todo:
@@ -216,14 +218,14 @@ def _within(ranges: tuple[OffsetRange, ...], start: int, end: int) -> tuple[Offs
 # --- in a task
 
 
-def write_lane(lane: Lane, servers: str, topic: str) -> list[str]:
+def write_lane(lane: Lane, servers: str, topic: str, access: str = "") -> list[str]:
     """Writes what is missing of it, range by range; gives what was left out. Raises what `read_range`, `ensure_allowed`
     and `TransactionalProducer` raise.
     """
-    connect = partial(KafkaClient, parse_bootstrap(servers))
-    with contextlib.closing(TransactionalProducer(connect, lane.name, timeout_ms=_TIMEOUT_MS)) as producer:
+    reach = partial(connect, servers, access)
+    with contextlib.closing(TransactionalProducer(reach, lane.name, timeout_ms=_TIMEOUT_MS)) as producer:
         place = TopicPartition(topic, 0)
-        with contextlib.closing(connect()) as client:  # what it left open is ended now, and what it committed counts
+        with contextlib.closing(reach()) as client:  # what it left open is ended now, and what it committed counts
             found = GroupAdmin(client).offsets(lane.name)[place]
         lane = replace(lane, done_offset=found.offset)
         partitions = producer.partitions(topic)

@@ -34,6 +34,7 @@ from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.records.compression import CompressionType
+from core.spark.cluster_access import access_of, connect
 from core.spark.records_to_send import RecordCutter, ensure_writable
 
 _TIMEOUT_MS = 15 * 60_000
@@ -50,6 +51,7 @@ class WriterOptions:
     transactional_id_prefix: str
     compression: CompressionType
     timeout_ms: int
+    access: str = ""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriterOptions:
@@ -66,7 +68,8 @@ class WriterOptions:
         if not timeout.isdecimal() or not int(timeout):
             raise UsageError(f"option kafka.transaction.timeout.ms: {timeout}, expected milliseconds")
         prefix = given.get("transactionalidprefix", "")
-        return cls(servers, given.get("topic", ""), prefix, CompressionType[name], int(timeout))
+        codec = CompressionType[name]
+        return cls(servers, given.get("topic", ""), prefix, codec, int(timeout), access_of(given))
 
 
 class PreparedTask(WriterCommitMessage):
@@ -86,7 +89,7 @@ class _TopicWriter:
         ensure_writable(to_arrow_schema(schema, timezone="UTC"), options.topic)
 
     def _connect(self) -> KafkaClient:
-        return KafkaClient(parse_bootstrap(self._options.servers))
+        return connect(self._options.servers, self._options.access)
 
     def _task_prefix(self, context: TaskContext) -> str:
         """Begins the transactional ids of all tasks: the same for each try of a task."""

@@ -70,6 +70,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         log.write_bytes(content)
     config = folder / "config.toml"
     config.write_text('[profile.prod.default]\nbootstrap-server = "127.0.0.1:1"\n')
+    (folder / "client.properties").write_text("security.protocol=PLAINTEXT\n")
     return folder
 
 

@@ -19,6 +19,8 @@ SUBCOMMANDS = {
     "topic": ["create", "list", "describe", "alter", "delete-records", "delete"],
     "config": ["list", "describe", "alter"],
     "group": ["list", "describe", "reset-offsets", "delete", "delete-offsets"],
+    "cluster": ["status"],
+    "cert": ["dev", "show"],
     "transaction": ["list", "describe", "find-hanging", "abort"],
 }
 WITH_EXAMPLE = [
@@ -47,7 +49,9 @@ def test_help_has_an_example_of_the_command(command: list[str]) -> None:
     assert " ".join(["plog", *command]) in example_of(command)
 
 
-@pytest.mark.parametrize("command", [[], ["topic"], ["group"], ["perf"], ["config"], ["transaction"]])
+@pytest.mark.parametrize(
+    "command", [[], ["topic"], ["group"], ["perf"], ["config"], ["transaction"], ["cluster"], ["cert"]]
+)
 def test_a_group_without_a_command_shows_its_help(command: list[str]) -> None:
     done = run_plog(*command)
     assert done.returncode == 2

@@ -72,6 +72,13 @@ def test_the_locked_dependencies_are_those_of_the_project() -> None:
     assert names <= locked
 
 
+def test_a_plaintext_client_starts_without_what_it_does_not_need() -> None:
+    unwanted = "{'ssl', 'cryptography', 'yaml', 'urllib.request', 'core.security.client_security', 'numpy'}"
+    code = f"import sys, core.client.kafka_client, cli.main; print(*sorted({unwanted} & sys.modules.keys()))"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout.split() == []
+
+
 def test_a_broker_starts_without_the_libraries_of_columns() -> None:
     """They take as long to load as all the rest of it, and most brokers never need them."""
     code = "import sys, core.broker.socket_server; print(*sorted({'numpy', 'pyarrow'} & sys.modules.keys()))"

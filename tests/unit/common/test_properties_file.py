@@ -29,3 +29,9 @@ def test_the_text_of_java_properties() -> None:
         "unicode": "ü",
         "twice": "2",
     }
+
+
+def test_a_character_of_two_escapes() -> None:
+    """Java's chars are of 16 bits; one without its other half is no character."""
+    assert parse_properties(r"path=/\ud834\udd1e/\u00fc") == {"path": "/\U0001d11e/ü"}
+    assert parse_properties(r"path=\ud834\u00fc") == {"path": "\ufffdü"}

@@ -97,7 +97,6 @@ def test_the_others() -> None:
         ({"assign": "[1]"}, "option assign"),
         ({"assign": '{"t": [0]}'}, "which topics"),
         ({"kafka__bootstrap__servers": "a:1"}, "read from where"),
-        ({"kafka__security__protocol": "SSL"}, "PLAINTEXT"),
         ({"columns": "offset,nonsense"}, "no column 'nonsense'"),
         ({"maxTriggerDelay": "a while"}, "option maxTriggerDelay"),
         ({"subscribe": ""}, "option subscribe: ''"),

@@ -1,0 +1,251 @@
+"""`plog cert dev | show`."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import say
+from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.security_options import PLACE_METAVAR, find_client_settings, resolve_reference
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from core.client.server_certificates import ServerCertificates
+    from core.security.certificates import CertificateDescription
+    from core.security.client_security import Tls
+    from core.security.secret import Secret
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    help="Make certificates for tests; show whose certificates are in a file, or shown by a server.",
+)
+
+WARNING_DAYS = 30
+_WIDTH = 80
+
+
+@app.command()
+def dev(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder for the files.")] = Path("certs"),
+    names: Annotated[
+        list[str] | None,
+        typer.Option("--name", metavar="HOST", help="A name or address of the server's; may be repeated."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Make files that are there again, with a new CA.")] = False,
+) -> None:
+    """Make a CA, a server's and a client's certificate, and the settings that use them.
+
+    The server's is for localhost, 127.0.0.1, ::1 and what --name says. All are good for a year; none is for production.
+
+    \b
+    Example:
+      plog cert dev --out certs --name kafka.test
+    """
+    _ensure_cryptography()
+    from core.client.development_certificates import STORE_PASSWORD, make_development_certificates
+
+    end = make_development_certificates(out, names or (), datetime.datetime.now(datetime.UTC), replaces=force)
+    say(f"made certificates in {out}, good until {end:%Y-%m-%d}:")
+    say(f"  {out / 'client.properties'}: plog and Kafka's tools (--command-config), Java clients, Spark")
+    say(f"  {out / 'kcat.conf'}: kcat (-F) and what else stands on librdkafka")
+    say(f"  {out / 'server.properties'}: for an Apache Kafka broker, into its own server.properties")
+    say(f"  ca, server, client: .pem and .key; .p12 is both, with the password {STORE_PASSWORD}")
+
+
+@app.command()
+def show(
+    place: Annotated[str, typer.Argument(metavar=PLACE_METAVAR, help="PEM, DER, PKCS12 or JKS; or a server.")],
+    password: Annotated[
+        str | None,
+        typer.Option(
+            "--password", metavar="REFERENCE", help="Of PKCS12: ${env:NAME} or ${file:PATH:KEY}; else it is asked for."
+        ),
+    ] = None,
+    output: OutputOption = OutputFormat.table,
+) -> None:
+    """Show certificates: of whom, by whom, for which names, how many days are left.
+
+    Of a server it says, too, whether a client with these settings (--command-config, -X; else with what the system
+    trusts) would trust it, and why not. It exits with 1 if a certificate has expired or is not good yet, or if settings
+    were given and it would not be trusted by them.
+
+    \b
+    Example:
+      plog cert show certs/server.pem
+    """
+    _ensure_cryptography()
+    from core.client.tls_context import read_certificates
+
+    path = Path(place).expanduser()
+    server = None
+    if path.exists():
+        ders = read_certificates(path, lambda: _find_password(path, password))
+    else:
+        server = _ask(place)
+        ders = server.chain
+    rows, code = _look(ders, place, server)
+    if output is OutputFormat.table:
+        _print_table(rows)
+    else:
+        write_rows(rows, _COLUMNS, output)
+    _say_trust(place, server)
+    is_refused = server is not None and server.refusal is not None and _tls_given() is not None
+    raise typer.Exit(1 if code or is_refused else 0)
+
+
+def _ensure_cryptography() -> None:
+    from core.common.errors import UsageError
+
+    try:
+        import cryptography  # noqa: F401 - whether it is there
+    except ImportError as error:
+        raise UsageError(
+            f"certificates need more packages: {error.name or 'cryptography'}", hint="pip install plog[security]"
+        ) from error
+
+
+def _find_password(path: Path, reference: str | None) -> Secret | None:
+    """That of --password, else that of the same file in the settings, else somebody types it."""
+    from cli.security_options import ask_password
+    from core.security.secret import Secret
+
+    if reference is not None:
+        return Secret(resolve_reference("--password", reference))
+    tls = _tls_given()
+    for store in (tls.key_store, tls.trust) if tls is not None else ():
+        if store is not None and store.password and store.location and Path(store.location).resolve() == path.resolve():
+            return store.password
+    typed = ask_password(str(path))
+    return Secret(typed) if typed else None
+
+
+def _ask(place: str) -> ServerCertificates:
+    from core.client.server_certificates import ask_server
+    from core.common.endpoint import parse_endpoint
+    from core.common.errors import AccessError, UsageError
+    from core.security.client_security import Tls
+
+    try:
+        endpoint = parse_endpoint(place, default_port=-1)
+    except UsageError:
+        endpoint = None
+    if endpoint is None or endpoint.port < 0:
+        raise AccessError(f"could not read {place}: no such file", hint="a server is HOST:PORT", where=place)
+    return ask_server(endpoint.host or "127.0.0.1", endpoint.port, _tls_given() or Tls())
+
+
+def _tls_given() -> Tls | None:
+    """What --command-config and -X say of TLS; None if they say nothing."""
+    settings = find_client_settings()
+    return settings.security.tls if settings is not None else None
+
+
+_COLUMNS = [
+    "number",
+    "subject",
+    "issuer",
+    "names",
+    "not_before",
+    "not_after",
+    "days_left",
+    "state",
+    "is_ca",
+    "key",
+    "signature",
+    "serial",
+    "sha256",
+    "trusted",
+    "why_not",
+]
+
+
+def _look(ders: Sequence[bytes], place: str, server: ServerCertificates | None) -> tuple[list[Row], int]:
+    """A row for each certificate, and 1 if one of them is not good today."""
+    from core.common.errors import CorruptRecordError
+    from core.security.certificates import CertificateError, describe_certificate
+
+    now = datetime.datetime.now(datetime.UTC)
+    rows: list[Row] = []
+    code = 0
+    for number, der in enumerate(ders, 1):
+        try:
+            found = describe_certificate(der)
+        except CertificateError as error:
+            raise CorruptRecordError(f"certificate {number} of {place} does not decode: {error}") from error
+        state = _state(found, now)
+        code |= state in ("expired", "not yet good")
+        row = {
+            "number": number,
+            "subject": found.subject,
+            "issuer": found.issuer,
+            "names": list(found.names),
+            "not_before": f"{found.start:%Y-%m-%dT%H:%M:%SZ}",
+            "not_after": f"{found.end:%Y-%m-%dT%H:%M:%SZ}",
+            "days_left": found.days_left(now),
+            "state": state,
+            "is_ca": found.is_ca,
+            "key": found.key,
+            "signature": found.signature,
+            "serial": found.serial,
+            "sha256": found.sha256,
+        }
+        if server is not None and number == 1:  # a client checks the server's, by the others
+            row["trusted"] = server.refusal is None
+            row["why_not"] = None if server.refusal is None else server.refusal.message
+        rows.append(row)
+    return rows, code
+
+
+def _state(found: CertificateDescription, now: datetime.datetime) -> str:
+    if now > found.end:
+        return "expired"
+    if now < found.start:
+        return "not yet good"
+    return "expires soon" if found.days_left(now) < WARNING_DAYS else "good"
+
+
+def _print_table(rows: Sequence[Row]) -> None:
+    """A block for each: a row of all that would be 300 characters wide."""
+    for row in rows:
+        kind = "CA" if row["is_ca"] else "no CA"
+        print(f"certificate {row['number']} of {len(rows)} ({kind})")
+        days = row["days_left"]
+        left = f"{-days} days ago" if row["state"] == "expired" else f"{days} days left"
+        for name, text in (
+            ("subject", row["subject"]),
+            ("issuer", "itself" if row["issuer"] == row["subject"] else row["issuer"]),
+            ("names", ", ".join(row["names"]) or "none"),
+            ("valid", f"{row['not_before'][:10]} to {row['not_after'][:10]}, {left}: {row['state']}"),
+            ("key", f"{row['key']}, signed with {row['signature']}"),
+            ("sha256", row["sha256"]),
+        ):
+            _print_wrapped(name, text)
+        if row["state"] != "good":
+            say(f"warning: certificate {row['number']}, {row['subject']}: {row['state']}, {left}")
+
+
+def _print_wrapped(name: str, text: str) -> None:
+    import textwrap
+
+    lines = textwrap.wrap(text, _WIDTH - 11, break_long_words=False, break_on_hyphens=False) or [""]
+    for n, line in enumerate(lines):
+        print(f"  {name if n == 0 else '':<9}{line}")
+
+
+def _say_trust(place: str, server: ServerCertificates | None) -> None:
+    if server is None:
+        return
+    whom = "the settings given" if _tls_given() is not None else "what this system trusts"
+    if server.refusal is None:
+        say(f"{place} is trusted by {whom}, and speaks {server.tls_version}")
+        return
+    say(f"not trusted by {whom}: {server.refusal.message}")
+    if server.refusal.hint:
+        say(f"hint: {server.refusal.hint}")

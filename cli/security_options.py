@@ -1,0 +1,195 @@
+"""`--command-config FILE` and `-X KEY=VALUE`: how a secured cluster is reached, for every command that talks to one.
+
+They are added to each command that has `--bootstrap-server`, here and nowhere else; what they say is kept for the one
+command line that is being run, and read when the first client is made (`cli/session.py`).
+"""
+
+from __future__ import annotations
+
+import sys
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from typer.core import TyperOption
+
+from cli.options import say
+from core.common.errors import UsageError
+
+if TYPE_CHECKING:
+    from core.security.client_settings import ClientSettings
+
+PLACE_METAVAR = "FILE|HOST:PORT"
+"""Of an argument that may be a server, which `--bootstrap-server` does not name."""
+
+_CONFIG_HELP = "How to reach the cluster: client.properties, kcat.conf or an rpk profile (help security)."
+_PROPERTY_HELP = "One setting of those, which wins over the file's. No secrets: ${env:NAME} takes them from there."
+
+
+@dataclass(slots=True)
+class _Given:
+    """What a command line says; `found` is what it means, once that was asked."""
+
+    context: Any = None  # typer's Context
+    config: Path | None = None
+    properties: list[str] = field(default_factory=list)
+    found: ClientSettings | None = None
+
+
+_given: ContextVar[_Given] = ContextVar("plog_security")
+
+
+def forget_security_options() -> None:
+    """Before another command line is run in this process."""
+    _given.set(_Given())
+
+
+def add_security_options(command: Any) -> None:
+    """To a command, after the server that it may be told, if there is one."""
+    places = [n for n, parameter in enumerate(command.params) if _names_server(parameter)]
+    if places:
+        command.params[places[0] + 1 : places[0] + 1] = _make_options()
+
+
+def _names_server(parameter: Any) -> bool:
+    return "--bootstrap-server" in parameter.opts or parameter.metavar == PLACE_METAVAR
+
+
+def _make_options() -> list[TyperOption]:
+    return [
+        TyperOption(
+            param_decls=["--command-config"],
+            type=str,
+            metavar="FILE",
+            help=_CONFIG_HELP,
+            callback=_keep_config,
+            expose_value=False,
+        ),
+        TyperOption(
+            param_decls=["-X", "--command-property"],
+            type=str,
+            metavar="KEY=VALUE",
+            multiple=True,
+            help=_PROPERTY_HELP,
+            callback=_keep_properties,
+            expose_value=False,
+        ),
+    ]
+
+
+def _keep_config(context: Any, _parameter: Any, value: str | None) -> None:
+    given = _given.get(_Given())
+    given.context, given.config = context, None if value is None else Path(value).expanduser()
+    _given.set(given)
+
+
+def _keep_properties(context: Any, _parameter: Any, value: Any) -> None:
+    given = _given.get(_Given())
+    given.context, given.properties = context, list(value or ())
+    _given.set(given)
+
+
+def find_client_settings() -> ClientSettings | None:
+    """What the two options say, None if they say nothing. UsageError where they are wrong; warnings go to stderr."""
+    given = _given.get(_Given())
+    if given.config is None and not given.properties:
+        return None
+    if given.found is None:
+        given.found = _read(given)
+    return given.found
+
+
+def find_spark_access() -> str:
+    """What the two options say, for processes that reach the cluster themselves; without secrets, "" if nothing."""
+    from core.spark.cluster_access import COMMAND_CONFIG, access_of
+
+    given = _given.get(_Given())
+    options = {f"kafka.{name}": value for name, value in _properties(given.properties).items()}
+    if given.config is not None:
+        options[COMMAND_CONFIG.lower()] = str(given.config.resolve())
+    return access_of(options)
+
+
+def find_named_server(bootstrap_server: str | None) -> str | None:
+    """The servers that --bootstrap-server names, else the settings' bootstrap.servers, unless --data-dir was typed."""
+    if bootstrap_server is not None:
+        return bootstrap_server
+    settings = find_client_settings()
+    if settings is None or _is_typed(_given.get().context, "data_dir"):
+        return None
+    return settings.bootstrap_servers
+
+
+def _is_typed(context: Any, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _read(given: _Given) -> ClientSettings:
+    from core.client.client_config import read_settings_file, replace_references
+    from core.security.client_settings import parse_client_settings
+
+    settings: dict[str, str] = {}
+    warnings: list[str] = []
+    if given.config is not None:
+        settings, warnings = read_settings_file(given.config)
+    settings |= replace_references(_properties(given.properties), "-X")
+    may_ask = not given.context.resilient_parsing  # a shell that completes can't answer
+    found = parse_client_settings(settings, ask_password if may_ask else None)
+    for warning in (*warnings, *found.warnings):
+        say(f"warning: {warning}")
+    return found
+
+
+def _properties(given: list[str]) -> dict[str, str]:
+    from core.client.client_config import is_reference
+    from core.security.client_settings import SECRET_SETTINGS
+
+    properties = {}
+    for one in given:
+        name, separator, value = one.partition("=")
+        name = name.strip()
+        if not separator or not name:
+            raise UsageError(f"-X {name}: expected KEY=VALUE")
+        if name in SECRET_SETTINGS and not is_reference(value):
+            raise UsageError(
+                f"-X {name}: a secret on the command line is seen by others, and kept by the shell",
+                hint=f"{name} in --command-config FILE, or -X '{name}=${{env:NAME}}'"
+                + (", or leave it out to be asked" if name == "sasl.password" else ""),
+            )
+        properties[name] = value.strip()
+    return properties
+
+
+def resolve_reference(option: str, value: str) -> str:
+    """The secret that an option's value refers to; UsageError for one that is the secret itself."""
+    from core.client.client_config import is_reference, replace_references
+
+    if not is_reference(value):
+        raise UsageError(
+            f"{option}: a secret on the command line is seen by others, and kept by the shell",
+            hint=f"{option} '${{env:NAME}}' or '${{file:PATH:KEY}}', or leave it out to be asked",
+        )
+    return replace_references({option: value}, "the command line")[option]
+
+
+def ask_password(name: str) -> str:
+    """Empty where there is nobody to ask."""
+    if not sys.stderr.isatty():
+        return ""
+    import getpass
+
+    try:
+        return getpass.getpass(f"password of {name}: ", sys.stderr) if _has_terminal() else ""
+    except (EOFError, OSError):
+        return ""
+
+
+def _has_terminal() -> bool:
+    """Whether an answer can be typed, though stdin may hold records."""
+    try:
+        with Path("/dev/tty").open("rb"):
+            return True
+    except OSError:
+        return sys.stdin.isatty()

@@ -1,0 +1,131 @@
+"""SASL on a connection: before anything else is asked, and again before the session ends (KIP-152, KIP-368).
+
+SaslHandshake v1, which mechanism -> the ones that the broker has
+SaslAuthenticate, the mechanism's message -> its answer; and so on; the last answer says how long the session lasts
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from core.client.token_source import TokenSource
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError, KafkaError
+from core.protocol.schema.sasl_authenticate import SASL_AUTHENTICATE, SaslAuthenticateRequest, SaslAuthenticateResponse
+from core.protocol.schema.sasl_handshake import SASL_HANDSHAKE, SaslHandshakeRequest
+from core.security.client_security import BearerLogin, PasswordLogin
+from core.security.sasl.oauthbearer import OAuthBearerClient
+from core.security.sasl.plain import PlainClient
+from core.security.sasl.scram import MECHANISMS, ScramClient
+from core.security.sasl.steps import ClientSteps
+
+if TYPE_CHECKING:
+    from core.client.client_connection import ClientConnection
+
+_EARLIEST, _LATEST = 0.85, 0.95
+"""Of the session's lifetime, when it is time to authenticate again; Java's client has the same numbers."""
+
+_HANDSHAKE_VERSION = 1
+_NO_AUTHENTICATION = "the listener does not authenticate"
+_NO_AUTHENTICATION_HINT = "security.protocol=PLAINTEXT or SSL, or the port of a listener with SASL"
+
+
+class Authenticator:
+    """Of one connection; owned by one task."""
+
+    def __init__(
+        self,
+        login: PasswordLogin | BearerLogin,
+        tokens: TokenSource | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._login = login
+        self._tokens = tokens or (TokenSource(login) if isinstance(login, BearerLogin) else None)
+        self._token = ""
+        self._clock = clock
+        self._due_s: float | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to authenticate again."""
+        return self._due_s is not None and self._clock() >= self._due_s
+
+    def authenticate(self, connection: ClientConnection) -> None:
+        """KafkaError where the broker refuses, AuthenticationError where it does not prove who it is, or a token can't
+        be had; ConnectionFailedError.
+        """
+        steps = self._steps()
+        self._handshake(connection)
+        message: bytes | None = steps.first()
+        lifetime_ms = 0
+        while message is not None:
+            response = self._exchange(connection, message)
+            if response.error_code:
+                raise self._refused(ErrorCode.of(response.error_code), response.error_message, steps)
+            message = steps.answer(response.auth_bytes)
+            lifetime_ms = response.session_lifetime_ms
+        self._due_s = None
+        if lifetime_ms > 0:
+            share = random.uniform(_EARLIEST, _LATEST)  # noqa: S311 - so that not all connections do it at once
+            self._due_s = self._clock() + share * lifetime_ms / 1000
+
+    def _steps(self) -> ClientSteps:
+        login = self._login
+        if isinstance(login, BearerLogin):
+            assert self._tokens is not None
+            self._token = self._tokens.token()
+            return OAuthBearerClient(self._token, login.extensions)
+        if login.mechanism in MECHANISMS:
+            password = login.password.reveal()
+            return ScramClient(MECHANISMS[login.mechanism], login.name, password, is_token=login.is_token)
+        return PlainClient(login.name, login.password.reveal())
+
+    def _handshake(self, connection: ClientConnection) -> None:
+        mechanism = self._login.mechanism
+        try:
+            response = connection.exchange(SASL_HANDSHAKE, SaslHandshakeRequest(mechanism), at_most=_HANDSHAKE_VERSION)
+        except KafkaError as error:
+            if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                raise KafkaError(error.code, _NO_AUTHENTICATION, hint=_NO_AUTHENTICATION_HINT) from None
+            raise
+        code = ErrorCode.of(response.error_code)
+        if code is ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            offered = ", ".join(response.mechanisms) or "none"
+            raise KafkaError(
+                code,
+                f"the broker does not take {mechanism} on this listener; it takes {offered}",
+                hint=f"sasl.mechanism={response.mechanisms[0]}" if response.mechanisms else None,
+            )
+        if code is ErrorCode.ILLEGAL_SASL_STATE:
+            raise KafkaError(code, _NO_AUTHENTICATION, hint=_NO_AUTHENTICATION_HINT)
+        if code is not ErrorCode.NONE:
+            raise KafkaError(code)
+
+    def _exchange(self, connection: ClientConnection, message: bytes) -> SaslAuthenticateResponse:
+        try:
+            return connection.exchange(SASL_AUTHENTICATE, SaslAuthenticateRequest(message))
+        except ConnectionFailedError as error:
+            hint = (
+                f"some brokers close the connection when they refuse: is the login for {self._login.mechanism} right?"
+            )
+            raise ConnectionFailedError(error.message, where=error.where, hint=hint) from error
+
+    def _refused(self, code: ErrorCode, message: str | None, steps: ClientSteps) -> KafkaError:
+        login = self._login
+        if isinstance(login, PasswordLogin):
+            what = f"{login.mechanism} for {login.name!r}"
+            hint = (
+                "is the delegation token still good?"
+                if login.is_token
+                else "are the user, the password and the mechanism right?"
+            )
+        else:
+            assert self._tokens is not None
+            what = login.mechanism
+            hint = self._tokens.explain(self._token)
+            self._tokens.forget()
+        refusal = steps.refusal if isinstance(steps, OAuthBearerClient) else None
+        return KafkaError(code, f"{what}: {message or refusal or code.text}", hint=hint)

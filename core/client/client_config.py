@@ -1,0 +1,185 @@
+"""Files of settings of clients, as people have them: Kafka's client.properties, kcat.conf, rpk's profiles.
+
+A value may be taken from elsewhere, as of Kafka's config providers, which need not be declared:
+
+    sasl.password=${env:KAFKA_PASSWORD}                     a variable of the environment
+    sasl.password=${file:/run/secrets/kafka.properties:password}   a key of a properties file
+    ssl.key.password=${directory:/run/secrets:password}      a whole file
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from core.common.errors import UsageError
+from core.common.properties_file import parse_properties
+from core.security.client_settings import LIBRDKAFKA_SETTINGS, SECRET_SETTINGS
+
+REFERENCE = re.compile(r"\$\{(env|file|directory):([^}:]*)(?::([^}]*))?\}")
+_MOST_BYTES = 1 << 20
+_RPK_SUFFIXES = (".yaml", ".yml")
+_RPK_TOKEN = "token:"  # noqa: S105 - what stands before one
+
+
+def read_settings_file(path: Path) -> tuple[dict[str, str], list[str]]:
+    """The settings, references replaced, and warnings. UsageError where it can't be read; it never shows a value."""
+    text = _read(path)
+    if path.suffix in _RPK_SUFFIXES:
+        settings = _of_rpk(text, path)
+    else:
+        settings = _of_kcat(text)
+        if not settings.keys() & LIBRDKAFKA_SETTINGS or "sasl.jaas.config" in settings:
+            settings = parse_properties(text)
+    holds_secrets = any(name in SECRET_SETTINGS and not is_reference(value) for name, value in settings.items())
+    warnings = [_readable_by_others(path)] if holds_secrets else []
+    return replace_references(settings, str(path)), [warning for warning in warnings if warning]
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise UsageError(f"{path} is no file of settings: it has more than {_MOST_BYTES} bytes")
+        return data.decode()
+    except OSError as error:
+        raise UsageError(f"could not read {path}: {(error.strerror or str(error)).lower()}") from error
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is no file of settings: it is no UTF-8") from None
+
+
+def _readable_by_others(path: Path) -> str:
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return ""
+    if os.name != "posix" or not mode & (stat.S_IRGRP | stat.S_IROTH):
+        return ""
+    return f"{path} holds a secret, and others can read it: chmod 600 {path}"
+
+
+def _of_kcat(text: str) -> dict[str, str]:
+    """librdkafka's files: a backslash is a backslash, and lines are not joined."""
+    settings = {}
+    for line in text.splitlines():
+        name, separator, value = line.strip().partition("=")
+        if separator and name[0:1] not in ("#", ""):
+            settings[name.strip()] = value.strip()
+    return settings
+
+
+# --- references
+
+
+def is_reference(value: str) -> bool:
+    """Whether a value is taken from elsewhere, whole, or in the places of sasl.jaas.config that may hold secrets."""
+    if REFERENCE.fullmatch(value.strip()):
+        return True
+    secrets = re.findall(r"(?:password|clientSecret)\s*=\s*(\S+)", value)
+    return bool(secrets) and all(REFERENCE.match(secret.strip("\"'")) for secret in secrets)
+
+
+def replace_references(settings: Mapping[str, str], where: str) -> dict[str, str]:
+    """UsageError for one that leads nowhere."""
+
+    def found(match: re.Match[str], name: str) -> str:
+        provider, path, key = match[1], match[2], match[3]
+        try:
+            return _found(provider, path, key)
+        except UsageError as error:
+            raise UsageError(f"{where}: {name}: {match[0]}: {error.message}", hint=error.hint) from None
+
+    return {
+        name: REFERENCE.sub(lambda match, name=name: found(match, name), value)  # type: ignore[misc]
+        for name, value in settings.items()
+    }
+
+
+def _found(provider: str, path: str, key: str | None) -> str:
+    if provider == "env":
+        if path not in os.environ:
+            raise UsageError(f"the environment has no {path}", hint=f"export {path}=..")
+        return os.environ[path]
+    if not key:
+        raise UsageError("it names no key", hint="${file:PATH:KEY}, ${directory:PATH:FILE}, ${env:NAME}")
+    if provider == "directory":
+        if Path(key).name != key:
+            raise UsageError(f"{key} is no file of that directory")
+        return _read(Path(path, key))
+    values = parse_properties(_read(Path(path)))
+    if key not in values:
+        raise UsageError(f"{path} has no {key}")
+    return values[key]
+
+
+# --- rpk
+
+
+def _of_rpk(text: str, path: Path) -> dict[str, str]:
+    """A profile (`rpk profile print`), or a whole rpk.yaml, of which the current profile is taken."""
+    try:
+        import yaml
+    except ImportError as error:
+        raise UsageError("an rpk profile needs more packages: pyyaml", hint="pip install plog[security]") from error
+    try:
+        found = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        raise UsageError(f"{path} is no YAML{f': line {mark.line + 1}' if mark else ''}") from None
+    profile = _mapping(found, "the file", path)
+    if "profiles" in profile:
+        name = profile.get("current_profile")
+        chosen = [one for one in profile["profiles"] or [] if isinstance(one, dict) and one.get("name") == name]
+        if not chosen:
+            raise UsageError(f"{path} has no profile {name!r}, which it says is the current one")
+        profile = chosen[0]
+    api = profile.get("kafka_api") or _mapping(profile.get("rpk") or {}, "rpk", path).get("kafka_api")
+    return _of_kafka_api(_mapping(api, "kafka_api", path), path)
+
+
+def _mapping(value: Any, name: str, path: Path) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UsageError(f"{path}: {name} is no mapping, expected an rpk profile with kafka_api")
+    return value
+
+
+_RPK_TLS = {
+    "ca_file": "ssl.ca.location",
+    "truststore_file": "ssl.ca.location",
+    "cert_file": "ssl.certificate.location",
+    "key_file": "ssl.key.location",
+}
+
+
+def _of_kafka_api(api: dict[str, Any], path: Path) -> dict[str, str]:
+    settings = {}
+    brokers = api.get("brokers") or []
+    if brokers:
+        settings["bootstrap.servers"] = ",".join(map(str, brokers))
+    tls = api.get("tls")
+    has_tls = tls is not None and (not isinstance(tls, dict) or tls.get("enabled", True) is not False)
+    if has_tls and tls:
+        tls = _mapping(tls, "tls", path)
+        for name, value in tls.items():
+            if name in _RPK_TLS and value:
+                settings[_RPK_TLS[name]] = str(value)
+            elif name == "insecure_skip_verify":
+                settings["enable.ssl.certificate.verification"] = str(not value).lower()
+            elif name not in ("enabled", *_RPK_TLS):
+                raise UsageError(f"{path}: tls.{name}: plog does not know it", hint=f"{', '.join(_RPK_TLS)}")
+    sasl = api.get("sasl")
+    if sasl:
+        sasl = _mapping(sasl, "sasl", path)
+        settings["sasl.mechanism"] = str(sasl.get("mechanism") or "SCRAM-SHA-256")
+        password = str(sasl.get("password") or "")
+        if settings["sasl.mechanism"].upper() == "OAUTHBEARER":
+            settings["sasl.oauthbearer.token"] = password.removeprefix(_RPK_TOKEN)
+        else:
+            settings |= {"sasl.username": str(sasl.get("user") or ""), "sasl.password": password}
+    settings["security.protocol"] = ("SASL_" if sasl else "") + ("SSL" if has_tls else "PLAINTEXT")
+    return settings

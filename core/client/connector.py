@@ -1,0 +1,80 @@
+"""How a client's connections are made: TCP, TLS on it, ApiVersions, SASL; as a `ClientSecurity` says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.client.client_connection import MAX_ANSWER_BYTES, ClientConnection, SocketTransport
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from core.client.authenticator import Authenticator
+    from core.client.token_source import TokenSource
+    from core.security.client_security import ClientSecurity
+
+TIMEOUT_SECONDS = 30.0
+_FIRST_ANSWER_BYTES = 1 << 20
+"""More is not believed of a peer of which nothing is known yet."""
+
+
+class Connector:
+    """May be used by several clients, each of its own thread: the TLS context and the token are read once. What a
+    plaintext connection does not need is not imported for it.
+    """
+
+    def __init__(self, security: ClientSecurity | None = None, *, timeout_s: float = TIMEOUT_SECONDS) -> None:
+        """Plaintext if there is no `security`. UsageError for files of keys and certificates that can't be read."""
+        self._tls = security.tls if security is not None else None
+        self._login = security.login if security is not None else None
+        self._timeout_s = timeout_s
+        self._context = self._make_context()
+        self._tokens = self._make_tokens()
+
+    def with_timeout(self, timeout_s: float) -> Connector:
+        other = Connector(timeout_s=timeout_s)
+        other._tls, other._login = self._tls, self._login
+        other._context, other._tokens = self._context, self._tokens
+        return other
+
+    def __call__(self, host: str, port: int) -> ClientConnection:
+        """A connection that may be used. ConnectionFailedError where nobody answers, AuthenticationError where one side
+        does not believe the other, KafkaError where the broker refuses the login.
+        """
+        transport = SocketTransport(
+            host,
+            port,
+            timeout_s=self._timeout_s,
+            context=self._context,
+            shows_certificate=self._tls is not None and self._tls.key_store is not None,
+            most_answer_bytes=_FIRST_ANSWER_BYTES,
+        )
+        try:
+            connection = ClientConnection(transport, self._authenticator())
+        except BaseException:
+            transport.close()
+            raise
+        transport.most_answer_bytes = MAX_ANSWER_BYTES
+        return connection
+
+    def _authenticator(self) -> Authenticator | None:
+        if self._login is None:
+            return None
+        from core.client.authenticator import Authenticator
+
+        return Authenticator(self._login, self._tokens)
+
+    def _make_context(self) -> SSLContext | None:
+        if self._tls is None:
+            return None
+        from core.client.tls_context import make_context
+
+        return make_context(self._tls)
+
+    def _make_tokens(self) -> TokenSource | None:
+        if self._login is None:
+            return None
+        from core.client.token_source import TokenSource
+        from core.security.client_security import BearerLogin
+
+        return TokenSource(self._login) if isinstance(self._login, BearerLogin) else None

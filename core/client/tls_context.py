@@ -1,0 +1,338 @@
+"""What a client trusts and how it shows who it is, as OpenSSL wants it: PEM, PKCS12 and JKS files read into a context.
+
+What a file is its first bytes say. PKCS12 needs the extra `security` (cryptography); PEM and JKS do not. Keys that are
+not PEM files go to OpenSSL through a file in memory, or one that only we may read, which is gone at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import ssl
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from core.common.errors import UsageError
+from core.common.filesystem import access_error
+from core.security.client_security import KeyStore, StoreType, Tls, TrustStore
+from core.security.jks import JCEKS_MAGIC, MAGIC, JavaKeyStore, KeyStoreError, parse_jks
+from core.security.secret import Secret
+
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_MOST_BYTES = 16 << 20
+_PARTIAL_CHAIN = 0x80000
+"""X509_V_FLAG_PARTIAL_CHAIN: what is in the trust store is trusted, as Java has it, though it be no root."""
+
+
+def make_context(tls: Tls) -> ssl.SSLContext:
+    """UsageError for a file that can't be read or is none, and for a wrong password; it shows no secret."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    versions = sorted(_VERSIONS[name] for name in tls.protocols)
+    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+    context.check_hostname = tls.checks_host_names
+    context.verify_mode = ssl.CERT_REQUIRED if tls.checks_certificates else ssl.CERT_NONE
+    context.verify_flags |= _PARTIAL_CHAIN
+    _set_ciphers(context, tls.ciphers)
+    load_trust(context, tls.trust)
+    if tls.key_store is not None:
+        _load_key(context, tls.key_store)
+    return context
+
+
+def _set_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
+    """Of TLS 1.2: OpenSSL's three of TLS 1.3 stay, whatever is said of them."""
+    wanted = [_openssl_name(name) for name in names if not re.match("TLS_(AES|CHACHA20)_", name)]
+    if not wanted:
+        return
+    try:
+        context.set_ciphers(":".join(wanted))
+    except ssl.SSLError:
+        raise UsageError(f"ssl.cipher.suites={','.join(names)}: OpenSSL knows none of them") from None
+
+
+def _openssl_name(name: str) -> str:
+    """Of a suite by Java's name: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 is ECDHE-RSA-AES128-GCM-SHA256."""
+    if not name.startswith("TLS_"):
+        return name
+    text = name.removeprefix("TLS_").replace("_WITH_", "_").replace("AES_", "AES").removeprefix("RSA_")
+    return text.replace("_CBC_", "_").replace("POLY1305_SHA256", "POLY1305").replace("_", "-")
+
+
+# --- trust
+
+
+def load_trust(context: ssl.SSLContext, trust: TrustStore | None) -> None:
+    """What the system trusts, if it is None."""
+    if trust is None:
+        context.load_default_certs()
+    elif trust.certificates is not None:
+        _trust_pem(context, trust.certificates, "ssl.truststore.certificates")
+    else:
+        assert trust.location is not None
+        _trust_file(context, trust, Path(trust.location))
+
+
+def _trust_file(context: ssl.SSLContext, trust: TrustStore, path: Path) -> None:
+    if path.is_dir():
+        context.load_verify_locations(capath=str(path))  # OpenSSL's, by hashes
+        _trust_pem(context, "".join(map(_text, sorted(path.glob("*.pem")))), str(path), may_be_none=True)
+        return
+    data = _read(path)
+    _ensure_type(data, trust.type, path)
+    if _is_pem(data):
+        _trust_pem(context, _text(path), str(path))
+        return
+    if data.startswith(MAGIC):
+        store = _jks(data, path, trust.password, None, wants_keys=False)
+        found = [*store.certificates, *(chain[0] for _, chain in store.keys if chain)]
+    else:
+        _, chain, others = _pkcs12(data, path, trust.password)
+        found = [*others, *chain[:1]]
+    if not found:
+        raise UsageError(f"{path} holds no certificate")
+    _trust(context, b"".join(found), str(path))
+
+
+def _trust_pem(context: ssl.SSLContext, text: str, where: str, *, may_be_none: bool = False) -> None:
+    blocks = [block for kind, block in _pem_blocks(text) if kind.endswith("CERTIFICATE")]
+    if blocks:
+        _trust(context, "".join(blocks), where)
+    elif not may_be_none:
+        raise UsageError(f"{where} holds no certificate", hint="expected -----BEGIN CERTIFICATE-----")
+
+
+def _trust(context: ssl.SSLContext, certificates: str | bytes, where: str) -> None:
+    try:
+        context.load_verify_locations(cadata=certificates)
+    except (ssl.SSLError, ValueError) as error:
+        raise UsageError(f"{where} holds a certificate that does not decode: {_reason(error)}") from None
+
+
+# --- our key
+
+
+def _load_key(context: ssl.SSLContext, store: KeyStore) -> None:
+    where, password = _key_name(store), store.key_password
+    if store.location is None:
+        certificate = store.certificate_chain or _text(Path(store.certificate_location or ""))
+        key = store.key.reveal() if store.key else _text(Path(store.key_location or ""))
+        pem = _normal_pem(certificate) + _normal_pem(key)
+    else:
+        path = Path(store.location)
+        data = _read(path)
+        _ensure_type(data, store.type, path)
+        if _is_pem(data):
+            pem = _text(path)
+            password = password or store.password
+        else:
+            pem, password = _key_of_store(data, path, store), None
+    with _as_file(pem) as name:
+        _load_pem(context, name, password, where)
+
+
+def _key_name(store: KeyStore) -> str:
+    return store.location or store.key_location or "ssl.keystore.key"
+
+
+def _key_of_store(data: bytes, path: Path, store: KeyStore) -> str:
+    """PEM of the first key and its chain."""
+    if data.startswith(MAGIC):
+        found = _jks(data, path, store.password, store.key_password, wants_keys=True)
+        key, chain = found.keys[0] if found.keys else (None, [])
+    else:
+        key, chain, _ = _pkcs12(data, path, store.password)
+    if key is None:
+        raise UsageError(f"{path} holds no private key", hint="is it the trust store?")
+    return _to_pem("PRIVATE KEY", key) + "".join(_to_pem("CERTIFICATE", one) for one in chain)
+
+
+def _load_pem(context: ssl.SSLContext, name: str, password: Secret | None, where: str) -> None:
+    def find_password() -> str:
+        if password is None:
+            raise UsageError(f"the key in {where} is encrypted, and there is no ssl.key.password")
+        return password.reveal()
+
+    try:
+        context.load_cert_chain(name, password=find_password)
+    except ssl.SSLError as error:
+        what = _reason(error)
+        if "KEY_VALUES_MISMATCH" in what:
+            raise UsageError(f"the key in {where} does not belong to its certificate") from None
+        if password is not None:
+            raise UsageError(f"the key in {where} can't be read: the password is wrong, or it is damaged") from None
+        raise UsageError(
+            f"the key in {where} can't be read: {what}", hint="expected -----BEGIN PRIVATE KEY----- and CERTIFICATE"
+        ) from None
+
+
+@contextlib.contextmanager
+def _as_file(text: str) -> Iterator[str]:
+    """A path at which OpenSSL finds the text."""
+    data = text.encode()
+    if hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir():
+        fd = os.memfd_create("plog-key")
+        try:
+            os.write(fd, data)
+            yield f"/proc/self/fd/{fd}"
+        finally:
+            os.close(fd)
+        return
+    fd, name = tempfile.mkstemp()  # only we may read it
+    try:
+        os.write(fd, data)
+        os.close(fd)
+        yield name
+    finally:
+        Path(name).unlink()
+
+
+# --- what is in a file
+
+
+def read_certificates(path: Path, find_password: Callable[[], Secret | None]) -> list[bytes]:
+    """DER of every certificate in a PEM, DER, PKCS12 or JKS file, a key's own before its chain. `find_password` is
+    called if the file can't be read without one. AccessError for a file that can't be read, UsageError for one that
+    holds no certificate.
+    """
+    try:
+        data = _read(path)
+    except UsageError as error:
+        if isinstance(error.__cause__, OSError):
+            raise access_error(error.__cause__, path, "read") from error
+        raise
+    _ensure_type(data, None, path)
+    if _is_pem(data):
+        found = [ssl.PEM_cert_to_DER_cert(block) for block in _certificate_blocks(data.decode("latin-1"), path)]
+    elif data.startswith(MAGIC):
+        store = _jks(data, path, None, None, wants_keys=False)
+        found = [*(one for _, chain in store.keys for one in chain), *store.certificates]
+    elif _is_der_certificate(data):
+        found = [data]
+    else:
+        found = _certificates_of_pkcs12(data, path, find_password)
+    if not found:
+        raise UsageError(f"{path} holds no certificate")
+    return found
+
+
+def _certificate_blocks(text: str, path: Path) -> list[str]:
+    blocks = list(_pem_blocks(text))
+    found = [block for kind, block in blocks if kind == "CERTIFICATE"]
+    if not found and blocks:
+        raise UsageError(f"{path} holds no certificate, but {', '.join(kind.lower() for kind, _ in blocks)}")
+    return found
+
+
+def _is_der_certificate(data: bytes) -> bool:
+    """A certificate is a sequence that begins with a sequence; PKCS12 begins with its version, a number."""
+    start = 2 + (data[1] & 0x7F if len(data) > 1 and data[1] & 0x80 else 0)
+    return data[start : start + 1] == b"\x30"
+
+
+def _certificates_of_pkcs12(data: bytes, path: Path, find_password: Callable[[], Secret | None]) -> list[bytes]:
+    try:
+        key, chain, others = _pkcs12(data, path, None)
+    except UsageError as error:
+        password = None if isinstance(error.__cause__, ImportError) else find_password()
+        if password is None:
+            raise
+        key, chain, others = _pkcs12(data, path, password)
+    return others if key is None else chain
+
+
+# --- files
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"could not read {path}: {(error.strerror or str(error)).lower()}") from error
+    if not data or len(data) > _MOST_BYTES:
+        raise UsageError(f"{path} is no key store: it has {len(data) or 'no'} bytes")
+    return data
+
+
+def _text(path: Path) -> str:
+    return _read(path).decode("latin-1")  # comments may be in any code
+
+
+def _is_pem(data: bytes) -> bool:
+    return b"-----BEGIN " in data
+
+
+def _ensure_type(data: bytes, type_: StoreType | None, path: Path) -> None:
+    if data.startswith(JCEKS_MAGIC):
+        raise UsageError(
+            f"{path} is a JCEKS key store, which plog does not read",
+            hint="keytool -importkeystore -deststoretype PKCS12 makes one that it does",
+        )
+    is_other = not _is_pem(data) and not data.startswith(MAGIC) and data[0] != 0x30
+    if is_other or (type_ is not None and (type_ is StoreType.PEM) != _is_pem(data)):
+        found = "nothing that plog knows" if is_other else "PEM" if _is_pem(data) else "JKS or PKCS12"
+        raise UsageError(f"{path} is {found}, expected {type_ or 'PEM, PKCS12 or JKS'}")
+
+
+def _jks(
+    data: bytes, path: Path, password: Secret | None, key_password: Secret | None, *, wants_keys: bool
+) -> JavaKeyStore:
+    try:
+        return parse_jks(
+            data,
+            password.reveal() if password else None,
+            key_password.reveal() if key_password else None,
+            wants_keys=wants_keys,
+        )
+    except KeyStoreError as error:
+        raise UsageError(f"{path}: {error.message}") from None
+
+
+def _pkcs12(data: bytes, path: Path, password: Secret | None) -> tuple[bytes | None, list[bytes], list[bytes]]:
+    """The key as PKCS 8, its chain, and the certificates beside it; DER."""
+    try:
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+        from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
+    except ImportError as error:
+        raise UsageError(
+            f"{path} is PKCS12, which needs more packages: cryptography", hint="pip install plog[security], or use PEM"
+        ) from error
+    try:
+        found = load_pkcs12(data, password.reveal().encode() if password else None)
+    except (ValueError, TypeError):
+        what = "the password is wrong, or it is damaged" if password else "it is damaged, or needs a password"
+        raise UsageError(f"{path} can't be read as PKCS12: {what}") from None
+    others = [one.certificate.public_bytes(Encoding.DER) for one in found.additional_certs]
+    if found.key is None or found.cert is None:
+        return None, [], others
+    key = found.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+    return key, [found.cert.certificate.public_bytes(Encoding.DER), *others], others
+
+
+# --- PEM
+
+
+def _pem_blocks(text: str) -> Iterator[tuple[str, str]]:
+    """(kind, block) of each, its base64 on lines of its own: in a line of settings it may stand among spaces."""
+    for found in _PEM.finditer(text.replace("\\n", "\n")):
+        body = found[2].strip()
+        if ":" not in body:  # old keys have headers
+            body = "\n".join(re.findall(".{1,64}", "".join(body.split())))
+        yield found[1], f"-----BEGIN {found[1]}-----\n{body}\n-----END {found[1]}-----\n"
+
+
+def _normal_pem(text: str) -> str:
+    return "".join(block for _, block in _pem_blocks(text)) or text
+
+
+def _to_pem(kind: str, der: bytes) -> str:
+    import base64
+
+    return next(_pem_blocks(f"-----BEGIN {kind}-----{base64.b64encode(der).decode()}-----END {kind}-----"))[1]
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "reason", None) or str(error)

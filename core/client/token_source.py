@@ -1,0 +1,263 @@
+"""Where OAUTHBEARER's tokens come from: a token that is given, a file, or an endpoint that gives one for a secret.
+
+    POST /token  Authorization: Basic base64(id:secret)  grant_type=client_credentials&scope=..
+    -> {"access_token": "..", "expires_in": 3600}                                               (RFC 6749, 4.4)
+
+Nobody here checks a token; its claims are read to know how long it is good, and to say something helpful of one that a
+broker refuses.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.common.errors import AuthenticationError
+from core.security.client_security import BearerLogin, TokenEndpoint
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
+_MOST_BYTES = 1 << 20
+_USED_FOR = 0.8
+"""Of its lifetime, as Java's client does it (sasl.login.refresh.window.factor)."""
+
+_PAUSES = (0.5, 1.0)  # before each further try
+_SKEW_SECONDS = 30
+_HTTP_SERVER_ERROR = 500
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Token:
+    text: str
+    use_until_s: float
+
+
+class TokenSource:
+    """Gives the same token while it is good; may be used by several threads."""
+
+    def __init__(
+        self, login: BearerLogin, clock: Callable[[], float] = time.time, pause: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._login = login
+        self._clock = clock
+        self._pause = pause
+        self._lock = threading.Lock()
+        self._token: _Token | None = None
+        self._skew_s = 0.0  # of the endpoint's clock against ours
+
+    def token(self) -> str:
+        """AuthenticationError where it can't be had; it shows no secret."""
+        login = self._login
+        if login.token is not None:
+            return login.token.reveal()
+        if login.token_file is not None:
+            return _read(Path(login.token_file))
+        assert login.endpoint is not None
+        with self._lock:
+            if self._token is None or self._clock() >= self._token.use_until_s:
+                self._token = self._ask(login.endpoint)
+            return self._token.text
+
+    def forget(self) -> None:
+        """After a broker refused it."""
+        with self._lock:
+            self._token = None
+
+    def explain(self, token: str) -> str:
+        """What there is to say of a token that was refused."""
+        claims = _claims(token)
+        now_s = self._clock()
+        parts = [f"{name} {claims[key]}" for key, name in _CLAIMS.items() if isinstance(claims.get(key), str | list)]
+        for key, what in (("exp", "expires"), ("nbf", "is not good before"), ("iat", "was issued")):
+            if isinstance(claims.get(key), int | float):
+                parts.append(f"{what} {_utc(claims[key])}")
+        text = f"the token: {', '.join(parts)}; " if parts else "the token is no JWT that can be read; "
+        text += f"the clock here says {_utc(now_s)}"
+        if abs(self._skew_s) > _SKEW_SECONDS:
+            way = "behind" if self._skew_s > 0 else "ahead of"
+            text += f", and is {abs(self._skew_s):.0f} s {way} the token endpoint's"
+        return text
+
+    # --- the endpoint
+
+    def _ask(self, endpoint: TokenEndpoint) -> _Token:
+        for pause_s in (*_PAUSES, None):
+            try:
+                return self._ask_once(endpoint)
+            except _TryAgainError as error:
+                if pause_s is None:
+                    raise AuthenticationError(
+                        f"no token from {endpoint.url}: {error}",
+                        where=endpoint.url,
+                        hint="sasl.oauthbearer.token.endpoint.url: is it right, and does the endpoint run?",
+                    ) from None
+                self._pause(pause_s)
+        raise AssertionError
+
+    def _ask_once(self, endpoint: TokenEndpoint) -> _Token:
+        from urllib.error import HTTPError, URLError
+
+        try:
+            with _open(endpoint) as response:
+                self._note_time(response.headers.get("Date"))
+                return self._parse(_body(response, endpoint), endpoint)
+        except HTTPError as error:
+            with error:
+                text = f"HTTP {error.code}{_error_text(error.read(_MOST_BYTES))}"
+            if error.code >= _HTTP_SERVER_ERROR:
+                raise _TryAgainError(text) from None
+            raise AuthenticationError(
+                f"no token from {endpoint.url}: {text}",
+                where=endpoint.url,
+                hint="are the client's id, its secret and the scope right?",
+            ) from None
+        except URLError as error:
+            raise _failure(error.reason, endpoint) from None
+        except OSError as error:
+            raise _failure(error, endpoint) from None
+
+    def _parse(self, body: bytes, endpoint: TokenEndpoint) -> _Token:
+        found = _json(body)
+        token = found.get("access_token")
+        if not isinstance(token, str) or not token:
+            raise AuthenticationError(
+                f"{endpoint.url} gives no token: its answer has no access_token", where=endpoint.url
+            )
+        now_s = self._clock()
+        lifetime = found.get("expires_in")
+        expires_s = _claims(token).get("exp")
+        if isinstance(lifetime, str) and lifetime.isdecimal():
+            lifetime = int(lifetime)
+        if not isinstance(lifetime, int | float):
+            lifetime = expires_s - now_s if isinstance(expires_s, int | float) else 0
+        return _Token(token, now_s + _USED_FOR * lifetime)
+
+    def _note_time(self, date: str | None) -> None:
+        from email.utils import parsedate_to_datetime
+
+        try:
+            self._skew_s = parsedate_to_datetime(date or "").timestamp() - self._clock()
+        except (TypeError, ValueError):
+            self._skew_s = 0.0
+
+
+_CLAIMS = {"sub": "of", "aud": "for", "iss": "by"}
+
+
+class _TryAgainError(Exception):
+    """What may go away by itself."""
+
+
+def _open(endpoint: TokenEndpoint) -> HTTPResponse:
+    import ssl
+    from urllib.parse import quote_plus, urlencode
+    from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+
+    from core.client.tls_context import load_trust
+
+    class NoRedirects(HTTPRedirectHandler):
+        """The secret goes where it was meant to go, and nowhere else."""
+
+        def redirect_request(self, *_: Any) -> None:
+            return None
+
+    context = ssl.create_default_context() if endpoint.trust is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if endpoint.trust is not None:
+        load_trust(context, endpoint.trust)
+    encoded = quote_plus if endpoint.url_encodes_header else str
+    pair = f"{encoded(endpoint.client_id)}:{encoded(endpoint.client_secret.reveal())}"
+    form = {"grant_type": "client_credentials"} | ({"scope": endpoint.scope} if endpoint.scope else {})
+    request = Request(  # noqa: S310 - https, or http to this machine, as the settings were checked
+        endpoint.url,
+        urlencode(form).encode(),
+        {
+            "Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}",
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Accept": "application/json",
+        },
+    )
+    opener = build_opener(NoRedirects, HTTPSHandler(context=context))
+    return opener.open(request, timeout=endpoint.connect_timeout_s)  # type: ignore[no-any-return]
+
+
+def _body(response: HTTPResponse, endpoint: TokenEndpoint) -> bytes:
+    """However slowly it comes, it takes no longer than it may."""
+    deadline_s = time.monotonic() + endpoint.read_timeout_s
+    body = bytearray()
+    while len(body) <= _MOST_BYTES:
+        piece = response.read1(1 << 16)
+        if not piece:
+            return bytes(body)
+        body += piece
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"its answer took longer than {endpoint.read_timeout_s:g} s")
+    raise AuthenticationError(f"{endpoint.url} gives no token, but more than {_MOST_BYTES} bytes", where=endpoint.url)
+
+
+def _failure(reason: object, endpoint: TokenEndpoint) -> Exception:
+    import ssl
+
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return AuthenticationError(
+            f"no token from {endpoint.url}: its certificate is not good: {reason.verify_message}",
+            where=endpoint.url,
+            hint="https.ca.location: the file with its CA's certificate",
+        )
+    text = (getattr(reason, "strerror", None) or str(reason) or type(reason).__name__).lower()
+    return _TryAgainError(text)
+
+
+def _error_text(body: bytes) -> str:
+    """What an endpoint says of an error (RFC 6749, 5.2), in a few printable characters."""
+    found = _json(body)
+    said = [found[key] for key in ("error", "error_description") if isinstance(found.get(key), str)]
+    text = "".join(c if c.isprintable() else "?" for c in ": ".join(said))[:200]
+    return f", {text}" if text else ""
+
+
+def _json(data: bytes) -> dict[str, Any]:
+    """Empty for what is no object."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _claims(token: str) -> dict[str, Any]:
+    """Of a JWT, unchecked; empty if it is none."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return {}
+    try:
+        return _json(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except ValueError:
+        return {}
+
+
+def _utc(seconds: float) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+    except (ValueError, OverflowError, OSError):
+        return str(seconds)
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES)
+    except OSError as error:
+        raise AuthenticationError(
+            f"could not read the token file {path}: {(error.strerror or str(error)).lower()}", where=str(path)
+        ) from None
+    text = data.decode("latin-1").strip()
+    if not text:
+        raise AuthenticationError(f"the token file {path} is empty", where=str(path))
+    return text

@@ -1,0 +1,36 @@
+"""What there is to tell of a cluster, whether its brokers or its files were asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core.common.errors import PlogError
+
+VersionRanges = dict[int, tuple[int, int]]
+"""API key -> the least and the greatest version that a broker serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    """`listeners`: name -> address. A broker tells only the one by which it was asked, and not its name: that is ''.
+
+    `versions` is None if the broker was not asked, or could not be, which `failure` explains.
+    """
+
+    broker_id: int
+    listeners: dict[str, str]
+    rack: str | None = None
+    is_fenced: bool = False
+    versions: VersionRanges | None = None
+    failure: PlogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """`controller_id` is -1 if it is not known; `voters` are those of the metadata's quorum, empty if not known."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: list[BrokerDescription]
+    features: dict[str, int] = field(default_factory=dict)
+    voters: tuple[int, ...] = ()

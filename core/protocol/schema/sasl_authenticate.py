@@ -1,0 +1,22 @@
+"""SaslAuthenticate (API 36): a message of the mechanism's, and the server's answer to it (KIP-152, KIP-368)."""
+
+from __future__ import annotations
+
+from core.protocol.api import Api
+from core.protocol.message import binary, int16, int64, message, string
+
+
+@message(api_key=36, valid="0-2", flexible="2+")
+class SaslAuthenticateRequest:
+    auth_bytes: bytes = binary()
+
+
+@message(api_key=36, valid="0-2", flexible="2+")
+class SaslAuthenticateResponse:
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+    auth_bytes: bytes = binary()
+    session_lifetime_ms: int = int64("1+", ignorable=True)
+
+
+SASL_AUTHENTICATE = Api(36, "SaslAuthenticate", SaslAuthenticateRequest, SaslAuthenticateResponse)

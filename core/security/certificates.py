@@ -1,0 +1,229 @@
+"""Certificates made: a CA, and what it signs. And certificates read: what one says, in words.
+
+Needs the extra `security` (cryptography), so nothing imports this module but what is about certificates. All keys are
+of the curve P-256, which every TLS library of the last ten years takes and which is made in a moment.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_PKCS8 = serialization.PrivateFormat.PKCS8
+_USES = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+"""Brokers are each other's clients, with the certificate that they have as servers."""
+
+
+class CertificateError(ValueError):
+    """The bytes are no certificate."""
+
+
+# --- made
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A key and its certificate; `issuer` is None for one that signed itself."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+    issuer: Certificate | None
+
+    @property
+    def pem(self) -> str:
+        return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+    def key_pem(self, password: str | None = None) -> str:
+        """PKCS 8, the form that Java reads."""
+        encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
+        if password:
+            encryption = serialization.BestAvailableEncryption(password.encode())
+        return self.key.private_bytes(serialization.Encoding.PEM, _PKCS8, encryption).decode()
+
+    def pkcs12(self, password: str) -> bytes:
+        """The key, its certificate and that of its CA."""
+        chain = [self.issuer.certificate] if self.issuer else []
+        encryption = serialization.BestAvailableEncryption(password.encode())
+        return pkcs12.serialize_key_and_certificates(b"key", self.key, self.certificate, chain, encryption)
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """From when to when a certificate is good."""
+
+    start: datetime.datetime
+    end: datetime.datetime
+
+    @classmethod
+    def of_days(cls, now: datetime.datetime, start: int, end: int) -> Validity:
+        """Days from now on."""
+        return cls(now + datetime.timedelta(days=start), now + datetime.timedelta(days=end))
+
+
+def make_ca(name: str, validity: Validity) -> Certificate:
+    """A CA that signs itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _subject(name, ())
+    builder = (
+        _builder(subject, subject, key, key, validity)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(is_ca=True), critical=True)
+    )
+    return Certificate(builder.sign(key, hashes.SHA256()), key, None)
+
+
+def sign(
+    ca: Certificate, name: str, validity: Validity, *, names: Sequence[str] = (), organisation: Sequence[str] = ()
+) -> Certificate:
+    """A new key, and its certificate. `names` are the hosts and addresses that it is for; `organisation` is the
+    organisation and its unit.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = (
+        _builder(_subject(name, organisation), ca.certificate.subject, key, ca.key, validity)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(is_ca=False), critical=True)
+        .add_extension(_USES, critical=False)
+    )
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(list(map(_general_name, names))), critical=False)
+    return Certificate(builder.sign(ca.key, hashes.SHA256()), key, ca)
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    validity: Validity,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(validity.start)
+        .not_valid_after(validity.end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+    )
+
+
+def _subject(name: str, organisation: Sequence[str]) -> x509.Name:
+    kinds = (NameOID.ORGANIZATION_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME)
+    parts = [x509.NameAttribute(kind, text) for kind, text in zip(kinds, organisation, strict=False)]
+    return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _key_usage(*, is_ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not is_ca,
+        key_cert_sign=is_ca,
+        crl_sign=is_ca,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    """An address or a host's name; ValueError for what is neither."""
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+# --- read
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateDescription:
+    """What a certificate says. Names are as RFC 2253 writes them, and Kafka its principals."""
+
+    subject: str
+    issuer: str
+    names: tuple[str, ...]
+    """The hosts and addresses that it is for."""
+
+    start: datetime.datetime
+    end: datetime.datetime
+    is_ca: bool
+    key: str
+    signature: str
+    serial: str
+    sha256: str
+
+    def days_left(self, now: datetime.datetime) -> int:
+        """Whole days until it expires; below 0 those since it has."""
+        return int((self.end - now) / datetime.timedelta(days=1))
+
+
+def describe_certificate(der: bytes) -> CertificateDescription:
+    """CertificateError for bytes that are none."""
+    try:
+        certificate = x509.load_der_x509_certificate(der)
+        return CertificateDescription(
+            subject=certificate.subject.rfc4514_string(),
+            issuer=certificate.issuer.rfc4514_string(),
+            names=_names(certificate),
+            start=certificate.not_valid_before_utc,
+            end=certificate.not_valid_after_utc,
+            is_ca=_is_ca(certificate),
+            key=_key_text(certificate),
+            signature=_signature_text(certificate),
+            serial=f"{certificate.serial_number:x}",
+            sha256=certificate.fingerprint(hashes.SHA256()).hex(),
+        )
+    except (ValueError, TypeError) as error:
+        raise CertificateError(str(error)) from error
+
+
+def _names(certificate: x509.Certificate) -> tuple[str, ...]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return ()
+    return tuple(
+        name.value.rfc4514_string() if isinstance(name.value, x509.Name) else str(name.value) for name in found
+    )
+
+
+def _is_ca(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (x509.ExtensionNotFound, ValueError):
+        return False
+
+
+def _key_text(certificate: x509.Certificate) -> str:
+    try:
+        key = certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        return "of a kind that is not known"
+    if isinstance(key, rsa.RSAPublicKey):
+        return f"RSA {key.key_size}"
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        return f"EC {key.curve.name}"
+    return type(key).__name__.strip("_").removesuffix("PublicKey")
+
+
+def _signature_text(certificate: x509.Certificate) -> str:
+    try:
+        algorithm = certificate.signature_hash_algorithm
+    except UnsupportedAlgorithm:
+        algorithm = None
+    return algorithm.name if algorithm is not None else certificate.signature_algorithm_oid.dotted_string

@@ -1,0 +1,462 @@
+"""Settings of a client, by the names of Kafka's client.properties and of librdkafka, made one description.
+
+Where the two have two names for a thing, both are known. A name that neither knows is refused, with the one that was
+meant; Kafka's settings that have nothing to do with how a cluster is reached are passed over (`other_settings.py`).
+What would make a connection less safe if it were passed over is refused by its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from core.common.did_you_mean import did_you_mean
+from core.common.errors import UsageError
+from core.security.client_security import (
+    PLAINTEXT,
+    BearerLogin,
+    ClientSecurity,
+    KeyStore,
+    PasswordLogin,
+    StoreType,
+    Tls,
+    TokenEndpoint,
+    TrustStore,
+)
+from core.security.jaas import LoginModule, parse_jaas
+from core.security.other_settings import OTHER_PREFIXES, OTHER_SETTINGS
+from core.security.secret import Secret
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+_SASL = {
+    "sasl.mechanism",
+    "sasl.mechanisms",
+    "sasl.jaas.config",
+    "sasl.username",
+    "sasl.password",
+    "sasl.login.callback.handler.class",
+    "sasl.login.connect.timeout.ms",
+    "sasl.login.read.timeout.ms",
+    "sasl.oauthbearer.token",
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.jwt.retriever.class",
+    "sasl.oauthbearer.method",
+    "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.extensions",
+    "sasl.oauthbearer.header.urlencode",
+    "https.ca.location",
+    "https.ca.pem",
+}
+_TLS = {
+    "ssl.truststore.location",
+    "ssl.truststore.type",
+    "ssl.truststore.password",
+    "ssl.truststore.certificates",
+    "ssl.keystore.location",
+    "ssl.keystore.type",
+    "ssl.keystore.password",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+    "ssl.key.password",
+    "ssl.key.location",
+    "ssl.key.pem",
+    "ssl.certificate.location",
+    "ssl.certificate.pem",
+    "ssl.ca.location",
+    "ssl.ca.pem",
+    "ssl.endpoint.identification.algorithm",
+    "enable.ssl.certificate.verification",
+    "ssl.enabled.protocols",
+    "ssl.cipher.suites",
+}
+_OURS = {"security.protocol", "bootstrap.servers", "metadata.broker.list"}
+_OF_NO_EFFECT = {
+    "ssl.protocol",
+    "ssl.provider",
+    "ssl.secure.random.implementation",
+    "ssl.keymanager.algorithm",
+    "ssl.trustmanager.algorithm",
+    "ssl.ca.certificate.stores",
+    "ssl.engine.id",
+    "ssl.providers",
+    "security.providers",
+    "sasl.login.class",
+}
+"""How Java or librdkafka come by the same things: providers of algorithms, and the like."""
+
+_OF_NO_EFFECT_PREFIXES = (
+    "sasl.kerberos.",
+    "sasl.login.refresh.",
+    "sasl.login.retry.",
+    "sasl.oauthbearer.assertion.",
+    "sasl.oauthbearer.jwks.",
+    "sasl.oauthbearer.expected.",
+    "sasl.oauthbearer.clock.skew.",
+    "sasl.oauthbearer.scope.claim.",
+    "sasl.oauthbearer.sub.claim.",
+    "sasl.oauthbearer.jwt.validator.",
+)
+"""Of mechanisms and grants that are refused where they are chosen, and of checks that are the broker's."""
+
+_REFUSED: dict[str, tuple[str, ...]] = {
+    "ssl.engine.factory.class": (),
+    "ssl.engine.location": (),
+    "ssl.crl.location": (),
+    "ssl.curves.list": (),
+    "ssl.sigalgs.list": (),
+    "sasl.client.callback.handler.class": (),
+    "sasl.oauthbearer.config": (),
+    "sasl.oauthbearer.grant.type": ("client_credentials",),
+    "sasl.oauthbearer.metadata.authentication.type": ("none",),
+    "enable.sasl.oauthbearer.unsecure.jwt": ("false",),
+}
+"""What plog can't hold to, and the values with which it asks for nothing."""
+
+SECRET_SETTINGS = frozenset(
+    {
+        "sasl.password",
+        "sasl.jaas.config",
+        "sasl.oauthbearer.token",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        "sasl.oauthbearer.assertion.private.key.pem",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.key",
+        "ssl.keystore.password",
+        "ssl.truststore.password",
+        "basic.auth.user.info",
+        "schema.registry.basic.auth.user.info",
+    }
+)
+
+LIBRDKAFKA_SETTINGS = frozenset(
+    {
+        "metadata.broker.list",
+        "sasl.mechanisms",
+        "sasl.username",
+        "sasl.password",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.location",
+        "ssl.certificate.pem",
+        "ssl.key.location",
+        "ssl.key.pem",
+        "enable.ssl.certificate.verification",
+        "sasl.oauthbearer.method",
+    }
+)
+"""By which a file is known to be one of librdkafka's."""
+
+_PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_BEARER_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_MODULES = {
+    "PLAIN": _PLAIN_MODULE,
+    "SCRAM-SHA-256": _SCRAM_MODULE,
+    "SCRAM-SHA-512": _SCRAM_MODULE,
+    "OAUTHBEARER": _BEARER_MODULE,
+}
+_JAAS_OPTIONS = {
+    _PLAIN_MODULE: {"username", "password", "serviceName"},
+    _SCRAM_MODULE: {"username", "password", "tokenauth", "serviceName"},
+    _BEARER_MODULE: {
+        "clientId",
+        "clientSecret",
+        "scope",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+        "ssl.truststore.certificates",
+        "serviceName",
+    },
+}
+_KAFKAS_HANDLERS = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
+    "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
+)
+_KAFKAS_RETRIEVERS = tuple(
+    f"org.apache.kafka.common.security.oauthbearer.{name}JwtRetriever"
+    for name in ("Default", "ClientCredentials", "File")
+)
+
+AskPassword = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Immutable. `warnings` are for a person, and show no secrets."""
+
+    security: ClientSecurity = PLAINTEXT
+    bootstrap_servers: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def parse_client_settings(settings: Mapping[str, str], ask_password: AskPassword | None = None) -> ClientSettings:
+    """UsageError for a setting that is none, that is wrong, or that plog can't hold to; it never shows a secret.
+
+    `ask_password` gets the name of a user whose password is not in the settings.
+    """
+    _ensure_known(settings)
+    found = _Settings(settings, ask_password)
+    protocol = found.choice("security.protocol", PROTOCOLS) or "PLAINTEXT"
+    security = ClientSecurity(
+        tls=found.tls() if protocol.endswith("SSL") else None,
+        login=found.login() if protocol.startswith("SASL") else None,
+    )
+    servers = found.take("bootstrap.servers", "metadata.broker.list")
+    return ClientSettings(security, servers, tuple(_unused(settings, security) + _unsafe(security)))
+
+
+def _ensure_known(settings: Mapping[str, str]) -> None:
+    ours = _SASL | _TLS | _OURS
+    for name, value in settings.items():
+        if name in ours or name in OTHER_SETTINGS or name in _OF_NO_EFFECT:
+            continue
+        if name.startswith((*OTHER_PREFIXES, *_OF_NO_EFFECT_PREFIXES)):
+            continue
+        if name not in _REFUSED:
+            hint = did_you_mean(name, ours | OTHER_SETTINGS | _REFUSED.keys()) or "plog help security names them"
+            raise UsageError(f"{name!r} is no setting of Kafka's clients", hint=hint)
+        if value.lower() not in ("", *_REFUSED[name]):
+            expected = f", expected {' or '.join(_REFUSED[name])}" if _REFUSED[name] else ""
+            raise UsageError(f"{name}={value}: plog does not know how to do that{expected}")
+
+
+def _unused(settings: Mapping[str, str], security: ClientSecurity) -> list[str]:
+    """What is set and does nothing: somebody forgot `security.protocol`."""
+    sasl = sorted(_SASL & settings.keys()) if security.login is None else []
+    tls = sorted((_TLS & settings.keys()) - {"ssl.endpoint.identification.algorithm"}) if security.tls is None else []
+    return [
+        f"{names[0]} does nothing: security.protocol is {security.protocol}, expected {' or '.join(wanted)}"
+        for names, wanted in ((sasl, PROTOCOLS[2:]), (tls, PROTOCOLS[1::2]))
+        if names
+    ]
+
+
+def _unsafe(security: ClientSecurity) -> list[str]:
+    tls, login = security.tls, security.login
+    if tls is not None and not tls.checks_certificates:
+        return ["the server's certificate is not checked: anybody can stand between you and the cluster"]
+    if tls is not None and not tls.checks_host_names:
+        return ["the server's name is not checked: whoever has any certificate of that CA can be the server"]
+    if tls is None and login is not None and login.mechanism in ("PLAIN", "OAUTHBEARER"):
+        what = "password" if isinstance(login, PasswordLogin) else "token"
+        return [f"{login.mechanism} without TLS: the {what} goes over the network in clear"]
+    return []
+
+
+class _Settings:
+    """Takes values out of settings, and checks them."""
+
+    def __init__(self, settings: Mapping[str, str], ask_password: AskPassword | None) -> None:
+        self._settings = settings
+        self._ask_password = ask_password
+
+    def take(self, *names: str) -> str | None:
+        """The value of the first of the names that has one."""
+        return next((self._settings[name] for name in names if self._settings.get(name)), None)
+
+    def secret(self, *names: str) -> Secret | None:
+        value = self.take(*names)
+        return None if value is None else Secret(value)
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str | None:
+        value = self.take(name)
+        if value is None:
+            return None
+        if value.upper() not in choices:
+            raise UsageError(f"{name}={value}, expected one of {', '.join(choices)}", hint=did_you_mean(value, choices))
+        return value.upper()
+
+    def is_true(self, name: str, *, default: bool) -> bool:
+        value = self.choice(name, ("TRUE", "FALSE"))
+        return default if value is None else value == "TRUE"
+
+    def seconds(self, name: str, default: float) -> float:
+        value = self.take(name)
+        if value is None:
+            return default
+        if not value.isdecimal() or not int(value):
+            raise UsageError(f"{name}={value}, expected milliseconds")
+        return int(value) / 1000
+
+    # --- TLS
+
+    def tls(self) -> Tls:
+        algorithm = self._settings.get("ssl.endpoint.identification.algorithm", "https").lower()
+        if algorithm not in ("https", "none", ""):
+            raise UsageError(f"ssl.endpoint.identification.algorithm={algorithm}, expected https or none")
+        checks = self.is_true("enable.ssl.certificate.verification", default=True)
+        protocols = re.split(r"[\s,]+", self.take("ssl.enabled.protocols") or "TLSv1.2,TLSv1.3")
+        ours = tuple(name for name in ("TLSv1.2", "TLSv1.3") if name in protocols)
+        if not ours:
+            raise UsageError(f"ssl.enabled.protocols={','.join(protocols)}: plog speaks TLSv1.2 and TLSv1.3")
+        return Tls(
+            trust=self._trust(),
+            key_store=self._key_store(),
+            checks_certificates=checks,
+            checks_host_names=checks and algorithm == "https",
+            protocols=ours,
+            ciphers=tuple(re.findall(r"[^\s,:]+", self.take("ssl.cipher.suites") or "")),
+        )
+
+    def _store_type(self, name: str) -> StoreType | None:
+        value = self.choice(name, tuple(StoreType))
+        return None if value is None else StoreType(value)
+
+    def _trust(self) -> TrustStore | None:
+        store = TrustStore(
+            location=self.take("ssl.truststore.location", "ssl.ca.location"),
+            type=self._store_type("ssl.truststore.type"),
+            password=self.secret("ssl.truststore.password"),
+            certificates=self.take("ssl.truststore.certificates", "ssl.ca.pem"),
+        )
+        if store.location == "probe":  # librdkafka's word for what the system trusts
+            return None
+        if store.location and store.certificates:
+            raise UsageError(
+                "ssl.truststore.location and ssl.truststore.certificates are both set, expected one of them"
+            )
+        return store if store.location or store.certificates else None
+
+    def _key_store(self) -> KeyStore | None:
+        store = KeyStore(
+            location=self.take("ssl.keystore.location"),
+            type=self._store_type("ssl.keystore.type"),
+            password=self.secret("ssl.keystore.password"),
+            key_password=self.secret("ssl.key.password"),
+            certificate_location=self.take("ssl.certificate.location"),
+            key_location=self.take("ssl.key.location"),
+            certificate_chain=self.take("ssl.keystore.certificate.chain", "ssl.certificate.pem"),
+            key=self.secret("ssl.keystore.key", "ssl.key.pem"),
+        )
+        certificate = store.certificate_location or store.certificate_chain
+        key = store.key_location or store.key
+        if store.location and (certificate or key):
+            raise UsageError("ssl.keystore.location is set, and a certificate or key beside it, expected one of them")
+        if bool(certificate) != bool(key):
+            missing = (
+                "key (ssl.key.location, ssl.keystore.key)"
+                if certificate
+                else ("certificate (ssl.certificate.location, ssl.keystore.certificate.chain)")
+            )
+            raise UsageError(f"the client's {missing} is missing: the certificate and the key go together")
+        return store if store.location or certificate else None
+
+    # --- SASL
+
+    def login(self) -> PasswordLogin | BearerLogin:
+        text = self.take("sasl.jaas.config")
+        module = parse_jaas(text) if text else None
+        mechanism = (self.take("sasl.mechanism", "sasl.mechanisms") or _mechanism_of(module)).upper()
+        if mechanism not in MECHANISMS:
+            raise UsageError(
+                f"sasl.mechanism={mechanism}: plog does not speak it, expected one of {', '.join(MECHANISMS)}",
+                hint=did_you_mean(mechanism, MECHANISMS),
+            )
+        options = _options(module, mechanism)
+        return self._bearer(options) if mechanism == "OAUTHBEARER" else self._password(mechanism, options)
+
+    def _password(self, mechanism: str, options: Mapping[str, str]) -> PasswordLogin:
+        name = options.get("username") or self.take("sasl.username")
+        if not name:
+            raise UsageError(
+                f"{mechanism} needs the name of a user", hint="sasl.username=NAME, or username= in sasl.jaas.config"
+            )
+        password = options.get("password") or self.take("sasl.password")
+        if not password and self._ask_password is not None:
+            password = self._ask_password(name)
+        if not password:
+            raise UsageError(f"the password of {name} is missing", hint="sasl.password=${env:NAME} takes it from there")
+        is_token = options.get("tokenauth", "false").lower() == "true"
+        return PasswordLogin(mechanism, name, Secret(password), is_token)
+
+    def _bearer(self, options: Mapping[str, str]) -> BearerLogin:
+        self._ensure_kafkas("sasl.login.callback.handler.class", _KAFKAS_HANDLERS)
+        self._ensure_kafkas("sasl.oauthbearer.jwt.retriever.class", _KAFKAS_RETRIEVERS)
+        extensions = {k.removeprefix("extension_"): v for k, v in options.items() if k.startswith("extension_")}
+        for pair in re.findall(r"[^,\s][^,]*", self.take("sasl.oauthbearer.extensions") or ""):
+            key, _, value = pair.partition("=")
+            extensions[key.strip()] = value.strip()
+        token = self.secret("sasl.oauthbearer.token")
+        if token is not None:
+            return BearerLogin(token=token, extensions=extensions)
+        url = self.take("sasl.oauthbearer.token.endpoint.url")
+        if url is None:
+            raise UsageError(
+                "OAUTHBEARER needs a token",
+                hint="sasl.oauthbearer.token.endpoint.url=https://.., or file:///PATH, or sasl.oauthbearer.token",
+            )
+        if url.startswith("file:"):
+            return BearerLogin(token_file=_path_of(url), extensions=extensions)
+        return BearerLogin(endpoint=self._endpoint(url, options), extensions=extensions)
+
+    def _ensure_kafkas(self, name: str, known: tuple[str, ...]) -> None:
+        value = self.take(name)
+        if value is not None and value not in known:
+            raise UsageError(f"{name}={value}: plog does not know how to do that, expected {known[0]}")
+
+    def _endpoint(self, url: str, options: Mapping[str, str]) -> TokenEndpoint:
+        if not re.fullmatch(r"https://\S+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?(/\S*)?", url):
+            raise UsageError(
+                f"sasl.oauthbearer.token.endpoint.url={url}, expected https://.. (http only to this machine)",
+                hint="the client's secret would go over the network in clear",
+            )
+        names = ("sasl.oauthbearer.client.credentials.client.id", "sasl.oauthbearer.client.id")
+        client_id = self.take(*names) or options.get("clientId")
+        names = ("sasl.oauthbearer.client.credentials.client.secret", "sasl.oauthbearer.client.secret")
+        secret = self.take(*names) or options.get("clientSecret")
+        if not client_id or not secret:
+            raise UsageError(
+                "the token endpoint wants the client's id and secret",
+                hint="sasl.oauthbearer.client.credentials.client.id and .secret",
+            )
+        location = options.get("ssl.truststore.location") or self.take("https.ca.location")
+        certificates = options.get("ssl.truststore.certificates") or self.take("https.ca.pem")
+        password = options.get("ssl.truststore.password")
+        trust = TrustStore(location, None, Secret(password) if password else None, certificates)
+        return TokenEndpoint(
+            url=url,
+            client_id=client_id,
+            client_secret=Secret(secret),
+            scope=self.take("sasl.oauthbearer.scope") or options.get("scope"),
+            url_encodes_header=self.is_true("sasl.oauthbearer.header.urlencode", default=False),
+            trust=trust if (location and location != "probe") or certificates else None,
+            connect_timeout_s=self.seconds("sasl.login.connect.timeout.ms", 10.0),
+            read_timeout_s=self.seconds("sasl.login.read.timeout.ms", 10.0),
+        )
+
+
+def _mechanism_of(module: LoginModule | None) -> str:
+    """The one that the login module can be of and no other."""
+    fitting = [name for name, of in _MODULES.items() if module is not None and module.name == of]
+    if len(fitting) == 1:
+        return fitting[0]
+    raise UsageError("sasl.mechanism is missing", hint=f"one of {', '.join(fitting or MECHANISMS)}")
+
+
+def _options(module: LoginModule | None, mechanism: str) -> Mapping[str, str]:
+    if module is None:
+        return {}
+    if module.name != _MODULES[mechanism]:
+        raise UsageError(f"sasl.jaas.config: {module.name} is not of {mechanism}, expected {_MODULES[mechanism]}")
+    known = _JAAS_OPTIONS[module.name]
+    for name in module.options:
+        if name not in known and not (module.name == _BEARER_MODULE and name.startswith("extension_")):
+            raise UsageError(f"sasl.jaas.config: {name} is no option of it", hint=did_you_mean(name, known))
+    return module.options
+
+
+def _path_of(url: str) -> str:
+    from urllib.parse import unquote, urlsplit
+
+    return unquote(urlsplit(url).path)

@@ -1,0 +1,125 @@
+"""OAUTHBEARER (RFC 7628): the client sends a token that somebody else gave it, and the server says whether it takes it.
+
+client   n,[a=name],^Aauth=Bearer TOKEN[^AKEY=VALUE..]^A^A        (^A is the byte 1; KEY=VALUE are KIP-342's extensions)
+server   nothing, or {"status":"invalid_token",..}; the client answers with ^A then, and the server fails
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from core.common.errors import AuthenticationError, UsageError
+from core.security.sasl.steps import Continue, Done, Failed, wrong_message
+
+MECHANISM = "OAUTHBEARER"
+
+_SEPARATOR = "\x01"
+_KEY = re.compile(r"[A-Za-z]+")
+_VALUE = re.compile(r"[\x21-\x7e \t\r\n]*")
+_TOKEN = re.compile(r"[-._~+/A-Za-z0-9]+=*")
+_CLIENT = re.compile(r"n,(?:a=([^,\0]*))?,\x01((?:[A-Za-z]+=[\x20-\x7e\t\r\n]*\x01)+)\x01")
+_AUTHORIZATION = re.compile(r"bearer +([-._~+/A-Za-z0-9]+=*)", re.IGNORECASE)
+_MOST_ERROR_BYTES = 4096
+
+
+class OAuthBearerClient:
+    """Owned by one task. A token that is refused is told of by the server's own last word; `refusal` has its first."""
+
+    def __init__(self, token: str, extensions: Mapping[str, str] | None = None) -> None:
+        """UsageError for what can't be sent; the message does not show the token."""
+        if not _TOKEN.fullmatch(token):
+            raise UsageError("the OAUTHBEARER token holds characters that a token can't have")
+        for key, value in (extensions or {}).items():
+            if not _KEY.fullmatch(key) or key.lower() == "auth" or not _VALUE.fullmatch(value):
+                raise UsageError(f"the OAUTHBEARER extension {key!r} can't be sent")
+        self._token = token
+        self._extensions = dict(extensions or {})
+        self.refusal: str | None = None
+
+    def first(self) -> bytes:
+        pairs = {"auth": f"Bearer {self._token}", **self._extensions}
+        return f"n,,{_SEPARATOR}{''.join(f'{k}={v}{_SEPARATOR}' for k, v in pairs.items())}{_SEPARATOR}".encode()
+
+    def answer(self, challenge: bytes) -> bytes | None:
+        if self.refusal is not None:
+            raise AuthenticationError(f"the server refused the token: {self.refusal}")
+        if not challenge:
+            return None
+        self.refusal = _refusal(challenge)
+        return _SEPARATOR.encode()
+
+
+def _refusal(challenge: bytes) -> str:
+    if len(challenge) > _MOST_ERROR_BYTES:
+        raise wrong_message(MECHANISM, f"{len(challenge)} bytes, expected at most {_MOST_ERROR_BYTES}")
+    try:
+        found = json.loads(challenge)
+    except (ValueError, RecursionError):
+        raise wrong_message(MECHANISM, "it is no JSON") from None
+    if not isinstance(found, dict) or not isinstance(found.get("status"), str):
+        raise wrong_message(MECHANISM, "it names no status")
+    return " ".join(f"{key}={found[key]}" for key in ("status", "scope", "openid-configuration") if found.get(key))
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """Whom a token that was checked is of, and until when."""
+
+    name: str
+    expires_at_ms: int
+
+
+class OAuthBearerServer:
+    """Owned by one task. `check` gives None for a token that is not good."""
+
+    def __init__(self, check: Callable[[str], Bearer | None]) -> None:
+        self._check = check
+        self._refused = False
+
+    def step(self, token: bytes) -> Continue | Done | Failed:
+        if self._refused:
+            return Failed(_INVALID_TOKEN)
+        found = _parse(token)
+        if found is None:
+            return Failed(
+                "Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER"
+            )
+        bearer = self._check(found.token)
+        if bearer is None:
+            self._refused = True
+            return Continue(_INVALID_TOKEN.encode())
+        if found.authorization_id not in ("", bearer.name):
+            return Failed(
+                "Authentication failed: Client requested an authorization id that is different from the token's "
+                "principal name"
+            )
+        return Done(bearer.name, extensions=found.extensions, expires_at_ms=bearer.expires_at_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class _ClientMessage:
+    authorization_id: str
+    token: str
+    extensions: dict[str, str]
+
+
+def _parse(message: bytes) -> _ClientMessage | None:
+    """None for bytes that are no client's message: other than a token that is refused, that is told at once."""
+    try:
+        found = _CLIENT.fullmatch(message.decode())
+    except UnicodeDecodeError:
+        return None
+    if found is None:
+        return None
+    pairs = [pair.split("=", 1) for pair in found[2].split(_SEPARATOR)[:-1]]
+    extensions = dict(pairs)
+    authorization = _AUTHORIZATION.fullmatch(extensions.pop("auth", ""))
+    if authorization is None or len(extensions) + 1 != len(pairs):
+        return None
+    return _ClientMessage(found[1] or "", authorization[1], extensions)
+
+
+_INVALID_TOKEN = '{"status":"invalid_token"}'  # noqa: S105 - an answer

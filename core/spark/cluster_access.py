@@ -1,0 +1,54 @@
+"""How the driver and its tasks reach a cluster: the options `kafka.*` and `commandConfig`, of source, sink and replays.
+
+`kafka.NAME` is a setting of a client by its name, as Spark's own Kafka source has it; `commandConfig` a file of them,
+as `--command-config` is. What options say is written into plans and may be shown by Spark's UI, so a secret is no
+option's value: it is in the file, or is taken from elsewhere by `${env:NAME}` or `${file:PATH:KEY}`. Each process reads
+them where it runs; files and variables must be there, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from core.client.kafka_client import KafkaClient
+from core.common.endpoint import parse_bootstrap
+from core.common.errors import UsageError
+
+COMMAND_CONFIG = "commandConfig"
+_PREFIX = "kafka."
+_SERVERS = "kafka.bootstrap.servers"
+
+
+def access_of(options: Mapping[str, str]) -> str:
+    """What the options say of it, as JSON without secrets; "" for plaintext. UsageError for a secret among them. Names
+    of options are in lower case.
+    """
+    config = options.get(COMMAND_CONFIG.lower(), "")
+    settings = {n.removeprefix(_PREFIX): v for n, v in options.items() if n.startswith(_PREFIX) and n != _SERVERS}
+    if not config and not settings:
+        return ""
+    from core.client.client_config import is_reference
+    from core.security.client_settings import SECRET_SETTINGS
+
+    for name, value in settings.items():
+        if name in SECRET_SETTINGS and not is_reference(value):
+            raise UsageError(
+                f"option kafka.{name}: Spark's plans and UI show what options say, and this is a secret",
+                hint=f"option commandConfig names a file with it; or kafka.{name}=${{env:NAME}} takes it from there",
+            )
+    return json.dumps({"config": config, "settings": settings})
+
+
+def connect(servers: str, access: str) -> KafkaClient:
+    """A client of the servers. UsageError where settings are wrong; raises what `KafkaClient` raises."""
+    if not access:
+        return KafkaClient(parse_bootstrap(servers))
+    from core.client.client_config import read_settings_file, replace_references
+    from core.security.client_settings import parse_client_settings
+
+    said = json.loads(access)
+    settings = read_settings_file(Path(said["config"]))[0] if said["config"] else {}
+    settings |= replace_references(said["settings"], "options kafka.*")
+    return KafkaClient(parse_bootstrap(servers), security=parse_client_settings(settings).security)

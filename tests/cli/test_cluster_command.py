@@ -1,0 +1,94 @@
+"""`plog cluster status`: of a server, of several, of one that can't be reached, and of files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from core.broker.request_dispatcher import SERVED_APIS
+from plog.testing import running_broker
+from tests.support.golden import GOLDEN
+from tests.support.server import Server, call_plog
+
+
+def plog(*arguments: str | Path, code: int = 0) -> tuple[str, str]:
+    done = call_plog("cluster", "status", *map(str, arguments))
+    assert done.returncode == code, (done.stdout, done.stderr)
+    return done.stdout.decode(), done.stderr.decode()
+
+
+def rows(*arguments: str | Path, code: int = 0) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(plog(*arguments, "--output", "json", code=code)[0])
+    return found
+
+
+def test_a_server(tmp_path: Path) -> None:
+    with Server(tmp_path / "data", "--set", "broker.rack=r1") as server:
+        (row,) = rows("--bootstrap-server", server.address)
+        shown, told = plog("--bootstrap-server", server.address)
+        of_directory = rows("--data-dir", tmp_path / "data")
+    meta = dict(
+        line.split("=", 1)
+        for line in (tmp_path / "data" / "meta.properties").read_text().splitlines()
+        if line[:1] not in ("#", "")
+    )
+    assert row["cluster_id"] == meta["cluster.id"]
+    assert (row["broker"], row["controller"], row["controller_id"], row["voters"]) == (1, True, 1, [1])
+    assert (row["listeners"], row["rack"], row["state"]) == ([server.address], "r1", "reachable")
+    assert row["features"]["metadata.version"] == 30
+    assert row["apis"] == len(SERVED_APIS)
+    assert of_directory == [row]
+    assert f"cluster {meta['cluster.id']}: controller 1 (voters 1), brokers: 1\n" in told
+    assert max(map(len, (shown + told).splitlines())) <= 80
+    assert shown.splitlines()[0].split() == ["broker", "listeners", "rack", "controller", "state", "apis"]
+
+
+def test_versions_of_each_api(tmp_path: Path) -> None:
+    with Server(tmp_path / "data") as server:
+        found = rows("--bootstrap-server", server.address, "--api-versions")
+        shown, _ = plog("--bootstrap-server", server.address, "--api-versions")
+    assert {row["key"]: row["api"] for row in found} == {api.key: api.name for api in SERVED_APIS}
+    assert next(row for row in found if row["api"] == "Fetch") == {
+        "key": 1, "api": "Fetch", "min": 4, "max": 18, "brokers": [1],
+    }  # fmt: skip
+    assert shown.splitlines()[0].split() == ["key", "api", "min", "max", "brokers"]
+    assert shown.splitlines()[2].split() == ["1", "Fetch", "4", "18", "all"]
+
+
+def test_a_broker_whose_address_can_not_be_reached() -> None:
+    """The first one answers, and sends us to where nobody is."""
+    with running_broker(advertised_listeners="PLAINTEXT://127.0.0.1:1") as broker:
+        (row,) = rows("--bootstrap-server", broker.bootstrap_servers, code=3)
+        shown, told = plog("--bootstrap-server", broker.bootstrap_servers, code=3)
+    assert (row["listeners"], row["state"], row["apis"]) == (["127.0.0.1:1"], "unreachable", None)
+    assert row["failure"] == "could not connect to 127.0.0.1:1: connection refused"
+    assert "unreachable" in shown
+    assert "error: could not connect to 127.0.0.1:1: connection refused\n" in told
+
+
+def test_nobody_there() -> None:
+    _, told = plog("--bootstrap-server", "127.0.0.1:1", code=3)
+    assert told.startswith("error: could not connect to 127.0.0.1:1: connection refused\n")
+
+
+def test_files_of_kafka(tmp_path: Path) -> None:
+    """Expected: what Kafka's own tool printed of the metadata log (tests/golden/kafka)."""
+    directory = tmp_path / "kafka"
+    shutil.copytree(GOLDEN / "__cluster_metadata-0", directory / "__cluster_metadata-0")
+    shutil.copy(GOLDEN / "_root" / "meta.properties", directory)
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    (row,) = rows("--data-dir", directory)
+    assert (row["broker"], row["listeners"]) == (1, ["PLAINTEXT://127.0.0.1:19292"])
+    assert (row["cluster_id"], row["controller_id"]) == ("MkU3OEVBNTcwNTJENDM2Qk", None)
+    assert row["features"]["metadata.version"] == 30
+    _, told = plog("--data-dir", directory)
+    assert "nobody serves it: this is what the metadata log says" in told
+    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
+    _, told = plog("--data-dir", directory, "--api-versions", code=2)
+    assert "--api-versions needs a server" in told
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    assert "none" in plog("--data-dir", tmp_path / "none", code=3)[1]

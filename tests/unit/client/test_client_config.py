@@ -1,0 +1,174 @@
+"""Files of settings as people have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.client.client_config import is_reference, read_settings_file, replace_references
+from core.common.errors import UsageError
+from core.security.client_security import PasswordLogin
+from core.security.client_settings import parse_client_settings
+from core.security.secret import Secret
+
+
+def write(path: Path, text: str, mode: int = 0o600) -> Path:
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+KAFKAS = r"""
+# to the cluster at work
+bootstrap.servers = work:9093
+security.protocol = SASL_SSL
+sasl.mechanism = SCRAM-SHA-512
+sasl.jaas.config = org.apache.kafka.common.security.scram.ScramLoginModule required \
+    username="alice" \
+    password="se\\cret";
+ssl.truststore.location = /etc/kafka/trust.p12
+ssl.truststore.password = changeit
+acks = all
+"""
+
+KCATS = r"""
+bootstrap.servers=work:9093
+security.protocol=sasl_ssl
+sasl.mechanisms=SCRAM-SHA-512
+sasl.username=alice
+sasl.password=se\cret=
+# sasl.password=other
+ssl.ca.location=/etc/kafka/ca.pem
+"""
+
+RPKS = """
+version: 6
+current_profile: work
+profiles:
+  - name: home
+    kafka_api: {brokers: ["home:9092"]}
+  - name: work
+    kafka_api:
+      brokers: ["work:9093", "work2:9093"]
+      tls: {ca_file: /etc/kafka/ca.pem}
+      sasl: {user: alice, password: 'se\\cret', mechanism: SCRAM-SHA-512}
+    admin_api: {addresses: ["work:9644"]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "password"),
+    [
+        ("client.properties", KAFKAS, "secret"),  # Java takes the backslashes away twice
+        ("kcat.conf", KCATS, "se\\cret="),
+        ("rpk.yaml", RPKS, "se\\cret"),
+    ],
+)
+def test_each_kind_of_file(tmp_path: Path, name: str, text: str, password: str) -> None:
+    settings, warnings = read_settings_file(write(tmp_path / name, text))
+    found = parse_client_settings(settings)
+    assert (found.bootstrap_servers or "").startswith("work:9093")
+    assert found.security.protocol == "SASL_SSL"
+    assert found.security.login == PasswordLogin("SCRAM-SHA-512", "alice", Secret(password))
+    assert found.security.tls is not None and found.security.tls.trust is not None
+    assert warnings == []
+
+
+@pytest.mark.parametrize(
+    ("text", "protocol"),
+    [
+        ("kafka_api: {brokers: [a]}", "PLAINTEXT"),
+        ("kafka_api: {brokers: [a], tls: {}}", "SSL"),
+        ("kafka_api: {brokers: [a], tls: null}", "PLAINTEXT"),
+        ("kafka_api: {tls: {enabled: false, ca_file: x}}", "PLAINTEXT"),
+        ("kafka_api: {sasl: {user: a, password: b}}", "SASL_PLAINTEXT"),
+        ("kafka_api: {tls: {insecure_skip_verify: true}, sasl: {user: a, password: b, mechanism: PLAIN}}", "SASL_SSL"),
+        ("kafka_api: {tls: {}, sasl: {password: 'token:a.b.c', mechanism: OAUTHBEARER}}", "SASL_SSL"),
+        ("rpk: {kafka_api: {tls: {}}}", "SSL"),
+    ],
+)
+def test_rpks_profiles(tmp_path: Path, text: str, protocol: str) -> None:
+    settings, _ = read_settings_file(write(tmp_path / "profile.yml", text))
+    assert parse_client_settings(settings).security.protocol == protocol
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "a: {", "kafka_api: 1", "profiles: []\ncurrent_profile: x", "kafka_api: {tls: {who: 1}}"]
+)
+def test_what_is_no_profile(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match=r"profile\.yaml"):
+        read_settings_file(write(tmp_path / "profile.yaml", text))
+
+
+@pytest.mark.parametrize(("mode", "is_told"), [(0o600, False), (0o640, True), (0o644, True)])
+def test_a_secret_that_others_can_read_is_told_of(tmp_path: Path, mode: int, is_told: bool) -> None:
+    path = write(tmp_path / "client.properties", KCATS, mode)
+    _, warnings = read_settings_file(path)
+    assert warnings == ([f"{path} holds a secret, and others can read it: chmod 600 {path}"] if is_told else [])
+
+
+def test_a_file_without_secrets_may_be_read_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PASSWORD", "x")
+    text = "sasl.username=a\nsasl.password=${env:PASSWORD}\n"
+    settings, warnings = read_settings_file(write(tmp_path / "client.properties", text, 0o644))
+    assert settings["sasl.password"] == "x"
+    assert warnings == []
+
+
+def test_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAME", "alice")
+    secrets = write(tmp_path / "secrets.properties", "password=p${env:NAME}w\n")
+    write(tmp_path / "whole", "all of it\n")
+    found = replace_references(
+        {
+            "a": "${env:NAME}",
+            "b": f'm required username="${{env:NAME}}" password="${{file:{secrets}:password}}";',
+            "c": f"${{directory:{tmp_path}:whole}}",
+            "d": "${vault:x:y} $ {env:NAME}",
+        },
+        "here",
+    )
+    assert found == {
+        "a": "alice",
+        "b": 'm required username="alice" password="p${env:NAME}w";',
+        "c": "all of it\n",
+        "d": "${vault:x:y} $ {env:NAME}",
+    }
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["${env:PLOG_NO_SUCH}", "${file:/no/such:key}", "${file:/no/such}", "${directory:/tmp:../x}", "${directory:/no:x}"],
+)
+def test_references_that_lead_nowhere(value: str) -> None:
+    with pytest.raises(UsageError, match=r"here: sasl\.password") as raised:
+        replace_references({"sasl.password": value}, "here")
+    assert value in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("value", "is_one"),
+    [
+        ("${env:X}", True),
+        ("x${env:X}", False),
+        ("secret", False),
+        ('m required username="a" password="${env:X}";', True),
+        ('m required username="${env:X}" password="secret";', False),
+        ("m required username=a password=${file:/x:y};", True),
+    ],
+)
+def test_what_is_taken_from_elsewhere(value: str, is_one: bool) -> None:
+    assert is_reference(value) is is_one
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"x" * (1 << 21)])
+def test_a_file_that_is_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "f").write_bytes(content)
+    with pytest.raises(UsageError, match="no file of settings"):
+        read_settings_file(tmp_path / "f")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"could not read .*no such file"):
+        read_settings_file(tmp_path / "f")

@@ -1,0 +1,269 @@
+"""Tokens of OAUTHBEARER: an endpoint, a file, one that is given; and what goes wrong with each."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+
+from core.client.token_source import TokenSource
+from core.common.errors import AuthenticationError
+from core.security.client_security import BearerLogin, TokenEndpoint, TrustStore
+from core.security.client_settings import parse_client_settings
+from core.security.secret import Secret
+from tests.support.certificates import make_ca, sign
+from tests.support.secured_door import server_context
+
+SECRET = "marked secret:+"
+Answer = tuple[int, dict[str, str], bytes]
+
+
+def jwt(**claims: object) -> str:
+    parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in ({}, claims)]
+    return ".".join([*parts, "sig"])
+
+
+class Endpoint:
+    """Gives the answers one after the other, the last for ever, and keeps what it was asked."""
+
+    def __init__(self, *answers: Answer | Callable[[BaseHTTPRequestHandler], None]) -> None:
+        self._answers = list(answers)
+        self.asked: list[tuple[str, dict[str, list[str]]]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                outer.asked.append((self.headers["Authorization"], parse_qs(body)))
+                answer = outer._answers[0] if len(outer._answers) == 1 else outer._answers.pop(0)
+                if callable(answer):
+                    answer(self)
+                    return
+                status, headers, data = answer
+                self.send_response_only(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: Any) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    @contextlib.contextmanager
+    def running(self, context: ssl.SSLContext | None = None) -> Iterator[str]:
+        if context is not None:
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http{'s' if context else ''}://127.0.0.1:{self.server.server_address[1]}/token"
+        finally:
+            self.server.shutdown()
+            self.server.server_close()
+            thread.join()
+
+
+def gives(token: str, **more: object) -> Answer:
+    return 200, {"Content-Type": "application/json"}, json.dumps({"access_token": token, **more}).encode()
+
+
+def source(
+    url: str, pauses: list[float] | None = None, clock: Callable[[], float] = lambda: 1000.0, **more: Any
+) -> TokenSource:
+    endpoint = TokenEndpoint(url, "id", Secret(SECRET), **more)
+    return TokenSource(BearerLogin(endpoint=endpoint), clock, (pauses if pauses is not None else []).append)
+
+
+def failure(tokens: TokenSource) -> AuthenticationError:
+    with pytest.raises(AuthenticationError) as raised:
+        tokens.token()
+    assert "marked" not in f"{raised.value.message} {raised.value.hint}"
+    return raised.value
+
+
+def test_a_token_for_a_secret() -> None:
+    endpoint = Endpoint(gives("a.b.c", expires_in=100))
+    with endpoint.running() as url:
+        assert source(url, scope="kafka read").token() == "a.b.c"
+    ((authorization, form),) = endpoint.asked
+    assert form == {"grant_type": ["client_credentials"], "scope": ["kafka read"]}
+    assert base64.b64decode(authorization.removeprefix("Basic ")).decode() == f"id:{SECRET}"
+
+
+def test_a_secret_that_is_encoded_for_its_header() -> None:
+    endpoint = Endpoint(gives("a"))
+    with endpoint.running() as url:
+        source(url, url_encodes_header=True).token()
+    assert base64.b64decode(endpoint.asked[0][0].removeprefix("Basic ")) == b"id:marked+secret%3A%2B"
+
+
+@pytest.mark.parametrize(
+    ("answer", "lifetime_s"),
+    [
+        (gives("a", expires_in=100), 100),
+        (gives("a", expires_in="100"), 100),
+        (gives(jwt(exp=1100)), 100),
+        (gives("a"), 0),
+    ],
+)
+def test_a_token_is_used_for_most_of_its_life(answer: Answer, lifetime_s: float) -> None:
+    now = [1000.0]
+    endpoint = Endpoint(answer)
+    with endpoint.running() as url:
+        tokens = source(url, clock=lambda: now[0])
+        tokens.token()
+        now[0] += lifetime_s * 0.79
+        tokens.token()
+        assert len(endpoint.asked) == (1 if lifetime_s else 2)
+        now[0] += lifetime_s * 0.02
+        tokens.token()
+        assert len(endpoint.asked) == (2 if lifetime_s else 3)
+        if lifetime_s:
+            tokens.forget()
+            tokens.token()
+            assert len(endpoint.asked) == 3
+
+
+def test_over_tls_with_a_ca_of_its_own(tmp_path: Path) -> None:
+    ca = make_ca()
+    context = server_context(*map(str, sign(ca).write(tmp_path, "server")))
+    with Endpoint(gives("a")).running(context) as url:
+        assert source(url, trust=TrustStore(certificates=ca.pem)).token() == "a"
+        error = failure(source(url))
+    assert "its certificate is not good" in error.message
+    assert error.hint == "https.ca.location: the file with its CA's certificate"
+
+
+def test_a_failure_that_may_go_away_is_tried_again() -> None:
+    pauses: list[float] = []
+    endpoint = Endpoint((503, {}, b"busy"), (500, {}, b""), gives("a"))
+    with endpoint.running() as url:
+        assert source(url, pauses).token() == "a"
+    assert len(pauses) == 2
+
+
+def test_an_endpoint_that_is_down() -> None:
+    endpoint = Endpoint(gives("a"))
+    with endpoint.running() as url:
+        pass
+    error = failure(source(url))
+    assert error.message == f"no token from {url}: connection refused"
+    assert error.where == url
+    assert error.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (
+            (401, {}, b'{"error": "invalid_client", "error_description": "no such\\u0007 client"}'),
+            "HTTP 401, invalid_client: no such? client",
+        ),
+        ((400, {}, b"<html>"), "HTTP 400"),
+        ((302, {"Location": "http://127.0.0.1:1/"}, b""), "HTTP 302"),
+        ((503, {}, b""), "HTTP 503"),
+        ((200, {}, b"{}"), "its answer has no access_token"),
+        ((200, {}, b"[]"), "its answer has no access_token"),
+        ((200, {}, b"<html>"), "its answer has no access_token"),
+        ((200, {}, b'{"access_token": 1}'), "its answer has no access_token"),
+        ((200, {}, b"[" * 100_000), "its answer has no access_token"),
+        ((200, {}, b" " * (2 << 20)), "more than 1048576 bytes"),
+    ],
+)
+def test_answers_that_are_no_token(answer: Answer, message: str) -> None:
+    with Endpoint(answer).running() as url:
+        assert failure(source(url)).message.endswith(message)
+
+
+def test_an_endpoint_that_takes_its_time() -> None:
+    gone = threading.Event()
+
+    def slow(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response_only(200)
+        handler.end_headers()
+        with contextlib.suppress(OSError):
+            while not gone.wait(0.01):
+                handler.wfile.write(b" ")
+
+    with Endpoint(slow).running() as url:
+        try:
+            error = failure(source(url, read_timeout_s=0.05))
+        finally:
+            gone.set()
+    assert "took longer than 0.05 s" in error.message
+
+
+def test_an_endpoint_that_says_nothing() -> None:
+    gone = threading.Event()
+
+    def silent(_: BaseHTTPRequestHandler) -> None:
+        gone.wait()
+
+    with Endpoint(silent).running() as url:
+        try:
+            error = failure(source(url, connect_timeout_s=0.05))
+        finally:
+            gone.set()
+    assert "timed out" in error.message
+
+
+def test_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    tokens = TokenSource(BearerLogin(token_file=str(path)))
+    assert failure(tokens).message == f"could not read the token file {path}: no such file or directory"
+    path.write_text("\n")
+    assert failure(tokens).message == f"the token file {path} is empty"
+    path.write_text("a.b.c\n")
+    assert tokens.token() == "a.b.c"
+    path.write_text("d.e.f")
+    assert tokens.token() == "d.e.f"
+
+
+def test_a_token_that_is_given() -> None:
+    assert TokenSource(BearerLogin(token=Secret("a"))).token() == "a"
+
+
+def test_a_token_that_was_refused_is_explained() -> None:
+    tokens = source("https://idp", clock=lambda: 1_000_000_000.0)
+    claims = {"sub": "alice", "aud": ["kafka"], "iss": "https://idp", "exp": 999_999_000, "iat": 999_990_000}
+    assert tokens.explain(jwt(**claims)) == (
+        "the token: of alice, for ['kafka'], by https://idp, expires 2001-09-09 01:30:00 UTC, "
+        "was issued 2001-09-08 23:00:00 UTC; the clock here says 2001-09-09 01:46:40 UTC"
+    )
+    assert tokens.explain("marked").startswith("the token is no JWT that can be read; the clock here says")
+    assert tokens.explain(f"a.{'!' * 5}.c").startswith("the token is no JWT")
+    assert "1e+300" in tokens.explain(jwt(exp=1e300))
+
+
+def test_a_clock_that_is_wrong_is_told_of() -> None:
+    status, headers, body = gives(jwt(exp=1_000_000_600))
+    headers["Date"] = "Sun, 09 Sep 2001 01:56:40 GMT"
+    with Endpoint((status, headers, body)).running() as url:
+        tokens = source(url, clock=lambda: 1_000_000_000.0)
+        told = tokens.explain(tokens.token())
+    assert told.endswith("the clock here says 2001-09-09 01:46:40 UTC, and is 600 s behind the token endpoint's")
+
+
+@pytest.mark.parametrize("url", ["http://idp.example/token", "ftp://x", "http://localhost.example/"])
+def test_a_secret_does_not_go_over_the_network_in_clear(url: str) -> None:
+    settings = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": url,
+        "sasl.oauthbearer.client.id": "id",
+        "sasl.oauthbearer.client.secret": SECRET,
+    }
+    with pytest.raises(Exception, match="expected https") as raised:
+        parse_client_settings(settings)
+    assert "marked" not in str(raised.value)

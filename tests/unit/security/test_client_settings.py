@@ -1,0 +1,318 @@
+"""Settings by Kafka's names and librdkafka's, made one description."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.common.errors import UsageError
+from core.security.client_security import BearerLogin, ClientSecurity, PasswordLogin
+from core.security.client_settings import SECRET_SETTINGS, parse_client_settings
+from core.security.jaas import parse_jaas
+from core.security.secret import Secret
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+
+
+def security(**settings: str) -> ClientSecurity:
+    return parse_client_settings({name.replace("_", "."): value for name, value in settings.items()}).security
+
+
+def test_nothing_is_plaintext() -> None:
+    assert security() == ClientSecurity()
+    assert security().protocol == "PLAINTEXT"
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize("is_lower", [True, False])
+def test_each_protocol(protocol: str, is_lower: bool) -> None:
+    login = {"sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "b"}
+    said = protocol.lower() if is_lower else protocol
+    found = parse_client_settings({"security.protocol": said, **(login if "SASL" in protocol else {})})
+    assert found.security.protocol == protocol
+
+
+def test_kafkas_names_and_librdkafkas_say_the_same() -> None:
+    jaas = f'{SCRAM} required username="alice" password="secret";'
+    kafkas = security(
+        security_protocol="SASL_SSL",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_jaas_config=jaas,
+        ssl_truststore_location="/ca.pem",
+        ssl_truststore_type="PEM",
+    )
+    librdkafkas = security(
+        security_protocol="sasl_ssl",
+        sasl_mechanisms="SCRAM-SHA-512",
+        sasl_username="alice",
+        sasl_password="secret",
+        ssl_ca_location="/ca.pem",
+    )
+    assert kafkas.login == librdkafkas.login == PasswordLogin("SCRAM-SHA-512", "alice", Secret("secret"))
+    assert kafkas.tls is not None and librdkafkas.tls is not None
+    assert kafkas.tls.trust is not None and librdkafkas.tls.trust is not None
+    assert kafkas.tls.trust.location == librdkafkas.tls.trust.location == "/ca.pem"
+    assert kafkas.tls.checks_host_names and librdkafkas.tls.checks_certificates
+
+
+def test_a_delegation_token() -> None:
+    jaas = f'{SCRAM} required username="id" password="hmac" tokenauth="true";'
+    login = security(security_protocol="SASL_SSL", sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=jaas).login
+    assert login == PasswordLogin("SCRAM-SHA-256", "id", Secret("hmac"), is_token=True)
+
+
+def test_the_mechanism_of_a_login_module_that_has_one() -> None:
+    login = security(security_protocol="SASL_SSL", sasl_jaas_config=f"{PLAIN} required username=a password=b;").login
+    assert login == PasswordLogin("PLAIN", "a", Secret("b"))
+
+
+def test_client_credentials_by_both_names() -> None:
+    url = {"sasl.oauthbearer.token.endpoint.url": "https://idp/token", "sasl.oauthbearer.scope": "kafka"}
+    base = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", **url}
+    jaas = f'{BEARER} required clientId="id" clientSecret="pw" extension_logicalCluster="lkc-1";'
+    forms = [
+        {"sasl.jaas.config": jaas},
+        {
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.client.id": "id",
+            "sasl.oauthbearer.client.secret": "pw",
+            "sasl.oauthbearer.extensions": "logicalCluster=lkc-1",
+        },
+        {
+            "sasl.oauthbearer.client.credentials.client.id": "id",
+            "sasl.oauthbearer.client.credentials.client.secret": "pw",
+            "sasl.oauthbearer.extensions": "logicalCluster=lkc-1",
+            "sasl.login.callback.handler.class": "org.apache.kafka.common.security.oauthbearer."
+            "OAuthBearerLoginCallbackHandler",
+        },
+    ]
+    logins = [parse_client_settings({**base, **form}).security.login for form in forms]
+    assert logins[0] == logins[1] == logins[2]
+    login = logins[0]
+    assert isinstance(login, BearerLogin) and login.endpoint is not None
+    assert (login.endpoint.client_id, login.endpoint.client_secret, login.endpoint.scope) == (
+        "id",
+        Secret("pw"),
+        "kafka",
+    )
+    assert login.extensions == {"logicalCluster": "lkc-1"}
+
+
+def test_a_token_of_a_file() -> None:
+    login = security(
+        security_protocol="SASL_SSL",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauthbearer_token_endpoint_url="file:///run/a%20token",
+    ).login
+    assert login == BearerLogin(token_file="/run/a token")
+
+
+def test_settings_that_do_not_concern_us_are_passed_over() -> None:
+    settings = {
+        "bootstrap.servers": "a:1,b:2",
+        "group.id": "g",
+        "acks": "all",
+        "queue.buffering.max.ms": "5",
+        "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
+        "schema.registry.url": "https://sr",
+        "sasl.kerberos.service.name": "kafka",
+        "topic.request.required.acks": "1",
+        "sasl.oauthbearer.method": "",
+        "client.dns.lookup": "use_all_dns_ips",
+    }
+    found = parse_client_settings(settings)
+    assert found.bootstrap_servers == "a:1,b:2"
+    assert found.security == ClientSecurity()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message", "hint"),
+    [
+        ({"sasl.mechanim": "PLAIN"}, "'sasl.mechanim' is no setting", "did you mean sasl.mechanism?"),
+        ({"security.protocol": "SASL-SSL"}, "expected one of PLAINTEXT, SSL", "did you mean SASL_SSL?"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "does not speak it", None),
+        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is missing", None),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "name of a user", None),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "al"},
+            "password of al is missing",
+            "sasl.password=${env:NAME} takes it from there",
+        ),
+        ({"ssl.crl.location": "/x"}, "does not know how", None),
+        ({"sasl.oauthbearer.grant.type": "urn:ietf:params:oauth:grant-type:jwt-bearer"}, "client_credentials", None),
+        ({"enable.sasl.oauthbearer.unsecure.jwt": "true"}, "does not know how", None),
+        ({"security.protocol": "SSL", "ssl.enabled.protocols": "TLSv1.1"}, "TLSv1.2 and TLSv1.3", None),
+        ({"security.protocol": "SSL", "ssl.truststore.type": "BKS"}, "PEM, PKCS12, JKS", None),
+        ({"security.protocol": "SSL", "ssl.key.location": "/k"}, "certificate .* is missing", None),
+        ({"security.protocol": "SSL", "ssl.certificate.location": "/k"}, "key .* is missing", None),
+        ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "ldaps"}, "https or none", None),
+        (
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.token.endpoint.url": "http://idp/token",
+            },
+            "expected https",
+            None,
+        ),
+        (
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+            },
+            "sasl.mechanism is missing",
+            None,
+        ),
+        (
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "AWS_MSK_IAM",
+                "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+            },
+            "does not know how",
+            None,
+        ),
+        (
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "PLAIN",
+                "sasl.jaas.config": f"{PLAIN} required user=a;",
+            },
+            "user is no option",
+            "did you mean username?",
+        ),
+        (
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "PLAIN",
+                "sasl.jaas.config": f"{SCRAM} required username=a password=b;",
+            },
+            "is not of PLAIN",
+            None,
+        ),
+    ],
+)
+def test_what_is_wrong_is_refused(settings: dict[str, str], message: str, hint: str | None) -> None:
+    with pytest.raises(UsageError, match=message) as raised:
+        parse_client_settings(settings)
+    if hint is not None:
+        assert raised.value.hint == hint
+
+
+def test_a_password_that_is_missing_is_asked_for() -> None:
+    settings = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "al"}
+    login = parse_client_settings(settings, lambda name: f"of {name}").security.login
+    assert login == PasswordLogin("PLAIN", "al", Secret("of al"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "warning"),
+    [
+        ({"sasl.username": "a"}, "sasl.username does nothing: security.protocol is PLAINTEXT"),
+        ({"ssl.ca.location": "/ca"}, "ssl.ca.location does nothing"),
+        ({"security.protocol": "SSL", "enable.ssl.certificate.verification": "false"}, "not checked"),
+        ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": ""}, "name is not checked"),
+        (
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": "a",
+                "sasl.password": "b",
+            },
+            "in clear",
+        ),
+    ],
+)
+def test_what_is_unsafe_is_told(settings: dict[str, str], warning: str) -> None:
+    (told,) = parse_client_settings(settings).warnings
+    assert warning in told
+
+
+SECRETS = {
+    "sasl.password": "marked-1",
+    "ssl.key.password": "marked-2",
+    "ssl.keystore.password": "marked-3",
+    "ssl.truststore.password": "marked-4",
+    "ssl.keystore.key": "marked-5",
+    "ssl.keystore.certificate.chain": "cert",
+    "ssl.truststore.location": "/x",
+}
+
+
+def test_a_description_shows_no_secret_and_survives_a_journey() -> None:
+    settings = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "a",
+        **SECRETS,
+    }
+    found = parse_client_settings(settings)
+    assert "marked" not in f"{found!r} {found} {found.security.login!r}"
+    assert "[hidden]" in repr(found)
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+@pytest.mark.parametrize("name", sorted(SECRET_SETTINGS))
+def test_no_message_shows_a_secret(name: str) -> None:
+    settings = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256", name: "marked = marked"}
+    try:
+        told = repr(parse_client_settings(settings))
+    except UsageError as error:
+        told = f"{error.message} {error.hint}"
+    assert "marked" not in told
+
+
+# --- JAAS
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("m required;", {}),
+        ('m required a="b c" d=e;', {"a": "b c", "d": "e"}),
+        ("m required a='b\"c' ;", {"a": 'b"c'}),
+        (r'm required a="q\"u\\o\tt\101e";', {"a": 'q"u\\o\ttAe'}),
+        ('m REQUIRED\n  a = "x=y;z"\n // nothing\n /* b=c */ d="";\n', {"a": "x=y;z", "d": ""}),
+        ('m required password="${env:X}";', {"password": "${env:X}"}),
+    ],
+)
+def test_login_modules(text: str, options: dict[str, str]) -> None:
+    assert parse_jaas(text).options == options
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "m",
+        "m required",
+        "m maybe a=b;",
+        "m required a=b",
+        "m required a=;",
+        "m required a;",
+        "m required =b;",
+        'm required a="b;',
+        "m required a=b; n required c=d;",
+    ],
+)
+def test_what_is_no_login_module(text: str) -> None:
+    with pytest.raises(UsageError, match=r"sasl\.jaas\.config"):
+        parse_jaas(text)
+
+
+@given(st.text("ab\"'\\=; \n/*", max_size=40))
+def test_any_text_is_a_login_module_or_refused(text: str) -> None:
+    with contextlib.suppress(UsageError):
+        parse_jaas(f"m required {text}")
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
+def test_a_quoted_password_comes_back(password: str) -> None:
+    quoted = password.replace("\\", "\\\\").replace('"', '\\"')
+    assert parse_jaas(f'm required password="{quoted}";').options == {"password": password}

@@ -1,0 +1,401 @@
+"""The steps of SASL against the RFCs, what Kafka 4.3.1 answered (tests/golden/sasl), scramp, and junk."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import json
+from typing import Any
+
+import pytest
+import scramp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.common.errors import AuthenticationError, PlogError, UsageError
+from core.security.sasl.oauthbearer import Bearer, OAuthBearerClient, OAuthBearerServer
+from core.security.sasl.plain import PlainClient, PlainServer
+from core.security.sasl.scram import (
+    MECHANISMS,
+    SCRAM_SHA_256,
+    SCRAM_SHA_512,
+    ScramClient,
+    ScramCredential,
+    ScramMechanism,
+    ScramServer,
+)
+from core.security.sasl.steps import Continue, Done, Failed
+from tests.support.golden import GOLDEN
+
+SASL = GOLDEN.parent / "sasl"
+CONVERSATIONS = {case["case"]: case["steps"] for case in json.loads((SASL / "conversations.json").read_text())}
+BEARERS = {case["case"]: case["log"] for case in json.loads((SASL / "oauthbearer.json").read_text())}
+VECTORS = {
+    # RFC 5802, section 5
+    ScramMechanism("SCRAM-SHA-1", "sha1"): (
+        "fyko+d2lbbFgONRv9qkxdawL",
+        "3rfcNHYJY1ZVvWVs7j",
+        "QSXCR+Q6sek8bf92",
+        "v0X8v3Bz2T0CJGbJQyF0X+HI4Ts=",
+        "rmF9pqV8S7suAoZWja4dJRkFsKQ=",
+    ),
+    # RFC 7677, section 3
+    SCRAM_SHA_256: (
+        "rOprNGfwEbeRWgbNEkqO",
+        "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0",
+        "W22ZaJ0SNY7soEsUEjb6gQ==",
+        "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+        "6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
+    ),
+}
+
+# --- SCRAM
+
+
+@pytest.mark.parametrize("mechanism", VECTORS, ids=lambda m: m.name)
+def test_the_client_speaks_as_in_the_rfc(mechanism: ScramMechanism) -> None:
+    ours, theirs, salt, proof, signature = VECTORS[mechanism]
+    client = ScramClient(mechanism, "user", "pencil", nonce=ours)
+    assert client.first() == f"n,,n=user,r={ours}".encode()
+    answer = client.answer(f"r={ours}{theirs},s={salt},i=4096".encode())
+    assert answer == f"c=biws,r={ours}{theirs},p={proof}".encode()
+    assert client.answer(f"v={signature}".encode()) is None
+
+
+@pytest.mark.parametrize("mechanism", VECTORS, ids=lambda m: m.name)
+def test_the_server_speaks_as_in_the_rfc(mechanism: ScramMechanism) -> None:
+    ours, theirs, salt, proof, signature = VECTORS[mechanism]
+    credential = mechanism.credential("pencil", base64.b64decode(salt), 4096)
+    server = ScramServer(mechanism, lambda *_: credential, secret=b"s", nonce=theirs)
+    first = server.step(f"n,,n=user,r={ours}".encode())
+    assert first == Continue(f"r={ours}{theirs},s={salt},i=4096".encode())
+    last = server.step(f"c=biws,r={ours}{theirs},p={proof}".encode())
+    assert last == Done("user", f"v={signature}".encode())
+
+
+def scram_case(name: str) -> tuple[ScramClient, dict[str, Any]]:
+    """A client that has the nonce of the captured one, and Kafka's last answer."""
+    step = CONVERSATIONS[name][0]
+    user, _, rest = step["sent"].removeprefix("SCRAM ").partition(" ")
+    password, _, options = rest.partition(" ")
+    said = ast.literal_eval(options)
+    nonce = step["answer"]["_server_first"][2:26]
+    client = ScramClient(
+        MECHANISMS[said.get("mech", "SCRAM-SHA-256")],
+        user,
+        password,
+        is_token=said.get("ext") == ",tokenauth=true",
+        nonce=nonce,
+    )
+    return client, step["answer"]
+
+
+@pytest.mark.parametrize("name", ["SCRAM, good", "SCRAM-SHA-512, good", "SCRAM, escaped name", "delegation token"])
+def test_the_client_believes_kafka(name: str) -> None:
+    client, answer = scram_case(name)
+    client.first()
+    assert client.answer(answer["_server_first"].encode())
+    assert client.answer(bytes.fromhex(answer["AuthBytes"])) is None
+
+
+@pytest.mark.parametrize("name", ["SCRAM, good", "SCRAM-SHA-512, good", "delegation token"])
+def test_the_client_does_not_believe_another_signature(name: str) -> None:
+    client, answer = scram_case(name)
+    client.answer(answer["_server_first"].encode())
+    wrong = b"v=" + base64.b64encode(bytes(32))
+    with pytest.raises(AuthenticationError, match="signature is wrong"):
+        client.answer(wrong)
+
+
+def test_the_servers_error_is_told() -> None:
+    client, answer = scram_case("SCRAM, good")
+    client.answer(answer["_server_first"].encode())
+    with pytest.raises(AuthenticationError, match="invalid-proof"):
+        client.answer(b"e=invalid-proof")
+
+
+@pytest.mark.parametrize(
+    ("server_first", "what"),
+    [
+        ("r=abcdef,s=c2FsdA==,i=4095", "4095 iterations, expected 4096"),
+        ("r=abcdef,s=c2FsdA==,i=2000000000", "2000000000 iterations"),
+        ("r=abc,s=c2FsdA==,i=4096", "nonce"),
+        ("r=xyzabc,s=c2FsdA==,i=4096", "nonce"),
+        ("m=x,r=abcdef,s=c2FsdA==,i=4096", "extension"),
+        ("r=abcdef,s=c2FsdA,i=4096", "base64"),
+        ("r=abcdef,i=4096,s=c2FsdA==", "no server-first-message"),
+        ("v=c2FsdA==", "no server-first-message"),
+        ("", "no server-first-message"),
+        ("r=abc" + "d" * 5000 + ",s=c2FsdA==,i=4096", "at most 4096"),
+    ],
+)
+def test_a_wrong_first_message_is_refused(server_first: str, what: str) -> None:
+    client = ScramClient(SCRAM_SHA_256, "user", "pencil", nonce="abc")
+    with pytest.raises(AuthenticationError, match=what):
+        client.answer(server_first.encode())
+
+
+def accounts(name: str, is_token: bool) -> ScramCredential | None:
+    known = {("sam", False): "pw1", ("a,b=c", False): "x", ("token-1", True): "hmac"}
+    password = known.get((name, is_token))
+    return None if password is None else SCRAM_SHA_256.credential(password, b"0123456789abcdef", 4096)
+
+
+FIRST_MESSAGES = [name for name in CONVERSATIONS if name.startswith("SCRAM, first message ")]
+STRICTER = {"SCRAM, first message n,,m=ext,n=sam,r=abc"}
+
+
+@pytest.mark.parametrize("name", FIRST_MESSAGES)
+def test_the_server_answers_first_messages_as_kafka_does(name: str) -> None:
+    step = CONVERSATIONS[name][1]
+    message = ast.literal_eval(step["sent"].removeprefix("SaslAuthenticate v2 "))
+    answer = ScramServer(SCRAM_SHA_256, accounts, secret=b"s").step(message)
+    if step["answer"]["ErrorCode"] or name in STRICTER:
+        assert isinstance(answer, Failed)
+        if name not in STRICTER:
+            assert answer.message == step["answer"]["ErrorMessage"]
+    else:
+        assert isinstance(answer, Continue)
+        assert answer.token.startswith(b"r=abc")
+
+
+def test_a_name_that_nobody_has_fails_as_a_wrong_password_does() -> None:
+    def ask(name: str) -> tuple[bytes, object]:
+        server = ScramServer(SCRAM_SHA_256, accounts, secret=b"s", nonce="n")
+        client = ScramClient(SCRAM_SHA_256, name, "wrong", nonce="abc")
+        first = server.step(client.first())
+        assert isinstance(first, Continue)
+        proof = client.answer(first.token)
+        assert proof is not None
+        return first.token, server.step(proof)
+
+    assert ask("sam")[1] == ask("ghost")[1]
+    assert isinstance(ask("ghost")[1], Failed)
+    assert ask("ghost")[0] == ask("ghost")[0]
+    assert ask("ghost")[0] != ask("spectre")[0]
+
+
+@pytest.mark.parametrize(("name", "is_token"), [("token-1", True), ("token-1", False), ("sam", True)])
+def test_tokens_and_users_are_told_apart(name: str, is_token: bool) -> None:
+    server = ScramServer(SCRAM_SHA_256, accounts, secret=b"s")
+    client = ScramClient(SCRAM_SHA_256, name, {"token-1": "hmac", "sam": "pw1"}[name], is_token=is_token)
+    first = server.step(client.first())
+    assert isinstance(first, Continue)
+    proof = client.answer(first.token)
+    assert proof is not None
+    last = server.step(proof)
+    assert isinstance(last, Done) == (name == "token-1" and is_token)
+    if isinstance(last, Done):
+        assert last.is_token
+        assert client.answer(last.token) is None
+
+
+def test_the_server_wants_its_binding_back() -> None:
+    """Kafka takes this (`SCRAM, spoiled binding`); RFC 5802 does not."""
+    server = ScramServer(SCRAM_SHA_256, accounts, secret=b"s")
+    client = ScramClient(SCRAM_SHA_256, "sam", "pw1")
+    first = server.step(client.first())
+    assert isinstance(first, Continue)
+    proof = client.answer(first.token)
+    assert proof is not None
+    assert isinstance(server.step(proof.replace(b"c=biws", b"c=eSws")), Failed)
+
+
+_NAMES = st.text(st.characters(codec="ascii", exclude_characters="\0", exclude_categories=["Cc"]), min_size=1)
+
+
+@given(_NAMES, _NAMES, st.sampled_from([SCRAM_SHA_256, SCRAM_SHA_512]))
+def test_our_client_and_the_other_implementations_server(name: str, password: str, mechanism: ScramMechanism) -> None:
+    theirs = scramp.ScramMechanism(mechanism.name)
+    account = theirs.make_auth_info(password, iteration_count=4096)
+    server = theirs.make_server(lambda _: account)
+    client = ScramClient(mechanism, name, password)
+    server.set_client_first(client.first().decode())
+    proof = client.answer(server.get_server_first().encode())
+    assert proof is not None
+    server.set_client_final(proof.decode())
+    assert client.answer(server.get_server_final().encode()) is None
+
+
+@given(_NAMES, _NAMES, st.sampled_from([SCRAM_SHA_256, SCRAM_SHA_512]))
+def test_the_other_implementations_client_and_our_server(name: str, password: str, mechanism: ScramMechanism) -> None:
+    credential = mechanism.credential(password, b"0123456789abcdef", 4096)
+    asked = []
+
+    def find(found: str, is_token: bool) -> ScramCredential:
+        asked.append((found, is_token))
+        return credential
+
+    server = ScramServer(mechanism, find, secret=b"s")
+    client = scramp.ScramClient([mechanism.name], name, password)
+    first = server.step(client.get_client_first().encode())
+    assert isinstance(first, Continue)
+    client.set_server_first(first.token.decode())
+    last = server.step(client.get_client_final().encode())
+    assert isinstance(last, Done)
+    assert asked == [(last.name, False)]
+    client.set_server_final(last.token.decode())
+
+
+# --- PLAIN
+
+
+def plain_server() -> PlainServer:
+    return PlainServer(lambda name, password: (name, password) == ("alice", "alice-secret"))
+
+
+@pytest.mark.parametrize("name", [name for name in CONVERSATIONS if name.startswith("PLAIN, ")])
+def test_the_server_answers_plain_as_kafka_does(name: str) -> None:
+    for step in CONVERSATIONS[name]:
+        if not step["sent"].startswith("SaslAuthenticate"):
+            continue
+        message = ast.literal_eval(step["sent"].split(" ", 2)[2])
+        expected = step["answer"]
+        answer = plain_server().step(message)
+        if expected["ErrorCode"]:
+            assert answer == Failed(expected["ErrorMessage"])
+        else:
+            assert answer == Done("alice", bytes.fromhex(expected["AuthBytes"]))
+
+
+def test_the_client_sends_what_kafka_took() -> None:
+    client = PlainClient("alice", "alice-secret")
+    assert client.first() == b"\0alice\0alice-secret"
+    assert client.answer(b"") is None
+    with pytest.raises(AuthenticationError, match="3 bytes where none are due"):
+        client.answer(b"yes")
+
+
+def test_a_name_with_a_nul_is_refused() -> None:
+    with pytest.raises(UsageError):
+        PlainClient("ali\0ce", "x")
+
+
+# --- OAUTHBEARER
+
+
+def bearer_client_says(*challenges: str) -> list[bytes | None]:
+    client = OAuthBearerClient("a.b.c", {"logicalCluster": "lkc-1"})
+    assert client.first() == b"n,,\x01auth=Bearer a.b.c\x01logicalCluster=lkc-1\x01\x01"
+    return [client.answer(bytes.fromhex(challenge)) for challenge in challenges]
+
+
+def test_a_token_that_kafka_took() -> None:
+    assert bearer_client_says(BEARERS["JWKS, good"][1]["AuthBytes"]) == [None]
+
+
+def test_a_token_that_kafka_refused() -> None:
+    assert bearer_client_says(BEARERS["expired"][1]["AuthBytes"]) == [b"\x01"]
+    with pytest.raises(AuthenticationError, match="status=invalid_token"):
+        bearer_client_says(BEARERS["expired"][1]["AuthBytes"], "")
+
+
+@pytest.mark.parametrize("challenge", [b"x", b"[]", b"{}", b'{"status":1}', b"[" * 4000, b" " * 5000])
+def test_a_challenge_that_is_none(challenge: bytes) -> None:
+    with pytest.raises(AuthenticationError):
+        bearer_client_says(challenge.hex())
+
+
+@pytest.mark.parametrize(
+    ("token", "extensions"), [("se cret", {}), ("secret\x01", {}), ("", {}), ("a", {"auth": "x"}), ("a", {"k": "\x01"})]
+)
+def test_what_cannot_be_sent_is_refused(token: str, extensions: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match=r"token|extension") as raised:
+        OAuthBearerClient(token, extensions)
+    assert extensions or not token or token not in raised.value.message
+
+
+def bearer_server() -> OAuthBearerServer:
+    return OAuthBearerServer(lambda token: Bearer("alice", 1000) if token == "good" else None)
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ("JWKS, good", b"n,,\x01auth=Bearer good\x01\x01"),
+        ("authzid the same", b"n,a=alice,\x01auth=Bearer good\x01\x01"),
+        ("extension", b"n,,\x01auth=Bearer good\x01logicalCluster=lkc-1\x01\x01"),
+        ("lower case bearer", b"n,,\x01auth=bearer good\x01\x01"),
+    ],
+)
+def test_the_server_takes_what_kafka_takes(case: str, message: bytes) -> None:
+    assert BEARERS[case][1]["ErrorCode"] == 0
+    answer = bearer_server().step(message)
+    assert isinstance(answer, Done)
+    assert (answer.name, answer.token, answer.expires_at_ms) == ("alice", b"", 1000)
+    assert answer.extensions == ({"logicalCluster": "lkc-1"} if case == "extension" else {})
+
+
+def test_the_server_refuses_a_token_as_kafka_does() -> None:
+    server = bearer_server()
+    first, last = BEARERS["wrong audience"][1:]
+    assert server.step(b"n,,\x01auth=Bearer other\x01\x01") == Continue(bytes.fromhex(first["AuthBytes"]))
+    assert server.step(b"\x01") == Failed(last["ErrorMessage"])
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ("extension named auth", b"n,,\x01auth=Bearer good\x01auth=x\x01\x01"),
+        ("gs2 y", b"y,,\x01auth=Bearer good\x01\x01"),
+        ("empty", b""),
+    ],
+)
+def test_the_server_refuses_malformed_messages_as_kafka_does(case: str, message: bytes) -> None:
+    assert bearer_server().step(message) == Failed(BEARERS[case][1]["ErrorMessage"])
+
+
+def test_a_good_token_after_a_bad_one_comes_too_late() -> None:
+    """Kafka takes it (`bad token, then a good one instead of ^A`)."""
+    server = bearer_server()
+    server.step(b"n,,\x01auth=Bearer other\x01\x01")
+    assert isinstance(server.step(b"n,,\x01auth=Bearer good\x01\x01"), Failed)
+
+
+# --- junk
+
+
+@given(st.lists(st.binary(max_size=200), min_size=1, max_size=3))
+def test_clients_survive_any_server(challenges: list[bytes]) -> None:
+    """They raise what they say they raise, and take no signature."""
+    for client in (
+        ScramClient(SCRAM_SHA_256, "user", "pencil"),
+        OAuthBearerClient("token"),
+        PlainClient("user", "pencil"),
+    ):
+        client.first()
+        try:
+            for challenge in challenges:
+                answer = client.answer(challenge)
+                assert answer is not None or challenge == b""
+        except PlogError:
+            pass
+
+
+@given(
+    st.text("rsivem=,+/AZaz09 \0é", max_size=80),
+    st.text("rsivem=,+/AZaz09 \0é", max_size=80),
+)
+def test_clients_survive_what_looks_like_scram(first: str, final: str) -> None:
+    client = ScramClient(SCRAM_SHA_256, "user", "pencil", nonce="r")
+
+    def go_on() -> None:
+        client.answer(first.encode())
+        client.answer(final.encode())
+
+    with pytest.raises(AuthenticationError):
+        go_on()
+
+
+@given(st.lists(st.binary(max_size=200) | st.text("npya=,rmc\x01 Bearer", max_size=60).map(str.encode), max_size=3))
+def test_servers_survive_any_client(messages: list[bytes]) -> None:
+    for server in (
+        ScramServer(SCRAM_SHA_256, accounts, secret=b"s"),
+        bearer_server(),
+        plain_server(),
+    ):
+        for message in messages:
+            answer = server.step(message)
+            assert not isinstance(answer, Done)
+            if isinstance(answer, Failed):
+                break
