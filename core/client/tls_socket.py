@@ -19,8 +19,8 @@ from core.common.errors import AccessError, AuthenticationError, ConnectionFaile
 _HANDSHAKE, _ALERT = 0x16, 0x15
 _BUFFER_BYTES = 256 * 1024
 _PIECE_BYTES = 64 * 1024
-_MANY_RECORDS_BYTES = 64 * 1024
-_MOST_HELD_BYTES = 32 * 1024  # of a record of 16 KB and what goes with it, by OpenSSL, before it is whole
+_LOW_WATER_BYTES = 192 * 1024
+_MOST_HELD_BYTES = 17 * 1024  # of a record of 16 KB and what goes with it, by OpenSSL, before it is whole
 _DIAGNOSIS_SECONDS = 5.0
 _NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
 _PARTIAL_CHAIN = 0x80000
@@ -132,7 +132,7 @@ class TlsSocket:
         calls and a failed read, and a broker in Java sends each of its records of 16 KB by itself. A part of a record
         may be here already, so that less than what is missing is still to come.
         """
-        low_water = min(size - _MOST_HELD_BYTES, _BUFFER_BYTES // 2) if size >= _MANY_RECORDS_BYTES else 1
+        low_water = max(1, min(size - _MOST_HELD_BYTES, _LOW_WATER_BYTES))
         if low_water != self._low_water:
             self._low_water = low_water
             with contextlib.suppress(OSError):
