@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from cli.input_lines import BadLineError
 from cli.records_in import Rows
+from cli.security_options import find_client_settings
 from core.client.schema_registry import SchemaError, SchemaRegistry
 from core.records.byte_strings import ByteStrings
 
@@ -22,8 +23,10 @@ class Schemas:
     """Owned by one task."""
 
     def __init__(self, url: str) -> None:
-        """As `SchemaRegistry`."""
-        self._registry = SchemaRegistry(url)
+        """As `SchemaRegistry`, with what --command-config says of it."""
+        settings = find_client_settings()
+        said = settings.registry if settings is not None else {}
+        self._registry = SchemaRegistry(url, {name: value.reveal() for name, value in said.items()})
 
     def decoded(self, chunk: Chunk) -> Chunk:
         """The records with JSON for keys and values that name a schema. SchemaError, which names the record."""

@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,10 +34,13 @@ _START_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class RunningBroker:
-    """A broker that clients may connect to; `data_dir` is where its files are."""
+    """A broker that clients may connect to; `data_dir` is where its files are. `client_settings`, by the names of
+    Kafka's client.properties, say how it is reached where it is behind TLS or SASL.
+    """
 
     bootstrap_servers: str
     data_dir: Path
+    client_settings: Mapping[str, str] = field(default_factory=dict)
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
         """`configs` by Kafka's names, with _ for a dot. Topics that a producer or consumer asks for are made as well,
@@ -45,9 +48,11 @@ class RunningBroker:
         """
         from core.client.admin import Admin
         from core.client.kafka_client import KafkaClient
+        from core.common.endpoint import parse_bootstrap
+        from core.security.client_settings import parse_client_settings
 
-        host, _, port = self.bootstrap_servers.rpartition(":")
-        client = KafkaClient([(host, int(port))])
+        security = parse_client_settings(self.client_settings).security
+        client = KafkaClient(parse_bootstrap(self.bootstrap_servers), security=security)
         try:
             named = {key.replace("_", "."): value for key, value in configs.items()}
             Admin(client).create_topic(name, partitions=partitions, configs=named)

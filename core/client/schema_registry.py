@@ -17,7 +17,7 @@ import io
 import json
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,17 +44,19 @@ class Codec(NamedTuple):
 class SchemaRegistry:
     """Owned by one task. Every method raises AccessError where the registry does not answer."""
 
-    def __init__(self, url: str) -> None:
-        """UsageError where the extra is not installed. The URL may hold a user and a password."""
+    def __init__(self, url: str, settings: Mapping[str, str] | None = None) -> None:
+        """UsageError where the extra is not installed. The URL may hold a user and a password, which no message shows.
+        `settings` are the client's own, `basic.auth.user.info` and `ssl.ca.location` among them.
+        """
         try:
             from confluent_kafka.schema_registry import SchemaRegistryClient
         except ImportError as error:
             raise UsageError(f"a Schema Registry needs more packages: {error.name}", hint=_HINT) from error
-        self._url = url
+        self._url = _without_user(url)
         try:
-            self._client = SchemaRegistryClient({"url": url, "max.retries": 1})
-        except ValueError as error:
-            raise UsageError(f"--schema-registry {url}: {error}") from error
+            self._client = SchemaRegistryClient({"url": url, "max.retries": 1, **(settings or {})})
+        except (ValueError, OSError) as error:
+            raise UsageError(f"--schema-registry {self._url}: {error}") from error
         self._codecs: dict[int, Codec] = {}
 
     # --- out
@@ -154,6 +156,13 @@ class SchemaRegistry:
 
         visit(schema)
         return list(found.items())
+
+
+def _without_user(url: str) -> str:
+    """The URL as it may be shown."""
+    scheme, separator, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:

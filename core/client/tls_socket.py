@@ -18,6 +18,9 @@ from core.common.errors import AccessError, AuthenticationError, ConnectionFaile
 
 _HANDSHAKE, _ALERT = 0x16, 0x15
 _BUFFER_BYTES = 256 * 1024
+_PIECE_BYTES = 64 * 1024
+_LOW_WATER_BYTES = 192 * 1024
+_MOST_HELD_BYTES = 17 * 1024  # of a record of 16 KB and what goes with it, by OpenSSL, before it is whole
 _DIAGNOSIS_SECONDS = 5.0
 _NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
 _PARTIAL_CHAIN = 0x80000
@@ -53,6 +56,7 @@ class TlsSocket:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=peer.host)
+        self._low_water = 1
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         try:
             self._shake_hands(peer)
@@ -116,20 +120,21 @@ class TlsSocket:
 
     def sendall(self, data: bytes | bytearray) -> None:
         view = memoryview(data)
-        for start in range(0, len(view), _BUFFER_BYTES):
-            self._tls.write(view[start : start + _BUFFER_BYTES])
+        for start in range(0, len(view), _PIECE_BYTES):
+            self._tls.write(view[start : start + _PIECE_BYTES])
             self._flush()
 
     def recv_into(self, buffer: memoryview) -> int:
         """As much as is there, and at least something; 0 where the server closed the connection."""
-        filled = 0
-        while filled < len(buffer):
+        read, size, filled = self._tls.read, len(buffer), 0
+        while filled < size:
             try:
-                filled += int(self._tls.read(len(buffer) - filled, buffer[filled:]))
+                filled += int(read(size - filled, buffer[filled:]))
             except ssl.SSLWantReadError:
                 if filled:
                     break
                 self._flush()  # what OpenSSL answers by itself
+                self._wait_for(size)
                 count = self._socket.recv_into(self._buffer)
                 if count == 0:
                     return 0
@@ -137,6 +142,17 @@ class TlsSocket:
             except ssl.SSLZeroReturnError:
                 break
         return filled
+
+    def _wait_for(self, size: int) -> None:
+        """Of an answer of which so much is missing, the socket is not to wake us for each record: it takes two system
+        calls and a failed read, and a broker in Java sends each of its records of 16 KB by itself. A part of a record
+        may be here already, so that less than what is missing is still to come.
+        """
+        low_water = max(1, min(size - _MOST_HELD_BYTES, _LOW_WATER_BYTES))
+        if low_water != self._low_water:
+            self._low_water = low_water
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from core.common.did_you_mean import did_you_mean
 from core.common.errors import UsageError
@@ -135,6 +135,7 @@ SECRET_SETTINGS = frozenset(
         "ssl.truststore.password",
         "basic.auth.user.info",
         "schema.registry.basic.auth.user.info",
+        "schema.registry.ssl.key.password",
     }
 )
 
@@ -188,6 +189,15 @@ _KAFKAS_RETRIEVERS = tuple(
     for name in ("Default", "ClientCredentials", "File")
 )
 
+_OF_REGISTRY = (
+    "basic.auth.user.info",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.key.password",
+)
+"""After `schema.registry.`; the first one is common without it."""
+
 AskPassword = Callable[[str], str]
 
 
@@ -198,6 +208,8 @@ class ClientSettings:
     security: ClientSecurity = PLAINTEXT
     bootstrap_servers: str | None = None
     warnings: tuple[str, ...] = ()
+    registry: dict[str, Secret] = field(default_factory=dict)
+    """Settings of a Schema Registry's client, by its own names."""
 
 
 def parse_client_settings(settings: Mapping[str, str], ask_password: AskPassword | None = None) -> ClientSettings:
@@ -213,7 +225,14 @@ def parse_client_settings(settings: Mapping[str, str], ask_password: AskPassword
         login=found.login() if protocol.startswith("SASL") else None,
     )
     servers = found.take("bootstrap.servers", "metadata.broker.list")
-    return ClientSettings(security, servers, tuple(_unused(settings, security) + _unsafe(security)))
+    warnings = tuple(_unused(settings, security) + _unsafe(security))
+    return ClientSettings(security, servers, warnings, _registry_settings(settings))
+
+
+def _registry_settings(settings: Mapping[str, str]) -> dict[str, Secret]:
+    found = {name: settings.get(f"schema.registry.{name}") or settings.get(name, "") for name in _OF_REGISTRY[:1]}
+    found |= {name: settings.get(f"schema.registry.{name}", "") for name in _OF_REGISTRY[1:]}
+    return {name: Secret(value) for name, value in found.items() if value}
 
 
 def _ensure_known(settings: Mapping[str, str]) -> None:

@@ -16,6 +16,7 @@ import typer
 from cli.main import COMMANDS, app
 from core.security.sasl.scram import SCRAM_SHA_512, ScramServer
 from tests.support.certificates import make_ca, sign
+from tests.support.schema_registry import SchemaRegistryServer
 from tests.support.secured_door import Door, secured_door, server_context
 from tests.support.server import call_plog
 
@@ -239,3 +240,27 @@ def test_debugging_shows_no_secret_either(config: Path, folder: Path, monkeypatc
     )
     assert b"Traceback" in done.stderr
     assert b"marked" not in done.stderr
+
+
+def test_a_schema_registry_over_tls_with_a_user(config: Path, folder: Path) -> None:
+    secured = folder / "registry.properties"
+    secured.write_text(
+        config.read_text()
+        + f"schema.registry.ssl.ca.location={folder / 'ca.pem'}\nbasic.auth.credentials.source=USER_INFO\n"
+        + "basic.auth.user.info=me:marked-too\n"
+    )
+    secured.chmod(0o600)
+    schema = folder / "s.avsc"
+    schema.write_text('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}')
+    context = server_context(str(folder / "server.pem"), str(folder / "server.key"))
+    with SchemaRegistryServer(context, "me:marked-too") as registry:
+        where = ("--command-config", secured, "--schema-registry", registry.url)
+        plog("topic", "create", "typed", "--command-config", secured)
+        plog("produce", "typed", "--value-schema", schema, *where, stdin=b'{"a": 1}\n')
+        assert plog("consume", "typed", *where)[0] == b'{"a": 1}\n'
+        secured.write_text(secured.read_text().replace("basic.auth.user.info", "# "))
+        wrong = ("--schema-registry", registry.url.replace("//", "//me:marked-wrong@"))
+        _, told = plog("consume", "typed", "--command-config", secured, *wrong, code=1)
+        assert f"{registry.url}: " in told
+        _, told = plog("consume", "typed", "--command-config", config, *wrong, code=3)
+        assert "certificate verify failed" in told

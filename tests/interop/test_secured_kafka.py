@@ -21,7 +21,7 @@ from core.security.client_settings import parse_client_settings
 from tests.support.certificates import make_ca
 from tests.support.oracle import java_command, requires_kafka
 from tests.support.secured_kafka import PASSWORD, REAUTHENTICATION_MS, SecuredKafka, other_client
-from tests.support.server import call_plog, run_plog
+from tests.support.server import PLOG, call_plog, run_plog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -253,3 +253,31 @@ def test_a_replay_through_it(kafka: SecuredKafka, tmp_path: Path) -> None:
     assert sorted(plog("consume", "replayed-into", *secured)[0].split()) == [b"a", b"b", b"c"]
     written = b"".join(path.read_bytes() for path in target.rglob("*") if path.is_file())
     assert b"marked" not in written
+
+
+def test_a_broker_that_is_killed_in_the_middle_of_sessions(kafka: SecuredKafka, tmp_path: Path) -> None:
+    """A producer that renews its sessions sees the broker die and come back; each line is there once."""
+    config = kafka.write("renewed")
+    secured = ("--command-config", str(config))
+    plog("topic", "create", "killed", *secured)
+    log = tmp_path / "stderr"
+    with log.open("wb") as errors:
+        command = [PLOG, "produce", "killed", *secured]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=errors, stderr=errors)
+        assert process.stdin is not None
+        sent = 0
+        for part in range(3):
+            deadline = time.monotonic() + REAUTHENTICATION_MS * 1.2 / 1000
+            while time.monotonic() < deadline:
+                process.stdin.write(f"{sent}\n".encode())
+                process.stdin.flush()
+                sent += 1
+                time.sleep(0.02)  # lines that come while time goes by, as sessions need it
+            if part == 1:
+                kafka.server.kill()
+                kafka.server.start()
+        process.stdin.close()
+        assert process.wait(120) == 0, log.read_text()
+    found = plog("consume", "killed", *secured)[0].split()
+    assert sorted(map(int, found)) == list(range(sent))
+    assert b"marked" not in log.read_bytes()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -11,7 +13,8 @@ from typing import Any
 class SchemaRegistryServer:
     """Subjects with versions, each a schema with an id; equal schemas have one id."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None, user: str = "") -> None:
+        """Over TLS if there is a context; `user`, NAME:PASSWORD, is the one that it answers."""
         self.schemas: list[dict[str, Any]] = []
         self.subjects: dict[str, list[int]] = {}
         registry = self
@@ -26,6 +29,9 @@ class SchemaRegistryServer:
 
             def _answer(self, found: tuple[int, Any]) -> None:
                 status, answer = found
+                expected = f"Basic {base64.b64encode(user.encode()).decode()}"
+                if user and self.headers["Authorization"] != expected:
+                    status, answer = 401, {"error_code": 401, "message": "Unauthorized"}
                 data = json.dumps(answer).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
@@ -37,7 +43,9 @@ class SchemaRegistryServer:
                 """Says nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        if context is not None:
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"http{'s' if context else ''}://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> SchemaRegistryServer:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()

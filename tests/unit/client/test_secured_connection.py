@@ -23,6 +23,7 @@ from core.security.client_settings import parse_client_settings
 from core.security.sasl.oauthbearer import Bearer, OAuthBearerServer
 from core.security.sasl.plain import PlainServer
 from core.security.sasl.scram import SCRAM_SHA_256, SCRAM_SHA_512, ScramMechanism, ScramServer
+from plog.testing import RunningBroker
 from tests.support.certificates import Certificate, make_ca, sign
 from tests.support.secured_door import Door, MakeSteps, secured_door, server_context
 
@@ -167,6 +168,13 @@ def test_a_certificate_that_is_not_checked(authority: Authority) -> None:
     settings = {"security.protocol": "SSL", "enable.ssl.certificate.verification": "false"}
     with secured_door(context=authority.server(names=("kafka.example",), days=(-30, -1))) as door:
         assert topics(door, settings) == []
+
+
+def test_a_broker_of_tests_may_be_secured() -> None:
+    with secured_door(MECHANISMS) as door:
+        settings = sasl("SCRAM-SHA-512") | {"acks": "all"}
+        RunningBroker(door.address, door.broker.data_dir, settings).create_topic("t", partitions=3)
+        assert topics(door, sasl("PLAIN")) == ["t"]
 
 
 # --- authenticating again

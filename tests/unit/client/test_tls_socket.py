@@ -1,0 +1,110 @@
+"""The bytes that TlsSocket moves: what comes in is what was sent, and it never waits for more than will come."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from core.client.tls_socket import TlsPeer, TlsSocket
+from tests.support.certificates import make_ca, sign
+from tests.support.secured_door import server_context
+
+
+class Wire:
+    """A socket whose other end is a TLS server in memory, which hands over pieces as large as is said."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.server = context.wrap_bio(self._in, self._out, server_side=True)
+        self.sizes: Iterator[int] = iter(())
+        self.low_water = 1
+        self._left = bytearray()
+        self.received = bytearray()
+
+    def sendall(self, data: bytes) -> None:
+        self._in.write(data)
+        try:
+            if not self.server.session:
+                self.server.do_handshake()
+            self.received += self.server.read(1 << 20)
+        except ssl.SSLWantReadError:
+            pass
+
+    def say(self, data: bytes) -> None:
+        self.server.write(data)
+
+    def recv_into(self, buffer: memoryview) -> int:
+        self._left += self._out.read()
+        assert self._left, "it waits, and nothing more will come"
+        assert self.low_water <= len(self._left), "it waits for more than will come"
+        size = min(max(next(self.sizes, 1 << 20), self.low_water), len(buffer), len(self._left))
+        buffer[:size] = self._left[:size]
+        del self._left[:size]
+        return size
+
+    def setsockopt(self, _level: int, _name: int, value: int) -> None:
+        self.low_water = value
+
+    def gettimeout(self) -> float:
+        return 10.0
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    folder: Path = tmp_path_factory.mktemp("tls")
+    ca = make_ca()
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.load_verify_locations(cadata=ca.pem)
+    return client, server_context(*map(str, sign(ca).write(folder, "server")))
+
+
+def connected(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> tuple[TlsSocket, Wire]:
+    wire = Wire(contexts[1])
+    plain: Any = wire
+    return TlsSocket(plain, TlsPeer("localhost", 1, shows_certificate=False), contexts[0]), wire
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@given(
+    st.lists(st.integers(1, 300_000), min_size=1, max_size=4),
+    st.integers(1, 40_000),
+    st.lists(st.integers(1, 200_000) | st.sampled_from([16_384, 65_536, 131_072, 100_000]), max_size=40),
+)
+@example([204_800], 204_800, [131_072])  # a part of a record is here, and what is missing is more than what will come
+@example([300_000], 16_384, [1, 131_071, 131_072])
+def test_what_comes_in_is_what_was_sent(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], answers: list[int], record: int, sizes: list[int]
+) -> None:
+    """Answers of any size, in records of any size, that arrive in pieces of any size."""
+    socket, wire = connected(contexts)
+    wire.sizes = iter(sizes)
+    for number, size in enumerate(answers):
+        sent = bytes((number + position) % 251 for position in range(size))
+        for start in range(0, size, record):
+            wire.say(sent[start : start + record])
+        got = memoryview(bytearray(size))
+        filled = 0
+        while filled < size:
+            filled += socket.recv_into(got[filled:])
+        assert got == sent
+
+
+@pytest.mark.parametrize("size", [0, 1, 16_384, 65_536, 65_537, 500_000])
+def test_what_goes_out_is_what_is_received(contexts: tuple[ssl.SSLContext, ssl.SSLContext], size: int) -> None:
+    socket, wire = connected(contexts)
+    data = bytearray(position % 251 for position in range(size))
+    socket.sendall(data)
+    while True:
+        try:
+            wire.received += wire.server.read(1 << 20)
+        except ssl.SSLWantReadError:
+            break
+    assert wire.received == data
