@@ -52,6 +52,7 @@ class Model:
         self.entries: list[Entry] = []
         self.start = self.end = self.high_watermark = 0
         self.forgotten: dict[int, int] = {}  # producer -> the offset below which nothing of it is known any more
+        self.opened_at: dict[int, int] = {}  # producer -> where its open transaction begins, by all that is left of it
 
     def of_producer(self, producer_id: int) -> list[Entry]:
         """What the log should know of a producer."""
@@ -67,7 +68,7 @@ class Model:
                     yield producer_id, first, entry
                     first = None
                 elif entry.is_transactional and not entry.is_marker and first is None:
-                    first = entry.offset
+                    first = max(entry.offset, self.opened_at.get(producer_id, 0))
             if first is not None:
                 yield producer_id, first, None
 
@@ -180,10 +181,26 @@ class PartitionLogMachine(RuleBasedStateMachine):
         self.model.high_watermark = self.model.end
 
     def note_forgotten(self) -> None:
+        """The log read itself anew: from its start, or from a snapshot, which may know more than it did before."""
         for producer_id in range(1, 4):
             state = self.log.producers.find(producer_id)
             if state is None or not state.batches:
                 self.model.forget(producer_id)
+                continue
+            newest = [e for e in self.model.entries if e.producer_id == producer_id and not e.is_marker][-1]
+            assert state.last_sequence == newest.sequence
+            if newest.offset < self.model.forgotten.get(producer_id, 0):
+                del self.model.forgotten[producer_id]
+            self.note_opened(producer_id, state.current_txn_first_offset)
+
+    def note_opened(self, producer_id: int, first_offset: int | None) -> None:
+        """A transaction that began before the log's start begins with the first of its records that are left."""
+        held = {p: first for p, first, marker in self.model.transactions() if marker is None}
+        if first_offset != held.get(producer_id):
+            assert first_offset is not None
+            left = [e for e in self.model.of_producer(producer_id) if e.offset >= self.model.start]
+            assert first_offset == left[0].offset
+            self.model.opened_at[producer_id] = first_offset
 
     def values(self, count: int) -> list[bytes]:
         self.number += count
@@ -348,3 +365,29 @@ class PartitionLogMachine(RuleBasedStateMachine):
 
 TestPartitionLog = PartitionLogMachine.TestCase
 TestPartitionLog.settings = settings(stateful_step_count=40)
+
+
+def test_a_transaction_whose_beginning_was_deleted_begins_with_what_is_left() -> None:
+    state = PartitionLogMachine()
+    state.make(segment_bytes=700, interval=0)
+    state.produce_idempotent(count=1, opens=True, producer_id=3)
+    state.produce_idempotent(count=1, opens=False, producer_id=1)
+    state.delete_records(part=0.5)
+    state.produce_idempotent(count=1, opens=False, producer_id=3)
+    state.produce(commits=False, count=1, delay=0)
+    state.truncate(back=1)
+    state.offsets_agree()
+    state.teardown()
+
+
+def test_a_truncation_may_know_more_of_a_producer_than_the_start_did() -> None:
+    state = PartitionLogMachine()
+    state.make(segment_bytes=200, interval=0)
+    state.produce_idempotent(count=1, opens=False, producer_id=3)
+    state.roll()
+    state.produce(commits=True, count=2, delay=0)
+    state.delete_records(part=0.75)
+    state.restart(is_clean=False)
+    state.truncate(back=1)
+    state.produce_idempotent(count=3, opens=False, producer_id=3)
+    state.teardown()
