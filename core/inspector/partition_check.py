@@ -10,9 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.common.bad_sectors import open_salvaging, read_small_text
+from core.common.bad_sectors import read_small_text
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
-from core.common.filesystem import access_error
+from core.common.filesystem import FileSystem, access_error
 from core.index.transaction_index import read_transaction_index
 from core.inspector.findings import (
     Code,
@@ -41,7 +41,9 @@ from core.log.hole import LOSSES, HoleReason, explain_hole
 from core.log.leader_epoch_cache import EpochEntry, parse_leader_epochs, rising_epochs
 from core.log.log_evidence import LogEvidence
 from core.log.producer_snapshot import iter_producer_snapshot
+from core.log.reading import LogReading
 from core.log.recovery_journal import read_lost_offsets
+from core.log.segment_reader import SegmentReader
 from core.records.record_batch import LEADER_EPOCH_POSITION, RecordBatch
 
 if TYPE_CHECKING:
@@ -90,17 +92,15 @@ class PartitionCheck:
         return _Pass(self._directory, self._options, self._surroundings, log_map, is_live=self._is_live)
 
     def _read_map(self, opened: contextlib.ExitStack) -> LogMap:
-        from core.log.log_map import LogFile, LogMap  # most logs need none
-
-        files = []
+        segments = []
         for base_offset, path in find_offset_files(self._directory, LOG_SUFFIX):
             try:
-                file = open_salvaging(path)
+                segments.append(SegmentReader(path, base_offset, FileSystem()))
             except OSError:
                 continue  # among the unreadable ones, or gone
-            opened.callback(file.close)
-            files.append(LogFile(base_offset, path, file))
-        return LogMap(files, self._surroundings.evidence, read_lost_offsets(self._directory))
+            opened.callback(segments[-1].close)
+        given_up = read_lost_offsets(self._directory)
+        return LogReading(segments, self._surroundings.evidence, given_up, is_live=lambda: self._is_live).map
 
 
 class _Pass:

@@ -37,6 +37,7 @@ from core.log.hole import Hole, HoleReason, Tail, explain_hole, find_lost_start
 from core.log.log_evidence import LogEvidence
 from core.log.log_layout import Stretch, copy_bytes, lay_out
 from core.log.log_map import LogFile, LogMap
+from core.log.partition_reader import open_reading
 from core.log.placement import is_odd_end
 from core.log.recovery_journal import read_lost_offsets
 from core.log.segment_walk import SegmentWalk
@@ -103,8 +104,8 @@ def arrange(
         follower = AbortFollower()
         if has_start and _is_straight(logs, evidence, given_up, checked_from, follower):
             return follower.open_transactions
-        log_map = LogMap([LogFile(base, one.path, one.file) for base, one in logs], evidence, given_up)
-        return _Arranger(log_map, filesystem).arrange()
+        with open_reading(files, evidence, given_up, is_locked=True) as reading:
+            return _Arranger(reading.map, filesystem).arrange()
 
 
 # --- a log that is as it should be

@@ -64,9 +64,16 @@ class LogMap:
     I1 the batches of the log and the holes cover [start_offset, end_offset) without overlap
     """
 
-    def __init__(self, files: Sequence[LogFile], evidence: LogEvidence, given_up: Sequence[tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        files: Sequence[LogFile],
+        evidence: LogEvidence,
+        given_up: Sequence[tuple[int, int]],
+        *,
+        own_end: int | None = None,
+    ) -> None:
         """Reads the files, in order of their base offsets. Raises AccessError if one can't be read. `given_up` are the
-        offsets [start, end) that recoveries gave up.
+        offsets [start, end) that recoveries gave up; `own_end` is as of `place`.
         """
         self.files = files
         self.evidence = evidence
@@ -78,7 +85,7 @@ class LogMap:
             self._walk_file(number, builder)
             builder.end_piece()
         bases = [file.base_offset for file in files]
-        placement = place(builder.pieces, bases, evidence.known_end, self._batches_of)
+        placement = place(builder.pieces, bases, evidence.known_end, self._batches_of, own_end=own_end)
         self.log = placement.log
         """The batches of the log, in order of offsets."""
         self.displaced = placement.displaced

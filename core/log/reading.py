@@ -75,6 +75,7 @@ class LogReading:
         self.tail: Tail | None = None
         """What follows the last batch, as far as that is known by now; None if nothing does."""
         self._is_end_lost = False
+        self._own_end: int | None = None  # where the last file ends, if the map was not needed to tell
         self.start_offset = evidence.start_of(segments[0].base_offset if segments else None)
         self.sound_end = self.end_offset = self.start_offset
         if segments:
@@ -89,11 +90,13 @@ class LogReading:
 
     @cached_property
     def map(self) -> LogMap:
-        """Reads everything at once, when it is first asked for."""
+        """Reads everything at once, when it is first asked for. Where the last file alone told the log's end, it is the
+        map's as well: no batch from elsewhere goes after it, unless something knows that the log reached so far.
+        """
         from core.log.log_map import LogFile, LogMap  # most logs need none
 
         files = [LogFile(one.base_offset, one.records.path, one.records.file) for one in self._segments]
-        return LogMap(files, self._evidence, self._given_up)
+        return LogMap(files, self._evidence, self._given_up, own_end=self._own_end)
 
     @property
     def lone_tail(self) -> Tail | None:
@@ -150,7 +153,7 @@ class LogReading:
             self._take_end_of_map()
 
     def _set_end(self, sound_end: int, damage: Sequence[Damage]) -> None:
-        self.sound_end = self.end_offset = max(sound_end, self.start_offset)
+        self._own_end = self.sound_end = self.end_offset = max(sound_end, self.start_offset)
         if (damage or self.sound_end < self._evidence.known_end) and not self.is_live:
             self.end_offset = max(self.sound_end, self._evidence.known_end, claimed_end(self.sound_end, damage))
             self._set_tail(damage)

@@ -137,6 +137,36 @@ def test_strays_are_counted_without_being_read_at_once(tmp_path: Path) -> None:
     assert sum(step.given_up for step in steps if step.action is Action.CUT_OUT) == 10
 
 
+@pytest.mark.parametrize("known_end", [None, 40])
+def test_batches_from_elsewhere_do_not_go_after_an_end_that_is_sound(tmp_path: Path, known_end: int | None) -> None:
+    """A page of another log over the first one of ours: of what lies before the last index entry, readers of the end
+    know nothing, and its batches fitted after it.
+    """
+    whole = [batch(2 * number) for number in range(20)]
+    others = [batch(2 * number, producer_id=9, base_sequence=0) for number in (18, 20, 21)]
+    folder = write(tmp_path / "t-0", {0: [*others, *whole[3:]]})
+    position = sum(map(len, [*others, *whole[3:10]]))
+    (folder / "00000000000000000000.index").write_bytes(struct.pack(">ii", 21, position))
+    if known_end is not None:
+        (tmp_path / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {known_end}\n")
+    account = doors.gaps(folder)
+    assert (account.end, sorted(doors.consume(folder))) == (40, list(range(6, 40)))
+    assert doors.lost_by(verify(folder)) == [range(6)]
+    recover(folder, RecoveryOptions())
+    assert sorted(doors.consume(folder)) == list(range(6, 40))
+
+
+def test_batches_from_elsewhere_go_after_the_end_up_to_where_the_log_is_known_to_reach(tmp_path: Path) -> None:
+    whole = [batch(2 * number) for number in range(20)]
+    moved = [*whole[:3], *whole[18:], *whole[5:18]]
+    folder = write(tmp_path / "t-0", {0: moved})
+    (folder / "00000000000000000000.index").write_bytes(struct.pack(">ii", 21, sum(map(len, moved[:10]))))
+    (folder / "00000000000000000040.snapshot").touch()
+    assert sorted(doors.consume(folder)) == [*range(6), *range(10, 40)]
+    recover(folder, RecoveryOptions())
+    assert sorted(doors.consume(folder)) == [*range(6), *range(10, 40)]
+
+
 # --- a log of another partition
 
 
