@@ -310,7 +310,23 @@ class LogMap:
         for first, last in pairwise([start, *inner, end]):
             low, high = bisect_right(self._bases, first) - 1, bisect_left(self._bases, last)
             part = found[_first_of(found, low, 0) : _first_of(found, high, 0)]
-            yield from self._explain_part(number, first, last, [one for one in part if first < self._limit(one.number)])
+            part = [one for one in part if first < self._limit(one.number)] or self._damage_of_swapped(low)
+            yield from self._explain_part(number, first, last, part)
+
+    def _damage_of_swapped(self, number: int) -> list[FileDamage]:
+        """Finds the damage in the files whose offsets that file holds: what it held may be there, as after a swap."""
+        return [one for other in sorted(self._guests.get(number, ())) for one in self._damage_in(other)]
+
+    @cached_property
+    def _guests(self) -> dict[int, set[int]]:
+        """Gives, for the files that hold batches of the log but none of their own offsets, whose offsets they hold."""
+        found: dict[int, set[int]] = {}
+        for piece in self.log:
+            found.setdefault(piece.file, set()).add(self.file_of(piece.base_offset))
+        return {number: others for number, others in found.items() if number not in others}
+
+    def _damage_in(self, number: int) -> list[FileDamage]:
+        return self.damage[_first_of(self.damage, number, 0) : _first_of(self.damage, number + 1, 0)]
 
     def _naming(self, start: int, end: int) -> Iterator[FileDamage]:
         """Damaged batches whose headers say that they held some of these offsets, and no others."""

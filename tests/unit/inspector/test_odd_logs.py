@@ -167,6 +167,18 @@ def test_batches_from_elsewhere_go_after_the_end_up_to_where_the_log_is_known_to
     assert sorted(doors.consume(folder)) == [*range(6), *range(10, 40)]
 
 
+@pytest.mark.parametrize("is_compacted", [True, False])
+def test_damage_in_a_file_that_changed_places_costs_the_other_ones_offsets(
+    tmp_path: Path, *, is_compacted: bool
+) -> None:
+    """What is left of the first segment, nothing, stands under the name of the second: the cleaner did not take it."""
+    last = with_delta(bytearray(batch(40, 1)), 1) if is_compacted else batch(40)
+    second = [*(batch(2 * number) for number in range(10, 20)), last]
+    folder = write(tmp_path / "t-0", {0: second, 20: [bytes(600)], 42: [batch(42)]})
+    assert doors.losses(doors.gaps(folder)) == doors.lost_by(verify(folder)) == [range(20)]
+    assert any("zeroed" in text for text in doors.ask_files(folder, read_committed=False).told)
+
+
 # --- a log of another partition
 
 
