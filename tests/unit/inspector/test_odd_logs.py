@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from core.records.record import encode_record
 from core.records.record_batch_builder import build_batch
 from tests.support import doors
 from tests.support.golden import GOLDEN, case
+from tests.support.log_model import LogModel
 from tests.support.logs import NOW, append, make_batch, open_log
 
 OPEN = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
@@ -41,6 +43,12 @@ def batch(base_offset: int, records: int = 2, *, count: int | None = None, **fie
         build_batch(section, count=count, base_timestamp=NOW, max_timestamp=NOW, base_offset=base_offset)
     )
     return with_delta(changed, records - 1)
+
+
+def old_message(offset: int) -> bytes:
+    """A message of magic 0 with its offset."""
+    body = b"\0\0" + struct.pack(">i3si3s", 3, b"key", 3, b"%03d" % offset)
+    return struct.pack(">qiI", offset, 4 + len(body), zlib.crc32(body)) + body
 
 
 def with_delta(data: bytearray, last_offset_delta: int) -> bytes:
@@ -177,6 +185,22 @@ def test_damage_in_a_file_that_changed_places_costs_the_other_ones_offsets(
     folder = write(tmp_path / "t-0", {0: second, 20: [bytes(600)], 42: [batch(42)]})
     assert doors.losses(doors.gaps(folder)) == doors.lost_by(verify(folder)) == [range(20)]
     assert any("zeroed" in text for text in doors.ask_files(folder, read_committed=False).told)
+
+
+@pytest.mark.parametrize("is_legacy", [False, True])
+def test_after_damage_in_a_file_that_changed_places_its_batches_are_found(tmp_path: Path, *, is_legacy: bool) -> None:
+    """They go on from those before the damage, though the file's name says otherwise."""
+    whole = [old_message(n) if is_legacy else batch(n, 1) for n in range(30)]
+    logs: dict[int, Iterable[bytes]] = {
+        0: whole[:10],
+        10: [*whole[20:23], b"\xa5" * 700, *whole[25:]],
+        20: whole[10:20],
+    }
+    folder = write(tmp_path / "t-0", logs)
+    sound = [*range(23), *range(25, 30)]
+    assert sorted(doors.consume(folder)) == sorted(LogModel(folder).records) == sound
+    recover(folder, RecoveryOptions())
+    assert sorted(doors.consume(folder)) == sound
 
 
 # --- a log of another partition
