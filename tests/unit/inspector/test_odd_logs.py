@@ -497,3 +497,25 @@ def test_a_server_that_only_reads_tells_of_a_damaged_end_whatever_is_lost_beside
     answer = doors.ask_server(folder, read_committed=False)
     assert sorted(answer.records) == list(range(40))
     assert any("40 to 44" in text for text in answer.told), answer.told
+
+
+def renamed(tmp_path: Path, name: str, base: int, new_base: int) -> Path:
+    """A compacted partition of Kafka's in a cleanly stopped data directory; one segment's `.log` has another name."""
+    root = tmp_path / "data"
+    folder = shutil.copytree(GOLDEN / name, root / f"{name}-0")
+    shutil.copy(GOLDEN / "_root3" / "meta.properties", root)
+    (root / ".kafka_cleanshutdown").touch()
+    for checkpoint in ("cleaner-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        lines = [line for line in (GOLDEN / "_root3" / checkpoint).read_text().splitlines()[2:] if f"{name} " in line]
+        (root / checkpoint).write_text("\n".join(["0", str(len(lines)), *lines, ""]))
+    (folder / f"{base:020d}.log").rename(folder / f"{new_base:020d}.log")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["v1_gzip_compacted", "v1_none_compacted"])
+def test_a_server_tells_of_a_lost_segment_of_an_old_format_as_the_files_do(tmp_path: Path, name: str) -> None:
+    """A compressed message of an old format states its last offset: what is missing before it stands in no header."""
+    bases = sorted(int(path.stem) for path in (GOLDEN / name).glob("*.log"))
+    folder = renamed(tmp_path, name, bases[-2], bases[-2] - 1)
+    assert doors.ask_files(folder, read_committed=False).told
+    assert doors.ask_server(folder, read_committed=False).told
