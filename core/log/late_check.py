@@ -31,6 +31,7 @@ from core.log.log_segments import LogSegments
 from core.log.producer_state_manager import ProducerStateManager
 from core.log.recovery_journal import read_lost_offsets
 from core.log.segment_recovery import SegmentRecovery, find_indexed_end
+from core.records.batches import stated_offset
 
 _log = logging.getLogger("plog.log")
 
@@ -138,7 +139,8 @@ def warn_of_holes(
     holes: Sequence[SegmentHole],
 ) -> list[tuple[int, int]]:
     """Logs each of the holes that nothing explains, and gives their offsets [start, end). That a cleaner took them
-    needs no proof where one may be at work; elsewhere its traces are looked for, in the headers of all batches.
+    needs no proof where one may be at work; elsewhere its traces are looked for, in the headers of all batches. It took
+    none that a batch of the segment after the hole claims, which stands under a wrong name.
     """
     unexplained = []
     given_up = read_lost_offsets(known.directory)
@@ -149,11 +151,24 @@ def warn_of_holes(
     else:
         compacted = compacted_below(known, segments)
     for path, start, end in holes:
-        hole = explain_hole(start, end, known, given_up, path, 0, compacted_below=compacted)
-        if hole.reason in (HoleReason.MISSING, HoleReason.UNKNOWN):
-            _log.error("%s: %s", partition, hole.absence_text)
-            unexplained.append((start, end))
+        claimed = min(max(_first_claimed(segments, end), start), end)
+        for first, last, cleaned in ((start, claimed, compacted), (claimed, end, 0)):
+            hole = explain_hole(first, last, known, given_up, path, 0, compacted_below=cleaned)
+            if first < last and hole.reason in (HoleReason.MISSING, HoleReason.UNKNOWN):
+                _log.error("%s: %s", partition, hole.absence_text)
+                unexplained.append((first, last))
     return unexplained
+
+
+def _first_claimed(segments: LogSegments, base_offset: int) -> int:
+    """Gives the offset that the first batch of the segment of that name states; the name if there is none."""
+    segment = segments.floor(base_offset)
+    if segment is None or segment.base_offset != base_offset or not segment.size_bytes:
+        return base_offset
+    try:
+        return stated_offset(segment.records.read_header(0))
+    except CorruptRecordError:
+        return base_offset
 
 
 def compacted_below(known: LogEvidence, segments: LogSegments) -> int:

@@ -519,3 +519,23 @@ def test_a_server_tells_of_a_lost_segment_of_an_old_format_as_the_files_do(tmp_p
     folder = renamed(tmp_path, name, bases[-2], bases[-2] - 1)
     assert doors.ask_files(folder, read_committed=False).told
     assert doors.ask_server(folder, read_committed=False).told
+
+
+@pytest.mark.parametrize(("base", "new_base", "lost"), [(217, 223, range(217, 223)), (178, 187, range(0))])
+def test_an_owner_tells_of_batches_below_the_name_of_their_segment(
+    tmp_path: Path, base: int, new_base: int, lost: range
+) -> None:
+    """In a compacted topic the hole before the segment passed for the cleaner's. Where the segment is not the last, it
+    gives them all the same.
+    """
+    name = "compacted_tombstones_kept"
+    folder = shutil.copytree(GOLDEN / name, tmp_path / f"{name}-0")
+    shutil.copytree(GOLDEN / "__cluster_metadata-0", tmp_path / "__cluster_metadata-0")
+    shutil.copy(GOLDEN / "_root" / "meta.properties", tmp_path)
+    (tmp_path / "cleaner-offset-checkpoint").write_text(f"0\n1\n{name} 0 217\n")
+    (tmp_path / ".kafka_cleanshutdown").touch()
+    for path in folder.glob(f"{base:020d}.*"):
+        path.rename(path.with_name(f"{new_base:020d}{path.suffix}"))
+    answer = doors.ask_server(folder, read_committed=False, is_owner=True)
+    assert answer.records.keys() == {r.offset for r in case(name).records()} - set(lost)
+    assert bool(answer.told) == bool(lost)
