@@ -120,8 +120,10 @@ class LogEvidence:
 class DirectoryEvidence:
     """What a data directory's root says of its partitions; read once, owned by one task."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, origin: Path | None = None) -> None:
+        """`origin` is the directory that `root` is a shadow of: a broker writes a metadata log of its own into that."""
         self.root = root
+        self._origin = origin or root
 
     @cached_property
     def log_starts(self) -> dict[TopicPartition, int]:
@@ -300,7 +302,7 @@ class DirectoryEvidence:
     @cached_property
     def _may_be_tiered(self) -> bool:
         """Whether topics may have segments on another store: the metadata log names the setting, or is not here."""
-        directory = self.root / f"{CLUSTER_METADATA_TOPIC}-0"
+        directory = self._origin / f"{CLUSTER_METADATA_TOPIC}-0"
         try:
             paths = [path for path in directory.iterdir() if path.is_file()]
             return not paths or any(_contains(path, _TIERED) for path in paths)

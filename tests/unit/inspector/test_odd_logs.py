@@ -539,3 +539,23 @@ def test_an_owner_tells_of_batches_below_the_name_of_their_segment(
     answer = doors.ask_server(folder, read_committed=False, is_owner=True)
     assert answer.records.keys() == {r.offset for r in case(name).records()} - set(lost)
     assert bool(answer.told) == bool(lost)
+
+
+@pytest.mark.parametrize("has_metadata", [False, True])
+def test_a_server_asks_the_directory_s_metadata_whether_segments_may_be_on_another_store(
+    tmp_path: Path, *, has_metadata: bool
+) -> None:
+    """As the files do; the metadata log that it makes for itself knows of no such topic."""
+    folder = shutil.copytree(GOLDEN / "deleterecords", tmp_path / "deleterecords-0")
+    shutil.copy(GOLDEN / "_root" / "meta.properties", tmp_path)
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\ndeleterecords 0 180\n")
+    if has_metadata:
+        shutil.copytree(GOLDEN / "__cluster_metadata-0", tmp_path / "__cluster_metadata-0")
+    for path in folder.glob("00000000000000000163.*"):
+        path.unlink()
+    for ask in (doors.ask_files, doors.ask_server):
+        answer = ask(folder, read_committed=False)
+        assert sorted(answer.records) == list(range(318, 330))
+        assert [text.partition(" are ")[0] for text in answer.told] == has_metadata * [
+            "deleterecords-0: offsets 180 to 317"
+        ]
