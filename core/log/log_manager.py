@@ -82,8 +82,8 @@ class LogManager:
         origin: Path | None = None,
         is_beside_writer: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`origin` is the directory that this one is a shadow of, if it is one. `is_beside_writer` says whether somebody
-        writes to the logs there. It is asked for each of them: that may begin at any time.
+        """`origin` is the directory that this one is a shadow of, if it is one. `is_beside_writer` says whether
+        somebody writes to the logs there. It is asked for each of them: that may begin at any time.
         """
         self._origin = origin
         self._is_beside_writer = is_beside_writer
