@@ -219,7 +219,8 @@ class _Pass:
 
     def _ensure_explained(self, logs: Sequence[tuple[int, Path]]) -> None:
         """Raises OddLogError for a hole, or an end, that needs more than the batches beside it to be explained."""
-        compacted_below = max(self._evidence.cleaned_below, logs[-1][0] if logs and self._is_thinned else 0)
+        sizes = [(base_offset, path.stat().st_size) for base_offset, path in logs if self._is_thinned]
+        compacted_below = self._evidence.compacted_below(sizes, is_thinned=self._is_thinned)
         for start, end, path, position in self._holes:
             hole = explain_hole(start, end, self._evidence, self._lost, path, position, compacted_below=compacted_below)
             if hole.reason not in (HoleReason.COMPACTED, HoleReason.TRUNCATED):

@@ -24,7 +24,7 @@ from core.common.topic_partition import TopicPartition
 from core.log.damage import shows_compaction
 from core.log.damaged_ranges import DamagedRanges
 from core.log.hole import HoleReason, explain_hole
-from core.log.log_config import LONG_MAX, LogConfig
+from core.log.log_config import LogConfig
 from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
@@ -80,7 +80,8 @@ class LateCheck:
         if indexed_to is None:
             _log.info("%s: rebuilding the indexes of segment %d", self._partition, segment.base_offset)
             self._mend(segment, end_offset)
-        elif indexed_to < end_offset:
+            indexed_to = segment.next_offset()
+        if indexed_to < end_offset:
             self._holes.append(SegmentHole(segment.records.path, indexed_to, end_offset))
 
     def _mend(self, segment: LogSegment, end_offset: int) -> None:
@@ -145,7 +146,7 @@ def warn_of_holes(
     unexplained = []
     given_up = read_lost_offsets(known.directory)
     if config.is_compacted:
-        compacted = LONG_MAX
+        compacted = known.compacted_below(_sizes(segments), is_thinned=True)
     elif all(hole.end <= known.cleaned_below for hole in holes):
         compacted = known.cleaned_below
     else:
@@ -174,4 +175,8 @@ def _first_claimed(segments: LogSegments, base_offset: int) -> int:
 def compacted_below(known: LogEvidence, segments: LogSegments) -> int:
     """The offset up to which a cleaner was at work, by its checkpoint or by the headers of all batches."""
     is_thinned = shows_compaction(segment.records for segment in segments)
-    return max(known.cleaned_below, segments.active.base_offset if is_thinned else 0)
+    return known.compacted_below(_sizes(segments), is_thinned=is_thinned)
+
+
+def _sizes(segments: LogSegments) -> list[tuple[int, int]]:
+    return [(segment.base_offset, segment.size_bytes) for segment in segments]

@@ -159,7 +159,8 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
             return False
     if next_offset < evidence.known_end or is_odd_end(next_offset, evidence.known_end, is_after_hole=is_after_hole):
         return False
-    compacted_below = max(evidence.cleaned_below, logs[-1][0] if was_cleaned else 0)
+    sizes = [(base_offset, records.size_bytes) for base_offset, records in logs]
+    compacted_below = evidence.compacted_below(sizes, is_thinned=was_cleaned)
     path = logs[0][1].path
     return all(
         explain_hole(start, end, evidence, given_up, path, 0, compacted_below=compacted_below).reason not in _LOSSES

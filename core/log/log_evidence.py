@@ -116,6 +116,16 @@ class LogEvidence:
         known = [first_base_offset, self.known_start, *(error.offset for error in self.unreadable)]
         return max(min((offset for offset in known if offset is not None), default=0), self.log_start_offset)
 
+    def compacted_below(self, sizes: Iterable[tuple[int, int]], *, is_thinned: bool) -> int:
+        """Gives the offset below which holes are the cleaner's: by its checkpoint, and where `is_thinned`, as batches
+        show that it was at this log, up to the last segment, which it never touches. `sizes` are the segments' base
+        offsets and sizes; the name of an empty one at the log's end, which nothing else knows of, proves nothing.
+        """
+        if not is_thinned:
+            return self.cleaned_below
+        known = (base for base, size in sizes if size or base <= self.known_end)
+        return max([self.cleaned_below, *known])
+
 
 class DirectoryEvidence:
     """What a data directory's root says of its partitions; read once, owned by one task."""

@@ -256,11 +256,11 @@ class LogMap:
         """Whether a batch shows that the cleaner was at this log: only it takes records from within a batch."""
         return any(piece.is_thinned for piece in self.log)
 
-    @property
+    @cached_property
     def compacted_below(self) -> int:
-        """Holes below that offset are the cleaner's, which never touches the last segment."""
-        last_base_offset = self.files[-1].base_offset if self.is_thinned else 0
-        return max(self.evidence.cleaned_below, last_base_offset)
+        """Holes below that offset are the cleaner's."""
+        sizes = [(file.base_offset, file.file.size()) for file in self.files]
+        return self.evidence.compacted_below(sizes, is_thinned=self.is_thinned)
 
     # --- batches and holes
 

@@ -49,6 +49,11 @@ class ReadableSegment(Protocol):
         """A position that begins a batch at or before the one that holds `offset`."""
 
 
+def sizes_of(segments: Sequence[ReadableSegment]) -> list[tuple[int, int]]:
+    """Gives the segments' base offsets and sizes."""
+    return [(segment.base_offset, segment.records.size_bytes) for segment in segments]
+
+
 class LogReading:
     """One partition's segments as they were when they were opened; owned by one task.
 
@@ -304,9 +309,8 @@ class LogReading:
 
     @cached_property
     def _compacted_below(self) -> int:
-        if shows_compaction(segment.records for segment in self._segments):
-            return max(self._evidence.cleaned_below, self._segments[-1].base_offset)
-        return self._evidence.cleaned_below
+        is_thinned = shows_compaction(segment.records for segment in self._segments)
+        return self._evidence.compacted_below(sizes_of(self._segments), is_thinned=is_thinned)
 
     def _explain(self, start: int, end: int, number: int, position: int) -> Hole:
         path = self._segments[number].records.path

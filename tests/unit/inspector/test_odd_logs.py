@@ -203,6 +203,22 @@ def test_after_damage_in_a_file_that_changed_places_its_batches_are_found(tmp_pa
     assert sorted(doors.consume(folder)) == sound
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+def test_an_empty_segment_that_nothing_else_knows_of_proves_no_compaction(tmp_path: Path, *, is_known: bool) -> None:
+    """Kafka notes the producers, and the recovery point, wherever it begins a segment; else somebody made a file."""
+    thinned = with_delta(bytearray(batch(4, 1)), 1)
+    folder = write(tmp_path / "t-0", {0: [batch(0), thinned], 8: [batch(8)], 1000: []})
+    if is_known:
+        (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 1000\n")
+    missing = [range(10, 1000)] * (not is_known)
+    assert doors.losses(doors.gaps(folder)) == doors.lost_by(verify(folder)) == missing
+    assert bool(doors.ask_files(folder, read_committed=False).told) == (not is_known)
+    shutil.copy(GOLDEN / "_root" / "meta.properties", tmp_path)
+    for is_owner in (False, True):
+        answer = doors.ask_server(folder, read_committed=False, is_owner=is_owner)
+        assert (sorted(answer.records), bool(answer.told)) == ([0, 1, 4, 8, 9], not is_known)
+
+
 # --- a log of another partition
 
 
