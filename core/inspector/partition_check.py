@@ -6,6 +6,7 @@ import contextlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from core.inspector.findings import (
     hole_finding,
     misnamed_finding,
     unreadable_finding,
+    wholly_misnamed_finding,
 )
 from core.inspector.producer_check import ProducerCheck
 from core.inspector.segment_check import EpochRun, OddLogError, OnBytes, SegmentCheck, VerifyOptions, check_again_if_odd
@@ -361,9 +363,7 @@ def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]
     for hole in holes:
         if hole.reason is not HoleReason.TRUNCATED:
             yield hole_finding(hole)
-    for number in sorted(log_map.copies):
-        file = log_map.files[number]
-        yield copy_finding(file.path, file.file.size())
+    yield from map(partial(_useless_finding, log_map), sorted(log_map.copies))
     for number in sorted(log_map.misnamed - log_map.copies):
         file = log_map.files[number]
         yield misnamed_finding(file.path, file.base_offset, file.file.size())
@@ -383,3 +383,13 @@ def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]
         if (piece.file, piece.position) not in out_of_order and log_map.file_of(piece.base_offset) != piece.file:
             one = Displaced(piece, Fate.PLACED, piece.base_offset)
             yield displaced_finding(one, log_map.files[piece.file].path)
+
+
+def _useless_finding(log_map: LogMap, number: int) -> Finding:
+    """Of a file without a batch of the log: a copy, or one under a name that is wrong for all that it holds."""
+    from core.log.placement import Fate
+
+    file = log_map.files[number]
+    strays = [one for one in log_map.displaced if one.piece.file == number and one.fate is Fate.STRAY]
+    size_bytes = file.file.size()
+    return wholly_misnamed_finding(file.path, size_bytes, strays) if strays else copy_finding(file.path, size_bytes)

@@ -357,6 +357,20 @@ def test_a_log_start_that_no_leader_epoch_contradicts_is_believed(beyond_the_end
     assert sorted(doors.consume(beyond_the_end)) == list(range(14, 20))
 
 
+def test_a_log_under_a_wholly_wrong_name_is_called_so(tmp_path: Path) -> None:
+    """And not a copy of what other files hold: there are none. A copy is one."""
+    folder = write(tmp_path / "t-0", {7000: [batch(2 * number) for number in range(10)]})
+    (finding,) = [one for one in verify(folder) if "index" not in one.code]
+    assert (finding.code, finding.offset, finding.last_offset) == (Code.SEGMENT_MISNAMED, 0, 19)
+    plan = list(plan_recovery(folder, RecoveryOptions()))
+    assert [step.given_up for one in plan for step in one.steps if step.action is Action.CUT_OUT] == [20]
+    recover(folder, RecoveryOptions())
+    assert list(verify(folder)) == []
+    whole = [batch(2 * number) for number in range(10)]
+    copied = write(tmp_path / "u-0", {0: whole, 7000: whole})
+    assert [one.code for one in verify(copied) if "index" not in one.code] == [Code.BATCH_REPEATED]
+
+
 # --- names that nothing reads
 
 
