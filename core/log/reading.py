@@ -11,6 +11,7 @@ say the same.
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -24,7 +25,7 @@ from core.log.file_records import FileRecords
 from core.log.hole import Hole, HoleReason, Tail, claimed_end, explain_hole, tail_kind
 from core.log.log_evidence import LogEvidence
 from core.log.segment_walk import SegmentWalk
-from core.records.batches import Batch, first_offset_of
+from core.records.batches import Batch, first_offset_of, stated_offset
 from core.records.record_batch import RecordBatch
 
 if TYPE_CHECKING:
@@ -270,7 +271,7 @@ class LogReading:
             start = first_offset_of(batch, next_offset)
             if start > next_offset:
                 hole = self._explain(next_offset, start, number, batch.position)
-                if hole.reason not in _EXPECTED:
+                if hole.reason not in _EXPECTED or not self._are_in_place:
                     return False, expected, next_offset
                 page.append(hole)
             page.append(batch)
@@ -289,6 +290,20 @@ class LogReading:
             return self._rises_from(number, batch.position)
         hole = self._explain(expected, base_offset, number, batch.position)
         return hole.reason in _EXPECTED and self._rises_from(number, batch.position)
+
+    @cached_property
+    def _are_in_place(self) -> bool:
+        """Whether each segment begins with offsets of its own, by the first header: what is missing from one may stand
+        in another, which a reading that begins after that would not meet.
+        """
+        for number, segment in enumerate(self._segments):
+            limit = self._limit(number)
+            with contextlib.suppress(CorruptRecordError):
+                if segment.records.size_bytes:
+                    first = segment.records.read_header(0)
+                    if stated_offset(first) < segment.base_offset or first.next_offset > (limit or AFTER_ALL_OFFSETS):
+                        return False
+        return True
 
     def _rises_from(self, number: int, position: int) -> bool:
         """Whether the headers of the segment's batches rise from there on; asked once for each segment."""

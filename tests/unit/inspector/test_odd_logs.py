@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import struct
 import zlib
@@ -21,6 +22,7 @@ from core.inspector.trace import Tracer
 from core.inspector.verify import verify
 from core.log.directory_reader import DirectoryReader
 from core.log.gap_ledger import GapReason
+from core.log.partition_reader import PartitionReader
 from core.records.checksum import crc32c
 from core.records.control_record import EndTransactionMarker, end_transaction_batch
 from core.records.record import encode_record
@@ -185,6 +187,16 @@ def test_damage_in_a_file_that_changed_places_costs_the_other_ones_offsets(
     folder = write(tmp_path / "t-0", {0: second, 20: [bytes(600)], 42: [batch(42)]})
     assert doors.losses(doors.gaps(folder)) == doors.lost_by(verify(folder)) == [range(20)]
     assert any("zeroed" in text for text in doors.ask_files(folder, read_committed=False).told)
+
+
+def test_a_reading_that_begins_late_finds_what_stands_in_an_earlier_file(tmp_path: Path) -> None:
+    """The files of two segments changed places, of which a cleaner emptied the first: the second looked compacted."""
+    thinned = with_delta(bytearray(batch(10, 1)), 1)
+    folder = write(tmp_path / "t-0", {0: [batch(0), thinned], 12: [batch(22), batch(24)], 20: [], 30: [batch(30)]})
+    for start, found in ((0, [0, 1, 10, 22]), (20, [22, 23, 24, 25]), (23, [23, 24, 25, 30]), (26, [30, 31])):
+        with contextlib.closing(PartitionReader(folder)) as reader:
+            given = [r.offset for b in reader.read(start, 99) for r in b.records() if r.offset >= start]
+        assert given[:4] == found
 
 
 @pytest.mark.parametrize("is_legacy", [False, True])
