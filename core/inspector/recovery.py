@@ -203,7 +203,7 @@ class Recovery:
             self._filesystem.make_directory(stage)
             with UsersPaths(stage, directory):
                 left_alone = self._fill(stage, plan)
-                if plan.layout:
+                if plan.layout or any(step.action is Action.TRUNCATE for step in plan.steps):
                     self._drop_wrong_snapshots(stage)
                 end_offset = self._rebuild(stage, plan)
             self._swap(stage, plan, journal, left_alone)
@@ -253,7 +253,9 @@ class Recovery:
         return left_alone
 
     def _drop_wrong_snapshots(self, stage: Path) -> None:
-        """Those that contradict the log in which batches were moved: the engine would go on from them."""
+        """Those that contradict the log, in which batches were moved, or which damage cut short that had hidden it: the
+        engine would go on from them.
+        """
         for finding in verify(stage, options=VerifyOptions(is_locked=True)):
             if finding.code is Code.SNAPSHOT_MISMATCH:
                 self._filesystem.unlink(Path(finding.path))

@@ -383,6 +383,16 @@ def test_a_log_under_a_wholly_wrong_name_is_called_so(tmp_path: Path) -> None:
     assert [one.code for one in verify(copied) if "index" not in one.code] == [Code.BATCH_REPEATED]
 
 
+def test_a_snapshot_that_contradicts_what_is_left_of_a_log_is_made_again_at_once(tmp_path: Path) -> None:
+    """The damage after it had kept it from being judged, and a second run was needed."""
+    folder = shutil.copytree(GOLDEN / "multisegment_zstd", tmp_path / "t-0")
+    shutil.copy(folder / f"{257:020d}.snapshot", folder / f"{344:020d}.snapshot")
+    with (folder / f"{344:020d}.log").open("r+b") as file:
+        file.write(b"\xd0" * 266)
+    recover(folder, RecoveryOptions(is_like_kafka=True))
+    assert [one.code for one in verify(folder)] == []
+
+
 # --- names that nothing reads
 
 
