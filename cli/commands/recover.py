@@ -80,6 +80,11 @@ def recover(
         _say_summary(steps)
     _say_links(paths, [plan for _, plan in plans])
     unfinished = [folder for path in paths if path.is_dir() for folder in _unfinished(path)]
+    unfitting = {root: None for path in paths if path.is_dir() for root in _with_unfitting_ends(path)}
+    for root in unfitting if not apply else ():
+        say(
+            f"{root}: a recovery was cut short before the checkpoints there, which lie beyond the logs; --apply does it"
+        )
     for folder in unfinished if not apply else []:
         say(f"{folder}: a recovery was cut short there; --undo takes it back, --apply as well, and goes on then")
     if not apply:
@@ -87,7 +92,7 @@ def recover(
             say("nothing was changed; --apply --accept-visible does it")
         elif any(plan.is_needed for _, plan in plans):
             say("nothing was changed; --apply does it")
-        raise typer.Exit(say_failures(failures) or (1 if steps or unfinished else 0))
+        raise typer.Exit(say_failures(failures) or (1 if steps or unfinished or unfitting else 0))
     codes = list(each_of(readable, lambda path: [_apply(path, options)], failures))
     raise typer.Exit(max([say_failures(failures), *codes]))
 
@@ -178,6 +183,8 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
     with Recovery(root, folder=path if root != path else None) as recovery:
         for folder in recovery.clear_unfinished(path):
             say(f"{folder}: a recovery that was cut short is taken back first")
+        if recovery.fit_checkpoints(path):
+            say(f"{root}: the checkpoints fit the logs now; a recovery was cut short before it came to them")
         plans = list(plan_recovery(path, options, is_locked=True))
         doubts = [step for plan in plans for step in plan.doubts]
         if doubts and not options.accepts_visible:
@@ -239,6 +246,14 @@ def _unfinished(path: Path) -> list[Path]:
     from core.inspector.recovery import unfinished_folders
 
     return unfinished_folders(path, _root_of(path))
+
+
+def _with_unfitting_ends(path: Path) -> list[Path]:
+    """The data directory of the path, if its checkpoints don't fit what recoveries left."""
+    from core.inspector.recovery import unfitting_ends
+
+    root = _root_of(path)
+    return [root] if unfitting_ends(path, root) else []
 
 
 def _root_of(path: Path) -> Path:

@@ -209,6 +209,7 @@ class Broker:
         self.log_manager = LogManager(
             self._log_directory,
             settings,
+            origin=self.directory,
             is_beside_writer=lambda: self.is_read_only and find_lock_holder(self.directory) is not None,
         )
         self.replicas = ReplicaManager(
@@ -365,7 +366,7 @@ class Broker:
             for start, end in loaded.unexplained:
                 holes.add(start, end)
         else:
-            evidence = DirectoryEvidence(self._log_directory)
+            evidence = self.log_manager.read_evidence()
             evidence.was_stopped_cleanly = False
             with contextlib.closing(PartitionReader(log.directory, evidence=evidence, is_locked=True)) as reader:
                 holes = reader.unexplained(log.log_start_offset, log.log_end_offset, gaps, most_batches=None)

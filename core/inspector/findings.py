@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -187,6 +187,17 @@ def copy_finding(path: Path, size_bytes: int) -> Finding:
     """A log without a batch that is a part of the partition's log."""
     message = "none of its batches is a part of the log: other files hold their offsets"
     return Finding(Severity.ERROR, Code.BATCH_REPEATED, str(path), message, 0, -1, size_bytes)
+
+
+def wholly_misnamed_finding(path: Path, size_bytes: int, strays: Sequence[Displaced]) -> Finding:
+    """A log of which nothing can be used under its name, and which holds what no other file does. Where its records are
+    missing from the log, other findings count them.
+    """
+    start, end = min(one.piece.base_offset for one in strays), max(one.piece.end_offset for one in strays)
+    message = f"none of its batches can stand in a file of that name: they are of {offsets_text(start, end)}"
+    return Finding(
+        Severity.ERROR, Code.SEGMENT_MISNAMED, str(path), message, 0, max(start, 0), size_bytes, max(end - 1, 0)
+    )
 
 
 def misnamed_finding(path: Path, base_offset: int, size_bytes: int) -> Finding:

@@ -6,13 +6,14 @@ import contextlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.common.bad_sectors import open_salvaging, read_small_text
+from core.common.bad_sectors import read_small_text
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
-from core.common.filesystem import access_error
+from core.common.filesystem import FileSystem, access_error
 from core.index.transaction_index import read_transaction_index
 from core.inspector.findings import (
     Code,
@@ -25,6 +26,7 @@ from core.inspector.findings import (
     hole_finding,
     misnamed_finding,
     unreadable_finding,
+    wholly_misnamed_finding,
 )
 from core.inspector.producer_check import ProducerCheck
 from core.inspector.segment_check import EpochRun, OddLogError, OnBytes, SegmentCheck, VerifyOptions, check_again_if_odd
@@ -41,7 +43,9 @@ from core.log.hole import LOSSES, HoleReason, explain_hole
 from core.log.leader_epoch_cache import EpochEntry, parse_leader_epochs, rising_epochs
 from core.log.log_evidence import LogEvidence
 from core.log.producer_snapshot import iter_producer_snapshot
+from core.log.reading import LogReading
 from core.log.recovery_journal import read_lost_offsets
+from core.log.segment_reader import SegmentReader
 from core.records.record_batch import LEADER_EPOCH_POSITION, RecordBatch
 
 if TYPE_CHECKING:
@@ -90,17 +94,15 @@ class PartitionCheck:
         return _Pass(self._directory, self._options, self._surroundings, log_map, is_live=self._is_live)
 
     def _read_map(self, opened: contextlib.ExitStack) -> LogMap:
-        from core.log.log_map import LogFile, LogMap  # most logs need none
-
-        files = []
+        segments = []
         for base_offset, path in find_offset_files(self._directory, LOG_SUFFIX):
             try:
-                file = open_salvaging(path)
+                segments.append(SegmentReader(path, base_offset, FileSystem()))
             except OSError:
                 continue  # among the unreadable ones, or gone
-            opened.callback(file.close)
-            files.append(LogFile(base_offset, path, file))
-        return LogMap(files, self._surroundings.evidence, read_lost_offsets(self._directory))
+            opened.callback(segments[-1].close)
+        given_up = read_lost_offsets(self._directory)
+        return LogReading(segments, self._surroundings.evidence, given_up, is_live=lambda: self._is_live).map
 
 
 class _Pass:
@@ -219,7 +221,8 @@ class _Pass:
 
     def _ensure_explained(self, logs: Sequence[tuple[int, Path]]) -> None:
         """Raises OddLogError for a hole, or an end, that needs more than the batches beside it to be explained."""
-        compacted_below = max(self._evidence.cleaned_below, logs[-1][0] if logs and self._is_thinned else 0)
+        sizes = [(base_offset, path.stat().st_size) for base_offset, path in logs if self._is_thinned]
+        compacted_below = self._evidence.compacted_below(sizes, is_thinned=self._is_thinned)
         for start, end, path, position in self._holes:
             hole = explain_hole(start, end, self._evidence, self._lost, path, position, compacted_below=compacted_below)
             if hole.reason not in (HoleReason.COMPACTED, HoleReason.TRUNCATED):
@@ -360,9 +363,7 @@ def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]
     for hole in holes:
         if hole.reason is not HoleReason.TRUNCATED:
             yield hole_finding(hole)
-    for number in sorted(log_map.copies):
-        file = log_map.files[number]
-        yield copy_finding(file.path, file.file.size())
+    yield from map(partial(_useless_finding, log_map), sorted(log_map.copies))
     for number in sorted(log_map.misnamed - log_map.copies):
         file = log_map.files[number]
         yield misnamed_finding(file.path, file.base_offset, file.file.size())
@@ -382,3 +383,13 @@ def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]
         if (piece.file, piece.position) not in out_of_order and log_map.file_of(piece.base_offset) != piece.file:
             one = Displaced(piece, Fate.PLACED, piece.base_offset)
             yield displaced_finding(one, log_map.files[piece.file].path)
+
+
+def _useless_finding(log_map: LogMap, number: int) -> Finding:
+    """Of a file without a batch of the log: a copy, or one under a name that is wrong for all that it holds."""
+    from core.log.placement import Fate
+
+    file = log_map.files[number]
+    strays = [one for one in log_map.displaced if one.piece.file == number and one.fate is Fate.STRAY]
+    size_bytes = file.file.size()
+    return wholly_misnamed_finding(file.path, size_bytes, strays) if strays else copy_finding(file.path, size_bytes)

@@ -55,9 +55,11 @@ from core.log.file_names import (
     partition_directory_name,
 )
 from core.log.log_config import LogConfig
+from core.log.log_evidence import DirectoryEvidence
 from core.log.log_layout import Stretch, copy_bytes
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_metadata_file import write_partition_metadata
+from core.log.partition_reader import open_reading
 from core.log.recovery_journal import (
     JOURNAL,
     RECOVERED_SUFFIX,
@@ -67,9 +69,11 @@ from core.log.recovery_journal import (
     clear_unfinished,
     ensure_can_undo,
     forget_empty_run,
+    gave_up_end,
     is_unfinished,
     read_runs,
     undo,
+    was_left_as_recovered,
 )
 from core.log.transaction_marker import Marker
 
@@ -109,6 +113,16 @@ class Recovery:
                 if clear_unfinished(directory, self._filesystem):
                     cleared.append(directory)
         return cleared
+
+    def fit_checkpoints(self, path: Path) -> bool:
+        """Ends what recoveries at that path were killed before: the checkpoints of the data directory are made to fit
+        the logs. Whether any did not. This comes after `clear_unfinished`, before a plan is made.
+        """
+        end_offsets = unfitting_ends(path, self._root) if self._is_directory else {}
+        if end_offsets:
+            with _telling(self._root):
+                self._apply_to_root([], end_offsets)
+        return bool(end_offsets)
 
     def apply(self, plans: Sequence[FolderPlan]) -> None:
         """Mends what can be mended; steps that can't be done are passed over. A folder that the disk refuses to mend is
@@ -189,7 +203,7 @@ class Recovery:
             self._filesystem.make_directory(stage)
             with UsersPaths(stage, directory):
                 left_alone = self._fill(stage, plan)
-                if plan.layout:
+                if plan.layout or any(step.action is Action.TRUNCATE for step in plan.steps):
                     self._drop_wrong_snapshots(stage)
                 end_offset = self._rebuild(stage, plan)
             self._swap(stage, plan, journal, left_alone)
@@ -239,7 +253,9 @@ class Recovery:
         return left_alone
 
     def _drop_wrong_snapshots(self, stage: Path) -> None:
-        """Those that contradict the log in which batches were moved: the engine would go on from them."""
+        """Those that contradict the log, in which batches were moved, or which damage cut short that had hidden it: the
+        engine would go on from them.
+        """
         for finding in verify(stage, options=VerifyOptions(is_locked=True)):
             if finding.code is Code.SNAPSHOT_MISMATCH:
                 self._filesystem.unlink(Path(finding.path))
@@ -413,6 +429,25 @@ def unfinished_folders(path: Path, root: Path) -> list[Path]:
     with contextlib.suppress(OSError):
         folders |= {folder for folder in path.iterdir() if folder.is_dir()}
     return sorted(folder for folder in folders if _is_unfinished(folder))
+
+
+def unfitting_ends(path: Path, root: Path) -> dict[TopicPartition, int]:
+    """Gives the ends of those logs at that path that a recovery gave the end of up, and that nobody has written to
+    since, where a checkpoint of the root still has a later offset.
+    """
+    evidence, found = DirectoryEvidence(root), dict[TopicPartition, int]()
+    listed = [evidence.checkpoint(name) for name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)]
+    folders = [path] if path.resolve() != root.resolve() else sorted(one.parent for one in root.glob(f"*/{JOURNAL}"))
+    for folder in folders:
+        partition = locate_partition(folder)[0]
+        with contextlib.suppress(OSError, PlogError):
+            if partition is not None and was_left_as_recovered(folder):
+                files = find_offset_files(folder, LOG_SUFFIX)
+                with open_reading(files, evidence.of(folder, partition), is_locked=True) as reading:
+                    end = reading.sound_end
+                if gave_up_end(folder, end) and any(offsets.get(partition, 0) > end for offsets in listed):
+                    found[partition] = end
+    return found
 
 
 def _is_unfinished(folder: Path) -> bool:

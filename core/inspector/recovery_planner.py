@@ -124,7 +124,9 @@ class _Planner:
         others = [f for f in findings if f not in damage and f not in cut_off]
         damage.sort(key=lambda f: (f.path, f.position))
         self._plan.keeps_epochs = _keeps_epochs(findings)
-        is_out_of_order = any(f.code in (Code.BATCH_OUT_OF_ORDER, Code.SEGMENT_MISNAMED) for f in others)
+        is_out_of_order = any(
+            f.code in (Code.BATCH_OUT_OF_ORDER, Code.SEGMENT_MISNAMED) and not _is_useless(f) for f in others
+        )
         if self._options.is_like_kafka and damage and is_out_of_order:
             self._plan.steps = [_step_out_of_order(finding) for finding in findings]
             return self._plan
@@ -319,11 +321,11 @@ class _Planner:
         """Plans for batches that are sound, or missing."""
         path = Path(finding.path)
         at = finding.position, finding.end_position
-        if finding.code is Code.SEGMENT_MISNAMED:
+        if finding.code is Code.SEGMENT_MISNAMED and not _is_useless(finding):
             return Step(Action.SET_ASIDE, path, why, *at)
         if finding.code is Code.BATCH_OUT_OF_ORDER:
             return Step(Action.PUT_IN_ORDER, path, why, *at)
-        if finding.code is Code.BATCH_REPEATED:
+        if finding.code is Code.BATCH_REPEATED or _is_useless(finding):
             if finding.position > 0 or finding.end_position < path.stat().st_size:
                 return Step(Action.CUT_OUT, path, why, *at)
             is_first = path == find_offset_files(self._directory, LOG_SUFFIX)[0][1]  # where the log begins
@@ -344,6 +346,11 @@ class _Planner:
             return Step(Action.MISSING, path, why, -1, -1, *offsets, missing=missing)
         why += at_hand or "; ask a replica, or --accept-missing gives them up"
         return Step(Action.NONE, path, why, -1, -1, *offsets, missing=missing)
+
+
+def _is_useless(finding: Finding) -> bool:
+    """Whether it is about a log of which nothing can be used under its name."""
+    return finding.code is Code.SEGMENT_MISNAMED and finding.offset >= 0
 
 
 def _step_out_of_order(finding: Finding) -> Step:

@@ -24,13 +24,14 @@ from core.common.topic_partition import TopicPartition
 from core.log.damage import shows_compaction
 from core.log.damaged_ranges import DamagedRanges
 from core.log.hole import HoleReason, explain_hole
-from core.log.log_config import LONG_MAX, LogConfig
+from core.log.log_config import LogConfig
 from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
 from core.log.producer_state_manager import ProducerStateManager
 from core.log.recovery_journal import read_lost_offsets
 from core.log.segment_recovery import SegmentRecovery, find_indexed_end
+from core.records.batches import stated_offset
 
 _log = logging.getLogger("plog.log")
 
@@ -79,7 +80,8 @@ class LateCheck:
         if indexed_to is None:
             _log.info("%s: rebuilding the indexes of segment %d", self._partition, segment.base_offset)
             self._mend(segment, end_offset)
-        elif indexed_to < end_offset:
+            indexed_to = segment.next_offset()
+        if indexed_to < end_offset:
             self._holes.append(SegmentHole(segment.records.path, indexed_to, end_offset))
 
     def _mend(self, segment: LogSegment, end_offset: int) -> None:
@@ -138,25 +140,43 @@ def warn_of_holes(
     holes: Sequence[SegmentHole],
 ) -> list[tuple[int, int]]:
     """Logs each of the holes that nothing explains, and gives their offsets [start, end). That a cleaner took them
-    needs no proof where one may be at work; elsewhere its traces are looked for, in the headers of all batches.
+    needs no proof where one may be at work; elsewhere its traces are looked for, in the headers of all batches. It took
+    none that a batch of the segment after the hole claims, which stands under a wrong name.
     """
     unexplained = []
     given_up = read_lost_offsets(known.directory)
     if config.is_compacted:
-        compacted = LONG_MAX
+        compacted = known.compacted_below(_sizes(segments), is_thinned=True)
     elif all(hole.end <= known.cleaned_below for hole in holes):
         compacted = known.cleaned_below
     else:
         compacted = compacted_below(known, segments)
     for path, start, end in holes:
-        hole = explain_hole(start, end, known, given_up, path, 0, compacted_below=compacted)
-        if hole.reason in (HoleReason.MISSING, HoleReason.UNKNOWN):
-            _log.error("%s: %s", partition, hole.absence_text)
-            unexplained.append((start, end))
+        claimed = min(max(_first_claimed(segments, end), start), end)
+        for first, last, cleaned in ((start, claimed, compacted), (claimed, end, 0)):
+            hole = explain_hole(first, last, known, given_up, path, 0, compacted_below=cleaned)
+            if first < last and hole.reason in (HoleReason.MISSING, HoleReason.UNKNOWN):
+                _log.error("%s: %s", partition, hole.absence_text)
+                unexplained.append((first, last))
     return unexplained
+
+
+def _first_claimed(segments: LogSegments, base_offset: int) -> int:
+    """Gives the offset that the first batch of the segment of that name states; the name if there is none."""
+    segment = segments.floor(base_offset)
+    if segment is None or segment.base_offset != base_offset or not segment.size_bytes:
+        return base_offset
+    try:
+        return stated_offset(segment.records.read_header(0))
+    except CorruptRecordError:
+        return base_offset
 
 
 def compacted_below(known: LogEvidence, segments: LogSegments) -> int:
     """The offset up to which a cleaner was at work, by its checkpoint or by the headers of all batches."""
     is_thinned = shows_compaction(segment.records for segment in segments)
-    return max(known.cleaned_below, segments.active.base_offset if is_thinned else 0)
+    return known.compacted_below(_sizes(segments), is_thinned=is_thinned)
+
+
+def _sizes(segments: LogSegments) -> list[tuple[int, int]]:
+    return [(segment.base_offset, segment.size_bytes) for segment in segments]

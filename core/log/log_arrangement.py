@@ -37,6 +37,7 @@ from core.log.hole import Hole, HoleReason, Tail, explain_hole, find_lost_start
 from core.log.log_evidence import LogEvidence
 from core.log.log_layout import Stretch, copy_bytes, lay_out
 from core.log.log_map import LogFile, LogMap
+from core.log.partition_reader import open_reading
 from core.log.placement import is_odd_end
 from core.log.recovery_journal import read_lost_offsets
 from core.log.segment_walk import SegmentWalk
@@ -103,8 +104,8 @@ def arrange(
         follower = AbortFollower()
         if has_start and _is_straight(logs, evidence, given_up, checked_from, follower):
             return follower.open_transactions
-        log_map = LogMap([LogFile(base, one.path, one.file) for base, one in logs], evidence, given_up)
-        return _Arranger(log_map, filesystem).arrange()
+        with open_reading(files, evidence, given_up, is_locked=True) as reading:
+            return _Arranger(reading.map, filesystem).arrange()
 
 
 # --- a log that is as it should be
@@ -120,6 +121,8 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
     """Whether the offsets in the batches' headers rise through all segments, up to the proven end, without a hole that
     nothing explains, and the transaction indexes agree with the markers. `follower` has followed the log then.
     """
+    if evidence.lone_indexes:  # what is missing of a segment may lie in no hole between headers
+        return False
     limits = [*(base for base, _ in logs[1:]), logs[-1][0] + MAX_RELATIVE_OFFSET + 1]
     next_offset, was_cleaned, is_after_hole, holes = logs[0][0], False, False, list[tuple[int, int]]()
     for (base_offset, records), limit in zip(logs, limits, strict=True):
@@ -156,7 +159,8 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
             return False
     if next_offset < evidence.known_end or is_odd_end(next_offset, evidence.known_end, is_after_hole=is_after_hole):
         return False
-    compacted_below = max(evidence.cleaned_below, logs[-1][0] if was_cleaned else 0)
+    sizes = [(base_offset, records.size_bytes) for base_offset, records in logs]
+    compacted_below = evidence.compacted_below(sizes, is_thinned=was_cleaned)
     path = logs[0][1].path
     return all(
         explain_hole(start, end, evidence, given_up, path, 0, compacted_below=compacted_below).reason not in _LOSSES

@@ -116,12 +116,24 @@ class LogEvidence:
         known = [first_base_offset, self.known_start, *(error.offset for error in self.unreadable)]
         return max(min((offset for offset in known if offset is not None), default=0), self.log_start_offset)
 
+    def compacted_below(self, sizes: Iterable[tuple[int, int]], *, is_thinned: bool) -> int:
+        """Gives the offset below which holes are the cleaner's: by its checkpoint, and where `is_thinned`, as batches
+        show that it was at this log, up to the last segment, which it never touches. `sizes` are the segments' base
+        offsets and sizes; the name of an empty one at the log's end, which nothing else knows of, proves nothing.
+        """
+        if not is_thinned:
+            return self.cleaned_below
+        known = (base for base, size in sizes if size or base <= self.known_end)
+        return max([self.cleaned_below, *known])
+
 
 class DirectoryEvidence:
     """What a data directory's root says of its partitions; read once, owned by one task."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, origin: Path | None = None) -> None:
+        """`origin` is the directory that `root` is a shadow of: a broker writes a metadata log of its own into that."""
         self.root = root
+        self._origin = origin or root
 
     @cached_property
     def log_starts(self) -> dict[TopicPartition, int]:
@@ -300,7 +312,7 @@ class DirectoryEvidence:
     @cached_property
     def _may_be_tiered(self) -> bool:
         """Whether topics may have segments on another store: the metadata log names the setting, or is not here."""
-        directory = self.root / f"{CLUSTER_METADATA_TOPIC}-0"
+        directory = self._origin / f"{CLUSTER_METADATA_TOPIC}-0"
         try:
             paths = [path for path in directory.iterdir() if path.is_file()]
             return not paths or any(_contains(path, _TIERED) for path in paths)

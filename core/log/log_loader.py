@@ -414,9 +414,11 @@ class _Loader:
                 indexed_to = find_indexed_end(segment, self._recovery.end_of(segment))
                 if following is None:
                     self._has_unsound_end = indexed_to is None
-                elif indexed_to is None:
+                    continue
+                if indexed_to is None:
                     self._rebuild_indexes(segment)
-                elif indexed_to < following.base_offset:
+                    indexed_to = segment.next_offset()
+                if indexed_to < following.base_offset:
                     holes.append(SegmentHole(segment.records.path, indexed_to, following.base_offset))
             if segment.is_sealed:
                 segment.close_until_used()

@@ -78,11 +78,17 @@ class LogManager:
     """Owned by one task, but for what it hands to `run`; the directory's lock is held by whoever makes one."""
 
     def __init__(
-        self, directory: Path, settings: LogSettings, *, is_beside_writer: Callable[[], bool] = lambda: False
+        self,
+        directory: Path,
+        settings: LogSettings,
+        *,
+        origin: Path | None = None,
+        is_beside_writer: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_beside_writer` says whether somebody writes to the logs that these are a shadow of. It is asked for each
-        of them: that may begin at any time.
+        """`origin` is the directory that this one is a shadow of, if it is one. `is_beside_writer` says whether
+        somebody writes to the logs there. It is asked for each of them: that may begin at any time.
         """
+        self._origin = origin
         self._is_beside_writer = is_beside_writer
         self.directory = directory
         self.logs: dict[TopicPartition, PartitionLog] = {}
@@ -104,6 +110,10 @@ class LogManager:
         self.had_clean_shutdown = (directory / CLEAN_SHUTDOWN).exists()
         self.closing = 0, 0
         """How many logs are closed, and how many there were, while `close` is at work."""
+
+    def read_evidence(self) -> DirectoryEvidence:
+        """Gives what the directory says of its logs, as it is now."""
+        return DirectoryEvidence(self.directory, origin=self._origin)
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -159,7 +169,7 @@ class LogManager:
     ) -> list[LoadedLog]:
         """Opens the logs in those folders, and gives them."""
         opened = []
-        evidence = DirectoryEvidence(self.directory)
+        evidence = self.read_evidence()
         for partition, path in partitions.items():
             loaded = self._load(partition, path, config_of(partition.topic), evidence)
             if loaded is not None:
@@ -251,7 +261,7 @@ class LogManager:
         where that can't be.
         """
         settings = replace(self._settings, open_files=OpenFiles(_FILES_OF_LOADING), filesystem=filesystem)
-        return self._read(partition, self._path(partition), config, settings, DirectoryEvidence(self.directory))
+        return self._read(partition, self._path(partition), config, settings, self.read_evidence())
 
     def _path(self, partition: TopicPartition) -> Path:
         return self.directory / partition_directory_name(partition)
@@ -267,7 +277,7 @@ class LogManager:
             found.log.let_go()
             return None
         found.log.move_to(self._settings.open_files)
-        self._take_up(partition, found, DirectoryEvidence(self.directory))
+        self._take_up(partition, found, self.read_evidence())
         return found
 
     def _warn_of_lost_start(self, log: PartitionLog, evidence: DirectoryEvidence) -> None:

@@ -64,9 +64,16 @@ class LogMap:
     I1 the batches of the log and the holes cover [start_offset, end_offset) without overlap
     """
 
-    def __init__(self, files: Sequence[LogFile], evidence: LogEvidence, given_up: Sequence[tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        files: Sequence[LogFile],
+        evidence: LogEvidence,
+        given_up: Sequence[tuple[int, int]],
+        *,
+        own_end: int | None = None,
+    ) -> None:
         """Reads the files, in order of their base offsets. Raises AccessError if one can't be read. `given_up` are the
-        offsets [start, end) that recoveries gave up.
+        offsets [start, end) that recoveries gave up; `own_end` is as of `place`.
         """
         self.files = files
         self.evidence = evidence
@@ -78,7 +85,7 @@ class LogMap:
             self._walk_file(number, builder)
             builder.end_piece()
         bases = [file.base_offset for file in files]
-        placement = place(builder.pieces, bases, evidence.known_end, self._batches_of)
+        placement = place(builder.pieces, bases, evidence.known_end, self._batches_of, own_end=own_end)
         self.log = placement.log
         """The batches of the log, in order of offsets."""
         self.displaced = placement.displaced
@@ -249,11 +256,11 @@ class LogMap:
         """Whether a batch shows that the cleaner was at this log: only it takes records from within a batch."""
         return any(piece.is_thinned for piece in self.log)
 
-    @property
+    @cached_property
     def compacted_below(self) -> int:
-        """Holes below that offset are the cleaner's, which never touches the last segment."""
-        last_base_offset = self.files[-1].base_offset if self.is_thinned else 0
-        return max(self.evidence.cleaned_below, last_base_offset)
+        """Holes below that offset are the cleaner's."""
+        sizes = [(file.base_offset, file.file.size()) for file in self.files]
+        return self.evidence.compacted_below(sizes, is_thinned=self.is_thinned)
 
     # --- batches and holes
 
@@ -303,7 +310,23 @@ class LogMap:
         for first, last in pairwise([start, *inner, end]):
             low, high = bisect_right(self._bases, first) - 1, bisect_left(self._bases, last)
             part = found[_first_of(found, low, 0) : _first_of(found, high, 0)]
-            yield from self._explain_part(number, first, last, [one for one in part if first < self._limit(one.number)])
+            part = [one for one in part if first < self._limit(one.number)] or self._damage_of_swapped(low)
+            yield from self._explain_part(number, first, last, part)
+
+    def _damage_of_swapped(self, number: int) -> list[FileDamage]:
+        """Finds the damage in the files whose offsets that file holds: what it held may be there, as after a swap."""
+        return [one for other in sorted(self._guests.get(number, ())) for one in self._damage_in(other)]
+
+    @cached_property
+    def _guests(self) -> dict[int, set[int]]:
+        """Gives, for the files that hold batches of the log but none of their own offsets, whose offsets they hold."""
+        found: dict[int, set[int]] = {}
+        for piece in self.log:
+            found.setdefault(piece.file, set()).add(self.file_of(piece.base_offset))
+        return {number: others for number, others in found.items() if number not in others}
+
+    def _damage_in(self, number: int) -> list[FileDamage]:
+        return self.damage[_first_of(self.damage, number, 0) : _first_of(self.damage, number + 1, 0)]
 
     def _naming(self, start: int, end: int) -> Iterator[FileDamage]:
         """Damaged batches whose headers say that they held some of these offsets, and no others."""

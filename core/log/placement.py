@@ -131,16 +131,24 @@ class PieceBuilder:
         self._is_after_contradiction = True
 
 
-def place(pieces: Sequence[Piece], base_offsets: Sequence[int], known_end: int, find_batches: FindBatches) -> Placement:
+def place(
+    pieces: Sequence[Piece],
+    base_offsets: Sequence[int],
+    known_end: int,
+    find_batches: FindBatches,
+    *,
+    own_end: int | None = None,
+) -> Placement:
     """Decides over all pieces of a partition. `base_offsets` are those of its files, by their names; the log is known
-    to have reached to `known_end`.
+    to have reached to `known_end`. `own_end` is where the last file ends soundly by itself, if it does: what stands
+    elsewhere goes after it only up to `known_end`.
     """
     if _is_in_order(pieces, base_offsets):
         is_after_hole = bool(pieces) and pieces[-1].batches == 1  # a batch joins those that it goes on from
         if not (pieces and is_odd_end(pieces[-1].end_offset, known_end, is_after_hole=is_after_hole)):
             return Placement(list(pieces), [])
     apart = _take_apart(pieces, base_offsets, find_batches)
-    return _Placer(apart, base_offsets, known_end, find_batches).place()
+    return _Placer(apart, base_offsets, known_end, find_batches, own_end).place()
 
 
 def one_bit_apart(a: int, b: int) -> bool:
@@ -241,11 +249,17 @@ class _Placer:
     """Says which pieces are accepted where they stand."""
 
     def __init__(
-        self, pieces: Sequence[Piece], base_offsets: Sequence[int], known_end: int, find_batches: FindBatches
+        self,
+        pieces: Sequence[Piece],
+        base_offsets: Sequence[int],
+        known_end: int,
+        find_batches: FindBatches,
+        own_end: int | None,
     ) -> None:
         self._pieces = pieces
         self._base_offsets = base_offsets
         self._known_end = known_end
+        self._own_end = own_end
         self._find_batches = find_batches
         self._may_be_accepted = [
             _may_stand(piece, base_offsets)
@@ -293,6 +307,11 @@ class _Placer:
     @property
     def known_end(self) -> int:
         return max(self._known_end, self._base_offsets[-1])
+
+    @property
+    def last_end(self) -> int:
+        """Where a batch may end at most that is put after all others."""
+        return 1 << 63 if self._own_end is None else max(self._own_end, self.known_end)
 
     @property
     def find_batches(self) -> FindBatches:
@@ -397,6 +416,7 @@ class _Fitting:
         self._pieces = placer.pieces
         self._base_offsets = placer.base_offsets
         self._known_end = placer.known_end
+        self._last_end = placer.last_end
         self._find_batches = placer.find_batches
         self._opened: tuple[Piece, dict[int, Piece]] | None = None
         self._accepted = accepted
@@ -458,7 +478,7 @@ class _Fitting:
         before = self._log[at - 1].end_offset if at else None
         after = self._log[at].base_offset if at < len(self._log) else None
         touches_before, touches_after = before == start, after == end
-        if (touches_before and touches_after) or (touches_before and after is None):
+        if (touches_before and touches_after) or (touches_before and after is None and end <= self._last_end):
             return _Room.EXACT
         if before is None and touches_after:
             return _Room.EXACT

@@ -11,6 +11,7 @@ say the same.
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -24,7 +25,7 @@ from core.log.file_records import FileRecords
 from core.log.hole import Hole, HoleReason, Tail, claimed_end, explain_hole, tail_kind
 from core.log.log_evidence import LogEvidence
 from core.log.segment_walk import SegmentWalk
-from core.records.batches import Batch, first_offset_of
+from core.records.batches import Batch, first_offset_of, stated_offset
 from core.records.record_batch import RecordBatch
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ class ReadableSegment(Protocol):
 
     def position_before(self, offset: int) -> int:
         """A position that begins a batch at or before the one that holds `offset`."""
+
+
+def sizes_of(segments: Sequence[ReadableSegment]) -> list[tuple[int, int]]:
+    """Gives the segments' base offsets and sizes."""
+    return [(segment.base_offset, segment.records.size_bytes) for segment in segments]
 
 
 class LogReading:
@@ -75,6 +81,7 @@ class LogReading:
         self.tail: Tail | None = None
         """What follows the last batch, as far as that is known by now; None if nothing does."""
         self._is_end_lost = False
+        self._own_end: int | None = None  # where the last file ends, if the map was not needed to tell
         self.start_offset = evidence.start_of(segments[0].base_offset if segments else None)
         self.sound_end = self.end_offset = self.start_offset
         if segments:
@@ -89,11 +96,13 @@ class LogReading:
 
     @cached_property
     def map(self) -> LogMap:
-        """Reads everything at once, when it is first asked for."""
+        """Reads everything at once, when it is first asked for. Where the last file alone told the log's end, it is the
+        map's as well: no batch from elsewhere goes after it, unless something knows that the log reached so far.
+        """
         from core.log.log_map import LogFile, LogMap  # most logs need none
 
         files = [LogFile(one.base_offset, one.records.path, one.records.file) for one in self._segments]
-        return LogMap(files, self._evidence, self._given_up)
+        return LogMap(files, self._evidence, self._given_up, own_end=self._own_end)
 
     @property
     def lone_tail(self) -> Tail | None:
@@ -150,7 +159,7 @@ class LogReading:
             self._take_end_of_map()
 
     def _set_end(self, sound_end: int, damage: Sequence[Damage]) -> None:
-        self.sound_end = self.end_offset = max(sound_end, self.start_offset)
+        self._own_end = self.sound_end = self.end_offset = max(sound_end, self.start_offset)
         if (damage or self.sound_end < self._evidence.known_end) and not self.is_live:
             self.end_offset = max(self.sound_end, self._evidence.known_end, claimed_end(self.sound_end, damage))
             self._set_tail(damage)
@@ -262,7 +271,7 @@ class LogReading:
             start = first_offset_of(batch, next_offset)
             if start > next_offset:
                 hole = self._explain(next_offset, start, number, batch.position)
-                if hole.reason not in _EXPECTED:
+                if hole.reason not in _EXPECTED or not self._are_in_place:
                     return False, expected, next_offset
                 page.append(hole)
             page.append(batch)
@@ -281,6 +290,20 @@ class LogReading:
             return self._rises_from(number, batch.position)
         hole = self._explain(expected, base_offset, number, batch.position)
         return hole.reason in _EXPECTED and self._rises_from(number, batch.position)
+
+    @cached_property
+    def _are_in_place(self) -> bool:
+        """Whether each segment begins with offsets of its own, by the first header: what is missing from one may stand
+        in another, which a reading that begins after that would not meet.
+        """
+        for number, segment in enumerate(self._segments):
+            limit = self._limit(number)
+            with contextlib.suppress(CorruptRecordError):
+                if segment.records.size_bytes:
+                    first = segment.records.read_header(0)
+                    if stated_offset(first) < segment.base_offset or first.next_offset > (limit or AFTER_ALL_OFFSETS):
+                        return False
+        return True
 
     def _rises_from(self, number: int, position: int) -> bool:
         """Whether the headers of the segment's batches rise from there on; asked once for each segment."""
@@ -301,9 +324,8 @@ class LogReading:
 
     @cached_property
     def _compacted_below(self) -> int:
-        if shows_compaction(segment.records for segment in self._segments):
-            return max(self._evidence.cleaned_below, self._segments[-1].base_offset)
-        return self._evidence.cleaned_below
+        is_thinned = shows_compaction(segment.records for segment in self._segments)
+        return self._evidence.compacted_below(sizes_of(self._segments), is_thinned=is_thinned)
 
     def _explain(self, start: int, end: int, number: int, position: int) -> Hole:
         path = self._segments[number].records.path

@@ -238,6 +238,12 @@ def _leftovers(directory: Path) -> list[Path]:
     return [*(directory / name for name in names), *directory.glob(f"*{_LINK_TEMPORARY}")]
 
 
+def was_left_as_recovered(directory: Path) -> bool:
+    """Whether the folder has a recovery that came to its end, and its logs have not been written to since."""
+    runs = read_runs(directory)
+    return bool(runs) and runs[-1].is_whole and runs[-1].log_sizes == _log_sizes(directory)
+
+
 def ensure_can_undo(directory: Path) -> None:
     """Raises AccessError if the log was written to since the last run, so that what was written would be lost, or if
     the files of before are gone.

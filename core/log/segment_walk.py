@@ -520,12 +520,22 @@ class SegmentWalk:
         return bool(batch.computed_crc() == batch.crc)
 
     def _find_batch(self, position: int) -> Batch | None:
+        """Looks for the next one whose offsets the file may hold; or go on from the batch before the damage, where that
+        is another segment's, as after a swap of two files.
+        """
+        found = self._find_batch_of(position, self.size_bytes, self._base_offset, self._limit)
+        if self._base_offset <= self.next_offset <= self._limit:
+            return found
+        end, limit = self.size_bytes if found is None else found.position, self.next_offset + MAX_RELATIVE_OFFSET + 1
+        return self._find_batch_of(position, end, self.next_offset, limit) or found
+
+    def _find_batch_of(self, position: int, end: int, min_offset: int, max_offset: int) -> Batch | None:
         try:
-            found = find_batch(self._file, position, self.size_bytes, self._base_offset, self._limit)
+            found = find_batch(self._file, position, end, min_offset, max_offset)
             if not self._may_be_legacy:
                 return found
-            end = self.size_bytes if found is None else found.position
-            return find_legacy_batch(self._file, position, end, self._base_offset, self._limit) or found
+            end = end if found is None else found.position
+            return find_legacy_batch(self._file, position, end, min_offset, max_offset) or found
         except OSError as error:
             raise access_error(error, self.path, "read") from error
 

@@ -15,7 +15,7 @@ from core.log.damage import shows_compaction
 from core.log.file_names import CLEANER_CHECKPOINT
 from core.log.hole import HoleReason, explain_hole, offsets_are
 from core.log.log_evidence import LogEvidence
-from core.log.reading import AFTER_ALL_OFFSETS, ReadableSegment
+from core.log.reading import AFTER_ALL_OFFSETS, ReadableSegment, sizes_of
 from core.records.batches import first_offset_of
 from core.records.record_batch import RecordBatch
 
@@ -101,7 +101,7 @@ def find_unexplained(
     lost_start = [(evidence.start_of(first_base_offset), first_base_offset)]
     holes = unknown([*lost_start, *_holes(segments, start, end, most_batches)], evidence.cleaned_below)
     if holes and shows_compaction(segment.records for segment in segments):
-        holes = unknown(holes, max(evidence.cleaned_below, segments[-1].base_offset))
+        holes = unknown(holes, evidence.compacted_below(sizes_of(segments), is_thinned=True))
     for first, last in holes:
         if max(first, start) < min(last, end):
             found.add(max(first, start), min(last, end))

@@ -189,11 +189,15 @@ class FileWalk:
         low = self._base
         if last is not None and self._base <= last.end_offset <= self._high and not self._resumes_at_base:
             low = last.end_offset
+        ranges = [(low, self._high)]
+        if last is not None and not self._base <= last.end_offset <= self._high:  # another segment's, which go on
+            ranges.append((last.end_offset, last.end_offset + 2**31))
         magics = (2,) if last is not None and last.magic == 2 else (0, 1, 2)
         for start in range(position + 1, len(self._data) - _HEADER_BYTES + 1):
             if self._data[start + 16] in magics:
                 frame = self._sound(start)
-                if frame is not None and low <= frame.base and frame.end_offset <= self._high and _counts_fit(frame):
+                fits = frame is not None and any(one <= frame.base and frame.end_offset <= end for one, end in ranges)
+                if frame is not None and fits and _counts_fit(frame):
                     return start
         return None
 

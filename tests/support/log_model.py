@@ -13,12 +13,14 @@ takes the one that is easier to check by eye.
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 
 from tests.support.log_frames import Damage, FileWalk, Frame, crc32c
@@ -286,6 +288,8 @@ class _Placement:
         self._by_file = frames_by_file
         self._first_base = files[0][0] if files else 0
         self._proven_end = max(proven_end, files[-1][0] if files else 0)
+        self._last_end = max(self._proven_end, _own_end(*files[-1], frames_by_file)) if files else 0
+        """What stands elsewhere goes after the log's last frame up to there at most."""
         self._next_bases = {
             path: files[number + 1][0] if number + 1 < len(files) else None for number, (_, path) in enumerate(files)
         }
@@ -430,7 +434,7 @@ class _Placement:
         start, end = run[0].base, run[-1].end_offset
         touches_before = any(frame.end_offset == start for frame in log)
         touches_after = any(frame.base == end for frame in log)
-        is_last = start == max(frame.end_offset for frame in log)
+        is_last = start == max(frame.end_offset for frame in log) and end <= self._last_end
         is_first = end == min(frame.base for frame in log)
         return (touches_before and touches_after) or is_last or is_first
 
@@ -465,6 +469,34 @@ class _Placement:
             ):
                 return base
         return None
+
+
+def _own_end(base: int, path: Path, frames_by_file: dict[Path, list[Frame]]) -> float:
+    """Where the last file ends, if it does so soundly from its last index entry on; infinite if it does not."""
+    frames = frames_by_file[path]
+    start = _last_indexed(path, base, frames)
+    last = [frame for frame in frames if frame.position >= start]
+    if not last:
+        return math.inf if start else base
+    rises = all(one.end == two.position and one.end_offset == two.base for one, two in pairwise(last))
+    is_sound = rises and last[0].position == start and (start > 0 or last[0].base == base)
+    return last[-1].end_offset if is_sound and frames[0].end_offset <= last[-1].end_offset else math.inf
+
+
+def _last_indexed(path: Path, base: int, frames: list[Frame]) -> int:
+    """The position that the last entry of the `.index` has, if a frame stands there; entries are int32 offset above the
+    base, int32 position.
+    """
+    index = path.with_suffix(".index")
+    data = index.read_bytes() if index.is_file() else b""
+    entries = [(offset, position) for offset, position in struct.iter_unpack(">ii", data[: len(data) // 8 * 8])]
+    while entries and entries[-1] == (0, 0):  # it is allocated ahead
+        entries.pop()
+    if not entries:
+        return 0
+    offset, position = entries[-1]
+    fits = any(frame.position == position and frame.end_offset - 1 <= base + offset for frame in frames)
+    return position if fits else 0
 
 
 def _runs(frames: list[Frame], by_file: dict[Path, list[Frame]]) -> Iterator[list[Frame]]:

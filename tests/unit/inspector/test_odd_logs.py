@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import struct
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -20,12 +22,14 @@ from core.inspector.trace import Tracer
 from core.inspector.verify import verify
 from core.log.directory_reader import DirectoryReader
 from core.log.gap_ledger import GapReason
+from core.log.partition_reader import PartitionReader
 from core.records.checksum import crc32c
 from core.records.control_record import EndTransactionMarker, end_transaction_batch
 from core.records.record import encode_record
 from core.records.record_batch_builder import build_batch
 from tests.support import doors
 from tests.support.golden import GOLDEN, case
+from tests.support.log_model import LogModel
 from tests.support.logs import NOW, append, make_batch, open_log
 
 OPEN = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
@@ -41,6 +45,12 @@ def batch(base_offset: int, records: int = 2, *, count: int | None = None, **fie
         build_batch(section, count=count, base_timestamp=NOW, max_timestamp=NOW, base_offset=base_offset)
     )
     return with_delta(changed, records - 1)
+
+
+def old_message(offset: int) -> bytes:
+    """A message of magic 0 with its offset."""
+    body = b"\0\0" + struct.pack(">i3si3s", 3, b"key", 3, b"%03d" % offset)
+    return struct.pack(">qiI", offset, 4 + len(body), zlib.crc32(body)) + body
 
 
 def with_delta(data: bytearray, last_offset_delta: int) -> bytes:
@@ -135,6 +145,90 @@ def test_strays_are_counted_without_being_read_at_once(tmp_path: Path) -> None:
     folder = write(tmp_path / "t-0", {0: [*whole[:5], *strays, *whole[5:]], 20: [batch(20)]})
     steps = [step for plan in plan_recovery(folder, RecoveryOptions()) for step in plan.steps]
     assert sum(step.given_up for step in steps if step.action is Action.CUT_OUT) == 10
+
+
+@pytest.mark.parametrize("known_end", [None, 40])
+def test_batches_from_elsewhere_do_not_go_after_an_end_that_is_sound(tmp_path: Path, known_end: int | None) -> None:
+    """A page of another log over the first one of ours: of what lies before the last index entry, readers of the end
+    know nothing, and its batches fitted after it.
+    """
+    whole = [batch(2 * number) for number in range(20)]
+    others = [batch(2 * number, producer_id=9, base_sequence=0) for number in (18, 20, 21)]
+    folder = write(tmp_path / "t-0", {0: [*others, *whole[3:]]})
+    position = sum(map(len, [*others, *whole[3:10]]))
+    (folder / "00000000000000000000.index").write_bytes(struct.pack(">ii", 21, position))
+    if known_end is not None:
+        (tmp_path / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {known_end}\n")
+    account = doors.gaps(folder)
+    assert (account.end, sorted(doors.consume(folder))) == (40, list(range(6, 40)))
+    assert doors.lost_by(verify(folder)) == [range(6)]
+    recover(folder, RecoveryOptions())
+    assert sorted(doors.consume(folder)) == list(range(6, 40))
+
+
+def test_batches_from_elsewhere_go_after_the_end_up_to_where_the_log_is_known_to_reach(tmp_path: Path) -> None:
+    whole = [batch(2 * number) for number in range(20)]
+    moved = [*whole[:3], *whole[18:], *whole[5:18]]
+    folder = write(tmp_path / "t-0", {0: moved})
+    (folder / "00000000000000000000.index").write_bytes(struct.pack(">ii", 21, sum(map(len, moved[:10]))))
+    (folder / "00000000000000000040.snapshot").touch()
+    assert sorted(doors.consume(folder)) == [*range(6), *range(10, 40)]
+    recover(folder, RecoveryOptions())
+    assert sorted(doors.consume(folder)) == [*range(6), *range(10, 40)]
+
+
+@pytest.mark.parametrize("is_compacted", [True, False])
+def test_damage_in_a_file_that_changed_places_costs_the_other_ones_offsets(
+    tmp_path: Path, *, is_compacted: bool
+) -> None:
+    """What is left of the first segment, nothing, stands under the name of the second: the cleaner did not take it."""
+    last = with_delta(bytearray(batch(40, 1)), 1) if is_compacted else batch(40)
+    second = [*(batch(2 * number) for number in range(10, 20)), last]
+    folder = write(tmp_path / "t-0", {0: second, 20: [bytes(600)], 42: [batch(42)]})
+    assert doors.losses(doors.gaps(folder)) == doors.lost_by(verify(folder)) == [range(20)]
+    assert any("zeroed" in text for text in doors.ask_files(folder, read_committed=False).told)
+
+
+def test_a_reading_that_begins_late_finds_what_stands_in_an_earlier_file(tmp_path: Path) -> None:
+    """The files of two segments changed places, of which a cleaner emptied the first: the second looked compacted."""
+    thinned = with_delta(bytearray(batch(10, 1)), 1)
+    folder = write(tmp_path / "t-0", {0: [batch(0), thinned], 12: [batch(22), batch(24)], 20: [], 30: [batch(30)]})
+    for start, found in ((0, [0, 1, 10, 22]), (20, [22, 23, 24, 25]), (23, [23, 24, 25, 30]), (26, [30, 31])):
+        with contextlib.closing(PartitionReader(folder)) as reader:
+            given = [r.offset for b in reader.read(start, 99) for r in b.records() if r.offset >= start]
+        assert given[:4] == found
+
+
+@pytest.mark.parametrize("is_legacy", [False, True])
+def test_after_damage_in_a_file_that_changed_places_its_batches_are_found(tmp_path: Path, *, is_legacy: bool) -> None:
+    """They go on from those before the damage, though the file's name says otherwise."""
+    whole = [old_message(n) if is_legacy else batch(n, 1) for n in range(30)]
+    logs: dict[int, Iterable[bytes]] = {
+        0: whole[:10],
+        10: [*whole[20:23], b"\xa5" * 700, *whole[25:]],
+        20: whole[10:20],
+    }
+    folder = write(tmp_path / "t-0", logs)
+    sound = [*range(23), *range(25, 30)]
+    assert sorted(doors.consume(folder)) == sorted(LogModel(folder).records) == sound
+    recover(folder, RecoveryOptions())
+    assert sorted(doors.consume(folder)) == sound
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_an_empty_segment_that_nothing_else_knows_of_proves_no_compaction(tmp_path: Path, *, is_known: bool) -> None:
+    """Kafka notes the producers, and the recovery point, wherever it begins a segment; else somebody made a file."""
+    thinned = with_delta(bytearray(batch(4, 1)), 1)
+    folder = write(tmp_path / "t-0", {0: [batch(0), thinned], 8: [batch(8)], 1000: []})
+    if is_known:
+        (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 1000\n")
+    missing = [range(10, 1000)] * (not is_known)
+    assert doors.losses(doors.gaps(folder)) == doors.lost_by(verify(folder)) == missing
+    assert bool(doors.ask_files(folder, read_committed=False).told) == (not is_known)
+    shutil.copy(GOLDEN / "_root" / "meta.properties", tmp_path)
+    for is_owner in (False, True):
+        answer = doors.ask_server(folder, read_committed=False, is_owner=is_owner)
+        assert (sorted(answer.records), bool(answer.told)) == ([0, 1, 4, 8, 9], not is_known)
 
 
 # --- a log of another partition
@@ -273,6 +367,30 @@ def test_a_log_start_that_no_leader_epoch_contradicts_is_believed(beyond_the_end
         (beyond_the_end / "leader-epoch-checkpoint").write_text(epochs)
     assert Code.LOG_START_WRONG not in {finding.code for finding in verify(beyond_the_end.parent)}
     assert sorted(doors.consume(beyond_the_end)) == list(range(14, 20))
+
+
+def test_a_log_under_a_wholly_wrong_name_is_called_so(tmp_path: Path) -> None:
+    """And not a copy of what other files hold: there are none. A copy is one."""
+    folder = write(tmp_path / "t-0", {7000: [batch(2 * number) for number in range(10)]})
+    (finding,) = [one for one in verify(folder) if "index" not in one.code]
+    assert (finding.code, finding.offset, finding.last_offset) == (Code.SEGMENT_MISNAMED, 0, 19)
+    plan = list(plan_recovery(folder, RecoveryOptions()))
+    assert [step.given_up for one in plan for step in one.steps if step.action is Action.CUT_OUT] == [20]
+    recover(folder, RecoveryOptions())
+    assert list(verify(folder)) == []
+    whole = [batch(2 * number) for number in range(10)]
+    copied = write(tmp_path / "u-0", {0: whole, 7000: whole})
+    assert [one.code for one in verify(copied) if "index" not in one.code] == [Code.BATCH_REPEATED]
+
+
+def test_a_snapshot_that_contradicts_what_is_left_of_a_log_is_made_again_at_once(tmp_path: Path) -> None:
+    """The damage after it had kept it from being judged, and a second run was needed."""
+    folder = shutil.copytree(GOLDEN / "multisegment_zstd", tmp_path / "t-0")
+    shutil.copy(folder / f"{257:020d}.snapshot", folder / f"{344:020d}.snapshot")
+    with (folder / f"{344:020d}.log").open("r+b") as file:
+        file.write(b"\xd0" * 266)
+    recover(folder, RecoveryOptions(is_like_kafka=True))
+    assert [one.code for one in verify(folder)] == []
 
 
 # --- names that nothing reads
@@ -431,3 +549,65 @@ def test_a_server_that_only_reads_tells_of_a_damaged_end_whatever_is_lost_beside
     answer = doors.ask_server(folder, read_committed=False)
     assert sorted(answer.records) == list(range(40))
     assert any("40 to 44" in text for text in answer.told), answer.told
+
+
+def renamed(tmp_path: Path, name: str, base: int, new_base: int) -> Path:
+    """A compacted partition of Kafka's in a cleanly stopped data directory; one segment's `.log` has another name."""
+    root = tmp_path / "data"
+    folder = shutil.copytree(GOLDEN / name, root / f"{name}-0")
+    shutil.copy(GOLDEN / "_root3" / "meta.properties", root)
+    (root / ".kafka_cleanshutdown").touch()
+    for checkpoint in ("cleaner-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        lines = [line for line in (GOLDEN / "_root3" / checkpoint).read_text().splitlines()[2:] if f"{name} " in line]
+        (root / checkpoint).write_text("\n".join(["0", str(len(lines)), *lines, ""]))
+    (folder / f"{base:020d}.log").rename(folder / f"{new_base:020d}.log")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["v1_gzip_compacted", "v1_none_compacted"])
+def test_a_server_tells_of_a_lost_segment_of_an_old_format_as_the_files_do(tmp_path: Path, name: str) -> None:
+    """A compressed message of an old format states its last offset: what is missing before it stands in no header."""
+    bases = sorted(int(path.stem) for path in (GOLDEN / name).glob("*.log"))
+    folder = renamed(tmp_path, name, bases[-2], bases[-2] - 1)
+    assert doors.ask_files(folder, read_committed=False).told
+    assert doors.ask_server(folder, read_committed=False).told
+
+
+@pytest.mark.parametrize(("base", "new_base", "lost"), [(217, 223, range(217, 223)), (178, 187, range(0))])
+def test_an_owner_tells_of_batches_below_the_name_of_their_segment(
+    tmp_path: Path, base: int, new_base: int, lost: range
+) -> None:
+    """In a compacted topic the hole before the segment passed for the cleaner's. Where the segment is not the last, it
+    gives them all the same.
+    """
+    name = "compacted_tombstones_kept"
+    folder = shutil.copytree(GOLDEN / name, tmp_path / f"{name}-0")
+    shutil.copytree(GOLDEN / "__cluster_metadata-0", tmp_path / "__cluster_metadata-0")
+    shutil.copy(GOLDEN / "_root" / "meta.properties", tmp_path)
+    (tmp_path / "cleaner-offset-checkpoint").write_text(f"0\n1\n{name} 0 217\n")
+    (tmp_path / ".kafka_cleanshutdown").touch()
+    for path in folder.glob(f"{base:020d}.*"):
+        path.rename(path.with_name(f"{new_base:020d}{path.suffix}"))
+    answer = doors.ask_server(folder, read_committed=False, is_owner=True)
+    assert answer.records.keys() == {r.offset for r in case(name).records()} - set(lost)
+    assert bool(answer.told) == bool(lost)
+
+
+@pytest.mark.parametrize("has_metadata", [False, True])
+def test_a_server_asks_the_directory_s_metadata_whether_segments_may_be_on_another_store(
+    tmp_path: Path, *, has_metadata: bool
+) -> None:
+    """As the files do; the metadata log that it makes for itself knows of no such topic."""
+    folder = shutil.copytree(GOLDEN / "deleterecords", tmp_path / "deleterecords-0")
+    shutil.copy(GOLDEN / "_root" / "meta.properties", tmp_path)
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\ndeleterecords 0 180\n")
+    if has_metadata:
+        shutil.copytree(GOLDEN / "__cluster_metadata-0", tmp_path / "__cluster_metadata-0")
+    for path in folder.glob("00000000000000000163.*"):
+        path.unlink()
+    for ask in (doors.ask_files, doors.ask_server):
+        answer = ask(folder, read_committed=False)
+        assert sorted(answer.records) == list(range(318, 330))
+        assert [text.partition(" are ")[0] for text in answer.told] == has_metadata * [
+            "deleterecords-0: offsets 180 to 317"
+        ]

@@ -9,7 +9,8 @@ import pytest
 
 from core.common.errors import AccessError, DirectoryLockedError
 from core.common.filesystem import FileSystem
-from core.inspector.recovery import Recovery
+from core.common.topic_partition import TopicPartition
+from core.inspector.recovery import Recovery, unfitting_ends
 from core.inspector.recovery_plan import Action, FolderPlan, RecoveryOptions
 from core.inspector.recovery_planner import plan_recovery
 from core.inspector.verify import verify
@@ -95,6 +96,45 @@ def test_checkpoints_never_name_what_is_gone(data_dir: Path) -> None:
         assert (data_dir / f"{name}.before-recovery-1").exists()
     assert list(verify(data_dir)) == []
     assert [p.name for p in sorted((data_dir / "t-0").glob("*.log"))][-1] <= f"{6:020d}.log"
+
+
+def test_checkpoints_that_a_killed_recovery_left_are_made_to_fit_by_the_next(data_dir: Path) -> None:
+    """It died after the folder and before the root: the folder is clean by then, as its journal gave the end up."""
+    (data_dir / META_PROPERTIES).write_text("version=1\nnode.id=1\ncluster.id=x\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n")
+    names = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint")
+    for name in names:
+        (data_dir / name).write_text("0\n2\nt 0 20\nt 1 20\n")
+    damage(data_dir / "t-0", 9)
+    before = {path.name: path.read_bytes() for path in data_dir.iterdir() if path.is_file()}
+    recover(data_dir, data_dir)
+    done = {name: (data_dir / name).read_text() for name in names}
+    assert done == dict.fromkeys(names, "0\n2\nt 0 18\nt 1 20\n")
+    for path in data_dir.iterdir():
+        if path.is_file():
+            path.unlink()
+    for name, data in before.items():
+        (data_dir / name).write_bytes(data)
+    assert list(verify(data_dir)) == []
+    for folder in (data_dir, data_dir / "t-0"):
+        assert unfitting_ends(folder, data_dir) == {TopicPartition("t", 0): 18}
+    with Recovery(data_dir) as recovery:
+        assert recovery.fit_checkpoints(data_dir)
+        assert not recovery.fit_checkpoints(data_dir)
+    assert {name: (data_dir / name).read_text() for name in names} == done
+    with Recovery(data_dir) as recovery:
+        recovery.undo([data_dir / "t-0"])
+    assert {name: (data_dir / name).read_bytes() for name in names} == {name: before[name] for name in names}
+
+
+def test_checkpoints_of_a_log_that_was_written_to_since_a_recovery_stay(data_dir: Path) -> None:
+    (data_dir / META_PROPERTIES).write_text("version=1\nnode.id=1\ncluster.id=x\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n")
+    damage(data_dir / "t-0", 9)
+    recover(data_dir, data_dir)
+    log = open_log(data_dir / "t-0", segment_bytes=700, index_interval_bytes=100)
+    append(log, make_batch(b"c"))
+    log.close()
+    (data_dir / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 20\n")
+    assert unfitting_ends(data_dir, data_dir) == {}
 
 
 def test_a_checkpoint_that_does_not_parse_is_set_aside(data_dir: Path) -> None:
