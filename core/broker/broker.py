@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -41,7 +40,7 @@ from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, CorruptRecordError, KafkaError, PlogError
 from core.common.filesystem import FileSystem, access_error
-from core.common.shadow_filesystem import ShadowFileSystem, link_tree
+from core.common.shadow_filesystem import ShadowFileSystem, link_tree, temporary_shadow
 from core.common.steps import Steps, finish
 from core.common.topic_partition import TopicPartition, random_uuid, uuid_text
 from core.common.users_paths import UsersPaths
@@ -111,9 +110,7 @@ class Broker:
         self._check_metadata = check_metadata
         self.is_read_only = is_read_only
         self._loads_late = loads_late
-        self._shadow = (
-            tempfile.TemporaryDirectory(prefix="plog-read-only-", ignore_cleanup_errors=True) if is_read_only else None
-        )
+        self._shadow = temporary_shadow(directory, "plog-read-only-") if is_read_only else None
         self._log_directory = Path(self._shadow.name) if self._shadow else directory
         self.config = config
         self.clock = clock or SystemClock()
@@ -278,9 +275,10 @@ class Broker:
             known = {tp: known[tp] for tp in self.late_loads.read_at_once() if self.log_manager.unloaded.pop(tp)}
         opened = self.log_manager.open_existing(known, self.log_config)
         self._raise_leader_epochs(opened)
+        evidence = self.log_manager.read_evidence()
         for loaded in opened:
             if self.is_read_only:
-                self._note_doubts(loaded.log, self._find_doubts(loaded))
+                self._note_doubts(loaded.log, self._find_doubts(loaded, evidence))
             else:
                 self._note_unexplained(loaded.log, loaded.unexplained or ())
         if not self.log_manager.unloaded:
@@ -319,7 +317,7 @@ class Broker:
             self._link_again(partition)
         loaded = self.log_manager.load(partition, config, filesystem)
         if self.is_read_only:
-            self._doubts[partition] = self._find_doubts(loaded)
+            self._doubts[partition] = self._find_doubts(loaded, self.log_manager.read_evidence())
         return loaded
 
     def _link_again(self, partition: TopicPartition) -> None:
@@ -355,7 +353,7 @@ class Broker:
 
     # --- what readers should know of a broker that only reads
 
-    def _find_doubts(self, loaded: LoadedLog) -> _Doubts:
+    def _find_doubts(self, loaded: LoadedLog, evidence: DirectoryEvidence) -> _Doubts:
         """Looks for offsets that may be lost, which clients pass over without a word, and for transactions whose end is
         among them; in any thread, as it may read the whole log.
         """
@@ -366,7 +364,6 @@ class Broker:
             for start, end in loaded.unexplained:
                 holes.add(start, end)
         else:
-            evidence = self.log_manager.read_evidence()
             evidence.was_stopped_cleanly = False
             with contextlib.closing(PartitionReader(log.directory, evidence=evidence, is_locked=True)) as reader:
                 holes = reader.unexplained(log.log_start_offset, log.log_end_offset, gaps, most_batches=None)

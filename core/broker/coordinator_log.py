@@ -26,7 +26,7 @@ from core.index.offset_index import OffsetPosition
 from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog
 from core.log.segment_reading import DamagedBytes
-from core.records.batches import Batch, group_batches
+from core.records.batches import Batch, count_records, group_batches
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import NO_PRODUCER_ID, RecordBatch
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from core.broker.broker import Broker
 
 _INT_MIN = -(1 << 31)
-_FEW_BATCHES = 100
+_FEW_RECORDS = 2000
 """So many are read sooner one by one than by columns, whose libraries may have to be loaded first."""
 
 _log = logging.getLogger("plog.coordinator")
@@ -296,7 +296,7 @@ def _is_plain(batch: Batch) -> bool:
 
 def _records(batches: list[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]) -> Iterator[ReadRecord]:
     """Of batches that belong to no transaction, or of one that does."""
-    if len(batches) > _FEW_BATCHES:
+    if count_records(batches) > _FEW_RECORDS:
         yield from _newest_by_columns(batches, on_undecodable)
         return
     for batch in batches:

@@ -7,6 +7,7 @@ it is, on a disk that may not even be writable.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -26,11 +27,12 @@ _LOG_BYTES_A_BYTE_MADE = 50
 
 
 def temporary_shadow(directory: Path, prefix: str) -> tempfile.TemporaryDirectory[str]:
-    """A new folder for a shadow of a partition's folder: in memory where the system has a place for files there, and
-    room for all that the engine may make again of the log, else where temporary files go. A disk may take as long for
-    a link as the engine takes for a segment.
+    """Makes a new folder for a shadow of a partition's folder, or of a data directory: in memory if the system has a
+    place for files there, and room for all that the engine may make again of the logs, else where temporary files go. A
+    disk may take as long for a link as the engine takes for a segment.
     """
-    return tempfile.TemporaryDirectory(prefix=prefix, dir=_find_memory(directory))
+    memory = _find_memory(directory)
+    return tempfile.TemporaryDirectory(prefix=prefix, dir=memory, ignore_cleanup_errors=True)
 
 
 def _find_memory(directory: Path) -> str | None:
@@ -39,12 +41,23 @@ def _find_memory(directory: Path) -> str | None:
         return None
     try:
         place = os.statvfs(_IN_MEMORY)
-        logs = (entry for entry in os.scandir(directory) if entry.name.endswith(".log") and entry.is_file())
-        used = sum(entry.stat().st_size for entry in logs)
+        used = _log_bytes(directory, depth=1)
     except OSError:
         return None
     has_room = place.f_bavail * place.f_frsize >= _LEAST_FREE_BYTES + used // _LOG_BYTES_A_BYTE_MADE
     return _IN_MEMORY if has_room and os.access(_IN_MEMORY, os.W_OK | os.X_OK) else None
+
+
+def _log_bytes(directory: Path | str, *, depth: int) -> int:
+    """The size of all `.log` files in the directory, and in folders that can be read, `depth` levels deep."""
+    size = 0
+    for entry in os.scandir(directory):
+        with contextlib.suppress(OSError):
+            if entry.name.endswith(".log") and entry.is_file():
+                size += entry.stat().st_size
+            elif depth and entry.is_dir():
+                size += _log_bytes(entry.path, depth=depth - 1)
+    return size
 
 
 def link_tree(

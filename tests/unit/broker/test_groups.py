@@ -340,7 +340,7 @@ def test_the_newest_records_are_those_that_the_cleaner_would_leave(seed: int) ->
     batches: list[RecordBatch] = []
     expected: list[ReadRecord] = []
     newest: dict[bytes, ReadRecord] = {}
-    for _ in range(random.choice([5, 400])):
+    for _ in range(random.choice([5, 400, 3000])):
         kind, producer = random.random(), random.randint(1, 3)
         if kind < 0.05:
             batches.append(make_marker(producer, is_commit=kind < 0.03))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -21,6 +22,7 @@ from core.common.topic_partition import TopicPartition
 from core.inspector.recovery import Recovery
 from core.inspector.recovery_plan import RecoveryOptions
 from core.inspector.recovery_planner import plan_recovery
+from core.log.checkpoint_file import read_offset_checkpoint
 from core.log.log_manager import LogManager
 from core.log.partition_metadata_file import read_partition_metadata
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
@@ -103,6 +105,23 @@ def test_what_would_change_it_is_refused(directory: Path) -> None:
     assert ask(broker, METADATA, asked).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert broker.next_producer_id() >= 0, "an idempotent producer is told no when it produces, with the reason"
     broker.close()
+
+
+@BY_THE_START
+def test_a_start_reads_the_checkpoints_as_often_with_many_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = mock.Mock(side_effect=read_offset_checkpoint)
+    monkeypatch.setattr("core.log.log_evidence.read_offset_checkpoint", read)
+    counts = []
+    for partitions in (2, 12):
+        live = open_broker(tmp_path / str(partitions))
+        finish(live.create_topics([NewTopic("many", partitions)]))
+        live.close()
+        read.reset_mock()
+        open_read_only(tmp_path / str(partitions)).close()
+        counts.append(read.call_count)
+    assert counts[0] == counts[1]
 
 
 @BY_THE_START

@@ -33,9 +33,13 @@ def test_a_user_says_where_temporary_files_go(tmp_path: Path, memory: Path, monk
         assert Path(shadow).parent != memory
 
 
-def test_a_log_whose_indexes_may_not_fit_into_memory_has_its_shadow_on_the_disk(tmp_path: Path, memory: Path) -> None:
+@pytest.mark.parametrize("name", ["large.log", "t-0/large.log"])
+def test_a_log_whose_indexes_may_not_fit_into_memory_has_its_shadow_on_the_disk(
+    tmp_path: Path, memory: Path, name: str
+) -> None:
     place = os.statvfs(memory)
-    with (tmp_path / "large.log").open("wb") as file:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    with (tmp_path / name).open("wb") as file:
         file.truncate(60 * place.f_bavail * place.f_frsize)  # a hole, which takes nothing
     with temporary_shadow(tmp_path, "plog-") as shadow:
         assert Path(shadow).parent != memory
