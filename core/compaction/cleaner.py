@@ -55,7 +55,8 @@ READ_BYTES = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class Cleaner:
-    """Owned by one task; one log at a time. Without a `filesystem` nothing is written, only counted.
+    """Owned by one task; one log at a time. Without a `filesystem` nothing is written, only counted; segments are
+    read by `reading` then, which takes up the writing of indexes that turn out to be wrong.
 
     `leaves_unchanged`: a segment that would come out as it was is left alone. `on_bytes` is told how many bytes were
     read or written since the last time, to be shown, held back or broken off.
@@ -64,6 +65,7 @@ class Cleaner:
     dedupe_buffer_bytes: int = 128 * 1024 * 1024
     load_factor: float = 0.9
     filesystem: FileSystem | None = None
+    reading: FileSystem = field(default_factory=FileSystem)
     leaves_unchanged: bool = True
     on_bytes: Callable[[int], None] = lambda _: None
     stats: CleanerStats = field(default_factory=CleanerStats)
@@ -482,7 +484,7 @@ class _Cleaning:
 
     def _read_pieces(self, base_offset: int) -> Iterator[tuple[bytes, int, list[int]]]:
         path = self._log.directory / offset_file_name(base_offset, LOG_SUFFIX)
-        records = FileRecords(path, (self._cleaner.filesystem or FileSystem()).open_read)
+        records = FileRecords(path, (self._cleaner.filesystem or self._cleaner.reading).open_read)
         try:
             yield from records.iter_pieces(0, read_bytes=READ_BYTES)
         finally:
@@ -491,7 +493,7 @@ class _Cleaning:
     def _open(self, number: int) -> LogSegment:
         log = self._log
         base_offset = log.segments[number].base_offset
-        filesystem = self._cleaner.filesystem or FileSystem()
+        filesystem = self._cleaner.filesystem or self._cleaner.reading
         return LogSegment(log.directory, base_offset, log.config, filesystem, OpenFiles(), created_ms=0, is_sealed=True)
 
     def _groups(self, segment: LogSegment, position: int) -> Iterator[Group]:

@@ -175,7 +175,7 @@ class Compaction:
             plan = replace(plan, part=part, end_offset=part.first_dirty_offset, waits=waits_for(part, plan.config))
             if plan.waits is not None:
                 return plan
-            cleaner = self._cleaner(None)
+            cleaner = self._cleaner(None, ShadowFileSystem(opened.paths))
             for _ in cleaner.clean(log_to_clean(opened.log, part), self._clock.now_ms()):
                 pass
         except CorruptRecordError as error:
@@ -209,10 +209,11 @@ class Compaction:
     def _part(self, opened: OpenedLog) -> CleanablePart:
         return find_cleanable_part(opened.log, self._checkpoint(opened.log.partition), self._clock.now_ms())
 
-    def _cleaner(self, filesystem: FileSystem | None) -> Cleaner:
+    def _cleaner(self, filesystem: FileSystem | None, reading: FileSystem) -> Cleaner:
         return Cleaner(
             self._options.dedupe_buffer_bytes,
             filesystem=filesystem,
+            reading=reading,
             leaves_unchanged=False,
             on_bytes=self._on_bytes,
         )
@@ -331,7 +332,7 @@ class Compaction:
             if waits is not None and not (is_begun and part.cleanable_bytes):
                 return replace(plan, part=part, end_offset=part.first_dirty_offset, waits=waits)
             to_clean = replace(log_to_clean(log, part), directory=directory)
-            cleaner = self._cleaner(self._filesystem)
+            cleaner = self._cleaner(self._filesystem, self._filesystem)
             cleaned = list(cleaner.clean(to_clean, self._clock.now_ms()))
         except CorruptRecordError as error:
             self._drop_cleaned(directory)
