@@ -1,4 +1,4 @@
-"""The files of `plog cert dev` as a new user takes them: an Apache Kafka, its tools, kcat and plog by their settings."""
+"""The files of `plog cert dev` as a new user takes them: Apache Kafka, its tools, kcat and plog by their settings."""
 
 from __future__ import annotations
 
