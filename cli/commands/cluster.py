@@ -81,7 +81,7 @@ def _say_cluster(found: ClusterDescription, *, is_served: bool) -> None:
     voters = f" (voters {', '.join(map(str, found.voters))})" if found.voters else ""
     say(f"cluster {found.cluster_id or 'without an id'}: {controller}{voters}, brokers: {len(found.brokers)}")
     if found.features:
-        features = ", ".join(f"{name} {level}" for name, level in sorted(found.features.items()))
+        features = ", ".join(f"{name}={level}" for name, level in sorted(found.features.items()))
         say(textwrap.fill(f"features: {features}", _WIDTH, subsequent_indent="  "))
     if not is_served:
         say("nobody serves it: this is what the metadata log says")
