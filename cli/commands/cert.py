@@ -11,6 +11,7 @@ import typer
 from cli.options import say
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.security_options import PLACE_METAVAR, find_tls_settings, resolve_reference
+from core.common.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -221,15 +222,20 @@ def _print_table(rows: Sequence[Row]) -> None:
         ):
             _print_wrapped(name, text)
         if row["state"] != "good":
-            say(f"warning: certificate {row['number']}, {row['subject']}: {row['state']}, {left}")
+            say(f"warning: certificate {row['number']}, {_one_line(row['subject'])}: {row['state']}, {left}")
 
 
 def _print_wrapped(name: str, text: str) -> None:
     import textwrap
 
-    lines = textwrap.wrap(text, _WIDTH - 11, break_long_words=False, break_on_hyphens=False) or [""]
+    lines = textwrap.wrap(_one_line(text), _WIDTH - 11, break_long_words=False, break_on_hyphens=False) or [""]
     for n, line in enumerate(lines):
         print(f"  {name if n == 0 else '':<9}{line}")
+
+
+def _one_line(text: str) -> str:
+    """A certificate's names are whatever somebody liked."""
+    return printable(text).replace("\n", "\\n")
 
 
 def _say_trust(place: str, server: ServerCertificates | None) -> None:
@@ -242,6 +248,6 @@ def _say_trust(place: str, server: ServerCertificates | None) -> None:
     if server.refusal is None:
         say(f"{place} is trusted by {whom}, and speaks {server.tls_version}")
         return
-    say(f"not trusted by {whom}: {server.refusal.message}")
+    say(f"not trusted by {whom}: {_one_line(server.refusal.message)}")
     if server.refusal.hint:
         say(f"hint: {server.refusal.hint}")

@@ -167,6 +167,36 @@ def test_passwords_of_pkcs12(file: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert "error: --password: " in told
 
 
+def test_a_password_is_asked_for_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def answer(name: str) -> str:
+        asked.append(name)
+        return "changeit"
+
+    monkeypatch.setattr("cli.security_options.ask_password", answer)
+    assert len(rows(STORES / "client.p12")) == 1
+    assert asked == [str(STORES / "client.p12")]
+    rows(STORES / "client.jks")
+    assert len(asked) == 1  # Java's own form shows certificates without one
+
+
+def test_names_that_would_drive_a_terminal(tmp_path: Path) -> None:
+    """Whoever makes a certificate chooses its names."""
+    ca = make_ca("\x1b[2J\x1b[31mtrust me\n")
+    path, _ = sign(ca, "\x1b]0;owned\x07", days=(-9, -2)).write(tmp_path, "evil")
+    shown, told = plog("cert", "show", path, code=1)
+    assert all(character.isprintable() or character == "\n" for character in shown + told)
+    assert "  issuer   CN=\\x1b[2J\\x1b[31mtrust me\\n\n" in shown
+    with listening(server_context(*map(str, sign(ca).write(tmp_path, "server")))) as address:
+        shown, told = plog("cert", "show", address)
+    assert all(character.isprintable() or character == "\n" for character in shown + told)
+    assert "of a CA that is not trusted, \\x1b[2J" in told
+    with listening(server_context(*map(str, sign(ca).write(tmp_path, "server")))) as address:
+        _, told = plog("topic", "list", "--bootstrap-server", address, "-X", "security.protocol=SSL", code=3)
+    assert "of a CA that is not trusted, \\x1b[2J" in told
+
+
 def test_days_that_are_left(tmp_path: Path) -> None:
     ca = make_ca()
     for name, days, state, code in (

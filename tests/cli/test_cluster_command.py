@@ -7,7 +7,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from cli.commands.cluster import _api_rows
 from core.broker.request_dispatcher import SERVED_APIS
+from core.client.client_connection import ClientConnection
+from core.cluster.cluster_description import BrokerDescription, ClusterDescription
+from core.common.errors import ConnectionFailedError
 from plog.testing import running_broker
 from tests.support.golden import GOLDEN
 from tests.support.server import Server, call_plog
@@ -66,6 +72,32 @@ def test_a_broker_whose_address_can_not_be_reached() -> None:
     assert row["failure"] == "could not connect to 127.0.0.1:1: connection refused"
     assert "unreachable" in shown
     assert "error: could not connect to 127.0.0.1:1: connection refused\n" in told
+
+
+def test_a_cluster_that_says_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Kafka 2.8 there is no DescribeCluster, with other servers no quorum: Metadata has the rest."""
+    speaks = ClientConnection.speaks
+    monkeypatch.setattr(ClientConnection, "speaks", lambda self, api: api.key not in (55, 60) and speaks(self, api))
+    with running_broker(broker_rack="r1") as broker:
+        (row,) = rows("--bootstrap-server", broker.bootstrap_servers)
+    assert (row["listeners"], row["rack"], row["state"]) == ([broker.bootstrap_servers], "r1", "reachable")
+    assert (row["controller_id"], row["voters"]) == (1, [])
+    assert len(row["cluster_id"]) == 22
+
+
+def test_brokers_that_speak_different_versions() -> None:
+    """One is of an older Kafka, one can't be reached."""
+    brokers = [
+        BrokerDescription(1, {"": "a:1"}, versions={1: (4, 18), 999: (0, 0)}),
+        BrokerDescription(2, {"": "b:1"}, versions={1: (0, 17), 999: (0, 0)}),
+        BrokerDescription(3, {"": "c:1"}, failure=ConnectionFailedError("no")),
+    ]
+    found = _api_rows(ClusterDescription("id", 1, brokers), says_all=True)
+    assert [tuple(row.values()) for row in found] == [
+        (1, "Fetch", 0, 17, [2]),
+        (1, "Fetch", 4, 18, [1]),
+        (999, "of a newer Kafka", 0, 0, "all"),
+    ]
 
 
 def test_nobody_there() -> None:
