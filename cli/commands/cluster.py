@@ -120,7 +120,9 @@ def _state(broker: BrokerDescription) -> str:
         return "fenced"
     if broker.failure is not None:
         return "unreachable"
-    return "reachable" if broker.versions is not None else "registered"
+    if broker.versions is not None:
+        return "reachable"
+    return "registered" if broker.listeners else "not registered"
 
 
 def _api_rows(found: ClusterDescription, *, says_all: bool) -> list[Row]:

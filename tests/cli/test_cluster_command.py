@@ -18,6 +18,8 @@ from plog.testing import running_broker
 from tests.support.golden import GOLDEN
 from tests.support.server import Server, call_plog
 
+SAMPLE = Path(__file__).resolve().parents[2] / "sample-data" / "partition"
+
 
 def plog(*arguments: str | Path, code: int = 0) -> tuple[str, str]:
     done = call_plog("cluster", "status", *map(str, arguments))
@@ -120,6 +122,30 @@ def test_files_of_kafka(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
     _, told = plog("--data-dir", directory, "--api-versions", code=2)
     assert "--api-versions needs a server" in told
+
+
+def test_a_directory_without_a_metadata_log() -> None:
+    (row,) = rows("--data-dir", GOLDEN / "_root")
+    assert (row["broker"], row["listeners"], row["state"]) == (1, [], "not registered")
+    assert row["cluster_id"] == "MkU3OEVBNTcwNTJENDM2Qk"
+    assert rows("--data-dir", SAMPLE) == []
+    assert "cluster without an id: controller not known, brokers: 0\n" in plog("--data-dir", SAMPLE)[1]
+
+
+def test_a_directory_that_plog_served(tmp_path: Path) -> None:
+    with Server(tmp_path / "data", "--set", "advertised.listeners=PLAINTEXT://127.0.0.1:1") as server:
+        (served,) = rows("--bootstrap-server", server.address, code=3)
+        server.stop()
+        (row,) = rows("--data-dir", tmp_path / "data")
+    assert (row["broker"], row["cluster_id"], row["features"]) == (1, served["cluster_id"], served["features"])
+    assert row["listeners"] == ["PLAINTEXT://127.0.0.1:1"]
+    assert row["state"] in ("registered", "fenced")
+
+
+def test_a_damaged_meta_properties(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=9\n")
+    _, told = plog("--data-dir", tmp_path, code=1)
+    assert "version '9', expected 0 or 1" in told
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
