@@ -11,9 +11,8 @@ from core.log.meta_properties import read_meta_properties
 
 
 def read_cluster(directory: Path) -> ClusterDescription:
-    """As the metadata log in a data directory has it, and the broker whose directory it is, even if nothing else is known
-    of it. Who the controller is no file says for certain. Raises what `read_metadata_image` and `read_meta_properties`
-    raise.
+    """As the metadata log in a data directory has it, and the broker whose directory it is, even if the log has not.
+    Who the controller is no file says for certain. Raises what `read_metadata_image` and `read_meta_properties` raise.
     """
     meta = read_meta_properties(directory)
     image = read_metadata_image(directory)
