@@ -21,6 +21,7 @@ from core import VERSION
 from core.common.did_you_mean import did_you_mean
 from core.common.errors import AccessError, KafkaError, PlogError, UsageError
 from core.common.expansion_limit import PLOG_MAX_EXPANSION, parse_size
+from core.common.printable import printable
 
 COMMANDS = {
     "serve": ("cli.commands.serve", "Run a broker that every Kafka client can talk to."),
@@ -186,9 +187,9 @@ def _tell(error: PlogError) -> int:
     if _is_debugging():
         raise error
     code = f"{error.code.name}: " if isinstance(error, KafkaError) else ""
-    print(f"error: {code}{error.message}", file=sys.stderr)
+    print(f"error: {code}{printable(error.message)}", file=sys.stderr)
     if error.hint:
-        print(f"hint: {error.hint}", file=sys.stderr)
+        print(f"hint: {printable(error.hint)}", file=sys.stderr)
     return error.exit_code
 
 

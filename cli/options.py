@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from core.common.errors import AccessError, PlogError, UsageError
+from core.common.printable import printable
 
 DATA_DIR = "PLOG_DATA_DIR"
 Thing = TypeVar("Thing")
@@ -140,7 +141,7 @@ def each_of(
 def say_failures(failures: Sequence[PlogError]) -> int:
     """Tells of each; the exit code: 0 where there are none."""
     for error in failures:
-        say(f"error: {error.message}")
+        say(f"error: {printable(error.message)}")
         if error.hint:
-            say(f"hint: {error.hint}")
+            say(f"hint: {printable(error.hint)}")
     return max((error.exit_code for error in failures), default=0)

@@ -18,6 +18,7 @@ from cli.options import say
 from core.common.errors import UsageError
 
 if TYPE_CHECKING:
+    from core.security.client_security import Tls
     from core.security.client_settings import ClientSettings
 
 PLACE_METAVAR = "FILE|HOST:PORT"
@@ -126,20 +127,40 @@ def _is_typed(context: Any, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _read(given: _Given) -> ClientSettings:
-    from core.client.client_config import read_settings_file, replace_references
+def find_tls_settings() -> Tls | None:
+    """What the two options say of TLS, None if neither is there; whether the protocol has TLS, and who logs in, does
+    not matter. UsageError where they are wrong.
+    """
+    given = _given.get(_Given())
+    if given.config is None and not given.properties:
+        return None
     from core.security.client_settings import parse_client_settings
 
-    settings: dict[str, str] = {}
-    warnings: list[str] = []
-    if given.config is not None:
-        settings, warnings = read_settings_file(given.config)
-    settings |= replace_references(_properties(given.properties), "-X")
+    settings, _ = _read_settings(given)
+    about_tls = {name: value for name, value in settings.items() if not name.startswith("sasl.")}
+    return parse_client_settings(about_tls | {"security.protocol": "SSL"}).security.tls
+
+
+def _read(given: _Given) -> ClientSettings:
+    from core.security.client_settings import parse_client_settings
+
+    settings, warnings = _read_settings(given)
     may_ask = not given.context.resilient_parsing  # a shell that completes can't answer
     found = parse_client_settings(settings, ask_password if may_ask else None)
     for warning in (*warnings, *found.warnings):
         say(f"warning: {warning}")
     return found
+
+
+def _read_settings(given: _Given) -> tuple[dict[str, str], list[str]]:
+    """Those of the file, the single ones over them; and warnings."""
+    from core.client.client_config import read_settings_file, replace_references
+
+    settings: dict[str, str] = {}
+    warnings: list[str] = []
+    if given.config is not None:
+        settings, warnings = read_settings_file(given.config)
+    return settings | replace_references(_properties(given.properties), "-X"), warnings
 
 
 def _properties(given: list[str]) -> dict[str, str]:

@@ -10,14 +10,14 @@ import typer
 
 from cli.options import say
 from cli.output import OutputFormat, OutputOption, Row, write_rows
-from cli.security_options import PLACE_METAVAR, find_client_settings, resolve_reference
+from cli.security_options import PLACE_METAVAR, find_tls_settings, resolve_reference
+from core.common.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from core.client.server_certificates import ServerCertificates
     from core.security.certificates import CertificateDescription
-    from core.security.client_security import Tls
     from core.security.secret import Secret
 
 app = typer.Typer(
@@ -96,7 +96,7 @@ def show(
     else:
         write_rows(rows, _COLUMNS, output)
     _say_trust(place, server)
-    is_refused = server is not None and server.refusal is not None and _tls_given() is not None
+    is_refused = server is not None and server.refusal is not None and find_tls_settings() is not None
     raise typer.Exit(1 if code or is_refused else 0)
 
 
@@ -118,7 +118,7 @@ def _find_password(path: Path, reference: str | None) -> Secret | None:
 
     if reference is not None:
         return Secret(resolve_reference("--password", reference))
-    tls = _tls_given()
+    tls = find_tls_settings()
     for store in (tls.key_store, tls.trust) if tls is not None else ():
         if store is not None and store.password and store.location and Path(store.location).resolve() == path.resolve():
             return store.password
@@ -138,13 +138,7 @@ def _ask(place: str) -> ServerCertificates:
         endpoint = None
     if endpoint is None or endpoint.port < 0:
         raise AccessError(f"could not read {place}: no such file", hint="a server is HOST:PORT", where=place)
-    return ask_server(endpoint.host or "127.0.0.1", endpoint.port, _tls_given() or Tls())
-
-
-def _tls_given() -> Tls | None:
-    """What --command-config and -X say of TLS; None if they say nothing."""
-    settings = find_client_settings()
-    return settings.security.tls if settings is not None else None
+    return ask_server(endpoint.host or "127.0.0.1", endpoint.port, find_tls_settings() or Tls())
 
 
 _COLUMNS = [
@@ -228,24 +222,32 @@ def _print_table(rows: Sequence[Row]) -> None:
         ):
             _print_wrapped(name, text)
         if row["state"] != "good":
-            say(f"warning: certificate {row['number']}, {row['subject']}: {row['state']}, {left}")
+            say(f"warning: certificate {row['number']}, {_one_line(row['subject'])}: {row['state']}, {left}")
 
 
 def _print_wrapped(name: str, text: str) -> None:
     import textwrap
 
-    lines = textwrap.wrap(text, _WIDTH - 11, break_long_words=False, break_on_hyphens=False) or [""]
+    lines = textwrap.wrap(_one_line(text), _WIDTH - 11, break_long_words=False, break_on_hyphens=False) or [""]
     for n, line in enumerate(lines):
         print(f"  {name if n == 0 else '':<9}{line}")
+
+
+def _one_line(text: str) -> str:
+    """A certificate's names are whatever somebody liked."""
+    return printable(text).replace("\n", "\\n")
 
 
 def _say_trust(place: str, server: ServerCertificates | None) -> None:
     if server is None:
         return
-    whom = "the settings given" if _tls_given() is not None else "what this system trusts"
+    tls = find_tls_settings()
+    whom = "what this system trusts"
+    if tls is not None:
+        whom = "the settings given" + (", which name no CA of their own" if tls.trust is None else "")
     if server.refusal is None:
         say(f"{place} is trusted by {whom}, and speaks {server.tls_version}")
         return
-    say(f"not trusted by {whom}: {server.refusal.message}")
+    say(f"not trusted by {whom}: {_one_line(server.refusal.message)}")
     if server.refusal.hint:
         say(f"hint: {server.refusal.hint}")

@@ -81,7 +81,7 @@ def _say_cluster(found: ClusterDescription, *, is_served: bool) -> None:
     voters = f" (voters {', '.join(map(str, found.voters))})" if found.voters else ""
     say(f"cluster {found.cluster_id or 'without an id'}: {controller}{voters}, brokers: {len(found.brokers)}")
     if found.features:
-        features = ", ".join(f"{name} {level}" for name, level in sorted(found.features.items()))
+        features = ", ".join(f"{name}={level}" for name, level in sorted(found.features.items()))
         say(textwrap.fill(f"features: {features}", _WIDTH, subsequent_indent="  "))
     if not is_served:
         say("nobody serves it: this is what the metadata log says")
@@ -120,7 +120,9 @@ def _state(broker: BrokerDescription) -> str:
         return "fenced"
     if broker.failure is not None:
         return "unreachable"
-    return "reachable" if broker.versions is not None else "registered"
+    if broker.versions is not None:
+        return "reachable"
+    return "registered" if broker.listeners else "not registered"
 
 
 def _api_rows(found: ClusterDescription, *, says_all: bool) -> list[Row]:

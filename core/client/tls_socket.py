@@ -102,22 +102,6 @@ class TlsSocket:
         if self._outgoing.pending:
             self._socket.sendall(self._outgoing.read())
 
-    def shown_chain(self) -> list[bytes]:
-        """DER of the certificates that the server showed, its own first, whether or not they are trusted. Python has no
-        public call for all of them before 3.13.
-        """
-        name = "get_unverified_chain"
-        take = getattr(self._tls, name, None) or getattr(getattr(self._tls, "_sslobj", None), name, None)
-        if take is not None:
-            return [one if isinstance(one, bytes) else ssl.PEM_cert_to_DER_cert(one.public_bytes()) for one in take()]
-        shown = self._tls.getpeercert(binary_form=True)
-        return [] if shown is None else [shown]
-
-    @property
-    def version(self) -> str:
-        """Of TLS, as `TLSv1.3`."""
-        return self._tls.version() or ""
-
     def sendall(self, data: bytes | bytearray) -> None:
         view = memoryview(data)
         for start in range(0, len(view), _PIECE_BYTES):
@@ -159,6 +143,22 @@ class TlsSocket:
 
     def gettimeout(self) -> float | None:
         return self._socket.gettimeout()
+
+    def shown_chain(self) -> list[bytes]:
+        """DER of the certificates that the server showed, its own first, whether or not they are trusted. Python has no
+        public call for all of them before 3.13.
+        """
+        name = "get_unverified_chain"
+        take = getattr(self._tls, name, None) or getattr(getattr(self._tls, "_sslobj", None), name, None)
+        if take is not None:
+            return [one if isinstance(one, bytes) else ssl.PEM_cert_to_DER_cert(one.public_bytes()) for one in take()]
+        shown = self._tls.getpeercert(binary_form=True)
+        return [] if shown is None else [shown]
+
+    @property
+    def version(self) -> str:
+        """Of TLS, as `TLSv1.3`."""
+        return self._tls.version() or ""
 
     def close(self) -> None:
         self._socket.close()

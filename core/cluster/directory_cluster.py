@@ -11,8 +11,8 @@ from core.log.meta_properties import read_meta_properties
 
 
 def read_cluster(directory: Path) -> ClusterDescription:
-    """As the metadata log in a data directory has it; who the controller is no file knows for certain. Raises what
-    `read_metadata_image` raises.
+    """As the metadata log in a data directory has it, and the broker whose directory it is, even if the log has not.
+    Who the controller is no file says for certain. Raises what `read_metadata_image` and `read_meta_properties` raise.
     """
     meta = read_meta_properties(directory)
     image = read_metadata_image(directory)
@@ -25,6 +25,8 @@ def read_cluster(directory: Path) -> ClusterDescription:
         )
         for broker in (image.brokers.values() if image is not None else ())
     ]
+    if meta is not None and all(broker.broker_id != meta.node_id for broker in brokers):
+        brokers.append(BrokerDescription(meta.node_id, {}))
     return ClusterDescription(
         meta.cluster_id if meta is not None else None,
         -1,

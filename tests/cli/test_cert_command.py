@@ -124,7 +124,7 @@ def test_settings_of_a_folder_with_any_name(tmp_path: Path) -> None:
 
 
 def test_a_table_of_80_columns(certs: Path) -> None:
-    shown, told = plog("cert", "show", certs / "server.p12", "-X", "security.protocol=SSL", code=2)
+    shown, told = plog("cert", "show", certs / "server.p12", code=2)
     assert shown == ""
     assert "needs a password" in told
     many = [word for n in range(20) for word in ("--name", f"broker-{n}.kafka.svc.cluster.local")]
@@ -156,7 +156,7 @@ def test_passwords_of_pkcs12(file: str, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("WRONG", "marked")
     (row,) = rows(STORES / file, "--password", "${env:STORE_PASSWORD}")
     assert row["subject"] == "CN=alice,OU=eng,O=plog"
-    settings = ("-X", "security.protocol=SSL", "-X", f"ssl.truststore.location={STORES / file}")
+    settings = ("-X", f"ssl.truststore.location={STORES / file}")
     (row,) = rows(STORES / file, *settings, "-X", "ssl.truststore.password=${env:STORE_PASSWORD}")
     assert row["subject"] == "CN=alice,OU=eng,O=plog"
     _, told = plog("cert", "show", STORES / file, "--password", "${env:WRONG}", code=2)
@@ -165,6 +165,36 @@ def test_passwords_of_pkcs12(file: str, monkeypatch: pytest.MonkeyPatch) -> None
     _, told = plog("cert", "show", STORES / file, "--password", "marked", code=2)
     assert "a secret on the command line is seen by others" in told
     assert "error: --password: " in told
+
+
+def test_a_password_is_asked_for_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def answer(name: str) -> str:
+        asked.append(name)
+        return "changeit"
+
+    monkeypatch.setattr("cli.security_options.ask_password", answer)
+    assert len(rows(STORES / "client.p12")) == 1
+    assert asked == [str(STORES / "client.p12")]
+    rows(STORES / "client.jks")
+    assert len(asked) == 1  # Java's own form shows certificates without one
+
+
+def test_names_that_would_drive_a_terminal(tmp_path: Path) -> None:
+    """Whoever makes a certificate chooses its names."""
+    ca = make_ca("\x1b[2J\x1b[31mtrust me\n")
+    path, _ = sign(ca, "\x1b]0;owned\x07", days=(-9, -2)).write(tmp_path, "evil")
+    shown, told = plog("cert", "show", path, code=1)
+    assert all(character.isprintable() or character == "\n" for character in shown + told)
+    assert "  issuer   CN=\\x1b[2J\\x1b[31mtrust me\\n\n" in shown
+    with listening(server_context(*map(str, sign(ca).write(tmp_path, "server")))) as address:
+        shown, told = plog("cert", "show", address)
+    assert all(character.isprintable() or character == "\n" for character in shown + told)
+    assert "of a CA that is not trusted, \\x1b[2J" in told
+    with listening(server_context(*map(str, sign(ca).write(tmp_path, "server")))) as address:
+        _, told = plog("topic", "list", "--bootstrap-server", address, "-X", "security.protocol=SSL", code=3)
+    assert "of a CA that is not trusted, \\x1b[2J" in told
 
 
 def test_days_that_are_left(tmp_path: Path) -> None:
@@ -265,9 +295,20 @@ def test_a_server_that_the_settings_refuse(certs: Path, tmp_path: Path) -> None:
     wrong_name = sign(ca := make_ca(), names=("other.example",))
     (tmp_path / "ca.pem").write_text(ca.pem)
     with listening(server_context(*map(str, wrong_name.write(tmp_path, "server")))) as address:
-        settings = ("-X", "security.protocol=SSL", "-X", f"ssl.ca.location={tmp_path / 'ca.pem'}")
+        settings = ("-X", f"ssl.ca.location={tmp_path / 'ca.pem'}")
         _, told = plog("cert", "show", address, *settings, code=1)
         assert "it is not for localhost, but for other.example" in told
+
+
+def test_settings_with_a_login_do_not_ask_for_its_password(certs: Path, tmp_path: Path) -> None:
+    """Nobody logs in, and what the settings say of TLS counts, though their protocol has none."""
+    config = tmp_path / "client.properties"
+    for protocol in ("SASL_SSL", "SASL_PLAINTEXT"):
+        login = "sasl.mechanism=PLAIN\nsasl.username=alice\n"
+        config.write_text(f"security.protocol={protocol}\n{login}ssl.ca.location={certs / 'ca.pem'}\n")
+        with listening(chain_context(certs, tmp_path)) as address:
+            _, told = plog("cert", "show", address, "--command-config", config)
+        assert told == f"{address} is trusted by the settings given, and speaks TLSv1.3\n"
 
 
 def test_a_server_whose_certificate_expired(tmp_path: Path) -> None:

@@ -7,10 +7,18 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from cli.commands.cluster import _api_rows
 from core.broker.request_dispatcher import SERVED_APIS
+from core.client.client_connection import ClientConnection
+from core.cluster.cluster_description import BrokerDescription, ClusterDescription
+from core.common.errors import ConnectionFailedError
 from plog.testing import running_broker
 from tests.support.golden import GOLDEN
 from tests.support.server import Server, call_plog
+
+SAMPLE = Path(__file__).resolve().parents[2] / "sample-data" / "partition"
 
 
 def plog(*arguments: str | Path, code: int = 0) -> tuple[str, str]:
@@ -68,6 +76,32 @@ def test_a_broker_whose_address_can_not_be_reached() -> None:
     assert "error: could not connect to 127.0.0.1:1: connection refused\n" in told
 
 
+def test_a_cluster_that_says_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Kafka 2.8 there is no DescribeCluster, with other servers no quorum: Metadata has the rest."""
+    speaks = ClientConnection.speaks
+    monkeypatch.setattr(ClientConnection, "speaks", lambda self, api: api.key not in (55, 60) and speaks(self, api))
+    with running_broker(broker_rack="r1") as broker:
+        (row,) = rows("--bootstrap-server", broker.bootstrap_servers)
+    assert (row["listeners"], row["rack"], row["state"]) == ([broker.bootstrap_servers], "r1", "reachable")
+    assert (row["controller_id"], row["voters"]) == (1, [])
+    assert len(row["cluster_id"]) == 22
+
+
+def test_brokers_that_speak_different_versions() -> None:
+    """One is of an older Kafka, one can't be reached."""
+    brokers = [
+        BrokerDescription(1, {"": "a:1"}, versions={1: (4, 18), 999: (0, 0)}),
+        BrokerDescription(2, {"": "b:1"}, versions={1: (0, 17), 999: (0, 0)}),
+        BrokerDescription(3, {"": "c:1"}, failure=ConnectionFailedError("no")),
+    ]
+    found = _api_rows(ClusterDescription("id", 1, brokers), says_all=True)
+    assert [tuple(row.values()) for row in found] == [
+        (1, "Fetch", 0, 17, [2]),
+        (1, "Fetch", 4, 18, [1]),
+        (999, "of a newer Kafka", 0, 0, "all"),
+    ]
+
+
 def test_nobody_there() -> None:
     _, told = plog("--bootstrap-server", "127.0.0.1:1", code=3)
     assert told.startswith("error: could not connect to 127.0.0.1:1: connection refused\n")
@@ -88,6 +122,30 @@ def test_files_of_kafka(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
     _, told = plog("--data-dir", directory, "--api-versions", code=2)
     assert "--api-versions needs a server" in told
+
+
+def test_a_directory_without_a_metadata_log() -> None:
+    (row,) = rows("--data-dir", GOLDEN / "_root")
+    assert (row["broker"], row["listeners"], row["state"]) == (1, [], "not registered")
+    assert row["cluster_id"] == "MkU3OEVBNTcwNTJENDM2Qk"
+    assert rows("--data-dir", SAMPLE) == []
+    assert "cluster without an id: controller not known, brokers: 0\n" in plog("--data-dir", SAMPLE)[1]
+
+
+def test_a_directory_that_plog_served(tmp_path: Path) -> None:
+    with Server(tmp_path / "data", "--set", "advertised.listeners=PLAINTEXT://127.0.0.1:1") as server:
+        (served,) = rows("--bootstrap-server", server.address, code=3)
+        server.stop()
+        (row,) = rows("--data-dir", tmp_path / "data")
+    assert (row["broker"], row["cluster_id"], row["features"]) == (1, served["cluster_id"], served["features"])
+    assert row["listeners"] == ["PLAINTEXT://127.0.0.1:1"]
+    assert row["state"] in ("registered", "fenced")
+
+
+def test_a_damaged_meta_properties(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=9\n")
+    _, told = plog("--data-dir", tmp_path, code=1)
+    assert "version '9', expected 0 or 1" in told
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:

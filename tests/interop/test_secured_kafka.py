@@ -78,6 +78,7 @@ def test_a_life_of_a_topic(way: str, kafka: SecuredKafka) -> None:
     assert topic.encode() in plog("transaction", "list", *secured)[0]
     plog("config", "alter", "topic", topic, "--set", "retention.ms=-1", *secured)
     assert b"retention.ms" in plog("config", "describe", "topic", topic, *secured)[0]
+    assert b"reachable" in plog("cluster", "status", *secured)[0]
     plog("topic", "delete", topic, *secured)
 
 
