@@ -105,7 +105,7 @@ def test_who_asks_something_beside_large_topics_does_not_wait_for_them(
     broker: Broker, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They hold no more memory for being at work, and take no place from those that do."""
-    monkeypatch.setattr(metadata, "_MOST_AT_ONCE", 1)
+    monkeypatch.setattr(metadata, "_MOST_AT_ONCE", PARTITIONS)
     large = [Asked(broker, CREATE_TOPICS, create(f"large{n}")) for n in range(MOST_AT_WORK + 1)]
     asked = Asked(broker, METADATA, MetadataRequest(None))
     small = Asked(broker, CREATE_TOPICS, create("small", partitions=2))
