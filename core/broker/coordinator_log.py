@@ -97,15 +97,36 @@ class CoordinatorLog:
         self._after_loading: dict[int, list[Callable[[], None]]] = {}
         self._to_read: deque[Callable[[], None]] = deque()
         self._is_reading = False
+        self._creation: Steps[None] | None = None
 
     # --- the topic
 
     def ensure_topic(self) -> None:
-        """Makes the topic where there is none yet. KafkaError and OSError as of `Broker.create_topic`."""
-        if self._topic in self._broker.image.topics or self._broker.is_read_only:
-            return
-        topic = self._broker.create_topic(self._new_topic())
-        self._is_loaded = dict.fromkeys(topic.partitions, True)  # nothing is in them yet
+        """Makes the topic if there is none yet, in one step. Raises what `Broker.create_topic` raises."""
+        finish(self.ensure_topic_in_steps())
+
+    def ensure_topic_in_steps(self) -> Steps[None]:
+        """Likewise; whoever else asks meanwhile works at the same topic."""
+        while self._creation is not None or self._lacks_topic:
+            if self._creation is None:
+                self._creation = self._create()
+            yield next(self._creation, None)
+
+    @property
+    def _lacks_topic(self) -> bool:
+        return self._topic not in self._broker.image.topics and not self._broker.is_read_only
+
+    def _create(self) -> Steps[None]:
+        try:
+            creation = self._broker.create_topics([self._new_topic()])
+            next(creation)  # the topic exists since
+            self._is_loaded = dict.fromkeys(self.numbers, True)  # nothing is in them yet
+            yield
+            made = (yield from creation)[self._topic]
+        finally:
+            self._creation = None
+        if isinstance(made, KafkaError):
+            raise made
 
     @property
     def numbers(self) -> Mapping[int, object]:

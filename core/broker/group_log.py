@@ -19,6 +19,7 @@ from core.common.config_def import ConfigResourceType
 from core.common.deferred import TimerHandle
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.steps import Steps
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.group_environment import GroupConfig
 from core.coordinator.group_records import GroupRecord
@@ -104,6 +105,10 @@ class GroupLog:
     def ensure_topic(self) -> None:
         """As of `CoordinatorLog.ensure_topic`."""
         self._kept.ensure_topic()
+
+    def ensure_topic_in_steps(self) -> Steps[None]:
+        """As of `CoordinatorLog.ensure_topic_in_steps`."""
+        return self._kept.ensure_topic_in_steps()
 
     def partition(self, group_id: str) -> Partition:
         """Where the group is kept. KafkaError where that can't be."""

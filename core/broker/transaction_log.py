@@ -19,6 +19,7 @@ from core.cluster.partition import Partition
 from core.common.deferred import TimerHandle
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
 from core.coordinator.transaction_coordinator import RAISES_EPOCH, TransactionCoordinator
 from core.coordinator.transaction_environment import TransactionConfig
@@ -92,6 +93,10 @@ class TransactionLog:
     def ensure_topic(self) -> None:
         """As of `CoordinatorLog.ensure_topic`."""
         self._kept.ensure_topic()
+
+    def ensure_topic_in_steps(self) -> Steps[None]:
+        """As of `CoordinatorLog.ensure_topic_in_steps`."""
+        return self._kept.ensure_topic_in_steps()
 
     def on_topic_deleted(self, name: str) -> None:
         """Transactional ids go with the topic that keeps them."""

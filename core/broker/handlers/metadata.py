@@ -4,7 +4,8 @@ configured.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from core.broker.request_context import RequestContext
@@ -43,18 +44,24 @@ def handle(broker: Broker, request: MetadataRequest, context: RequestContext) ->
 def _answer(broker: Broker, request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
     version = context.api_version
     wants_all = request.topics is None or (version == 0 and not request.topics)
-    described: Iterator[MetadataResponseTopic]
+    found: Iterable[TopicImage | MetadataResponseTopic]
     if wants_all:
-        described = (_describe(broker, topic, request) for topic in list(broker.image.topics.values()))
+        found = list(broker.image.topics.values())
     else:
         once = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics or ()}
-        described = (_find_and_describe(broker, wanted, request, version) for wanted in once.values())
-    topics, size = [], 0
-    for topic in described:
-        topics.append(topic)
-        size += 1 + len(topic.partitions)
-        if size > _MOST_AT_ONCE:
-            size = 0
+        found = (_find(broker, wanted, request, version) for wanted in once.values())
+    topics = []
+    told = count(1)
+    for topic in found:
+        if isinstance(topic, TopicImage):
+            topics.append(_describe(topic, request))
+            for partition in _partitions(broker, topic):
+                topics[-1].partitions.append(partition)
+                if not next(told) % _MOST_AT_ONCE:
+                    yield
+        else:
+            topics.append(topic)
+        if not next(told) % _MOST_AT_ONCE:
             yield
     endpoint = broker.advertised_endpoint(context.local_host)
     return MetadataResponse(
@@ -68,9 +75,10 @@ def _answer(broker: Broker, request: MetadataRequest, context: RequestContext) -
     )
 
 
-def _find_and_describe(
+def _find(
     broker: Broker, wanted: MetadataRequestTopic, request: MetadataRequest, version: int
-) -> MetadataResponseTopic:
+) -> TopicImage | MetadataResponseTopic:
+    """Gives the topic, or the answer that there is none."""
     try:
         if wanted.topic_id != ZERO_UUID:
             topic = broker.image.topics_by_id.get(wanted.topic_id)
@@ -92,7 +100,7 @@ def _find_and_describe(
             is_internal=(name or "") in INTERNAL_TOPICS,
             topic_authorized_operations=_NOT_ASKED,
         )
-    return _describe(broker, topic, request)
+    return topic
 
 
 def _auto_create(broker: Broker, name: str, *, may_create: bool) -> TopicImage:
@@ -103,26 +111,26 @@ def _auto_create(broker: Broker, name: str, *, may_create: bool) -> TopicImage:
     return broker.create_topic(NewTopic(name))
 
 
-def _describe(broker: Broker, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
-    partitions = []
-    for number, partition in sorted(topic.partitions.items()):
-        is_served = broker.replicas.leads(TopicPartition(topic.name, number))
-        partitions.append(
-            MetadataResponsePartition(
-                error_code=ErrorCode.NONE if is_served else ErrorCode.LEADER_NOT_AVAILABLE,
-                partition_index=number,
-                leader_id=partition.leader if is_served else NO_LEADER,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
-                offline_replicas=[] if is_served else list(partition.replicas),
-            )
-        )
+def _describe(topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
+    """Tells of the topic, but not of its partitions."""
     return MetadataResponseTopic(
         ErrorCode.NONE,
         topic.name,
         topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=partitions,
         topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED,
     )
+
+
+def _partitions(broker: Broker, topic: TopicImage) -> Iterator[MetadataResponsePartition]:
+    for number, partition in sorted(topic.partitions.items()):
+        is_served = broker.replicas.leads(TopicPartition(topic.name, number))
+        yield MetadataResponsePartition(
+            error_code=ErrorCode.NONE if is_served else ErrorCode.LEADER_NOT_AVAILABLE,
+            partition_index=number,
+            leader_id=partition.leader if is_served else NO_LEADER,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=list(partition.replicas),
+            isr_nodes=list(partition.isr),
+            offline_replicas=[] if is_served else list(partition.replicas),
+        )

@@ -28,7 +28,14 @@ from core.protocol.schema.create_partitions import (
 )
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
+from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from core.protocol.schema.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from tests.support.broker import Background, add_topic, ask, open_broker, produce, produce_values
 from tests.support.logs import make_batch
 from tests.unit.broker.test_connection import connect, frame, read_correlation_ids, read_frame, serving, versions_frame
@@ -98,7 +105,7 @@ def test_who_asks_something_beside_large_topics_does_not_wait_for_them(
     broker: Broker, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They hold no more memory for being at work, and take no place from those that do."""
-    monkeypatch.setattr(metadata, "_MOST_AT_ONCE", 1)
+    monkeypatch.setattr(metadata, "_MOST_AT_ONCE", PARTITIONS)
     large = [Asked(broker, CREATE_TOPICS, create(f"large{n}")) for n in range(MOST_AT_WORK + 1)]
     asked = Asked(broker, METADATA, MetadataRequest(None))
     small = Asked(broker, CREATE_TOPICS, create("small", partitions=2))
@@ -209,6 +216,38 @@ def test_a_setting_that_changes_while_the_topic_is_made(broker: Broker, loop: Lo
     loop.run()
     found = [broker.replicas.find("t", number).log.config.retention_ms for number in range(PARTITIONS)]
     assert found == [7] * PARTITIONS
+
+
+@pytest.mark.parametrize(
+    ("key_type", "what_comes"), [(0, "nothing"), (0, "a commit"), (0, "the end"), (1, "nothing"), (1, "the end")]
+)
+def test_the_topic_of_a_coordinator_is_made_in_turns_and_those_who_look_for_it_wait(
+    tmp_path: Path, loop: Loop, key_type: int, what_comes: str
+) -> None:
+    name = ["__consumer_offsets", "__transaction_state"][key_type]
+    partitions = str(PARTITIONS)
+    settings = {"offsets_topic_num_partitions": partitions, "transaction_state_log_num_partitions": partitions}
+    broker = open_broker(tmp_path / "other", None, **settings)
+    add_topic(broker, "t")
+    broker.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+    asked = [Asked(broker, FIND_COORDINATOR, FindCoordinatorRequest(key_type=key_type, coordinator_keys=["g"]))]
+    loop.step()
+    asked.append(Asked(broker, FIND_COORDINATOR, FindCoordinatorRequest(key_type=key_type, coordinator_keys=["h"])))
+    loop.step()
+    assert 0 < len(folders(broker, name)) < PARTITIONS
+    assert [one.answer for one in asked] == [None, None]
+    if what_comes == "a commit":  # of a client that looks for no coordinator
+        topics = [OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, 5, -1, "")])]
+        answer = ask(broker, OFFSET_COMMIT, OffsetCommitRequest("g", topics=topics), 2)
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+    elif what_comes == "the end":
+        broker.close()
+        broker = open_broker(tmp_path / "other")
+    else:
+        loop.run()
+        assert [one.answer.coordinators[0].error_code for one in asked] == [ErrorCode.NONE] * 2
+    assert folders(broker, name) == all_folders(name)
+    broker.close()
 
 
 def test_partitions_that_are_added_while_the_topic_is_made(broker: Broker, loop: Loop) -> None:

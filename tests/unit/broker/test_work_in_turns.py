@@ -29,7 +29,7 @@ from core.common.error_code import ErrorCode
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from core.protocol.schema.metadata import METADATA, MetadataRequest
+from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from core.records import record_walk
 from core.records.compression import CompressionType
@@ -150,7 +150,7 @@ def test_others_are_served_while_a_lookup_goes_through_a_batch(broker: Broker) -
     serving(broker, talk)
 
 
-@pytest.mark.parametrize("what", ["metadata", "creation"])
+@pytest.mark.parametrize("what", ["metadata", "metadata of a large topic", "creation"])
 def test_others_are_served_while_many_topics_are(broker: Broker, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """Described to one client, or made for it."""
     monkeypatch.setattr(metadata, "_MOST_AT_ONCE", 1)
@@ -159,6 +159,10 @@ def test_others_are_served_while_many_topics_are(broker: Broker, monkeypatch: py
         for name in names:
             add_topic(broker, name)
         request = frame(METADATA, 1, MetadataRequest(None), METADATA.versions.last)
+    elif what == "metadata of a large topic":
+        add_topic(broker, "large", 30)
+        names = ["large"]
+        request = frame(METADATA, 1, MetadataRequest([MetadataRequestTopic(name="large")]), METADATA.versions.last)
     else:
         wanted = CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in names], 60_000)
         request = frame(CREATE_TOPICS, 1, wanted, CREATE_TOPICS.versions.last)
