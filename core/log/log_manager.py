@@ -135,9 +135,16 @@ class LogManager:
         return find_partitions(self.directory)
 
     def known(self, topic_ids: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, Path]:
-        """The folders of those partitions, and of those topics."""
+        """The folders of those partitions, and of those topics. Who only reads goes by the names, as all who read the
+        files do: a folder's id may be damaged.
+        """
         found = {tp: path for tp, path in self.find_partitions().items() if tp in topic_ids}
         ids = {tp: _topic_id_of(path) for tp, path in found.items()}
+        if self._settings.is_read_only:
+            for tp, path in found.items():
+                if ids[tp] not in (None, topic_ids[tp]):
+                    _log.warning("%s says that it is of another topic than %s; it is read all the same", path, tp)
+                    ids[tp] = topic_ids[tp]
         self._with_id = {tp for tp, topic_id in ids.items() if topic_id == topic_ids[tp]}
         return {tp: path for tp, path in found.items() if ids[tp] in (None, topic_ids[tp])}
 

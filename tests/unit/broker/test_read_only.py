@@ -88,6 +88,26 @@ def test_it_serves_and_changes_nothing(directory: Path, caplog: pytest.LogCaptur
     assert fingerprint(directory) == before
 
 
+def test_folders_are_taken_by_their_names_as_by_those_who_read_the_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever id is in them: that may be damaged, or two folders may have changed places."""
+    broker = open_broker(tmp_path)
+    for topic in "ab":
+        add_topic(broker, topic, retention_ms="-1")
+        produce_values(broker, topic.encode(), topic=topic)
+    broker.close()
+    (tmp_path / "a-0").rename(tmp_path / "c")
+    (tmp_path / "b-0").rename(tmp_path / "a-0")
+    (tmp_path / "c").rename(tmp_path / "b-0")
+    before = fingerprint(tmp_path)
+    broker = open_read_only(tmp_path)
+    assert [all_values(broker, topic) for topic in "ab"] == [[b"b"], [b"a"]]
+    assert "a-0 says that it is of another topic than a-0; it is read all the same" in caplog.text
+    broker.close()
+    assert fingerprint(tmp_path) == before
+
+
 def test_what_would_change_it_is_refused(directory: Path) -> None:
     broker = open_read_only(directory)
     refused = produce(broker, make_batch(b"x"))
