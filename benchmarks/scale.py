@@ -201,7 +201,7 @@ def load_of_offsets(directory: Path, sizes: Sizes, start: StartPeer) -> str:
 
 def memory_of_offsets(directory: Path, sizes: Sizes, start: StartPeer) -> str:
     with started(directory / "none", start) as peer:
-        commit_all(peer, 1, PARTITIONS_A_COMMIT)
+        commit_all(peer, 1, 10 * PARTITIONS_A_COMMIT)  # so many are read by columns, which loads libraries
     with started(directory / "none", start) as peer:
         wait_for_offsets(peer)
         empty_bytes = resident_bytes(peer.pid)

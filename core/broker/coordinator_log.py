@@ -68,6 +68,12 @@ class ReadRecord(NamedTuple):
     is_commit: bool = False
 
 
+_Fields = tuple[bytes, bytes | None, int, bool]
+"""A `ReadRecord` as a plain tuple, which the collector of cycles does not look through: hundreds of thousands may wait
+to be taken up, and nobody is served meanwhile.
+"""
+
+
 class Replay(Protocol):
     """How a coordinator takes up what a partition holds."""
 
@@ -227,7 +233,7 @@ class CoordinatorLog:
         self._read_next()
 
     def _read(self, number: int, log: PartitionLog, ends: Sequence[tuple[LogSegment, OffsetPosition]]) -> None:
-        found: deque[ReadRecord] = deque()
+        found: deque[_Fields] = deque()
         is_whole = False  # whether all of it could be read
 
         def work() -> None:
@@ -253,11 +259,11 @@ class CoordinatorLog:
 
         self._broker.run_in_background(work, then)
 
-    def _take_up(self, number: int, found: deque[ReadRecord]) -> Steps[None]:
+    def _take_up(self, number: int, found: deque[_Fields]) -> Steps[None]:
         replay = self._begin_replay(number)
         count = len(found)
         while found and self._is_loaded.get(number) is False:  # else the topic is gone
-            replay.take_up(found.popleft())
+            replay.take_up(ReadRecord(*found.popleft()))
             yield
         if self._is_loaded.get(number) is False:
             self._is_loaded[number] = True
@@ -283,20 +289,21 @@ def _batches(
 
 def newest_records(
     batches: Iterable[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]
-) -> Iterable[ReadRecord]:
+) -> Iterable[_Fields]:
     """The records of the batches in their order, but for those whose key has a later one: the log's cleaner may take
     them away at any time, so that nobody may depend on them.
 
     One that deletes comes with what it deletes, which tells that there was such a group at all. Those of transactions
     and their markers all stay: which of them counts is known at the end only.
     """
-    found: dict[object, ReadRecord] = {}
+    found: dict[object, _Fields] = {}
     for group in group_batches(batches):
         for run in _runs(group):
             for read in _records(run, on_undecodable):
-                key = read.key if read.key and read.producer_id == NO_PRODUCER_ID else object()
+                name, value, producer_id, _ = read
+                key = name if name and producer_id == NO_PRODUCER_ID else object()
                 earlier = found.pop(key, None)  # for the order, which is that of the last ones
-                if read.value is None and earlier is not None and earlier.value is not None:
+                if value is None and earlier is not None and earlier[1] is not None:
                     found[object()] = earlier
                 found[key] = read
     return found.values()
@@ -315,7 +322,7 @@ def _is_plain(batch: Batch) -> bool:
     return not (isinstance(batch, RecordBatch) and (batch.is_control or batch.is_transactional))
 
 
-def _records(batches: list[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]) -> Iterator[ReadRecord]:
+def _records(batches: list[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]) -> Iterator[_Fields]:
     """Of batches that belong to no transaction, or of one that does."""
     if count_records(batches) > _FEW_RECORDS:
         yield from _newest_by_columns(batches, on_undecodable)
@@ -329,7 +336,7 @@ def _records(batches: list[Batch], on_undecodable: Callable[[Batch, CorruptRecor
 
 def _newest_by_columns(
     batches: list[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]
-) -> Iterator[ReadRecord]:
+) -> Iterator[_Fields]:
     """The newest record of each key in the batches, in order, and the newest that does not delete: what there is more
     of costs no object.
     """
@@ -347,21 +354,21 @@ def _newest_by_columns(
             last[1, codes[kept]] = kept
             newest = keyed.select(np.unique(last[last >= 0]))
             for key, value in zip(newest.keys().to_pylist(), newest.values().to_pylist(), strict=True):
-                yield ReadRecord(key, value, NO_PRODUCER_ID)
+                yield key, value, NO_PRODUCER_ID, False
 
 
 def _say_undecodable(partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
     _log.error("%s: offsets %d-%d can't be read: %s", partition, batch.base_offset, batch.last_offset, error)
 
 
-def _of_batch(batch: Batch) -> Iterator[ReadRecord]:
+def _of_batch(batch: Batch) -> Iterator[_Fields]:
     records = batch.records()
     if isinstance(batch, RecordBatch) and batch.is_control:
         marker = read_end_transaction_marker(records[0]) if records else None
         if marker is not None:
-            yield ReadRecord(b"", None, batch.producer_id, marker.is_commit)
+            yield b"", None, batch.producer_id, marker.is_commit
         return
     is_open = isinstance(batch, RecordBatch) and batch.is_transactional
     for record in records:
         if record.key:
-            yield ReadRecord(record.key, record.value, batch.producer_id if is_open else NO_PRODUCER_ID)
+            yield record.key, record.value, batch.producer_id if is_open else NO_PRODUCER_ID, False

@@ -17,6 +17,7 @@ import logging
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -709,10 +710,10 @@ def rebuild_producer_state(
     for segment in segments.from_offset(offset):
         if segment.base_offset >= log_end_offset:
             break
-        found = segment.translate_offset(offset)
+        found = segment.translate_offset(offset) if offset > segment.base_offset else (0, 0)  # which needs no index
         if found is None:
             continue
-        for batch in segment.batches(found[0]):
+        for batch in dropwhile(lambda batch: batch.last_offset < offset, segment.batches(found[0])):
             if batch.last_offset >= log_end_offset:
                 break
             if isinstance(batch, RecordBatch):
