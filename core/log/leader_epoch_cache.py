@@ -74,6 +74,7 @@ class LeaderEpochCache:
         """-1 where nothing was appended with an epoch."""
         self.was_damaged = False
         self.was_missing = False
+        self._is_refused = False  # that the file says what is held
         try:
             text = read_small_text(self._path)
             self._hold(parse_leader_epochs(text, str(self._path)))
@@ -138,7 +139,7 @@ class LeaderEpochCache:
         self._replace([])
 
     def _replace(self, entries: list[EpochEntry], *, sync: bool = False) -> None:
-        """What a disk that refuses leaves too much in the file is dropped at the next start."""
+        """What a disk that refuses leaves too much in the file is dropped by `settle`, or by the next start."""
         if entries != self._entries:
             try:
                 self._write(entries, sync=sync)
@@ -147,7 +148,16 @@ class LeaderEpochCache:
 
                 logging.getLogger("plog.log").warning("could not write %s: %s", self._path, error.strerror)
                 self._hold(entries)
+                self._is_refused = True
+
+    def settle(self) -> None:
+        """Writes the file if the disk refused it, before a clean stop says that all files agree. OSError as the disk
+        says.
+        """
+        if self._is_refused:
+            self._write(self._entries, sync=True)
 
     def _write(self, entries: list[EpochEntry], *, sync: bool = False) -> None:
         self._filesystem.write_atomic(self._path, format_checkpoint(entries), sync=sync)
         self._hold(entries)
+        self._is_refused = False

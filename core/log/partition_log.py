@@ -619,6 +619,7 @@ class PartitionLog:
         log's folder is in. OSError as the disk says, and unless `is_settled`: the stop is not a clean one then.
         """
         self._ensure_settled()
+        self.leader_epochs.settle()
         has_new_folder = any(segment.is_new and not segment.is_unchanged for segment in self.segments)
         for segment in self.segments:
             segment.close()
