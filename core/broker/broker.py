@@ -6,20 +6,19 @@ the log. What must be done from time to time is done by `housekeep`, which whoev
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.fetch_session import FetchSessionCache
 from core.broker.group_log import GroupLog
 from core.broker.late_checks import LateChecks
 from core.broker.late_loads import LateLoads
+from core.broker.readers_doubts import Doubts, ReadersDoubts
 from core.broker.replica_manager import ReplicaManager
 from core.broker.request_dispatcher import SERVED_APIS, AnyApi, RequestDispatcher
 from core.broker.scrubber import Scrubber
@@ -51,24 +50,16 @@ from core.coordinator.transaction_coordinator import TransactionCoordinator
 from core.log.directory_lock import DirectoryLock, find_lock_holder
 from core.log.file_names import (
     LOCK,
-    LOG_SUFFIX,
-    locate_partition,
     parse_offset_file_name,
     partition_directory_name,
 )
-from core.log.judged_transactions import JudgedTransactions
 from core.log.log_config import LogConfig, stored_topic_values
-from core.log.log_evidence import DirectoryEvidence
 from core.log.log_loader import LoadedLog, LogSettings
 from core.log.log_manager import LogManager, find_partitions
 from core.log.log_segment import LogSegment
 from core.log.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from core.log.partition_log import PartitionLog
-from core.log.partition_reader import PartitionReader
-from core.log.recovery_journal import read_lost_offsets
 from core.log.retention import delete_old_segments
-from core.log.transaction_marker import FateKind
-from core.log.unexplained import UnexplainedHoles
 from core.protocol.schema.metadata_records import BrokerEndpoint
 
 _log = logging.getLogger("plog.broker")
@@ -78,13 +69,6 @@ _EXPIRE_PRODUCERS_EVERY_MS = 600_000
 _NOTE_RECOVERED_EVERY_MS = 100
 _DELETED_AT_ONCE = 20
 _KEEPS_EVERYTHING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-
-
-class _Doubts(NamedTuple):
-    """Offsets [start, end) that are missing for no known reason, or of batches that may have been aborted."""
-
-    unexplained: list[tuple[int, int]]
-    undecided: list[tuple[int, int]]
 
 
 class Broker:
@@ -130,7 +114,7 @@ class Broker:
         self._lock = DirectoryLock(self._log_directory)
         self._unreadable: list[Path] = []
         self._has_adopted = False
-        self._doubts: dict[TopicPartition, _Doubts] = {}  # of a log that was just read
+        self._found: dict[TopicPartition, Doubts] = {}  # of a log that was just read
         self._producer_ids = iter(range(0))
         self._last_run_us: dict[str, int] = {}
         self._opened_us = self.clock.monotonic_us()
@@ -224,11 +208,12 @@ class Broker:
             interval_ms=self.config.integer("plog.scrub.interval.ms"),
         )
         self.replicas.on_damage = self.scrubber.examine
+        self._doubts = ReadersDoubts(self.log_manager, self.replicas, self.directory)
         self.late_checks = LateChecks(
             self.log_manager.logs.values,
             lambda delay_ms, function: self.schedule(delay_ms, function),
             lambda work, then=None: self.run_in_background(work, then),
-            None if self.is_read_only else self._note_unexplained,
+            None if self.is_read_only else self._doubts.note_unexplained,
         )
         self.log_cleaner = LogCleaner(
             self.log_manager,
@@ -277,10 +262,7 @@ class Broker:
         self._raise_leader_epochs(opened)
         evidence = self.log_manager.read_evidence()
         for loaded in opened:
-            if self.is_read_only:
-                self._note_doubts(loaded.log, self._find_doubts(loaded, evidence))
-            else:
-                self._note_unexplained(loaded.log, loaded.unexplained or ())
+            self._note_doubts(loaded, self._doubts.find(loaded, evidence) if self.is_read_only else None)
         if not self.log_manager.unloaded:
             self.log_manager.forget_clean_shutdown()
         for topic in self.image.topics.values():
@@ -317,7 +299,7 @@ class Broker:
             self._link_again(partition)
         loaded = self.log_manager.load(partition, config, filesystem)
         if self.is_read_only:
-            self._doubts[partition] = self._find_doubts(loaded, self.log_manager.read_evidence())
+            self._found[partition] = self._doubts.find(loaded, self.log_manager.read_evidence())
         return loaded
 
     def _link_again(self, partition: TopicPartition) -> None:
@@ -336,14 +318,11 @@ class Broker:
 
     def end_load(self, partition: TopicPartition, found: LoadedLog | OSError | PlogError) -> None:
         """Serves the partition, unless it could not be read or is there no more."""
-        doubts = self._doubts.pop(partition, None)
+        found_doubts = self._found.pop(partition, None)
         loaded = self.log_manager.end_load(partition, found)
         if loaded is None:
             return
-        if doubts is not None:
-            self._note_doubts(loaded.log, doubts)
-        else:
-            self._note_unexplained(loaded.log, loaded.unexplained or ())
+        self._note_doubts(loaded, found_doubts)
         self._raise_leader_epochs([loaded])
         topic = self.image.topics[partition.topic]
         loaded.log.configure(self.log_config(topic.name))
@@ -351,66 +330,12 @@ class Broker:
         self.late_checks.add(loaded.log)
         self._flush_recovered([loaded.log])
 
-    # --- what readers should know of a broker that only reads
-
-    def _find_doubts(self, loaded: LoadedLog, evidence: DirectoryEvidence) -> _Doubts:
-        """Looks for offsets that may be lost, which clients pass over without a word, and for transactions whose end is
-        among them; in any thread, as it may read the whole log.
-        """
-        log, partition = loaded.log, loaded.log.partition
-        gaps = [(gap.start_offset, gap.end_offset) for segment in log.segments for gap in segment.gaps]
-        holes = UnexplainedHoles()
-        if loaded.unexplained is not None:
-            for start, end in loaded.unexplained:
-                holes.add(start, end)
+    def _note_doubts(self, loaded: LoadedLog, doubts: Doubts | None) -> None:
+        """What was found by who only reads, None of a log that is owned."""
+        if doubts is None:
+            self._doubts.note_unexplained(loaded.log, loaded.unexplained or ())
         else:
-            evidence.was_stopped_cleanly = False
-            with contextlib.closing(PartitionReader(log.directory, evidence=evidence, is_locked=True)) as reader:
-                holes = reader.unexplained(log.log_start_offset, log.log_end_offset, gaps, most_batches=None)
-        if holes.count:
-            _log.warning("%s: %s", partition, holes.text(self._log_directory))
-        undecided: list[tuple[int, int]] = []
-        if holes.count or gaps or loaded.is_odd or read_lost_offsets(log.directory):
-            undecided = self._judge_transactions(log)
-        return _Doubts(holes.ranges if holes.count else [], undecided)
-
-    def _note_unexplained(self, log: PartitionLog, holes: Sequence[tuple[int, int]]) -> None:
-        """Of a log that is there still: the offsets [start, end) that are missing between its segments."""
-        if self.log_manager.logs.get(log.partition) is not log:
-            return
-        if holes:
-            self.replicas.unexplained[log.partition] = list(holes)
-        else:
-            self.replicas.unexplained.pop(log.partition, None)
-
-    def _note_doubts(self, log: PartitionLog, doubts: _Doubts) -> None:
-        if doubts.unexplained:
-            self.replicas.unexplained[log.partition] = doubts.unexplained
-        if doubts.undecided:
-            self.replicas.undecided[log.partition] = doubts.undecided
-        for path in self._unreadable:  # of segments that can't be opened, those after a log's end: nothing else tells
-            parsed, partition = parse_offset_file_name(path.name), locate_partition(path.parent)[0]
-            is_after = parsed is not None and parsed[1] == LOG_SUFFIX and parsed[0] >= log.log_end_offset
-            if partition == log.partition and is_after:
-                self.log_manager.with_wrong_tail.add(log.partition)
-
-    def _judge_transactions(self, log: PartitionLog) -> list[tuple[int, int]]:
-        """Has the log give to readers of committed records what its files prove, as the disk has them: in the shadow,
-        indexes may have been made again. Gives the offsets of batches of which that is not known.
-        """
-        partition, directory = log.partition, self.directory / log.directory.name
-        evidence, is_beside_writer = DirectoryEvidence(self.directory), find_lock_holder(self.directory) is not None
-        with contextlib.suppress(PlogError, OSError):  # what can't be read is told of elsewhere
-            reader = PartitionReader(directory, evidence=evidence, is_locked=not is_beside_writer)
-            with contextlib.closing(reader):
-                fates = reader.transaction_fates
-                log.judged = JudgedTransactions(fates, reader.last_stable_offset)
-            undecided = [fate for fate in fates if fate.fate is FateKind.UNKNOWN]
-            for fate in undecided:
-                why = "aborted or not can't be told; readers of committed records do not get them"
-                _log.warning("%s: %s: %s: %s", partition, fate.records_text, why, fate.evidence)
-            return sorted((base, last + 1) for fate in undecided for base, last in fate.batches)
-        return []
+            self._doubts.note(loaded.log, doubts, self._unreadable)
 
     def _add_topic(self, topic: TopicImage) -> Steps[None]:
         """Makes the logs of the topic's partitions, and stops if somebody deletes it, who may have done so already."""

@@ -85,10 +85,8 @@ class LateCheck:
             self._holes.append(SegmentHole(segment.records.path, indexed_to, end_offset))
 
     def _mend(self, segment: LogSegment, end_offset: int) -> None:
-        producers, self._producers = (
-            self._producers,
-            None,
-        )  # others are mended meanwhile, if those are read for this one
+        producers = self._producers
+        self._producers = None  # others are mended meanwhile, if those are read for this one
         if producers is None or producers.map_end_offset != segment.base_offset:
             producers = ProducerStateManager(
                 self._directory, self._filesystem, producer_id_expiration_ms=self._expiration_ms
