@@ -135,8 +135,9 @@ class LeaderEpochCache:
         first = [EpochEntry(before[-1].epoch, start_offset)] if before else []
         self._replace(first + after, sync=True)
 
-    def clear(self) -> None:
-        self._replace([])
+    def make_again(self, entries: list[EpochEntry]) -> None:
+        """From the log's batches, instead of what the file says or does not say. The entries rise."""
+        self._replace(entries)
 
     def _replace(self, entries: list[EpochEntry], *, sync: bool = False) -> None:
         """What a disk that refuses leaves too much in the file is dropped by `settle`, or by the next start."""
@@ -156,6 +157,17 @@ class LeaderEpochCache:
         """
         if self._is_refused:
             self._write(self._entries, sync=True)
+
+    def settle_before_deletion(self) -> None:
+        """Before segments go, because nothing could show afterwards that they were deleted: the file must not say that
+        the log begins with them. If the disk refuses to write it, as a full one does, it is taken away; it is made
+        again from the log. OSError if that is refused too.
+        """
+        try:
+            self.settle()
+        except OSError:
+            self._filesystem.unlink(self._path)
+            self._filesystem.sync_directory(self._path.parent)
 
     def _write(self, entries: list[EpochEntry], *, sync: bool = False) -> None:
         self._filesystem.write_atomic(self._path, format_checkpoint(entries), sync=sync)

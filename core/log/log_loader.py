@@ -476,7 +476,6 @@ class _Loader:
 
     def _rebuild_leader_epochs(self) -> None:
         _log.info("%s: rebuilding the leader epochs from the log", self._partition)
-        self._leader_epochs.clear()
         runs: list[EpochEntry] = []
         counts: list[int] = []
         for segment in self._segments:
@@ -488,8 +487,8 @@ class _Loader:
                 if epoch >= 0:
                     counts[-1] += 1
         weighed = [(run.epoch, count) for run, count in zip(runs, counts, strict=True)]
-        for number in rising_epochs(weighed):  # without those that a flipped bit raised
-            self._leader_epochs.assign(*runs[number])
+        # Without those that a flipped bit raised.
+        self._leader_epochs.make_again([runs[number] for number in rising_epochs(weighed)])
 
     def _begin_epochs_at(self, log_start_offset: int) -> None:
         """Raises the first entry as DeleteRecords does, which a crash may have kept from it, and of which the log's

@@ -518,18 +518,20 @@ class PartitionLog:
         """Takes the first segments out; the log starts behind them. Their files are renamed to `.deleted` and given to
         the caller, to be deleted later: a reader that knows only the name may still be opening them.
 
-        OSError where the disk refuses the new segment that an empty log needs, nothing changed then.
+        OSError where the disk refuses the new segment that an empty log needs, nothing changed then; or where it
+        refuses everything: the log begins later, and the segments are still there.
         """
         if segments[-1] is self.segments.active:
             self.roll()
         start = self.end_offset_of(segments[-1])
-        for segment in segments:
-            self._take_out(segment)
-        self._forget_damage()
         if start > self.log_start_offset:
             self.log_start_offset = start
             self.leader_epochs.truncate_from_start(start)
             self.producers.truncate_head(start)
+        self.leader_epochs.settle_before_deletion()
+        for segment in segments:
+            self._take_out(segment)
+        self._forget_damage()
         paths = [path for segment in segments for path in segment.paths]
         paths += self.producers.snapshot_paths({segment.base_offset for segment in segments})
         self.check_invariants()

@@ -136,8 +136,8 @@ class ProducerStateManager:
 
     def remove_expired(self, now_ms: int) -> None:
         """Forgets producers without an open transaction that wrote nothing for `producer.id.expiration.ms`: as far as
-        calls of this have seen, with the time by the monotonic clock. Kafka goes by their last records' timestamps, as
-        `load` does after a stop; a clock that is set, or records that are old, would forget one that writes still.
+        calls of this have seen, with the time by the monotonic clock. Kafka goes by their last records' timestamps; a
+        clock that is set, or records that are old, would forget one that writes still.
         """
         idle = {}
         for producer_id, state in list(self._producers.items()):
@@ -175,7 +175,9 @@ class ProducerStateManager:
     def load(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> int:
         """Loads the newest good snapshot in that range, and returns the offset from which the log must be read on.
 
-        One that doesn't parse is removed: it can be made again.
+        One that doesn't parse is removed: it can be made again. Producers that expired are left out: by the timestamps
+        of their last records, as Kafka does, but beside the newest of them and not beside a clock that is ahead of all.
+        That clock may have been set, and what a producer sends again would be taken twice.
         """
         self.reset(log_start_offset)
         for offset, path in reversed(self._find_snapshots()):
@@ -186,11 +188,12 @@ class ProducerStateManager:
             except CorruptRecordError:
                 self._remove_snapshot(path)
                 continue
+            newest_ms = min(now_ms, max((entry.timestamp for entry in entries), default=now_ms))
             for entry in entries:
                 state = ProducerState.from_snapshot(entry)
                 if state.current_txn_first_offset is not None:
                     self._ongoing[entry.producer_id] = LogOffsetMetadata(state.current_txn_first_offset, -1, -1)
-                elif now_ms - entry.timestamp >= self.expiration_ms:
+                elif newest_ms - entry.timestamp >= self.expiration_ms:
                     continue
                 self._producers[entry.producer_id] = state
                 self._packed.note_change(state)

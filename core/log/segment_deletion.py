@@ -41,6 +41,7 @@ def finish_deletions(directory: Path, leader_epochs: LeaderEpochCache, filesyste
     deleted = {base for base in logs[DELETED_SUFFIX] - left if not was_replaced(names, base)}
     if left and deleted and min(deleted) < min(left):
         leader_epochs.truncate_from_start(min(left))
+        leader_epochs.settle_before_deletion()
     for base_offset in deleted:
         for suffix in (*INDEX_SUFFIXES, SNAPSHOT_SUFFIX):
             filesystem.unlink(directory / offset_file_name(base_offset, suffix))

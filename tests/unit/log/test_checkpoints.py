@@ -138,7 +138,7 @@ def test_cutting_epochs(epochs: LeaderEpochCache, tmp_path: Path) -> None:
     epochs.truncate_from_start(12)
     assert epochs.entries == [EpochEntry(2, 12)]
     assert LeaderEpochCache(tmp_path, FileSystem()).entries == [EpochEntry(2, 12)]
-    epochs.clear()
+    epochs.make_again([])
     assert epochs.latest_epoch == -1
 
 

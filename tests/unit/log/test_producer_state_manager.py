@@ -64,6 +64,18 @@ def test_a_producer_that_writes_does_not_expire_whatever_its_records_say(manager
     assert not manager.producers
 
 
+def test_what_a_stop_forgets(manager: ProducerStateManager) -> None:
+    """Who is a day older than the newest, though its records may be old; not whoever a clock that was set makes old."""
+    for producer_id, timestamp in enumerate((NOW - DAY_MS, NOW - DAY_MS + 1, NOW), start=1):
+        add(manager, make_batch(b"x", timestamp=timestamp, producer_id=producer_id, producer_epoch=0), producer_id)
+    manager.take_snapshot()
+    for now_ms in (NOW, NOW + DAY_MS, NOW + 1000 * DAY_MS):
+        manager.load(0, 4, now_ms)
+        assert set(manager.producers) == {2, 3}
+    manager.load(0, 4, NOW - 1)  # the newest is ahead of the clock
+    assert set(manager.producers) == {1, 2, 3}
+
+
 def test_snapshots_are_loaded_newest_first_and_in_range(manager: ProducerStateManager, tmp_path: Path) -> None:
     for offset in range(3):
         add(manager, make_batch(b"x", producer_id=1, producer_epoch=0, base_sequence=offset), offset)
