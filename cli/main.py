@@ -15,7 +15,7 @@ import typer
 from typer import Exit
 from typer.core import TyperCommand, TyperGroup
 
-from cli.config_file import apply_config, find_default
+from cli.config_file import apply_config, ensure_config, find_default
 from cli.security_options import add_security_options, forget_security_options
 from core import VERSION
 from core.common.did_you_mean import did_you_mean
@@ -66,10 +66,11 @@ class LazyGroup(TyperGroup):
             return None
         if self._is_listing:
             return TyperCommand(cmd_name, help=COMMANDS[cmd_name], rich_markup_mode=_markup_mode())
-        module = importlib.import_module(f"{__package__}.commands.{cmd_name.replace('-', '_')}")
-        command = typer.main.get_command(module.app)
+        profile = ctx.params.get("profile")
+        ensure_config(profile, COMMANDS, _load)
+        command = _load(cmd_name)
         command.name = cmd_name
-        _prepare(command, [cmd_name], ctx.params.get("profile"))
+        apply_config(command, [cmd_name], profile)
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -86,13 +87,19 @@ class LazyGroup(TyperGroup):
             self._is_listing = False
 
 
-def _prepare(command: Any, path: list[str], profile: str | None) -> None:
-    """Gives the command, and those below it, the options that many have, and the defaults of config.toml."""
-    for name, below in getattr(command, "commands", {}).items():
-        _prepare(below, [*path, name], profile)
+def _load(name: str) -> Any:
+    """The command, with the options that many have."""
+    module = importlib.import_module(f"{__package__}.commands.{name.replace('-', '_')}")
+    command = typer.main.get_command(module.app)
+    _add_options(command)
+    return command
+
+
+def _add_options(command: Any) -> None:
+    for below in getattr(command, "commands", {}).values():
+        _add_options(below)
     if not hasattr(command, "commands"):
         add_security_options(command)
-        apply_config(command, path, profile)
 
 
 def _markup_mode() -> Any:  # typer's MarkupMode

@@ -199,6 +199,7 @@ def test_a_round_trip_by_envelopes_changes_offsets_alone(where: list[str]) -> No
     lines = b"".join(json.dumps({**r, "timestamp": n}).encode() + b"\n" for n, r in enumerate(records))
     ok("produce", "t", "--format", "envelope", *where, stdin=lines)
     once = ok("consume", "t", "--format", "envelope", *where)
+    ok("topic", "create", "u", "--set", "retention.ms=-1", *where)
     ok("produce", "u", "--format", "envelope", *where, stdin=once)
     twice = ok("consume", "u", "--format", "envelope", *where)
     assert [json.loads(line) | {"topic": "t"} for line in twice.splitlines()] == [
