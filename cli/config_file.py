@@ -16,14 +16,15 @@
     [profile.prod.default]              # the same, with plog --profile prod
     bootstrap-server = "prod-1:9092,prod-2:9092"
 
-What is said on the command line, or by an environment variable, wins.
+What is said on the command line, or by an environment variable, wins. The file is checked as a whole, so that nothing
+in it is passed over: UsageError names a section or an option that no command has.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,17 @@ from core.common.did_you_mean import did_you_mean
 from core.common.errors import UsageError
 
 PLOG_CONFIG = "PLOG_CONFIG"
+_BEFORE_THE_COMMAND = frozenset({"max-expansion"})
+"""Options of `plog` itself that `[default]` may have."""
 
 
-def config_path() -> Path:
+def config_path() -> Path | None:
+    """None if `PLOG_CONFIG` is empty. UsageError if it names what is not there."""
     if PLOG_CONFIG in os.environ:
-        return Path(os.environ[PLOG_CONFIG])
+        name = os.environ[PLOG_CONFIG]
+        if name and not Path(name).exists():
+            raise UsageError(f"{PLOG_CONFIG}: there is no {name}", hint=f"{PLOG_CONFIG}= (empty) goes without")
+        return Path(name) if name else None
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Application Support" / "plog" / "config.toml"
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "plog" / "config.toml"
@@ -55,39 +62,80 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def apply_config(command: Any, path: list[str], profile: str | None) -> None:
-    """Puts the file's values in the places of the command's defaults. `path`: its names, as of `topic create`.
-    UsageError for an option that it does not have.
+    """Puts the file's values in the places of the defaults, of the command and those below it. `path`: its names, as of
+    `topic create`.
     """
-    file = config_path()
-    tables = _tables(file, profile)
-    options = _options(command) if tables else {}
-    for table in tables:
-        _set(options, table.get("default", {}), file, None)
+    for name, below in getattr(command, "commands", {}).items():
+        apply_config(below, [*path, name], profile)
+    options = {} if hasattr(command, "commands") else _options(command)
+    for title, table in _tables(config_path(), profile):
+        _set(options, table.get("default", {}), f"{title}default")
         found: Any = table
         for name in path:
-            found = found.get(name, {}) if isinstance(found, dict) else {}
-        _set(options, found, file, ".".join(path))
+            found = found.get(name, {})
+        _set(options, found, f"{title}{'.'.join(path)}")
+
+
+def ensure_config(profile: str | None, commands: Iterable[str], load: Callable[[str], Any]) -> None:
+    """UsageError for what no command has, in any section of the file. `load` gives a command by its name."""
+    for title, table in _tables(config_path(), profile):
+        for name, values in table.items():
+            section = f"[{title}{name}]"
+            if name == "default":
+                unknown = _keys(values, section) - _BEFORE_THE_COMMAND
+                for command in commands:
+                    if unknown:  # or that command need not be imported
+                        unknown -= _options_of_all(load(command))
+                if unknown:
+                    raise UsageError(f"{config_path()}: {section} {min(unknown)}: no command has --{min(unknown)}")
+            elif name in commands:
+                _ensure_section(load(name), [name], values, title)
+            elif title or name != "profile":
+                hint = did_you_mean(name, [*commands, "default"])
+                raise UsageError(f"{config_path()}: {section}: there is no such command", hint=hint)
+
+
+def _ensure_section(command: Any, path: list[str], values: Any, title: str) -> None:
+    section, words = f"[{title}{'.'.join(path)}]", " ".join(path)
+    below = getattr(command, "commands", None)
+    for name in _keys(values, section):
+        if below is None and name not in _options(command):
+            hint = did_you_mean(name, _options(command))
+            raise UsageError(f"{config_path()}: {section} {name}: plog {words} has no --{name}", hint=hint)
+        if below is not None and name not in below:
+            hint = did_you_mean(name, below)
+            raise UsageError(f"{config_path()}: {section} {name}: there is no plog {words} {name}", hint=hint)
+        if below is not None:
+            _ensure_section(below[name], [*path, name], values[name], title)
+
+
+def _keys(values: Any, section: str) -> set[str]:
+    if not isinstance(values, dict):
+        raise UsageError(f"{config_path()}: {section}: expected a section, found {values!r}")
+    return set(values)
 
 
 def find_default(name: str, profile: str | None) -> str | None:
     """What `[default]` says of an option that stands before the command, as text; None if it says nothing."""
-    values = [table.get("default", {}).get(name) for table in _tables(config_path(), profile)]
+    values = [table.get("default", {}).get(name) for _, table in _tables(config_path(), profile)]
     return next((str(value) for value in reversed(values) if value is not None), None)
 
 
-def _tables(file: Path, profile: str | None) -> list[dict[str, Any]]:
-    """The file's tables, and the profile's, which win; none if there is no file. UsageError for an unknown profile."""
-    if not file.exists():
+def _tables(file: Path | None, profile: str | None) -> list[tuple[str, dict[str, Any]]]:
+    """The file's tables, and the profile's, which win, each with what stands before the names of its sections; none if
+    there is no file. UsageError for an unknown profile.
+    """
+    if file is None or not file.exists():
         if profile is not None:
-            raise UsageError(f"--profile {profile}: there is no {file}")
+            raise UsageError(f"--profile {profile}: there is no {file or 'file, PLOG_CONFIG is empty'}")
         return []
-    tables = [_load(file)]
+    tables = [("", _load(file))]
     if profile is not None:
-        profiles = tables[0].get("profile", {})
+        profiles = tables[0][1].get("profile", {})
         if profile not in profiles:
             hint = did_you_mean(profile, profiles) or f"{file} has {', '.join(profiles) or 'none'}"
             raise UsageError(f"--profile {profile}: there is none", hint=hint)
-        tables.append(profiles[profile])
+        tables.append((f"profile.{profile}.", profiles[profile]))
     return tables
 
 
@@ -101,14 +149,18 @@ def _options(command: Any) -> dict[str, Any]:
     return options
 
 
-def _set(options: Mapping[str, Any], values: Mapping[str, Any], file: Path, section: str | None) -> None:
+def _options_of_all(command: Any) -> set[str]:
+    """Of the command and those below it."""
+    below = getattr(command, "commands", {}).values()
+    return set(_options(command)).union(*map(_options_of_all, below))
+
+
+def _set(options: Mapping[str, Any], values: Mapping[str, Any], section: str) -> None:
     for name, value in values.items():
         parameter = options.get(name)
         if parameter is not None:
             parameter.default = _as_default(value, parameter)
-        elif section is not None:
-            hint = did_you_mean(name, options)
-            raise UsageError(f"{file}: [{section}] {name}: plog {section.replace('.', ' ')} has no --{name}", hint=hint)
+            parameter.config_section = section
 
 
 def _as_default(value: Any, parameter: Any) -> Any:

@@ -15,7 +15,7 @@ import typer
 from typer import Exit
 from typer.core import TyperCommand, TyperGroup
 
-from cli.config_file import apply_config, find_default
+from cli.config_file import apply_config, ensure_config, find_default
 from cli.security_options import add_security_options, forget_security_options
 from core import VERSION
 from core.common.did_you_mean import did_you_mean
@@ -24,28 +24,28 @@ from core.common.expansion_limit import PLOG_MAX_EXPANSION, parse_size
 from core.common.printable import printable
 
 COMMANDS = {
-    "serve": ("cli.commands.serve", "Run a broker that every Kafka client can talk to."),
-    "topic": ("cli.commands.topic", "Create, list, describe, alter and delete topics."),
-    "produce": ("cli.commands.produce", "Write records from stdin or files to a topic."),
-    "consume": ("cli.commands.consume", "Read records of topics to stdout."),
-    "group": ("cli.commands.group", "Consumer groups: who is in them, and how far they have read."),
-    "transaction": ("cli.commands.transaction", "Transactions: which are open, which hang; abort them."),
-    "config": ("cli.commands.config", "Settings of topics, brokers and groups: see and change them."),
-    "dump-segment": ("cli.commands.dump_segment", "Print what is in a segment, index, snapshot or checkpoint."),
-    "verify": ("cli.commands.verify", "Check files, partitions or data directories for damage."),
-    "compact": ("cli.commands.compact", "Compact logs that nobody serves; explain why keys are there."),
-    "recover": ("cli.commands.recover", "Mend what verify finds: a plan first, then --apply, --undo."),
-    "diff": ("cli.commands.diff", "Compare two copies of a partition."),
-    "stats": ("cli.commands.stats", "What a log is made of: sizes, codecs, keys, producers."),
-    "gaps": ("cli.commands.gaps", "Account for every offset without a record."),
-    "trace": ("cli.commands.trace", "One record's life: batch, transaction, readers, fate."),
-    "help": ("cli.commands.help", "Explain a word, such as offset, or a command in full."),
-    "cluster": ("cli.commands.cluster", "A cluster: its brokers, its controller, what they speak."),
-    "cert": ("cli.commands.cert", "Certificates: make some for tests, show whose they are."),
-    "perf": ("cli.commands.perf", "Measure how fast a topic is written and read."),
-    "spark-replay": ("cli.commands.spark_replay", "Replay offsets of topics with Spark, exactly once."),
+    "serve": "Run a broker that every Kafka client can talk to.",
+    "topic": "Create, list, describe, alter and delete topics.",
+    "produce": "Write records from stdin or files to a topic.",
+    "consume": "Read records of topics to stdout.",
+    "group": "Consumer groups: who is in them, and how far they have read.",
+    "transaction": "Transactions: which are open, which hang; abort them.",
+    "config": "Settings of topics, brokers and groups: see and change them.",
+    "dump-segment": "Print what is in a segment, index, snapshot or checkpoint.",
+    "verify": "Check files, partitions or data directories for damage.",
+    "compact": "Compact logs that nobody serves; explain why keys are there.",
+    "recover": "Mend what verify finds: a plan first, then --apply, --undo.",
+    "diff": "Compare two copies of a partition.",
+    "stats": "What a log is made of: sizes, codecs, keys, producers.",
+    "gaps": "Account for every offset without a record.",
+    "trace": "One record's life: batch, transaction, readers, fate.",
+    "help": "Explain a word, such as offset, or a command in full.",
+    "cluster": "A cluster: its brokers, its controller, what they speak.",
+    "cert": "Certificates: make some for tests, show whose they are.",
+    "perf": "Measure how fast a topic is written and read.",
+    "spark-replay": "Replay offsets of topics with Spark, exactly once.",
 }
-"""Name -> (module with `app`, one line of help). Modules are imported when their command is used."""
+"""Name -> one line of help. The module of `cli.commands` with its `app` is imported when the command is used."""
 
 EXIT_OUR_BUG = 4
 _OUR_ERRNOS = (None, errno.EBADF, errno.EFAULT, errno.ENOTSOCK)
@@ -64,12 +64,13 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        module, help_line = COMMANDS[cmd_name]
         if self._is_listing:
-            return TyperCommand(cmd_name, help=help_line, rich_markup_mode=_markup_mode())
-        command = typer.main.get_command(importlib.import_module(module).app)
+            return TyperCommand(cmd_name, help=COMMANDS[cmd_name], rich_markup_mode=_markup_mode())
+        profile = ctx.params.get("profile")
+        ensure_config(profile, COMMANDS, _load)
+        command = _load(cmd_name)
         command.name = cmd_name
-        _prepare(command, [cmd_name], ctx.params.get("profile"))
+        apply_config(command, [cmd_name], profile)
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -86,13 +87,19 @@ class LazyGroup(TyperGroup):
             self._is_listing = False
 
 
-def _prepare(command: Any, path: list[str], profile: str | None) -> None:
-    """Gives the command, and those below it, the options that many have, and the defaults of config.toml."""
-    for name, below in getattr(command, "commands", {}).items():
-        _prepare(below, [*path, name], profile)
+def _load(name: str) -> Any:
+    """The command, with the options that many have."""
+    module = importlib.import_module(f"{__package__}.commands.{name.replace('-', '_')}")
+    command = typer.main.get_command(module.app)
+    _add_options(command)
+    return command
+
+
+def _add_options(command: Any) -> None:
+    for below in getattr(command, "commands", {}).values():
+        _add_options(below)
     if not hasattr(command, "commands"):
         add_security_options(command)
-        apply_config(command, path, profile)
 
 
 def _markup_mode() -> Any:  # typer's MarkupMode

@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from cli.place import choose_place
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.printable import printable
 
@@ -65,11 +66,19 @@ BootstrapServerOption = Annotated[
         "--bootstrap-server",
         metavar="HOST:PORT[,..]",
         help="A Kafka-compatible server; else the data directory is used.",
+        callback=choose_place,
     ),
 ]
 DataDirOption = Annotated[
     Path | None,
-    typer.Option("--data-dir", metavar="DIR", envvar=DATA_DIR, help="The data directory.", show_default=False),
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        envvar=DATA_DIR,
+        help="The data directory.",
+        show_default=False,
+        callback=choose_place,
+    ),
 ]
 SchemaRegistryOption = Annotated[
     str | None,

@@ -16,13 +16,13 @@ from cli.input_lines import BadLineError, Quiet
 from cli.options import say
 from cli.progress import Progress
 from cli.records_in import OPEN, Batch, Rows
-from core.client.kafka_client import KafkaClient
+from core.client.kafka_client import KafkaClient, TopicInfo
 from core.client.partitioner import Partitioner
 from core.client.producer import Producer, RecordRefusedError, RecordsToSend
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, ConnectionFailedError, KafkaError, UsageError
-from core.common.time_text import time_text
+from core.common.time_text import duration_text, time_text
 from core.records.compression import CompressionType
 
 if TYPE_CHECKING:
@@ -51,6 +51,10 @@ class WriterOptions:
     transactional_id: str | None
     transaction_timeout_ms: int
     is_dry_run: bool
+    may_create: bool = True
+    """Whether a topic that is not there is made, with the broker's defaults."""
+    is_copy: bool = False
+    """Whether the records have been in another topic before."""
 
 
 class PartitionReport:
@@ -116,18 +120,35 @@ class RowWriter:
         self._topic = topic
         self._options = options
         self._preparations = preparations
-        self._partitions = len(client.topic(topic, may_create=not options.is_dry_run).partitions)
+        self._client = client
+        self._is_new = False
+        self._partitions = len(self._find_topic().partitions)
         self._ensure_partition(options.partition)
         self._partitioner = find_partitioner(options.partitioner, self._partitions, options.batch_bytes)
         self._started_s = time.monotonic()
         self._sent = 0
         self._unsent = np.empty(0, np.int64)  # of the rows that are sent just now
-        self._client = client
         self._may_be_too_old = True
         self._progress = Progress("acknowledged", "records")
         self.report: dict[int, PartitionReport] = {}
         self._transaction: TransactionalProducer | None = None
         self._out = self._open(client)
+
+    def _find_topic(self) -> TopicInfo:
+        """Says so if it had to be made."""
+        options = self._options
+        try:
+            return self._client.topic(self._topic)
+        except KafkaError as error:
+            is_unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not is_unknown or options.is_dry_run or not options.may_create:
+                raise
+        found = self._client.topic(self._topic, may_create=True)
+        self._is_new = True
+        count = len(found.partitions)
+        keeps = "kept for ever" if self._retention_ms == _FOR_EVER else f"kept {duration_text(self._retention_ms)}"
+        say(f"created topic {self._topic} {self._client.place}: {count} partition{'s' * (count != 1)}, {keeps}")
+        return found
 
     def _open(self, client: KafkaClient) -> _Out:
         options = self._options
@@ -325,11 +346,18 @@ class RowWriter:
         timestamps: Int64s = np.where(rows.timestamps == OPEN, now_ms, rows.timestamps)
         if self._may_be_too_old and int(timestamps.min()) < now_ms - self._retention_ms:
             row = int(np.argmax(timestamps < now_ms - self._retention_ms))
-            say(
-                f"warning: line {rows.numbers[row] + 1} is of {time_text(int(timestamps[row]))}, already older than "
-                f"the retention.ms={self._retention_ms} of {self._topic}: the broker may delete it at any time\n"
-                f"hint: plog topic alter {self._topic} --set retention.ms=-1"
+            what = (
+                f"line {rows.numbers[row] + 1} is of {time_text(int(timestamps[row]))}, already older than the "
+                f"retention.ms={self._retention_ms} of {self._topic}: the broker may delete it at any time"
             )
+            hint = f"plog topic alter {self._topic} --set retention.ms=-1"
+            if self._is_new and self._options.is_copy:
+                raise KafkaError(
+                    ErrorCode.INVALID_TIMESTAMP,
+                    f"{what}; nothing was sent",
+                    hint=f"{hint}; plog topic create NAME --like TOPIC makes a twin",
+                )
+            say(f"warning: {what}\nhint: {hint}")
             self._may_be_too_old = False
         return timestamps
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from typer.core import TyperOption
 
 from cli.options import say
+from cli.place import level_of
 from core.common.errors import UsageError
 
 if TYPE_CHECKING:
@@ -113,18 +114,18 @@ def find_spark_access() -> str:
 
 
 def find_named_server(bootstrap_server: str | None) -> str | None:
-    """The servers that --bootstrap-server names, else the settings' bootstrap.servers, unless --data-dir was typed."""
+    """The servers that --bootstrap-server names, else the settings' bootstrap.servers, unless --data-dir was said as
+    near to the command as they were (`cli/place.py`).
+    """
     if bootstrap_server is not None:
         return bootstrap_server
     settings = find_client_settings()
-    if settings is None or _is_typed(_given.get().context, "data_dir"):
+    if settings is None or settings.bootstrap_servers is None:
         return None
-    return settings.bootstrap_servers
-
-
-def _is_typed(context: Any, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+    context = _given.get().context
+    said_at = min(level_of(context, name) for name in ("command_config", "command_property"))
+    is_directory = context.params.get("data_dir") is not None and level_of(context, "data_dir") <= said_at
+    return None if is_directory else settings.bootstrap_servers
 
 
 def find_tls_settings() -> Tls | None:

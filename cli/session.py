@@ -100,7 +100,11 @@ def _open_embedded(
     broker.log_manager.delete(broker.log_manager.find_deleted_directories())
     broker.transaction_log.load_all()
     try:
-        client = KafkaClient([("embedded", 0)], lambda host, port: EmbeddedTransport(broker.dispatcher))  # noqa: ARG005
+        client = KafkaClient(
+            [("embedded", 0)],
+            lambda host, port: EmbeddedTransport(broker.dispatcher),  # noqa: ARG005
+            place=f"in {directory}",
+        )
         yield broker, client
     finally:
         broker.close()

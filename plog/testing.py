@@ -24,10 +24,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from core.common.errors import AccessError, KafkaError
+
 if TYPE_CHECKING:
     from core.broker.broker import Broker
     from core.broker.broker_config import BrokerConfig
     from core.broker.socket_server import SocketServer
+
+__all__ = ["AccessError", "KafkaError", "RunningBroker", "running_broker", "running_server"]
 
 _START_SECONDS = 30.0
 

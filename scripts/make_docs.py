@@ -52,7 +52,7 @@ def cli() -> str:
     text += "\n## Everywhere\n\n" + body("everywhere")
     root = typer.main.get_command(app)
     context = root.make_context("plog", [], resilient_parsing=True)
-    for name, (_, line) in COMMANDS.items():
+    for name, line in COMMANDS.items():
         text += f"\n## plog {name}\n\n{line}\n\n{body(name)}"
         text += options(root.get_command(context, name))
     return text

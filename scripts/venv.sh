@@ -1,6 +1,7 @@
-# Sourced by the other scripts: `make_venv EXTRA` makes .venv and installs plog into it with that extra, editable,
-# in the versions of requirements.lock. With uv where it is on the PATH, else with python3 and pip. Quick when nothing
-# changed.
+# Sourced by the other scripts: both functions make a virtual environment and install plog into it with an extra, in the
+# versions of requirements.lock. With uv where it is on the PATH, else with python3 and pip. Quick when nothing changed.
+#   make_venv EXTRA        .venv, for work on plog: it runs the repository's files
+#   make_demo_venv EXTRA   .venv-demo, as people install it: it runs the wheel that is built of them
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
@@ -18,20 +19,31 @@ find_python() {
 }
 
 make_venv() {
-  local extra=$1 stamp want
-  stamp=.venv/.plog-$extra
-  want=$(cat pyproject.toml requirements.lock | cksum)
-  if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$want" ]; then
+  install_plog "$1" .venv --editable "$(cat pyproject.toml requirements.lock | cksum)"
+}
+
+make_demo_venv() {
+  install_plog "$1" .venv-demo --reinstall \
+    "$(cat pyproject.toml requirements.lock scripts/wheel_layout.py $(find core cli plog -type f -not -name '*.pyc' | sort) | cksum)"
+}
+
+install_plog() {
+  local extra=$1 venv=$2 how=$3 want=$4 stamp
+  stamp=$venv/.plog-$extra
+  if [ -x "$venv/bin/python" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$want" ]; then
     return
   fi
   if command -v uv >/dev/null 2>&1; then
-    echo "Installing plog[$extra] into .venv with uv ..." >&2
-    [ -x .venv/bin/python ] || uv venv --quiet --python "${PYTHON:->=3.11}" .venv
-    uv pip install --quiet --python .venv/bin/python --constraint requirements.lock --editable ".[$extra]"
+    echo "Installing plog with its extra '$extra' into $venv with uv ..." >&2
+    [ -x "$venv/bin/python" ] || uv venv --quiet --python "${PYTHON:->=3.11}" "$venv"
+    [ "$how" = --editable ] || how=--reinstall-package=plog-kafka
+    uv pip install --quiet --python "$venv/bin/python" --constraint requirements.lock $how ".[$extra]"
   else
-    echo "Installing plog[$extra] into .venv with pip (the first time takes some minutes) ..." >&2
-    [ -x .venv/bin/python ] || "$(find_python)" -m venv .venv
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable ".[$extra]"
+    echo "Installing plog with its extra '$extra' into $venv with pip (the first time takes some minutes) ..." >&2
+    [ -x "$venv/bin/python" ] || "$(find_python)" -m venv "$venv"
+    [ "$how" = --editable ] || "$venv/bin/python" -m pip uninstall --quiet --yes --disable-pip-version-check plog-kafka
+    [ "$how" = --editable ] || how=
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint requirements.lock $how ".[$extra]"
   fi
   echo "$want" >"$stamp"
 }

@@ -162,7 +162,7 @@ def alter(
         admin.alter_configs(_type_of(kind), name, changes, validate_only=dry_run)
         if kind is ResourceKind.broker:
             _warn_of_unknown(admin.describe_configs(_type_of(kind), name), (c.key for c in changes if c.value))
-    say(f"{'would alter' if dry_run else 'altered'} {_title(kind, name)}")
+    say(f"{'would alter' if dry_run else 'altered'} {_title(kind, name)} {client.place}")
 
 
 def _warn_of_unknown(configs: Iterable[ConfigValue], keys: Iterable[str]) -> None:

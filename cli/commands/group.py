@@ -245,8 +245,8 @@ def reset_offsets(
         for partition, offset in sorted(targets.items())
     ]
     write_rows(rows, ["group", "topic", "partition", "offset", "new_offset"], output)
-    if not execute:
-        say("nothing was changed: --execute does it")
+    done = f"offsets of group {group} were reset {client.place}"
+    say(done if execute else "nothing was changed: --execute does it")
 
 
 def _ensure_inactive(admin: GroupAdmin, group_id: str) -> None:
@@ -288,10 +288,11 @@ def delete(
         for group_id in groups:
             if dry_run:
                 _ensure_empty(admin.describe(group_id))
-                say(f"would delete group {group_id}, and its offsets of {len(admin.offsets(group_id))} partitions")
+                count = len(admin.offsets(group_id))
+                say(f"would delete group {group_id} {client.place}, and its offsets of {count} partitions")
                 continue
             admin.delete(group_id)
-            say(f"deleted group {group_id}")
+            say(f"deleted group {group_id} {client.place}")
 
 
 def _ensure_empty(group: GroupDescription) -> None:
@@ -328,7 +329,7 @@ def delete_offsets(
         partitions = parse_topics(client, topics)
         if dry_run:
             held = GroupAdmin(client).offsets(group).keys() & set(partitions)
-            say(f"group {group} would forget its offsets of {len(held)} partitions")
+            say(f"group {group} {client.place} would forget its offsets of {len(held)} partitions")
             return
         GroupAdmin(client).delete_offsets(group, partitions)
-    say(f"group {group} forgot its offsets of {len(partitions)} partitions")
+    say(f"group {group} {client.place} forgot its offsets of {len(partitions)} partitions")

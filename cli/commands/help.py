@@ -15,7 +15,7 @@ from core.common.errors import UsageError
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
-_PAGES = files("cli") / "help"
+_PAGES = files(__package__.removesuffix(".commands")) / "help"
 
 
 def page_names() -> list[str]:
@@ -53,7 +53,7 @@ def help_(
         for heading, names in (("What the words mean", words), ("Commands, in full", commands)):
             print(heading)
             for name in names:
-                print(f"  {name:<18} {COMMANDS[name][1] if name in COMMANDS else title(name)}")
+                print(f"  {name:<18} {COMMANDS[name] if name in COMMANDS else title(name)}")
         return
     text = page(topic)
     if is_terminal():

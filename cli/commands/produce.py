@@ -103,6 +103,7 @@ def produce(
     chunk: Annotated[
         int | None, typer.Option("--chunk", metavar="BYTES", help="Send larger values as slices of so many.", min=1)
     ] = None,
+    no_create: Annotated[bool, typer.Option("--no-create", help="Refuse a topic that is not there.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check everything, send nothing.")] = False,
     report: Annotated[
         OutputFormat | None,
@@ -164,6 +165,8 @@ def produce(
         transactional_id,
         transaction_timeout_ms,
         dry_run,
+        may_create=not no_create,
+        is_copy=format_ is InputFormat.envelope,
     )
     with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout, is_read_only=dry_run) as client:
         writer = run(client, topic, input_, options, tee=tee)

@@ -29,6 +29,15 @@ SettingsOption = Annotated[
 @app.command()
 def create(
     name: Annotated[str, typer.Argument(help="The new topic.")],
+    like: Annotated[
+        str | None,
+        typer.Option(
+            "--like",
+            metavar="TOPIC",
+            help="With the partitions and settings of that one.",
+            autocompletion=complete_topic,
+        ),
+    ] = None,
     partitions: Annotated[int, typer.Option("--partitions", help="How many; -1 is the broker's default.")] = -1,
     replication_factor: Annotated[
         int, typer.Option("--replication-factor", help="Copies of each partition; -1 is the broker's default.")
@@ -52,6 +61,10 @@ def create(
 
     configs = parse_settings(settings or [])
     with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+        if like is not None:
+            twin = Admin(client).describe_topic(like)
+            configs = {**twin.configs, **configs}
+            partitions = len(twin.partitions) if partitions == -1 else partitions
         try:
             Admin(client).create_topic(
                 name,
@@ -65,7 +78,7 @@ def create(
                 raise
             say(f"topic {name} is there already")
         else:
-            say(f"{'would create' if dry_run else 'created'} topic {name}")
+            say(f"{'would create' if dry_run else 'created'} topic {name} {client.place}")
 
 
 @app.command("list")
@@ -228,7 +241,7 @@ def alter(
             admin.alter_configs(ConfigResourceType.TOPIC, name, changes, validate_only=dry_run)
         if partitions is not None:
             admin.create_partitions(name, partitions, validate_only=dry_run)
-    say(f"{'would alter' if dry_run else 'altered'} topic {name}")
+    say(f"{'would alter' if dry_run else 'altered'} topic {name} {client.place}")
 
 
 @app.command("delete-records")
@@ -271,7 +284,7 @@ def delete_records(
         places = resolve(before, source, wanted, source.ends(wanted))
         starts = places if dry_run else Admin(client).delete_records(places)
     for partition, start in sorted(starts.items()):
-        say(f"{partition} {'would start' if dry_run else 'starts'} at offset {start}")
+        say(f"{partition} {'would start' if dry_run else 'starts'} at offset {start} {client.place}")
 
 
 @app.command()
@@ -304,4 +317,9 @@ def delete(
                 if not if_exists or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise KafkaError(error.code, f"{name}: {error.message}", hint=error.hint) from error
             else:
-                say(f"would delete topic {name}: {text}" if dry_run else f"deleted topic {name}")
+                done = (
+                    f"would delete topic {name} {client.place}: {text}"
+                    if dry_run
+                    else f"deleted topic {name} {client.place}"
+                )
+                say(done)

@@ -247,16 +247,17 @@ def abort(
             known = admin.describe(transactional_id)  # or it would be made
             if dry_run:
                 count = len(known.partitions)
-                say(f"{transactional_id}: would be fenced, and what it has open on {count} partitions aborted")
+                fenced = "would be fenced, and what it has open"
+                say(f"{transactional_id} {client.place}: {fenced} on {count} partitions aborted")
                 return
             admin.fence(transactional_id)
-            say(f"{transactional_id}: nothing is open any more, and who wrote under it is fenced")
+            say(f"{transactional_id} {client.place}: nothing is open any more, and who wrote under it is fenced")
             return
         found = _find(admin, topic or "", partition or 0, start_offset, producer_id)
         if not dry_run:
             admin.abort_on_partition(found)
     done = "would abort" if dry_run else "aborted"
-    say(f"{done} the transaction of producer {found.producer_id} on {found.partition}")
+    say(f"{done} the transaction of producer {found.producer_id} of {found.partition} {client.place}")
 
 
 def _find(

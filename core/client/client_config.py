@@ -125,7 +125,9 @@ def _of_rpk(text: str, path: Path) -> dict[str, str]:
     try:
         import yaml
     except ImportError as error:
-        raise UsageError("an rpk profile needs more packages: pyyaml", hint="pip install plog[security]") from error
+        raise UsageError(
+            "an rpk profile needs more packages: pyyaml", hint="pip install plog-kafka[security]"
+        ) from error
     try:
         found = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:

@@ -71,10 +71,13 @@ class KafkaClient:
         *,
         security: ClientSecurity | None = None,
         connector: Connector | None = None,
+        place: str | None = None,
     ) -> None:
-        """`connect` stands in the place of sockets, `connector` in that of one that is made by `security`. Raises what
-        a `Connector` does, ConnectionFailedError where none of the bootstrap addresses answers.
+        """`connect` stands in the place of sockets, `connector` in that of one that is made by `security`; `place` says
+        for people where the cluster is, if the bootstrap addresses don't. Raises what a `Connector` does,
+        ConnectionFailedError where none of the bootstrap addresses answers.
         """
+        self.place = place or f"on {','.join(f'{host}:{port}' for host, port in bootstrap)}"
         self._bootstrap = bootstrap
         self._connect = connect
         self._connector = connector or Connector(security)
@@ -89,7 +92,7 @@ class KafkaClient:
     def another(self, *, timeout_s: float | None = None) -> KafkaClient:
         """A client of the same cluster, with connections of its own, on which an answer may take so long."""
         connector = self._connector if timeout_s is None else self._connector.with_timeout(timeout_s)
-        return KafkaClient(self._bootstrap, self._connect, connector=connector)
+        return KafkaClient(self._bootstrap, self._connect, connector=connector, place=self.place)
 
     # --- connections
 

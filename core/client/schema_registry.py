@@ -27,7 +27,7 @@ from core.common.varint import read_varint
 _FRAME = struct.Struct(">bI")
 _MAGIC = 0
 _FILE_TYPES = {".avsc": "AVRO", ".proto": "PROTOBUF", ".json": "JSON"}
-_HINT = "pip install plog[schema]"
+_HINT = "pip install plog-kafka[schema]"
 
 
 class SchemaError(PlogError):

@@ -110,7 +110,7 @@ def _start(inherited: Sequence[int]) -> subprocess.Popen[bytes]:
     """With the parent's own modules, whatever lies in the working directory."""
     code = (
         "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-        "from core.compaction.cleaner_worker import main; main()"
+        f"from {__package__}.cleaner_worker import main; main()"
     )
     command = [sys.executable, "-P", "-c", code, json.dumps(sys.path)]
     return subprocess.Popen(  # noqa: S603 - ourselves

@@ -307,7 +307,7 @@ class SegmentDump:
             for piece in self.kafka_text():
                 write_all(fd, [piece])
             return
-        import core.inspector.kafka_columns  # noqa: F401 - once, before there are several of us
+        from core.inspector import kafka_columns  # noqa: F401 - once, before there are several of us
 
         write_all(fd, [self._start_text()])
         outcomes = write_in_turns(

@@ -27,7 +27,7 @@ def ensure_delta() -> None:
     try:
         import deltalake  # noqa: F401
     except ImportError:
-        raise AccessError("--to delta needs the package deltalake", hint="pip install 'plog[delta]'") from None
+        raise AccessError("--to delta needs the package deltalake", hint="pip install 'plog-kafka[delta]'") from None
 
 
 def commit_delta_table(directory: Path, files: Sequence[WrittenFile], partition_by: str, replay_id: str) -> None:

@@ -14,10 +14,11 @@ def ensure_pyspark() -> None:
     try:
         from pyspark.version import __version__ as version
     except ImportError:
-        raise AccessError("spark-replay needs PySpark", hint="pip install 'plog[spark]'") from None
+        raise AccessError("spark-replay needs PySpark", hint="pip install 'plog-kafka[spark]'") from None
     numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
     if numbers < MINIMUM_VERSION:
         expected = ".".join(map(str, MINIMUM_VERSION))
         raise AccessError(
-            f"PySpark {version} is too old, expected {expected} or newer", hint="pip install --upgrade 'plog[spark]'"
+            f"PySpark {version} is too old, expected {expected} or newer",
+            hint="pip install --upgrade 'plog-kafka[spark]'",
         )

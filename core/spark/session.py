@@ -147,12 +147,13 @@ def _failure(error: Exception, log: Path) -> PlogError:
     text = str(error)
     with log.open("a") as file:
         file.write(f"{text}\n")
-    ours = re.findall(r"^core\.common\.errors\.\w+Error: (.+)$", text, re.MULTILINE)
+    errors = PlogError.__module__
+    ours = re.findall(rf"^{re.escape(errors)}\.\w+Error: (.+)$", text, re.MULTILINE)
     causes = re.findall(r"^(?:Caused by: )?(?:[\w$]+\.)*\w*(?:Error|Exception): (.+)$", text, re.MULTILINE)
     message = (ours or causes or text.splitlines() or [type(error).__name__])[-1 if ours or causes else 0]
     if "[PACKAGE_NOT_INSTALLED] Pandas" in text:
         return PlogError("the function of --transform needs pandas, and it is not installed", hint="pip install pandas")
-    is_damage = "core.common.errors.CorruptRecordError: " in text
+    is_damage = f"{errors}.CorruptRecordError: " in text
     damage_hint = "plog verify tells more; --allow-loss goes on after it, in a folder of its own"
     hint = damage_hint if is_damage else None if ours else f"see {log}"
     return PlogError(f"the Spark job failed: {message}", hint=hint)

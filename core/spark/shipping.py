@@ -1,4 +1,4 @@
-"""plog on the nodes of a cluster: its three packages go along as one zip; what it needs besides must be there.
+"""plog on the nodes of a cluster: its packages go along as one zip; what it needs besides must be there.
 
 NumPy, pyarrow and the codecs have parts in C, which no zip can carry. Whether they are there is asked first.
 """
@@ -13,14 +13,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import core
 from core.common.errors import AccessError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PACKAGES = ("core", "cli", "plog")
-_NEEDED = ("numpy", "pyarrow", "crcmod", "lz4.frame", "snappy", "core.spark.replay")
+_ROOT = Path(__file__).parents[__name__.count(".")]
+_PACKAGES = dict.fromkeys((__name__.partition(".")[0], "plog"))
+"""In the repository this module is of `core`, installed it is of `plog` (scripts/wheel_layout.py)."""
+_NEEDED = ("numpy", "pyarrow", "crcmod", "lz4.frame", "snappy", f"{__package__}.replay")
 
 
 def is_local(master: str) -> bool:
@@ -36,11 +37,10 @@ def with_retries(master: str) -> str:
 
 def write_zip(path: Path) -> None:
     """The packages, as they are installed here."""
-    root = Path(core.__file__).parent.parent
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in _PACKAGES:
-            for source in sorted((root / package).rglob("*.py")):
-                archive.write(source, source.relative_to(root))
+            for source in sorted((_ROOT / package).rglob("*.py")):
+                archive.write(source, source.relative_to(_ROOT))
 
 
 def ship(session: SparkSession, scratch: Path) -> None:

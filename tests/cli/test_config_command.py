@@ -38,7 +38,7 @@ def test_a_topic(where: list[str]) -> None:
         "config", "alter", "topic", "t", "--set", "segment.bytes=2000000", "--append", "cleanup.policy=compact",
         "--unset", "retention.ms", *where,
     )  # fmt: skip
-    assert done.stderr == b"altered topic t\n"
+    assert done.stderr.startswith(b"altered topic t ")
     assert described(where, "topic", "t") == {
         "cleanup.policy": ("delete,compact", "topic_config"),
         "segment.bytes": ("2000000", "topic_config"),
@@ -92,7 +92,7 @@ def test_loggers_of_a_server(server: Server) -> None:
 
 def test_a_dry_run_changes_nothing(where: list[str]) -> None:
     done = call_plog("config", "alter", "topic", "t", "--set", "retention.ms=5", "--dry-run", *where)
-    assert done.stderr == b"would alter topic t\n"
+    assert done.stderr.startswith(b"would alter topic t ")
     assert described(where, "topic", "t") == {"retention.ms": ("-1", "topic_config")}
 
 

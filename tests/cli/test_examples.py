@@ -57,6 +57,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("examples")
     (folder / "sample-data").symlink_to(ROOT / "sample-data")
     (folder / "count").write_bytes(struct.pack(">q", 42))
+    (folder / "config.toml").write_text('[profile.prod.default]\nbootstrap-server = "127.0.0.1:1"\n')
     for command in PREPARED.strip().split("\n"):
         done = run(command, folder)
         assert done.returncode == 0, (command, done.stderr)
@@ -68,8 +69,6 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         content = bytearray(log.read_bytes())
         content[len(content) // 2] ^= 8
         log.write_bytes(content)
-    config = folder / "config.toml"
-    config.write_text('[profile.prod.default]\nbootstrap-server = "127.0.0.1:1"\n')
     (folder / "client.properties").write_text("security.protocol=PLAINTEXT\n")
     return folder
 
@@ -82,11 +81,12 @@ def server(prepared: Path) -> Iterator[str]:
 
 
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    config = folder / "config.toml"
     environment = {
         **os.environ,
         "PATH": f"{PLOG.parent}:{os.environ['PATH']}",
         "PLOG_DATA_DIR": "data",
-        "PLOG_CONFIG": str(folder / "config.toml"),
+        "PLOG_CONFIG": str(config) if config.exists() else "",
     }
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],

@@ -40,7 +40,7 @@ def example_of(command: list[str]) -> str:
 def test_plain_plog_lists_the_commands() -> None:
     done = run_plog("--help")
     assert done.returncode == 0
-    for name, (_, line) in COMMANDS.items():
+    for name, line in COMMANDS.items():
         assert re.search(rf"^  {name} +{re.escape(line)}$", done.stdout.decode(), re.MULTILINE)
 
 

@@ -164,18 +164,19 @@ def test_dry_runs_change_nothing(where: list[str]) -> None:
     ok("consume", "t", "--group", "g", "--max-messages", "2", *where)
     ok("produce", "t", "--partition", "0", "--transactional-id", "id", *where, stdin=b"d\n")
     before = state(where)
+    place = f"on {where[1]}" if where[0] == "--bootstrap-server" else f"in {where[1]}"
     for command, said in (
-        (["topic", "create", "u", "--partitions", "7"], "would create topic u"),
-        (["topic", "alter", "t", "--partitions", "5", "--set", "retention.ms=1"], "would alter topic t"),
-        (["topic", "delete-records", "t", "--before", "2", "--partition", "0"], "t-0 would start at offset 2"),
-        (["topic", "delete", "t"], "would delete topic t: 5 offsets, "),
-        (["group", "delete", "g"], "would delete group g, and its offsets of 1 partitions"),
-        (["group", "delete-offsets", "g", "--topic", "t"], "group g would forget its offsets of 1 partitions"),
-        (["transaction", "abort", "id"], "id: would be fenced, and what it has open on 0 partitions aborted"),
+        (["topic", "create", "u", "--partitions", "7"], "would create topic u {}"),
+        (["topic", "alter", "t", "--partitions", "5", "--set", "retention.ms=1"], "would alter topic t {}"),
+        (["topic", "delete-records", "t", "--before", "2", "--partition", "0"], "t-0 would start at offset 2 {}"),
+        (["topic", "delete", "t"], "would delete topic t {}: 5 offsets, "),
+        (["group", "delete", "g"], "would delete group g {}, and its offsets of 1 partitions"),
+        (["group", "delete-offsets", "g", "--topic", "t"], "group g {} would forget its offsets of 1 partitions"),
+        (["transaction", "abort", "id"], "id {}: would be fenced, and what it has open on 0 partitions aborted"),
     ):
         done = call_plog(*command, "--dry-run", *where)
         assert done.returncode == 0, done.stderr
-        assert said in done.stderr.decode()
+        assert said.format(place) in done.stderr.decode()
         assert state(where) == before, command
     refused = call_plog("topic", "alter", "t", "--partitions", "1", "--dry-run", *where)
     assert refused.returncode == 1
@@ -216,6 +217,7 @@ def test_a_listing_over_the_wire_needs_no_columns(tmp_path: Path) -> None:
 
 def test_plain_lines_are_written_with_what_lines_need(tmp_path: Path) -> None:
     with Server(tmp_path / "data") as server:
+        ok("topic", "create", "t", "--bootstrap-server", server.address)
         imported = imported_by(["produce", "t", "--bootstrap-server", server.address], stdin=b"a line\n")
         assert run_plog("consume", "t", "--bootstrap-server", server.address).stdout == b"a line\n"
     assert "pyarrow" in imported

@@ -73,7 +73,8 @@ def test_delete_records(where: list[str]) -> None:
     for partition in ("0", "1"):
         ok("produce", "t", "--partition", partition, *where, stdin=b"a\nb\nc\n")
     done = call_plog("topic", "delete-records", "t", "--before", "2", "--partition", "1", *where)
-    assert (done.returncode, done.stderr) == (0, b"t-1 starts at offset 2\n")
+    assert done.returncode == 0
+    assert done.stderr.startswith(b"t-1 starts at offset 2 ")
     assert ok("consume", "t", *where).splitlines() == [b"a", b"b", b"c", b"c"]
     ok("topic", "delete-records", "t", "--before", "-1", *where)
     assert ok("consume", "t", *where).splitlines() == [b"c", b"c"]

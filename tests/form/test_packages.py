@@ -28,16 +28,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_the_packages_and_nothing_else(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
-    assert wheel.name == f"plog-{VERSION}-py3-none-any.whl"
+    assert wheel.name == f"plog_kafka-{VERSION}-py3-none-any.whl"
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     ours = {
-        str(path.relative_to(ROOT))
-        for package in ("core", "cli", "plog")
+        f"{place}/{path.relative_to(ROOT / package)}"
+        for package, place in (("core", "plog/_core"), ("cli", "plog/_cli"), ("plog", "plog"))
         for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert names == ours
-    assert {"core/__init__.py", "cli/main.py", "plog/__main__.py", "plog/py.typed"} <= names
+    assert {"plog/_core/__init__.py", "plog/_cli/main.py", "plog/__main__.py", "plog/py.typed"} <= names
 
 
 def test_the_wheel_installs_the_command_and_its_dependencies(built: Path) -> None:
@@ -58,6 +58,7 @@ def test_the_sdist_can_be_built_from(built: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
     assert {"pyproject.toml", "README.md", "LICENSE", "core/__init__.py", "cli/main.py", "plog/__main__.py"} <= names
+    assert not any(name.startswith(("tests/", "changes/", "sample-data/")) for name in names)
 
 
 def test_there_is_one_version() -> None:
@@ -68,7 +69,7 @@ def test_there_is_one_version() -> None:
 def test_the_locked_dependencies_are_those_of_the_project() -> None:
     locked = {line.split("==")[0].strip().lower() for line in (ROOT / "requirements.lock").read_text().splitlines()}
     wanted = [*PROJECT["dependencies"], *(d for extra in PROJECT["optional-dependencies"].values() for d in extra)]
-    names = {d.split(">")[0].split("[")[0].strip().lower() for d in wanted} - {"plog"}
+    names = {d.split(">")[0].split("[")[0].strip().lower() for d in wanted} - {"plog-kafka"}
     assert names <= locked
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from core.common.errors import AccessError, KafkaError
-from plog.testing import RunningBroker, running_broker, running_server
+from plog.testing import AccessError, KafkaError, RunningBroker, running_broker, running_server
 
 
 def work(broker: RunningBroker) -> None:

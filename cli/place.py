@@ -1,0 +1,58 @@
+"""Where a command finds the log, if more than one place is named: what is said nearest to the command counts.
+
+The command line is nearer than an environment variable, that nearer than the profile of config.toml, and that nearer
+than the file's other sections; in each of them the command's own section is nearer than `[default]`. A server that is
+named at one level switches off a directory that is named at a level farther away, and the other way round.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.common.errors import UsageError
+
+_BOTH = ("bootstrap_server", "data_dir")
+
+
+def choose_place(context: Any, parameter: Any, value: Any) -> Any:
+    """A callback of both options; the second that is called knows what both say. UsageError for two that are equally
+    near.
+    """
+    if parameter.name not in _BOTH or value is None:
+        return value
+    (other,) = (name for name in _BOTH if name != parameter.name)
+    if context.params.get(other) is None:
+        return value
+    here, there = level_of(context, parameter.name), level_of(context, other)
+    if here == there:
+        raise UsageError(
+            f"{_where(context, parameter.name)} names two places, --bootstrap-server and --data-dir",
+            hint="say one of them: a server, or a directory",
+        )
+    if here > there:
+        return None
+    context.params[other] = None
+    return value
+
+
+def level_of(context: Any, name: str) -> int:
+    """How far from the command an option's value was said; 0 is the command line. Of options without a value it says
+    nothing.
+    """
+    source = context.get_parameter_source(name)
+    if source is not None and source.name == "COMMANDLINE":
+        return 0
+    if source is not None and source.name == "ENVIRONMENT":
+        return 1
+    section = _section(context, name)
+    return 2 + 2 * (not section.startswith("profile.")) + section.endswith("default")
+
+
+def _section(context: Any, name: str) -> str:
+    """Of config.toml; empty if the value is not from there."""
+    return next((str(getattr(one, "config_section", "")) for one in context.command.params if one.name == name), "")
+
+
+def _where(context: Any, name: str) -> str:
+    level = level_of(context, name)
+    return "the command line" if level == 0 else f"[{_section(context, name)}] of config.toml"

@@ -1,0 +1,142 @@
+"""Dockerfile, compose.yaml and action.yml: no container is run here, so their steps are, in a fresh environment."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.installed import ROOT, Installed
+from tests.support.server import Server
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed(tmp_path_factory.mktemp("installed"))
+
+
+@pytest.fixture(scope="module")
+def dockerfile() -> list[tuple[str, str]]:
+    """Its instructions, in order."""
+    lines = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if line and not line.startswith("#")]
+    return [(line.split(" ", 1)[0], line.split(" ", 1)[1]) for line in lines]
+
+
+def last(dockerfile: list[tuple[str, str]], instruction: str) -> str:
+    return [rest for name, rest in dockerfile if name == instruction][-1]
+
+
+def test_what_the_build_of_the_image_sees_is_enough(tmp_path: Path, dockerfile: list[tuple[str, str]]) -> None:
+    """`COPY . /src` takes what .dockerignore leaves; pip builds the wheel of that."""
+    lines = (ROOT / ".dockerignore").read_text().split()
+    assert lines[0] == "*"
+    for name in (line.removeprefix("!") for line in lines if line.startswith("!")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["cp", "-r", ROOT / name, tmp_path / name], check=True)
+    assert ("COPY", ". /src") in dockerfile
+    assert any("--constraint /src/requirements.lock /src" in rest for name, rest in dockerfile if name == "RUN")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "dist", tmp_path]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def test_the_container_serves_is_healthy_and_stops(
+    installed: Installed, tmp_path: Path, dockerfile: list[tuple[str, str]]
+) -> None:
+    assert last(dockerfile, "USER") == "plog"
+    entrypoint = json.loads(last(dockerfile, "ENTRYPOINT"))
+    command = json.loads(last(dockerfile, "CMD"))
+    check = json.loads(last(dockerfile, "HEALTHCHECK").partition("CMD ")[2])
+    command[command.index("--listen") + 1] = "127.0.0.1:0"
+    del command[command.index("--advertise") : command.index("--advertise") + 2]
+    environment = {**installed.environment, "PLOG_DATA_DIR": str(tmp_path / "data")}
+    server = Server(tmp_path / "data", command=[installed.bin / entrypoint[0], *command], environment=environment)
+    with server:
+        check[-1] = server.address
+        assert subprocess.run([installed.bin / check[0], *check[1:]], capture_output=True, check=False).returncode == 0
+        assert server.process is not None
+        server.process.send_signal(getattr(signal, last(dockerfile, "STOPSIGNAL")))
+        assert server.process.wait(30) == 0
+        assert subprocess.run([installed.bin / check[0], *check[1:]], capture_output=True, check=False).returncode == 3
+
+
+def test_the_services_of_compose_are_commands_of_ours(installed: Installed) -> None:
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text())
+    assert set(compose["volumes"]) == {"plog-data"}
+    for service in compose["services"].values():
+        words = service["command"]
+        verbs = words[: next(i for i, word in enumerate(words) if word.startswith("--"))]
+        options = {word for word in words if word.startswith("--")}
+        command = verbs[:2] if verbs[0] == "topic" else verbs[:1]
+        listed = installed.run("plog", *command, "--help").stdout.decode()
+        assert options <= set(re.findall(r"--[a-z-]+", listed))
+
+
+class Runner:
+    """What GitHub does with a composite action: inputs and conditions put in, steps in bash, files for variables."""
+
+    def __init__(self, installed: Installed, folder: Path) -> None:
+        self._installed = installed
+        self._folder = folder
+        self._action = yaml.safe_load((ROOT / "action.yml").read_text())
+        self.uploaded: dict[str, Any] | None = None
+
+    def use(self, **given: str) -> dict[str, str]:
+        """Runs the steps; gives the variables that they set. The step that installs plog is passed over."""
+        assert set(given) <= {name.replace("-", "_") for name in self._action["inputs"]}
+        inputs = {
+            name: given.get(name.replace("-", "_"), str(one["default"])) for name, one in self._action["inputs"].items()
+        }
+        variables, path = self._folder / "env", self._folder / "path"
+        variables.write_text("")
+        for step in self._action["runs"]["steps"]:
+            wanted = {"== 'true'": "true", "!= 'true'": "false"}[step["if"].removeprefix("inputs.report ")]
+            if inputs["report"] != wanted:
+                continue
+            if "uses" in step:
+                self.uploaded = {key: self._filled(value, inputs) for key, value in step["with"].items()}
+            elif "pip" not in step["run"]:
+                environment = {key: self._filled(value, inputs) for key, value in step["env"].items()}
+                files = {"GITHUB_ENV": str(variables), "GITHUB_PATH": str(path)}
+                with (self._folder / "output").open("ab") as output:
+                    done = subprocess.run(
+                        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]], check=False,
+                        env={**self._installed.environment, **environment, **files}, stdout=output, stderr=output,
+                    )  # fmt: skip
+                assert done.returncode == 0, (self._folder / "output").read_text()
+        return dict(line.split("=", 1) for line in variables.read_text().splitlines())
+
+    @staticmethod
+    def _filled(value: str, inputs: dict[str, str]) -> str:
+        return re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda found: inputs[found[1]], value)
+
+
+def test_the_action_starts_seeds_and_reports(installed: Installed, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = str(probe.getsockname()[1])
+    seed = tmp_path / "orders.ndjson"
+    seed.write_text("one\ntwo\n")
+    runner, data = Runner(installed, tmp_path), str(tmp_path / "data")
+    variables = runner.use(
+        port=port, data_dir=data, topics="orders:2 customers:1", seed=f"orders={seed}", settings="num.partitions=3"
+    )
+    address = variables["KAFKA_BOOTSTRAP_SERVERS"]
+    try:
+        read = installed.run("plog", "consume", "orders", "--bootstrap-server", address).stdout
+        assert sorted(read.split()) == [b"one", b"two"]
+    finally:
+        runner.use(data_dir=data, report="true")
+    assert installed.run("plog", "topic", "list", "--bootstrap-server", address, expect=3)
+    assert runner.uploaded is not None
+    for path in shlex.split(runner.uploaded["path"]):
+        assert Path(path).exists()
+    assert (tmp_path / "data" / "orders-1").is_dir()
+    assert not Path("/proc", Path(data + ".pid").read_text().strip()).exists()

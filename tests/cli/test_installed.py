@@ -1,0 +1,96 @@
+"""plog as people install it: the built wheel in an environment of its own, used from an application's folder.
+
+The application has packages `core`, `cli` and `tests`, as many do; the repository has them too. The wheel must not.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from cli.main import COMMANDS
+from tests.support.golden import GOLDEN
+from tests.support.installed import Installed
+from tests.support.oracle import why_not
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed(tmp_path_factory.mktemp("installed"))
+
+
+def test_there_is_one_top_level_package(installed: Installed) -> None:
+    with zipfile.ZipFile(installed.wheel) as archive:
+        tops = {name.partition("/")[0] for name in archive.namelist()}
+    assert "plog" in tops
+    assert all(name.endswith(".dist-info") for name in tops - {"plog"})
+    look = "import importlib.util as u; print(*(u.find_spec(n) is None for n in ('core', 'cli', 'plog', 'tests')))"
+    assert installed.run("python", "-P", "-c", look).stdout == b"True True False True\n"
+
+
+def test_no_text_names_a_module_as_the_repository_has_it(installed: Installed) -> None:
+    """A name in a string would lead nowhere: the wheel's layout is made by rewriting imports alone."""
+    found = []
+    with zipfile.ZipFile(installed.wheel) as archive:
+        for name in archive.namelist():
+            if name.endswith(".py"):
+                for node in ast.walk(ast.parse(archive.read(name))):
+                    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+                    if is_text and re.search(r"^(core|cli)(\.\w+)*$|\b(from|import) (core|cli)\b", node.value):
+                        found.append(f"{name}:{node.lineno}: {node.value}")
+    assert found == []
+
+
+def test_every_module_is_found(installed: Installed) -> None:
+    code = (
+        "import importlib, pkgutil, plog\n"
+        "for module in pkgutil.walk_packages(plog.__path__, 'plog.'):\n"
+        "    if module.name != 'plog.__main__': importlib.import_module(module.name)\n"
+        "import core; print(core.Order(7))"
+    )
+    assert installed.run("python", "-c", code).stdout == b"7\n"
+
+
+def test_the_applications_suite_and_ours(installed: Installed) -> None:
+    for file, passed in (("test_application.py", b"3 passed"), ("test_testing.py", b"5 passed")):
+        assert passed in installed.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/{file}").stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_there(installed: Installed, command: str) -> None:
+    said = installed.run("plog", command, "--help").stdout.decode()
+    assert "Usage: plog" in said
+    assert installed.run("plog", "help", command).stdout
+
+
+def test_the_commands_work(installed: Installed, tmp_path: Path) -> None:
+    """Through what imports by name: the cleaner's process, pages of help, tasks in processes of their own."""
+    data = ["--data-dir", str(tmp_path / "data")]
+    installed.run("plog", "topic", "create", "t", "--set", "cleanup.policy=compact", "--set", "segment.ms=1", *data)
+    for line in (b"a=1", b"a=2", b"b=3"):  # each rolls a segment
+        installed.run("python", "-m", "plog", "produce", "t", "--key-separator", "=", *data, stdin=line)
+    installed.run("plog", "compact", str(tmp_path / "data"), "--apply")
+    assert installed.run("plog", "consume", "t", *data).stdout.split() == [b"2", b"3"]
+    installed.run("plog", "verify", str(tmp_path / "data"))
+    assert b"offset" in installed.run("plog", "dump-segment", str(GOLDEN / "binary")).stdout
+    assert installed.run("plog", "--version").stdout.split()[-1] == installed.wheel.name.split("-")[1].encode()
+
+
+@pytest.mark.java
+@pytest.mark.skipif(bool(why_not()), reason=why_not() or "")
+def test_spark(installed: Installed, tmp_path: Path) -> None:
+    """Its workers import what tasks name; what goes to a cluster's nodes is one package."""
+    data = ["--data-dir", str(tmp_path / "data")]
+    installed.run("plog", "produce", "t", *data, stdin=b"a\nb\nc\n")
+    installed.run("plog", "spark-replay", "t", *data, "--to", f"parquet:{tmp_path / 'out'}")
+    read = "import pyarrow.parquet as p, sys; print(p.read_table(sys.argv[1]).num_rows)"
+    assert installed.run("python", "-c", read, str(tmp_path / "out")).stdout == b"3\n"
+    code = "import sys; from plog._core.spark.shipping import write_zip, Path; write_zip(Path(sys.argv[1]))"
+    installed.run("python", "-c", code, str(tmp_path / "plog.zip"))
+    names = zipfile.ZipFile(tmp_path / "plog.zip").namelist()
+    assert {name.partition("/")[0] for name in names} == {"plog"}
+    assert "plog/_core/spark/replay.py" in names
