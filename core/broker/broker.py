@@ -529,6 +529,7 @@ class Broker:
             renamed = yield from renaming
             if renamed:
                 self._delete_later(renamed, delay_ms)
+        self.run_in_background(self.log_manager.sync_names)
         return topics
 
     def _delete_later(self, paths: Sequence[Path], delay_ms: int) -> None:

@@ -97,8 +97,9 @@ class File:
             os.close(fd)
 
     def __del__(self) -> None:
-        with contextlib.suppress(OSError):
-            self.close()
+        if self.fd >= 0:
+            with contextlib.suppress(OSError):
+                self.close()
 
 
 class FileSystem:

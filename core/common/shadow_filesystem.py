@@ -115,7 +115,7 @@ class ShadowFileSystem(FileSystem):
         self._paths.rename(error)
 
     def open_append(self, path: Path, *, creates: bool = True) -> File:
-        if not path.is_symlink():
+        if not os.path.islink(path):  # noqa: PTH114 - half the time, of each of 10,000 segments
             return super().open_append(path, creates=creates)
         return _LinkedFile(path, open_regular(path, os.O_RDONLY))
 

@@ -129,7 +129,6 @@ def find_cleanable_part(log: PartitionLog, checkpoint: int | None, now_ms: int) 
 def log_to_clean(log: PartitionLog, part: CleanablePart) -> LogToClean:
     """CorruptRecordError where that part of the log has damage: cleaning would drop it for good."""
     segments = [s for s in log.segments if s.base_offset < part.first_uncleanable_offset]
-    described = [_describe(segment) for segment in segments]  # which has their indexes checked, and may find damage
     for segment in segments:
         if segment.gaps:
             raise segment.damaged(segment.gaps[0])
@@ -137,7 +136,7 @@ def log_to_clean(log: PartitionLog, part: CleanablePart) -> LogToClean:
         log.directory,
         log.partition,
         log.config,
-        described,
+        [_describe(segment) for segment in segments],
         part.first_dirty_offset,
         part.first_uncleanable_offset,
         sorted((a for s in log.segments for a in s.aborted_entries()), key=lambda a: a.first_offset),
@@ -191,8 +190,7 @@ def _describe(segment: LogSegment) -> SegmentToClean:
     return SegmentToClean(
         segment.base_offset,
         segment.size_bytes,
-        segment.offset_index.size_bytes,
-        segment.time_index.size_bytes,
+        *segment.index_bytes,
         segment.records.path.stat().st_mtime_ns // 1_000_000,
     )
 

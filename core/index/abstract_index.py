@@ -22,6 +22,9 @@ _MOST_READ_BYTES = 32 * 1024 * 1024
 """An index of the largest segment has 4 MB at Kafka's distance between entries; of a larger file nothing is believed,
 which costs a search of the log."""
 
+_LEAST_MAPPED_BYTES = mmap.PAGESIZE
+"""A map takes a descriptor and a page, and costs several times what reading a smaller file does."""
+
 
 class AbstractIndex:
     """Entries of one segment, in memory while they are appended, mapped from the file once the segment is sealed.
@@ -128,16 +131,19 @@ class AbstractIndex:
         """The file was renamed with its segment."""
         self.path = path
 
-    def sanity_check(self) -> None:
-        """CorruptRecordError where the file cannot be an index of this segment: cheap, as Kafka checks at load."""
+    def sanity_check(self) -> bool:
+        """Whether the file is there. CorruptRecordError where it cannot be an index of this segment: cheap, as Kafka
+        checks at load.
+        """
         try:
             size = self.path.stat().st_size
         except FileNotFoundError:
-            size = 0
+            return False
         if size % self.ENTRY.size:
             raise CorruptRecordError(
                 f"index of {size} bytes, expected a multiple of {self.ENTRY.size}", path=str(self.path)
             )
+        return True
 
     def _last_raw(self) -> tuple[int, int] | None:
         """The last entry, its offset still relative; None where there is none."""
@@ -187,6 +193,8 @@ class AbstractIndex:
             size = file.size()
             if size < self.ENTRY.size:
                 return b""
+            if size < _LEAST_MAPPED_BYTES:
+                return file.read_at(size, 0)
             if self.may_map:
                 return mmap.mmap(file.fd, 0, prot=mmap.PROT_READ)
             return self._read_entries(file, size)

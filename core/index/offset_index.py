@@ -69,8 +69,9 @@ class OffsetIndex(AbstractIndex):
         """Drops the entries of `offset` and above."""
         self._keep(self._find_last(0, offset - self.base_offset - 1) + 1)
 
-    def sanity_check(self) -> None:
-        super().sanity_check()
+    def sanity_check(self) -> bool:
+        is_there = super().sanity_check()
         last = self._last_raw()
         if last is not None and last[0] < 0:
             raise CorruptRecordError("index ends with an offset below its segment's base", path=str(self.path))
+        return is_there

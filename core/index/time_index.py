@@ -56,8 +56,8 @@ class TimeIndex(AbstractIndex):
         """Drops the entries of `offset` and above."""
         self._keep(self._find_last(1, offset - self.base_offset - 1) + 1)
 
-    def sanity_check(self) -> None:
-        super().sanity_check()
+    def sanity_check(self) -> bool:
+        is_there = super().sanity_check()
         last = self._last_raw()
         if last is not None:
             first = self.entry(0)
@@ -65,3 +65,4 @@ class TimeIndex(AbstractIndex):
                 raise CorruptRecordError(
                     "time index ends before it begins, or below its segment's base", path=str(self.path)
                 )
+        return is_there

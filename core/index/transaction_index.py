@@ -92,10 +92,11 @@ def _parse_entries(data: bytes, position: int, last_offset: int, path: str) -> I
 class TransactionIndex:
     """Aborted transactions of one segment, sorted by last offset; owned by one task. Read at first use."""
 
-    def __init__(self, path: Path, filesystem: FileSystem) -> None:
+    def __init__(self, path: Path, filesystem: FileSystem, *, is_missing: bool = False) -> None:
+        """With `is_missing` the caller knows that there is no file, and the disk is not asked."""
         self.path = path
         self._filesystem = filesystem
-        self._entries: list[AbortedTransaction] | None = None
+        self._entries: list[AbortedTransaction] | None = [] if is_missing else None
         self._written = 0  # entries that are in the file
 
     def entries(self) -> list[AbortedTransaction]:
@@ -165,6 +166,5 @@ class TransactionIndex:
         self.path = path
 
     def sanity_check(self) -> None:
-        """CorruptRecordError where the file does not parse."""
-        self._entries = None
+        """CorruptRecordError where the file does not parse, unless it was read before."""
         self.entries()

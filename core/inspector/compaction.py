@@ -263,7 +263,7 @@ class Compaction:
             shadow,
             partition,
             self.config_of(partition.topic),
-            LogSettings(self._clock, ShadowFileSystem(paths), keeps_cut_bytes=False),
+            LogSettings(self._clock, ShadowFileSystem(paths), keeps_cut_bytes=False, checks_late=True),
             log_start_offset=self._offsets(LOG_START_OFFSET_CHECKPOINT).get(partition, 0),
             recovery_point=recovery_points.get(partition),
             had_clean_shutdown=(self._root / CLEAN_SHUTDOWN).exists(),

@@ -83,10 +83,18 @@ def holds_segments(directory: Path) -> bool:
     """Whether a folder is a partition's: it has logs, readable or not, or is named as one and has other files of
     segments, whose logs are gone. OSError if it can't be read.
     """
-    names = [parsed for entry in os.scandir(directory) if (parsed := parse_offset_file_name(entry.name)) is not None]
-    if any(suffix == LOG_SUFFIX for _, suffix in names):
-        return bool(find_offset_files(directory, LOG_SUFFIX) or find_unreadable_files(directory, opens_all=False))
-    return bool(names) and locate_partition(directory)[0] is not None
+    has_logs = has_others = False
+    for entry in os.scandir(directory):
+        parsed = parse_offset_file_name(entry.name)
+        if parsed is None:
+            continue
+        if parsed[1] != LOG_SUFFIX:
+            has_others = True
+        elif is_file(entry) or find_unreadable(Path(entry.path)) is not None:
+            return True
+        else:
+            has_logs = True  # that went meanwhile
+    return has_others and not has_logs and locate_partition(directory)[0] is not None
 
 
 def is_misnamed_partition(entry: os.DirEntry[str]) -> bool:

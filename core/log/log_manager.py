@@ -351,11 +351,16 @@ class LogManager:
         for partition in partitions:
             self._move_away(partition)
             yield
+        return renamed
+
+    def sync_names(self) -> None:
+        """Syncs the names of the folders; any thread may. If the disk refuses, a power cut may bring back what was
+        renamed, and the next start says that it belongs to no topic.
+        """
         try:
             self._filesystem.sync_directory(self.directory)
         except OSError as error:
             _log.error("%s", access_error(error, self.directory, "sync"))
-        return renamed
 
     def _move_away(self, partition: TopicPartition) -> None:
         """Renames the folder of a partition that was removed, unless that is done. One that the disk refuses to rename

@@ -176,10 +176,11 @@ class LogSegment:
     def _make_indexes(self) -> _Indexes:
         base_offset, maximum, filesystem = self.base_offset, self.config.segment_index_bytes, self._filesystem
         paths = self._path(INDEX_SUFFIX), self._path(TIME_INDEX_SUFFIX)
+        is_without_aborted = self._listed is not None and not self._listed.has_transaction_index
         return _Indexes(
             OffsetIndex(paths[0], base_offset, maximum, filesystem, may_map=self.is_sealed),
             TimeIndex(paths[1], base_offset, maximum, filesystem, may_map=self.is_sealed),
-            TransactionIndex(self._path(TRANSACTION_INDEX_SUFFIX), filesystem),
+            TransactionIndex(self._path(TRANSACTION_INDEX_SUFFIX), filesystem, is_missing=is_without_aborted),
         )
 
     def _make_records(self, note_opened: Callable[[File], None], *, is_new: bool) -> FileRecords:
@@ -248,6 +249,15 @@ class LogSegment:
     def is_unchecked(self) -> bool:
         """Whether its indexes are yet to be held against the log."""
         return self._indexes is None
+
+    @property
+    def index_bytes(self) -> tuple[int, int]:
+        """Gives the sizes of its offset index and its time index. If nobody has used them yet, they are not checked for
+        that, and the sizes are those of the files.
+        """
+        if self._indexes is None:
+            return _size_of(self._path(INDEX_SUFFIX)), _size_of(self._path(TIME_INDEX_SUFFIX))
+        return self.offset_index.size_bytes, self.time_index.size_bytes
 
     def aborted_entries(self) -> list[AbortedTransaction]:
         """Of the transactions that were aborted in it. If it has no transaction index, the others are left alone."""
@@ -855,6 +865,14 @@ class LogSegment:
         self._open_files.forget(self)
         if self._records is not None:
             self._records.close()
+
+
+def _size_of(path: Path) -> int:
+    """Gives 0 if there is no file: an empty segment may lack its time index."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _check_nothing(_segment: LogSegment, _end_offset: int) -> None:

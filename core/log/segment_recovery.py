@@ -170,10 +170,10 @@ def find_indexed_end(segment: LogSegment, end_offset: int) -> int | None:
     not; `end_offset` if that is LONG_MAX.
     """
     try:
-        if not segment.offset_index.path.exists() or (segment.size_bytes and not segment.time_index.path.exists()):
+        if not segment.offset_index.sanity_check():
             return None
-        segment.offset_index.sanity_check()
-        segment.time_index.sanity_check()
+        if not segment.time_index.sanity_check() and segment.size_bytes:
+            return None
         segment.transaction_index.sanity_check()
         last = segment.offset_index.last_entry()
         if last.position < 0:  # a flipped bit

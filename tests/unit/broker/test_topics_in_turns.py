@@ -18,6 +18,7 @@ from core.broker.pending_answer import PendingAnswer
 from core.broker.socket_server import SocketServer
 from core.broker.turns import MOST_AT_WORK, Turns
 from core.common.error_code import ErrorCode
+from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.log import log_manager
 from core.log.partition_metadata_file import read_partition_metadata
@@ -376,3 +377,21 @@ def test_a_start_waits_for_no_folder_that_is_to_be_deleted(tmp_path: Path) -> No
     assert order == [30]
     assert not list(tmp_path.glob("*-delete"))
     again.close()
+
+
+def test_a_deletion_holds_nobody_until_the_disk_has_the_new_names_of_its_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sync of the directory waits for whatever else is written to the disk."""
+    broker = open_broker(tmp_path)
+    add_topic(broker, "going", 5)
+    synced: list[Path] = []
+    monkeypatch.setattr(FileSystem, "sync_directory", lambda _, path: synced.append(path))
+    background = broker.run_in_background = Background()
+    broker.delete_topic("going")
+    assert len(list(tmp_path.glob("*-delete"))) == 5
+    assert tmp_path not in synced
+    while background.waiting:
+        background.run()
+    assert tmp_path in synced
+    broker.close()

@@ -113,3 +113,22 @@ def test_a_damaged_log_is_not_cleaned(tmp_path: Path) -> None:
     log.note_damage(DamagedRange(2, 4, 2, 0, 10))
     with pytest.raises(CorruptRecordError, match="offsets 2 to 3 are damaged"):
         log_to_clean(log, part_of(log))
+
+
+def test_segments_that_nobody_used_are_described_without_a_check(tmp_path: Path) -> None:
+    """A log may have 10,000 of them, and the cleaner reads all batches itself."""
+    first = open_log(tmp_path / "t-0", index_interval_bytes=64)
+    for number in range(30):
+        append(first, make_batch(b"%d" % number))
+        if number % 10 == 9:
+            first.roll()
+    first.close()
+    log = open_log(tmp_path / "t-0", checks_late=True)
+    described = log_to_clean(log, part_of(log)).segments
+    assert [s.is_unchecked for s in log.segments] == [True, True, True, False]
+    sizes = [
+        (path.stat().st_size, path.with_suffix(".timeindex").stat().st_size)
+        for path in sorted((tmp_path / "t-0").glob("*.index"))
+    ]
+    assert [(s.offset_index_bytes, s.time_index_bytes) for s in described] == sizes[:3]
+    assert sizes[0] > (0, 0)
