@@ -245,11 +245,12 @@ def ensure_known(settings: Mapping[str, str], where: str = "") -> None:
             continue
         if name not in _REFUSED:
             raise _unknown(name, ours, where)
+        mechanism = _mechanism_of_class(value)
+        if mechanism is not None:
+            raise _unspoken(mechanism)
         if value.lower() not in ("", *_REFUSED[name]):
             expected = f", expected {' or '.join(_REFUSED[name])}" if _REFUSED[name] else ""
-            raise UsageError(
-                f"{where}{name}={value}: plog does not know how to do that{expected}", hint=_class_hint(value)
-            )
+            raise UsageError(f"{where}{name}={value}: plog does not know how to do that{expected}")
 
 
 def _unknown(name: str, ours: set[str], where: str) -> UsageError:
@@ -283,8 +284,13 @@ def _mechanism_of_class(name: str) -> str | None:
     return next((mechanism for start, mechanism in _OTHERS_CLASSES.items() if name.startswith(start)), None)
 
 
-def _class_hint(name: str) -> str | None:
-    return _OTHERS_MECHANISMS.get(_mechanism_of_class(name) or "")
+def _unspoken(mechanism: str) -> UsageError:
+    hint = _OTHERS_MECHANISMS.get(mechanism) or (
+        "one of them, not several" if "," in mechanism else did_you_mean(mechanism, MECHANISMS)
+    )
+    return UsageError(
+        f"sasl.mechanism={mechanism}: plog does not speak it, expected one of {', '.join(MECHANISMS)}", hint=hint
+    )
 
 
 def _unused(settings: Mapping[str, str], security: ClientSecurity) -> list[str]:
@@ -430,10 +436,7 @@ class _Settings:
         module = parse_jaas(text) if text else None
         mechanism = (self.take("sasl.mechanism", "sasl.mechanisms") or _mechanism_of(module)).upper()
         if mechanism not in MECHANISMS:
-            raise UsageError(
-                f"sasl.mechanism={mechanism}: plog does not speak it, expected one of {', '.join(MECHANISMS)}",
-                hint=_OTHERS_MECHANISMS.get(mechanism) or _mechanism_hint(mechanism),
-            )
+            raise _unspoken(mechanism)
         options = _options(module, mechanism)
         return self._bearer(options) if mechanism == "OAUTHBEARER" else self._password(mechanism, options)
 
@@ -475,7 +478,8 @@ class _Settings:
         value = self.take(name)
         if value is not None and value not in known:
             raise UsageError(
-                f"{name}={value}: plog does not know how to do that, expected {known[0]}", hint=_class_hint(value)
+                f"{name}={value}: plog does not know how to do that, expected {known[0]}",
+                hint=_OTHERS_MECHANISMS.get(_mechanism_of_class(value) or ""),
             )
 
     def _endpoint(self, url: str, options: Mapping[str, str]) -> TokenEndpoint:
@@ -507,10 +511,6 @@ class _Settings:
             connect_timeout_s=self.seconds("sasl.login.connect.timeout.ms", 10.0),
             read_timeout_s=self.seconds("sasl.login.read.timeout.ms", 10.0),
         )
-
-
-def _mechanism_hint(mechanism: str) -> str | None:
-    return "one of them, not several" if "," in mechanism else did_you_mean(mechanism, MECHANISMS)
 
 
 def _mechanism_of(module: LoginModule | None) -> str:

@@ -231,7 +231,7 @@ def test_settings_that_do_not_concern_us_are_passed_over() -> None:
                 "sasl.mechanism": "AWS_MSK_IAM",
                 "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
             },
-            "does not know how",
+            "sasl.mechanism=AWS_MSK_IAM: plog does not speak it, expected one of PLAIN, SCRAM-SHA-256",
             IAM,
         ),
         (
