@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,3 +132,22 @@ def test_a_handshake_takes_no_more_round_trips_than_the_protocol_needs(
     assert socket.version == {1: "TLSv1.3", 2: "TLSv1.2"}[round_trips]
     assert wire.round_trips == round_trips
     assert wire.received.endswith(b"a request") or wire.server.read(100) == b"a request"
+
+
+@pytest.mark.parametrize("size", [0, 1, 16_384])
+def test_a_server_that_says_goodbye_has_closed_the_connection(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], size: int
+) -> None:
+    """TLS's close_notify, which a broker in Java sends before it closes; what it said before it is still read."""
+    socket, wire = connected(contexts)
+    if size:
+        wire.say(bytes(size))
+    with contextlib.suppress(ssl.SSLWantReadError):  # it would wait for our goodbye
+        wire.server.unwrap()
+    buffer = memoryview(bytearray(size + 1))
+    filled = 0
+    while filled < size:
+        filled += socket.recv_into(buffer[filled:])
+    assert filled == size
+    assert socket.recv_into(buffer) == 0
+    assert socket.recv_into(buffer) == 0
