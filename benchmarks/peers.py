@@ -59,14 +59,17 @@ class SlowDiskPeer(PlogPeer):
         super().__init__(directory)
 
 
+KAFKA_JAVA_OPTIONS = ("-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+"""The heap and the collector of Kafka's own start script."""
+
+
 class KafkaPeer:
     """Kafka 4.3.1, broker and controller in one process, with the heap and the collector of its own start script."""
 
     name = "kafka"
 
     def __init__(self, directory: Path) -> None:
-        options = ("-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
-        self._server = KafkaServer(directory / "kafka", java_options=options)
+        self._server = KafkaServer(directory / "kafka", java_options=KAFKA_JAVA_OPTIONS)
         self._server.format()
         self._server.start()
         self.address = self._server.address

@@ -146,22 +146,26 @@ def _read(given: _Given) -> ClientSettings:
     from core.security.client_settings import parse_client_settings
 
     settings, warnings = _read_settings(given)
+    for warning in warnings:  # which may explain why the rest fails
+        say(f"warning: {warning}")
     may_ask = not given.context.resilient_parsing  # a shell that completes can't answer
     found = parse_client_settings(settings, ask_password if may_ask else None)
-    for warning in (*warnings, *found.warnings):
+    for warning in found.warnings:
         say(f"warning: {warning}")
     return found
 
 
 def _read_settings(given: _Given) -> tuple[dict[str, str], list[str]]:
     """Those of the file, the single ones over them; and warnings."""
-    from core.client.client_config import read_settings_file, replace_references
+    from core.client.client_config import read_settings_file, reference_warnings, replace_references
 
     settings: dict[str, str] = {}
     warnings: list[str] = []
     if given.config is not None:
         settings, warnings = read_settings_file(given.config)
-    return settings | replace_references(_properties(given.properties), "-X"), warnings
+    properties = _properties(given.properties)
+    warnings += reference_warnings(properties, "-X")
+    return settings | replace_references(properties, "-X"), warnings
 
 
 def _properties(given: list[str]) -> dict[str, str]:

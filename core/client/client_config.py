@@ -18,25 +18,34 @@ from typing import Any
 
 from core.common.errors import UsageError
 from core.common.properties_file import parse_properties
-from core.security.client_settings import LIBRDKAFKA_SETTINGS, SECRET_SETTINGS
+from core.security.client_settings import LIBRDKAFKA_SETTINGS, SECRET_SETTINGS, ensure_known
 
 REFERENCE = re.compile(r"\$\{(env|file|directory):([^}:]*)(?::([^}]*))?\}")
 _MOST_BYTES = 1 << 20
+_SPACE = " \t\r\f\v"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _RPK_SUFFIXES = (".yaml", ".yml")
+_RPK_LINE = re.compile(r"^(rpk|kafka_api|profiles):", re.MULTILINE)
 _RPK_TOKEN = "token:"  # noqa: S105 - what stands before one
 
 
 def read_settings_file(path: Path) -> tuple[dict[str, str], list[str]]:
-    """The settings, references replaced, and warnings. UsageError where it can't be read; it never shows a value."""
+    """The settings, references replaced, and warnings. UsageError where it can't be read, and for a name that is none;
+    it never shows a value.
+    """
     text = _read(path)
-    if path.suffix in _RPK_SUFFIXES:
+    if path.suffix in _RPK_SUFFIXES or _RPK_LINE.search(text):
         settings = _of_rpk(text, path)
+    elif _is_kcats(text):
+        settings = _of_kcat(text, path)
     else:
-        settings = _of_kcat(text)
-        if not settings.keys() & LIBRDKAFKA_SETTINGS or "sasl.jaas.config" in settings:
-            settings = parse_properties(text)
+        settings = parse_properties(text)
+    ensure_known(settings, f"{path}: ")
     holds_secrets = any(name in SECRET_SETTINGS and not is_reference(value) for name, value in settings.items())
     warnings = [_readable_by_others(path)] if holds_secrets else []
+    warnings += [] if settings else [f"{path} says nothing: there is no setting in it"]
+    warnings += reference_warnings(settings, str(path))
     return replace_references(settings, str(path)), [warning for warning in warnings if warning]
 
 
@@ -44,13 +53,17 @@ def _read(path: Path) -> str:
     try:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
-        if len(data) > _MOST_BYTES:
-            raise UsageError(f"{path} is no file of settings: it has more than {_MOST_BYTES} bytes")
-        return data.decode()
     except OSError as error:
         raise UsageError(f"could not read {path}: {(error.strerror or str(error)).lower()}") from error
+    if len(data) > _MOST_BYTES:
+        raise UsageError(f"{path} is no file of settings: it has more than {_MOST_BYTES} bytes")
+    try:
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is no file of settings: it is no UTF-8") from None
+        if _BINARY.search(data) or data.startswith(_UTF_16):
+            hint = "save it as UTF-8" if data.startswith(_UTF_16) else None
+            raise UsageError(f"{path} is no file of settings: it is no UTF-8", hint=hint) from None
+        return data.decode("latin-1")  # as Java reads properties
 
 
 def _readable_by_others(path: Path) -> str:
@@ -63,13 +76,25 @@ def _readable_by_others(path: Path) -> str:
     return f"{path} holds a secret, and others can read it: chmod 600 {path}"
 
 
-def _of_kcat(text: str) -> dict[str, str]:
+def _is_kcats(text: str) -> bool:
+    names = {line.partition("=")[0].strip() for line in text.split("\n")}
+    return bool(names & LIBRDKAFKA_SETTINGS) and "sasl.jaas.config" not in names
+
+
+def _of_kcat(text: str, path: Path) -> dict[str, str]:
     """librdkafka's files: a backslash is a backslash, and lines are not joined."""
     settings = {}
-    for line in text.splitlines():
-        name, separator, value = line.strip().partition("=")
-        if separator and name[0:1] not in ("#", ""):
-            settings[name.strip()] = value.strip()
+    for number, whole in enumerate(text.split("\n"), 1):
+        line = whole.strip(_SPACE)
+        name, separator, value = line.partition("=")
+        if line[:1] in ("#", ""):
+            continue
+        if not separator:
+            raise UsageError(
+                f"{path}: line {number}: expected KEY=VALUE",
+                hint="in a file with names of librdkafka's, such as sasl.username, each setting is one line",
+            )
+        settings[name.strip(_SPACE)] = value.strip(_SPACE)
     return settings
 
 
@@ -100,6 +125,17 @@ def replace_references(settings: Mapping[str, str], where: str) -> dict[str, str
     }
 
 
+def reference_warnings(settings: Mapping[str, str], where: str) -> list[str]:
+    """Of a login module, in which a reference is replaced before it is read, as Kafka does it."""
+    name = "sasl.jaas.config"
+    return [
+        f"{where}: {name}: what stands for {match[0]} has a quotation mark or a backslash, which needs a backslash "
+        "before it there, as in Kafka; sasl.username and sasl.password take it as it is"
+        for match in REFERENCE.finditer(settings.get(name, ""))
+        if re.search(r"[\"\\]", replace_references({name: match[0]}, where)[name])
+    ]
+
+
 def _found(provider: str, path: str, key: str | None) -> str:
     if provider == "env":
         if path not in os.environ:
@@ -110,7 +146,7 @@ def _found(provider: str, path: str, key: str | None) -> str:
     if provider == "directory":
         if Path(key).name != key:
             raise UsageError(f"{key} is no file of that directory")
-        return _read(Path(path, key))
+        return _read(Path(path, key)).rstrip("\r\n")  # as editors and echo end a file
     values = parse_properties(_read(Path(path)))
     if key not in values:
         raise UsageError(f"{path} has no {key}")

@@ -77,8 +77,7 @@ def load_trust(context: ssl.SSLContext, trust: TrustStore | None) -> None:
 
 def _trust_file(context: ssl.SSLContext, trust: TrustStore, path: Path) -> None:
     if path.is_dir():
-        context.load_verify_locations(capath=str(path))  # OpenSSL's, by hashes
-        _trust_pem(context, "".join(map(_text, sorted(path.glob("*.pem")))), str(path), may_be_none=True)
+        _trust_folder(context, trust, path)
         return
     data = _read(path)
     _ensure_type(data, trust.type, path)
@@ -96,11 +95,22 @@ def _trust_file(context: ssl.SSLContext, trust: TrustStore, path: Path) -> None:
     _trust(context, b"".join(found), str(path))
 
 
-def _trust_pem(context: ssl.SSLContext, text: str, where: str, *, may_be_none: bool = False) -> None:
+def _trust_folder(context: ssl.SSLContext, trust: TrustStore, path: Path) -> None:
+    """Of PEM files, or OpenSSL's, whose names are hashes: it opens those itself, when it needs one."""
+    if trust.type not in (None, StoreType.PEM):
+        raise UsageError(f"{path} is a directory, expected {trust.type}")
+    files = sorted(path.glob("*.pem"))
+    by_hash = [one for one in path.iterdir() if re.fullmatch(r"[0-9a-f]{8}\.[0-9]+", one.name)]
+    context.load_verify_locations(capath=str(path))
+    if files or not by_hash:
+        _trust_pem(context, "".join(map(_text, files)), f"the directory {path}")
+
+
+def _trust_pem(context: ssl.SSLContext, text: str, where: str) -> None:
     blocks = [block for kind, block in _pem_blocks(text) if kind.endswith("CERTIFICATE")]
     if blocks:
         _trust(context, "".join(blocks), where)
-    elif not may_be_none:
+    else:
         raise UsageError(f"{where} holds no certificate", hint="expected -----BEGIN CERTIFICATE-----")
 
 
@@ -252,8 +262,10 @@ def _read(path: Path) -> bytes:
             data = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise UsageError(f"could not read {path}: {(error.strerror or str(error)).lower()}") from error
-    if not data or len(data) > _MOST_BYTES:
-        raise UsageError(f"{path} is no key store: it has {len(data) or 'no'} bytes")
+    if not data:
+        raise UsageError(f"{path} is empty")
+    if len(data) > _MOST_BYTES:
+        raise UsageError(f"{path} is no key store: it has more than {_MOST_BYTES} bytes")
     return data
 
 
@@ -305,7 +317,8 @@ def _pkcs12(data: bytes, path: Path, password: Secret | None) -> tuple[bytes | N
         found = load_pkcs12(data, password.reveal().encode() if password else None)
     except (ValueError, TypeError):
         what = "the password is wrong, or it is damaged" if password else "it is damaged, or needs a password"
-        raise UsageError(f"{path} can't be read as PKCS12: {what}") from None
+        hint = None if password else "ssl.truststore.password, ssl.keystore.password; plog cert show --password"
+        raise UsageError(f"{path} can't be read as PKCS12: {what}", hint=hint) from None
     others = [one.certificate.public_bytes(Encoding.DER) for one in found.additional_certs]
     if found.key is None or found.cert is None:
         return None, [], others

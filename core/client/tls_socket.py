@@ -113,18 +113,19 @@ class TlsSocket:
         read, size, filled = self._tls.read, len(buffer), 0
         while filled < size:
             try:
-                filled += int(read(size - filled, buffer[filled:]))
+                count = int(read(size - filled, buffer[filled:]))
+                if count == 0:  # the server said that it closes
+                    break
+                filled += count
             except ssl.SSLWantReadError:
                 if filled:
                     break
                 self._flush()  # what OpenSSL answers by itself
                 self._wait_for(size)
-                count = self._socket.recv_into(self._buffer)
-                if count == 0:
+                received = self._socket.recv_into(self._buffer)
+                if received == 0:
                     return 0
-                self._incoming.write(self._buffer[:count])
-            except ssl.SSLZeroReturnError:
-                break
+                self._incoming.write(self._buffer[:received])
         return filled
 
     def _wait_for(self, size: int) -> None:

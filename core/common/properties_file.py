@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-_LINE = re.compile(r"\s*((?:\\.|[^\s:=\\])+)\s*[:=]?\s*(.*)", re.DOTALL)
+_SPACE = " \t\f"
+_LINE = re.compile(r"((?:\\.|[^ \t\f:=\\])*)[ \t\f]*[:=]?[ \t\f]*(.*)", re.DOTALL)
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Keys and values, the last of a repeated key winning. Comments start with # or !, a backslash joins lines."""
+    """Keys and values, the last of a repeated key winning. Comments start with # or !, a backslash joins lines. Lines
+    end and words are apart where Java says so: a value may hold any other space of Unicode's.
+    """
     properties = {}
-    joined = re.sub(r"(?<!\\)((?:\\\\)*)\\\r?\n[ \t]*", r"\1", text)
-    for line in joined.splitlines():
-        stripped = line.lstrip()
-        if not stripped or stripped[0] in "#!":
-            continue
+    for line in _joined_lines(text):
         match = _LINE.fullmatch(line)
         if match:
-            properties[_unescape(match[1])] = _unescape(match[2]).rstrip()
+            properties[_unescape(match[1])] = _unescape(match[2]).rstrip(_SPACE)
     return properties
+
+
+def _joined_lines(text: str) -> Iterator[str]:
+    """Lines with something in them. A comment ends with its line, whatever it ends with."""
+    lines = iter(_LINE_END.split(text))
+    for first in lines:
+        line = first.lstrip(_SPACE)
+        if not line or line[0] in "#!":
+            continue
+        while (len(line) - len(line.rstrip("\\"))) % 2:
+            line = line[:-1] + next(lines, "").lstrip(_SPACE)
+        yield line
 
 
 def _unescape(text: str) -> str:

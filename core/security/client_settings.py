@@ -217,7 +217,7 @@ def parse_client_settings(settings: Mapping[str, str], ask_password: AskPassword
 
     `ask_password` gets the name of a user whose password is not in the settings.
     """
-    _ensure_known(settings)
+    ensure_known(settings)
     found = _Settings(settings, ask_password)
     protocol = found.choice("security.protocol", PROTOCOLS) or "PLAINTEXT"
     security = ClientSecurity(
@@ -235,7 +235,8 @@ def _registry_settings(settings: Mapping[str, str]) -> dict[str, Secret]:
     return {name: Secret(value) for name, value in found.items() if value}
 
 
-def _ensure_known(settings: Mapping[str, str]) -> None:
+def ensure_known(settings: Mapping[str, str], where: str = "") -> None:
+    """UsageError for a name that is none, and for a value that plog can't hold to; `where` begins its message."""
     ours = _SASL | _TLS | _OURS
     for name, value in settings.items():
         if name in ours or name in OTHER_SETTINGS or name in _OF_NO_EFFECT:
@@ -243,11 +244,53 @@ def _ensure_known(settings: Mapping[str, str]) -> None:
         if name.startswith((*OTHER_PREFIXES, *_OF_NO_EFFECT_PREFIXES)):
             continue
         if name not in _REFUSED:
-            hint = did_you_mean(name, ours | OTHER_SETTINGS | _REFUSED.keys()) or "plog help security names them"
-            raise UsageError(f"{name!r} is no setting of Kafka's clients", hint=hint)
+            raise _unknown(name, ours, where)
+        mechanism = _mechanism_of_class(value)
+        if mechanism is not None:
+            raise _unspoken(mechanism)
         if value.lower() not in ("", *_REFUSED[name]):
             expected = f", expected {' or '.join(_REFUSED[name])}" if _REFUSED[name] else ""
-            raise UsageError(f"{name}={value}: plog does not know how to do that{expected}")
+            raise UsageError(f"{where}{name}={value}: plog does not know how to do that{expected}")
+
+
+def _unknown(name: str, ours: set[str], where: str) -> UsageError:
+    if _NAME.fullmatch(name):
+        hint = did_you_mean(name, ours | OTHER_SETTINGS | _REFUSED.keys()) or "plog help security names them"
+        return UsageError(f"{where}{name!r} is no setting of Kafka's clients", hint=hint)
+    return UsageError(
+        f"{where}a line that is no setting of Kafka's clients, expected KEY=VALUE",
+        hint="a value that goes over several lines, as PEM does, has a backslash at the end of each",
+    )
+
+
+_NAME = re.compile(r"[\w-]{1,32}([. ][\w-]{1,32}){0,9}")
+"""What may be shown of a name that is none: it may be a line of a key, or the end of a password."""
+
+_OTHERS_MECHANISMS = {
+    "AWS_MSK_IAM": (
+        "MSK takes SCRAM-SHA-512 on port 9096, and a client's certificate (security.protocol=SSL) on 9094, "
+        "where that is switched on"
+    ),
+    "GSSAPI": (
+        "plog has no Kerberos: has the cluster a listener with one of these, or for a client's certificate "
+        "(security.protocol=SSL)?"
+    ),
+}
+_OTHERS_CLASSES = {"software.amazon.msk.": "AWS_MSK_IAM", "com.sun.security.auth.module.Krb5": "GSSAPI"}
+
+
+def _mechanism_of_class(name: str) -> str | None:
+    """The mechanism, which plog does not have, of a login module or a callback handler."""
+    return next((mechanism for start, mechanism in _OTHERS_CLASSES.items() if name.startswith(start)), None)
+
+
+def _unspoken(mechanism: str) -> UsageError:
+    hint = _OTHERS_MECHANISMS.get(mechanism) or (
+        "one of them, not several" if "," in mechanism else did_you_mean(mechanism, MECHANISMS)
+    )
+    return UsageError(
+        f"sasl.mechanism={mechanism}: plog does not speak it, expected one of {', '.join(MECHANISMS)}", hint=hint
+    )
 
 
 def _unused(settings: Mapping[str, str], security: ClientSecurity) -> list[str]:
@@ -281,8 +324,23 @@ class _Settings:
         self._ask_password = ask_password
 
     def take(self, *names: str) -> str | None:
-        """The value of the first of the names that has one."""
-        return next((self._settings[name] for name in names if self._settings.get(name)), None)
+        """The value that one of the names has. UsageError where two say different things: which is meant?"""
+        found = {name: self._settings[name] for name in names if self._settings.get(name)}
+        for name, value in list(found.items())[1:]:
+            self._ensure_same(next(iter(found)), next(iter(found.values())), name, value)
+        return next(iter(found.values()), None)
+
+    @staticmethod
+    def _ensure_same(name: str, value: str, other_name: str, other_value: str) -> None:
+        if value != other_value:
+            raise UsageError(f"{name} and {other_name} are both set, and differ, expected one of them")
+
+    def _of_either(self, options: Mapping[str, str], option: str, name: str) -> str | None:
+        """Of the login module or of a setting."""
+        in_module, value = options.get(option), self.take(name)
+        if in_module and value:
+            self._ensure_same(f"{option} in sasl.jaas.config", in_module, name, value)
+        return in_module or value
 
     def secret(self, *names: str) -> Secret | None:
         value = self.take(*names)
@@ -378,20 +436,17 @@ class _Settings:
         module = parse_jaas(text) if text else None
         mechanism = (self.take("sasl.mechanism", "sasl.mechanisms") or _mechanism_of(module)).upper()
         if mechanism not in MECHANISMS:
-            raise UsageError(
-                f"sasl.mechanism={mechanism}: plog does not speak it, expected one of {', '.join(MECHANISMS)}",
-                hint=did_you_mean(mechanism, MECHANISMS),
-            )
+            raise _unspoken(mechanism)
         options = _options(module, mechanism)
         return self._bearer(options) if mechanism == "OAUTHBEARER" else self._password(mechanism, options)
 
     def _password(self, mechanism: str, options: Mapping[str, str]) -> PasswordLogin:
-        name = options.get("username") or self.take("sasl.username")
+        name = self._of_either(options, "username", "sasl.username")
         if not name:
             raise UsageError(
                 f"{mechanism} needs the name of a user", hint="sasl.username=NAME, or username= in sasl.jaas.config"
             )
-        password = options.get("password") or self.take("sasl.password")
+        password = self._of_either(options, "password", "sasl.password")
         if not password and self._ask_password is not None:
             password = self._ask_password(name)
         if not password:
@@ -422,7 +477,10 @@ class _Settings:
     def _ensure_kafkas(self, name: str, known: tuple[str, ...]) -> None:
         value = self.take(name)
         if value is not None and value not in known:
-            raise UsageError(f"{name}={value}: plog does not know how to do that, expected {known[0]}")
+            raise UsageError(
+                f"{name}={value}: plog does not know how to do that, expected {known[0]}",
+                hint=_OTHERS_MECHANISMS.get(_mechanism_of_class(value) or ""),
+            )
 
     def _endpoint(self, url: str, options: Mapping[str, str]) -> TokenEndpoint:
         if not re.fullmatch(r"https://\S+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?(/\S*)?", url):
@@ -456,7 +514,10 @@ class _Settings:
 
 
 def _mechanism_of(module: LoginModule | None) -> str:
-    """The one that the login module can be of and no other."""
+    """The one that the login module can be of and no other, be it one that plog does not have."""
+    other = _mechanism_of_class(module.name) if module is not None else None
+    if other is not None:
+        return other
     fitting = [name for name, of in _MODULES.items() if module is not None and module.name == of]
     if len(fitting) == 1:
         return fitting[0]
@@ -469,9 +530,14 @@ def _options(module: LoginModule | None, mechanism: str) -> Mapping[str, str]:
     if module.name != _MODULES[mechanism]:
         raise UsageError(f"sasl.jaas.config: {module.name} is not of {mechanism}, expected {_MODULES[mechanism]}")
     known = _JAAS_OPTIONS[module.name]
-    for name in module.options:
+    for number, name in enumerate(module.options, 1):
         if name not in known and not (module.name == _BEARER_MODULE and name.startswith("extension_")):
-            raise UsageError(f"sasl.jaas.config: {name} is no option of it", hint=did_you_mean(name, known))
+            meant = did_you_mean(name, known)
+            told = name if meant else f"its option {number}"  # which may be the end of a password
+            raise UsageError(
+                f"sasl.jaas.config: {told} is no option of {module.name.rpartition('.')[2]}",
+                hint=meant or f"it has {', '.join(sorted(known))}",
+            )
     return module.options
 
 

@@ -35,7 +35,9 @@ def parse_jaas(text: str) -> LoginModule:
     """UsageError where it is none, or more than one; the message shows no value."""
     tokens = _tokens(text)
     if len(tokens) < 3 or tokens[0][0] != "word" or tokens[1][1].lower() not in _FLAGS:
-        raise _wrong("expected LOGIN_MODULE required KEY=VALUE .. ;")
+        is_file = any(token == ("word", "{") for token in tokens)
+        hint = "the line between the braces of KafkaClient { .. }, and not the braces" if is_file else None
+        raise _wrong("expected LOGIN_MODULE required KEY=VALUE .. ;", hint)
     options: dict[str, str] = {}
     position = 2
     while position < len(tokens) and tokens[position] != ("mark", ";"):
@@ -43,7 +45,7 @@ def parse_jaas(text: str) -> LoginModule:
         if kind == "mark" or tokens[position + 1 : position + 2] != [("mark", "=")]:
             raise _wrong(f"expected KEY=VALUE or a semicolon after {len(options)} options")
         if position + 2 >= len(tokens) or tokens[position + 2][0] == "mark":
-            raise _wrong(f"option {key} has no value")
+            raise _wrong(f"option {len(options) + 1} has no value")
         options[key] = tokens[position + 2][1]
         position += 3
     if position == len(tokens):
@@ -60,7 +62,8 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     while position < len(text):
         found = _TOKEN.match(text, position)
         if found is None:
-            raise _wrong("a quotation mark is not closed")
+            hint = 'a quotation mark or a backslash in a value has a backslash before it: password="a\\"b\\\\c"'
+            raise _wrong("a quotation mark is not closed", hint)
         kind = found.lastgroup
         if kind in ("double", "single"):
             tokens.append(("quoted", _unescape(found[kind])))
@@ -78,5 +81,5 @@ def _unescape(text: str) -> str:
     return _ESCAPE.sub(plain, text)
 
 
-def _wrong(what: str) -> UsageError:
-    return UsageError(f"sasl.jaas.config: {what}")
+def _wrong(what: str, hint: str | None = None) -> UsageError:
+    return UsageError(f"sasl.jaas.config: {what}", hint=hint)

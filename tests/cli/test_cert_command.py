@@ -127,6 +127,7 @@ def test_a_table_of_80_columns(certs: Path) -> None:
     shown, told = plog("cert", "show", certs / "server.p12", code=2)
     assert shown == ""
     assert "needs a password" in told
+    assert "plog cert show --password" in told
     many = [word for n in range(20) for word in ("--name", f"broker-{n}.kafka.svc.cluster.local")]
     folder = certs.parent / "many"
     plog("cert", "dev", "--out", folder, *many)
@@ -216,7 +217,7 @@ def test_days_that_are_left(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "code", "message"),
     [
-        (b"", 2, "is no key store: it has no bytes"),
+        (b"", 2, "is empty"),
         (b"hello", 2, "is nothing that plog knows, expected PEM, PKCS12 or JKS"),
         (b"\xce\xce\xce\xce", 2, "is a JCEKS key store, which plog does not read"),
         (b"0", 2, "can't be read as PKCS12"),

@@ -38,10 +38,13 @@ _LISTENERS = {
 
 
 class SecuredKafka:
-    """Made by `start`; `port` of a listener by its name, `settings` of a way by its name."""
+    """Made by `start`; `port` of a listener by its name, `settings` of a way by its name. `java_options`: those of a
+    test, with which Kafka encrypts slowly, unless others are given.
+    """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, java_options: tuple[str, ...] = ("-Xmx512M", "-XX:TieredStopAtLevel=1")) -> None:
         self.folder = folder
+        self._java_options = java_options
         self.ports = dict(zip(_LISTENERS, _free_ports(len(_LISTENERS)), strict=True))
         self.ca = make_ca()
         self.identity_key = rsa.generate_private_key(65537, 2048)
@@ -59,8 +62,7 @@ class SecuredKafka:
         server = KafkaServer(
             self.folder / "data",
             java_options=(
-                "-Xmx512M",
-                "-XX:TieredStopAtLevel=1",
+                *self._java_options,
                 f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={jwks}",
                 f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={self.folder / 'jwks.json'}",
             ),

@@ -132,7 +132,7 @@ def test_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == {
         "a": "alice",
         "b": 'm required username="alice" password="p${env:NAME}w";',
-        "c": "all of it\n",
+        "c": "all of it",
         "d": "${vault:x:y} $ {env:NAME}",
     }
 
@@ -162,7 +162,7 @@ def test_what_is_taken_from_elsewhere(value: str, is_one: bool) -> None:
     assert is_reference(value) is is_one
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"x" * (1 << 21)])
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"x" * (1 << 21), b"a=\xe4\x00", "a=b".encode("utf-16")])
 def test_a_file_that_is_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "f").write_bytes(content)
     with pytest.raises(UsageError, match="no file of settings"):
@@ -172,3 +172,79 @@ def test_a_file_that_is_none(tmp_path: Path, content: bytes) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"could not read .*no such file"):
         read_settings_file(tmp_path / "f")
+
+
+@pytest.mark.parametrize("text", [KAFKAS, KCATS])
+def test_files_of_windows(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "client.properties"
+    path.write_bytes(b"\xef\xbb\xbf" + text.lstrip().replace("\n", "\r\n").encode())
+    other = write(tmp_path / "other.properties", text)
+    assert read_settings_file(path)[0] == read_settings_file(other)[0]
+
+
+def test_a_file_in_latin_1_is_read_as_java_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_bytes("sasl.username=Jürgen\nsasl.password=Grüße\n".encode("latin-1"))
+    assert read_settings_file(path)[0] == {"sasl.username": "Jürgen", "sasl.password": "Grüße"}
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n\n"])
+def test_a_file_that_says_nothing_is_told_of(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path / "client.properties", text)
+    assert read_settings_file(path) == ({}, [f"{path} says nothing: there is no setting in it"])
+
+
+@pytest.mark.parametrize("character", ["\u00a0", "\u2028", "\x85", "\x0c", "\x1d"])
+def test_only_javas_spaces_and_ends_of_lines_are_ones(tmp_path: Path, character: str) -> None:
+    """A password may hold any other."""
+    for name, other in (("client.properties", ""), ("kcat.conf", "ssl.ca.location=ca.pem\n")):
+        key = "sasl.password" if other else "ssl.key.password"
+        text = f"{other}{key}={character}x{character}y\nacks=all\n" if character != "\x0c" else f"{other}{key}=x\x0cy\n"
+        settings, _ = read_settings_file(write(tmp_path / name, text))
+        assert settings[key] == (f"{character}x{character}y" if character != "\x0c" else "x\x0cy")
+
+
+def test_a_line_of_librdkafkas_that_is_none(tmp_path: Path) -> None:
+    path = write(tmp_path / "kcat.conf", "ssl.ca.location=/ca.pem\n\nsecurity.protocol: SSL marked\n")
+    with pytest.raises(UsageError, match=r"kcat\.conf: line 3: expected KEY=VALUE") as raised:
+        read_settings_file(path)
+    assert "marked" not in raised.value.message
+
+
+def test_a_profile_of_rpk_by_any_name(tmp_path: Path) -> None:
+    settings, _ = read_settings_file(write(tmp_path / "profile", "name: prod\n" + RPKS.replace("version: 6\n", "")))
+    assert settings["bootstrap.servers"] == "work:9093,work2:9093"
+
+
+def test_a_name_that_is_none_is_told_with_its_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "client.properties", "sasl.usrname=alice\n")
+    with pytest.raises(UsageError, match=r"client\.properties: 'sasl\.usrname' is no setting") as raised:
+        read_settings_file(path)
+    assert raised.value.hint == "did you mean sasl.username?"
+
+
+def test_a_key_over_several_lines_is_not_shown(tmp_path: Path) -> None:
+    """Whoever pastes a key forgets the backslashes."""
+    line = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgmarkedmarkedmark"
+    text = f"ssl.keystore.key=-----BEGIN PRIVATE KEY-----\n{line}\n{line[::-1]}\n-----END PRIVATE KEY-----\n"
+    with pytest.raises(UsageError, match="is no setting of Kafka's clients") as raised:
+        read_settings_file(write(tmp_path / "client.properties", text))
+    assert line not in f"{raised.value.message} {raised.value.hint}"
+    assert "backslash at the end of each" in str(raised.value.hint)
+    joined = text.replace("\n", "\\\n").rstrip("\\\n") + "\n"
+    settings, _ = read_settings_file(write(tmp_path / "client.properties", joined))
+    assert settings["ssl.keystore.key"] == text.partition("=")[2].replace("\n", "")
+
+
+@pytest.mark.parametrize(("password", "is_told"), [("simple=;'", False), ('a"b', True), ("a\\b", True)])
+def test_a_reference_in_a_login_module_that_it_would_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, password: str, is_told: bool
+) -> None:
+    """Kafka puts the value there and then reads the line, and so do we."""
+    monkeypatch.setenv("PASSWORD", password)
+    text = 'sasl.jaas.config=m required username="a" password="${env:PASSWORD}";\n'
+    _, warnings = read_settings_file(write(tmp_path / "client.properties", text))
+    assert ["${env:PASSWORD} has a quotation mark or a backslash" in warning for warning in warnings] == [
+        True
+    ] * is_told
+    assert password not in " ".join(warnings)

@@ -152,6 +152,20 @@ def test_what_is_wrong_is_told(settings: dict[str, str], message: str) -> None:
     assert "marked" not in f"{raised.value.message} {raised.value.hint}"
 
 
+def test_a_directory_of_certificates(tmp_path: Path) -> None:
+    def context(**more: str) -> ssl.SSLContext:
+        return make_context(tls(ssl_truststore_location=tmp_path, **more))
+
+    with pytest.raises(UsageError, match=f"the directory {tmp_path} holds no certificate"):
+        context()
+    (tmp_path / "ca.pem").write_text(make_ca().pem)
+    assert len(context().get_ca_certs()) == 1
+    with pytest.raises(UsageError, match=f"{tmp_path} is a directory, expected JKS"):
+        context(ssl_truststore_type="JKS")
+    (tmp_path / "ca.pem").rename(tmp_path / "0123abcd.0")  # as `openssl rehash` names them; read when one is needed
+    assert context().get_ca_certs() == []
+
+
 def test_keys_that_are_wrong(tmp_path: Path) -> None:
     ca = make_ca()
     alice, bob = sign(ca, "alice"), sign(ca, "bob")

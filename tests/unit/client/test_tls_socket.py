@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,12 +27,17 @@ class Wire:
         self.low_water = 1
         self._left = bytearray()
         self.received = bytearray()
+        self.round_trips = 0
+        self._has_sent = False
+        self._is_shaken = False
 
     def sendall(self, data: bytes) -> None:
+        self._has_sent = True
         self._in.write(data)
         try:
-            if not self.server.session:
+            if not self._is_shaken:
                 self.server.do_handshake()
+                self._is_shaken = True
             self.received += self.server.read(1 << 20)
         except ssl.SSLWantReadError:
             pass
@@ -40,6 +46,8 @@ class Wire:
         self.server.write(data)
 
     def recv_into(self, buffer: memoryview) -> int:
+        self.round_trips += self._has_sent
+        self._has_sent = False
         self._left += self._out.read()
         assert self._left, "it waits, and nothing more will come"
         assert self.low_water <= len(self._left), "it waits for more than will come"
@@ -108,3 +116,38 @@ def test_what_goes_out_is_what_is_received(contexts: tuple[ssl.SSLContext, ssl.S
         except ssl.SSLWantReadError:
             break
     assert wire.received == data
+
+
+@pytest.mark.parametrize(("version", "round_trips"), [(ssl.TLSVersion.TLSv1_3, 1), (ssl.TLSVersion.TLSv1_2, 2)])
+def test_a_handshake_takes_no_more_round_trips_than_the_protocol_needs(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+    monkeypatch: pytest.MonkeyPatch,
+    version: ssl.TLSVersion,
+    round_trips: int,
+) -> None:
+    """One in TLS 1.3 (RFC 8446, 2), two before (RFC 5246, 7.3); the first request goes out without another."""
+    monkeypatch.setattr(contexts[1], "maximum_version", version)
+    socket, wire = connected(contexts)
+    socket.sendall(b"a request")
+    assert socket.version == {1: "TLSv1.3", 2: "TLSv1.2"}[round_trips]
+    assert wire.round_trips == round_trips
+    assert wire.received.endswith(b"a request") or wire.server.read(100) == b"a request"
+
+
+@pytest.mark.parametrize("size", [0, 1, 16_384])
+def test_a_server_that_says_goodbye_has_closed_the_connection(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], size: int
+) -> None:
+    """TLS's close_notify, which a broker in Java sends before it closes; what it said before it is still read."""
+    socket, wire = connected(contexts)
+    if size:
+        wire.say(bytes(size))
+    with contextlib.suppress(ssl.SSLWantReadError):  # it would wait for our goodbye
+        wire.server.unwrap()
+    buffer = memoryview(bytearray(size + 1))
+    filled = 0
+    while filled < size:
+        filled += socket.recv_into(buffer[filled:])
+    assert filled == size
+    assert socket.recv_into(buffer) == 0
+    assert socket.recv_into(buffer) == 0

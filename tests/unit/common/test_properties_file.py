@@ -35,3 +35,9 @@ def test_a_character_of_two_escapes() -> None:
     """Java's chars are of 16 bits; one without its other half is no character."""
     assert parse_properties(r"path=/\ud834\udd1e/\u00fc") == {"path": "/\U0001d11e/ü"}
     assert parse_properties(r"path=\ud834\u00fc") == {"path": "\ufffdü"}
+
+
+def test_a_comment_ends_with_its_line() -> None:
+    """Whatever it ends with: the next line is not of it (java.util.Properties.load)."""
+    assert parse_properties("# log in C:\\\nsecurity.protocol=SSL\n") == {"security.protocol": "SSL"}
+    assert parse_properties("a=b\\\\\nc=d\\\n# no comment\n") == {"a": "b\\", "c": "d# no comment"}

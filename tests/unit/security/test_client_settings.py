@@ -24,6 +24,16 @@ def security(**settings: str) -> ClientSecurity:
     return parse_client_settings({name.replace("_", "."): value for name, value in settings.items()}).security
 
 
+IAM = (
+    "MSK takes SCRAM-SHA-512 on port 9096, and a client's certificate (security.protocol=SSL) on 9094, where that is "
+    "switched on"
+)
+GSSAPI = (
+    "plog has no Kerberos: has the cluster a listener with one of these, or for a client's certificate "
+    "(security.protocol=SSL)?"
+)
+
+
 def test_nothing_is_plaintext() -> None:
     assert security() == ClientSecurity()
     assert security().protocol == "PLAINTEXT"
@@ -136,7 +146,53 @@ def test_settings_that_do_not_concern_us_are_passed_over() -> None:
     [
         ({"sasl.mechanim": "PLAIN"}, "'sasl.mechanim' is no setting", "did you mean sasl.mechanism?"),
         ({"security.protocol": "SASL-SSL"}, "expected one of PLAINTEXT, SSL", "did you mean SASL_SSL?"),
-        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "does not speak it", None),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "does not speak it, .* SCRAM-SHA-512", GSSAPI),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN,SCRAM-SHA-256"},
+            "one of",
+            "one of them, not several",
+        ),
+        (
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required;",
+            },
+            "sasl.mechanism=GSSAPI: plog does not speak it",
+            GSSAPI,
+        ),
+        (
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.login.callback.handler.class": "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler",
+            },
+            "does not know how",
+            IAM,
+        ),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "AWS_MSK_IAM"},
+            "does not speak it, .* SCRAM-SHA-512",
+            IAM,
+        ),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.mechanisms": "SCRAM-SHA-256"},
+            "sasl.mechanism and sasl.mechanisms are both set, and differ",
+            None,
+        ),
+        (
+            {"security.protocol": "SSL", "ssl.truststore.location": "/a", "ssl.ca.location": "/b"},
+            "ssl.truststore.location and ssl.ca.location are both set",
+            None,
+        ),
+        (
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.jaas.config": f"{PLAIN} required username=a password=b;",
+                "sasl.username": "c",
+            },
+            "username in sasl.jaas.config and sasl.username are both set, and differ",
+            None,
+        ),
         ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is missing", None),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "name of a user", None),
         (
@@ -166,8 +222,8 @@ def test_settings_that_do_not_concern_us_are_passed_over() -> None:
                 "security.protocol": "SASL_SSL",
                 "sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
             },
-            "sasl.mechanism is missing",
-            None,
+            "sasl.mechanism=AWS_MSK_IAM: plog does not speak it",
+            IAM,
         ),
         (
             {
@@ -175,8 +231,8 @@ def test_settings_that_do_not_concern_us_are_passed_over() -> None:
                 "sasl.mechanism": "AWS_MSK_IAM",
                 "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
             },
-            "does not know how",
-            None,
+            "sasl.mechanism=AWS_MSK_IAM: plog does not speak it, expected one of PLAIN, SCRAM-SHA-256",
+            IAM,
         ),
         (
             {
@@ -316,3 +372,24 @@ def test_any_text_is_a_login_module_or_refused(text: str) -> None:
 def test_a_quoted_password_comes_back(password: str) -> None:
     quoted = password.replace("\\", "\\\\").replace('"', '\\"')
     assert parse_jaas(f'm required password="{quoted}";').options == {"password": password}
+
+
+@pytest.mark.parametrize(
+    "text", ['m required password="a"marked=b;', 'm required password="a" marked=;', "m required marked"]
+)
+def test_no_message_about_a_login_module_shows_a_piece_of_a_password(text: str) -> None:
+    """It comes to stand where a name should, if a quotation mark in it has no backslash before it."""
+    settings = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": text.replace("m", PLAIN, 1),
+    }
+    with pytest.raises(UsageError, match=r"sasl\.jaas\.config: ") as raised:
+        parse_client_settings(settings)
+    assert "marked" not in f"{raised.value.message} {raised.value.hint}"
+
+
+def test_a_login_module_in_the_form_of_its_file() -> None:
+    with pytest.raises(UsageError, match="expected LOGIN_MODULE") as raised:
+        parse_jaas('KafkaClient { m required username="a" password="b"; };')
+    assert "not the braces" in str(raised.value.hint)
