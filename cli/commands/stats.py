@@ -16,7 +16,7 @@ from cli.output import OutputFormat, OutputOption, Row, write_rows
 from core.common.errors import AccessError
 
 if TYPE_CHECKING:
-    from core.inspector.log_stats import LogStats, StoredLog
+    from core.inspector.log_stats import LogStats
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -44,15 +44,15 @@ def stats(
       plog stats sample-data/partition
     """
     from cli.progress import Progress
-    from core.inspector.log_stats import collect_stats
+    from core.inspector.log_stats import read_stats
 
     now_ms = time.time_ns() // 1_000_000
     found: dict[str, LogStats] = {}
     findings = []
     progress = Progress("read", "bytes")
     failures: list[AccessError] = []
-    for name, stored in each_of(paths, _logs, failures):
-        found[name] = collect_stats(stored, now_ms, lambda size: progress.add(size, size))
+    for name, path in each_of(paths, _logs, failures):
+        found[name] = read_stats(path, now_ms, lambda size: progress.add(size, size))
         findings += found[name].findings
     progress.done()
     if html is not None:
@@ -72,22 +72,21 @@ def stats(
     raise typer.Exit(max(say_failures(failures), print_findings(findings)))
 
 
-def _logs(path: Path) -> Iterator[tuple[str, StoredLog]]:
-    """Each partition's, with its name. AccessError where there is none."""
+def _logs(path: Path) -> Iterator[tuple[str, Path]]:
+    """The name of each, and its folder. AccessError where there is none."""
     from core.inspector.file_kind import ensure_there
-    from core.inspector.log_stats import find_log
     from core.inspector.verify import nothing_there
     from core.log.directory_reader import DirectoryReader
 
     if path.is_file():
-        yield str(path), find_log(path)
+        yield str(path), path
         return
     ensure_there(path)
     partitions = DirectoryReader(path, hint="name partition folders, data directories, or .logs").partitions
     if not partitions:
         raise nothing_there(path)
     for partition, folder in sorted(partitions.items()):
-        yield str(partition), find_log(folder)
+        yield str(partition), folder
 
 
 def as_json(log: LogStats) -> dict[str, Any]:

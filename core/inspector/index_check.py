@@ -20,6 +20,7 @@ from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex
 from core.inspector.findings import Code, Finding, Severity, unreadable_finding
 from core.log.damage import Damage
+from core.log.file_names import LOG_SUFFIX
 from core.records.record_batch import NO_TIMESTAMP
 
 _MOST_FINDINGS = 5
@@ -156,7 +157,8 @@ class _IndexCheck(ABC):
     def findings(self, *, has_batches: bool, may_lag: bool = False) -> Iterator[Finding]:
         """After the last batch: everything wrong with the index. `may_lag`: the log is written to just now."""
         if not self.is_there:
-            if has_batches and not may_lag:
+            is_deleted = not self._path.with_suffix(LOG_SUFFIX).exists()  # meanwhile: the .log goes first
+            if has_batches and not may_lag and not is_deleted:
                 yield Finding(Severity.WARNING, self.MISSING, str(self._path), "there is a .log, but not this index")
             return
         for number in range(self._next, len(self._entries)):

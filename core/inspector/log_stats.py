@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.common.bad_sectors import unreadable_error
-from core.common.errors import CorruptRecordError, UnreadableFileError
+from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
 from core.inspector.findings import (
     Finding,
     damage_finding,
@@ -207,10 +207,23 @@ def find_log(path: Path) -> StoredLog:
     return StoredLog(files, list(unreadable.values()), evidence, read_lost_offsets(path))
 
 
+def read_stats(path: Path, now_ms: int, on_bytes: Callable[[int], None] = lambda _size: None) -> LogStats:
+    """Counts all of a partition's folder, or of one `.log`. Looks again if a file went between listing and opening, as
+    retention takes them. Raises AccessError if one can't be read.
+    """
+    while True:
+        log = find_log(path)
+        try:
+            return collect_stats(log, now_ms, on_bytes)
+        except AccessError:
+            if find_log(path).files == log.files:
+                raise
+
+
 def collect_stats(log: StoredLog, now_ms: int, on_bytes: Callable[[int], None] = lambda _size: None) -> LogStats:
     """Counts all of it. Raises AccessError if a file can't be read."""
     with open_reading(log.files, log.evidence, log.given_up) as reading:
-        collector = _Collector(log.files, now_ms)
+        collector = _Collector(log.files, reading.sizes, now_ms)
         collector.read(reading, on_bytes)
     collector.stats.findings += whole_unreadable_findings(log.unreadable, collector.stats.findings)
     if log.evidence.wrong_start is not None:
@@ -219,8 +232,9 @@ def collect_stats(log: StoredLog, now_ms: int, on_bytes: Callable[[int], None] =
 
 
 class _Collector:
-    def __init__(self, files: Sequence[tuple[int, Path]], now_ms: int) -> None:
-        self.stats = LogStats(segments=[SegmentStats(path, base, path.stat().st_size) for base, path in files])
+    def __init__(self, files: Sequence[tuple[int, Path]], sizes: Sequence[int], now_ms: int) -> None:
+        segments = [SegmentStats(path, base, size) for (base, path), size in zip(files, sizes, strict=True)]
+        self.stats = LogStats(segments=segments)
         self.stats.size_bytes = sum(segment.size_bytes for segment in self.stats.segments)
         self._bases = [base for base, _ in files]
         self._starts = list(accumulate((segment.size_bytes for segment in self.stats.segments), initial=0))

@@ -105,6 +105,11 @@ class LogReading:
         return LogMap(files, self._evidence, self._given_up, own_end=self._own_end)
 
     @property
+    def sizes(self) -> list[int]:
+        """Of the segments, in bytes, when they were opened."""
+        return [size for _, size in sizes_of(self._segments)]
+
+    @property
     def lone_tail(self) -> Tail | None:
         """The tail, to be told once all was read; None if a lost hole was given that goes up to the log's end."""
         return None if self._is_end_lost else self.tail

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.commands.stats import as_json
 from cli.stats_html import stats_html
-from core.inspector.log_stats import Spread, TimeBuckets, collect_stats, find_log
+from core.inspector import log_stats
+from core.inspector.log_stats import Spread, StoredLog, TimeBuckets, collect_stats, find_log, read_stats
 from core.records.compression import CompressionType
 from tests.support.damage import places, write_log
 from tests.support.golden import directories
@@ -33,6 +35,24 @@ def test_counts_are_those_of_what_was_written(tmp_path: Path) -> None:
     assert stats.sample.records == len(records), "so few are all looked into"
     assert set(stats.sample.keys) == {key for key, _ in records.values()}
     assert sum(p.records for p in stats.producers.values()) <= len(records)
+
+
+def test_a_segment_that_retention_takes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the listing and the opening: the others are counted, as a moment later."""
+    log = open_log(tmp_path / "t-0", segment_bytes=150)
+    for _ in range(5):
+        append(log, make_batch(b"x" * 50))
+    find = log_stats.find_log
+
+    def find_and_delete(path: Path) -> StoredLog:
+        found = find(path)
+        if len(log.segments) > 1:
+            log.delete_oldest([log.segments.first])
+        return found
+
+    monkeypatch.setattr(log_stats, "find_log", find_and_delete)
+    stats = read_stats(tmp_path / "t-0", NOW)
+    assert (stats.records, stats.start_offset, stats.findings) == (1, 4, [])
 
 
 def test_savings_are_those_of_the_codecs(tmp_path: Path) -> None:

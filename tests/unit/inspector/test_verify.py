@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from core.common.bad_sectors import SalvagingFile
 from core.common.errors import AccessError
+from core.inspector import index_check
 from core.inspector.findings import Code, Finding
 from core.inspector.segment_check import VerifyOptions
 from core.inspector.verify import verify
@@ -325,3 +327,21 @@ def test_a_file_that_is_cut_while_it_is_read(folder: Path, monkeypatch: pytest.M
     items = list(walk)
     assert items[-1].end_position == last.position + 5  # type: ignore[union-attr]
     monkeypatch.undo()
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_an_index_that_went_with_its_log_meanwhile_is_not_missed(
+    folder: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention renames the `.log` first, then the indexes; the `.log` may have been opened before."""
+    first = min(folder.glob("*.log"))
+    open_index = index_check.open_salvaging
+
+    def delete_and_open(path: Path) -> SalvagingFile:
+        if path == first.with_suffix(suffix):
+            for gone in (first, path):
+                gone.rename(f"{gone}.deleted")
+        return open_index(path)
+
+    monkeypatch.setattr(index_check, "open_salvaging", delete_and_open)
+    assert not {Code.INDEX_MISSING, Code.TIME_INDEX_MISSING} & {finding.code for finding in verify(folder)}
