@@ -45,11 +45,13 @@ from core.log.directory_lock import find_lock_holder
 from core.log.file_names import (
     CLEANED_SUFFIX,
     CLUSTER_METADATA_TOPIC,
+    DELETED_SUFFIX,
     LOG_SUFFIX,
     PARTITION_METADATA,
     SWAP_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     find_following,
+    find_offset_files,
     find_partition_folders,
     find_unreadable,
     holds_segments,
@@ -206,8 +208,8 @@ def _verify_partition(
         if path.exists():
             raise
     yield from _verify_cut_offs(path, options)
-    if is_live:  # where a log was taken away just now, its indexes go next
-        lone_indexes = [] if is_cleaned else list(filter(os.path.lexists, lone_indexes))
+    if is_live:
+        lone_indexes = [] if is_cleaned else [index for index in lone_indexes if not _is_at_work(index)]
     for index in lone_indexes:
         yield from _verify_lone_index(index, missing)
 
@@ -371,6 +373,15 @@ def _ensure_rising(epochs: Sequence[tuple[int, int]], path: Path) -> None:
                 f"epoch {after[0]} from offset {after[1]} follows epoch {before[0]} from offset {before[1]}",
                 path=str(path),
             )
+
+
+def _is_at_work(index: Path) -> bool:
+    """Whether the log's owner makes that segment just now, the newest, whose indexes come before its `.log`; or takes
+    it away, whose `.log` goes first.
+    """
+    log = index.with_suffix(LOG_SUFFIX)
+    newest = max((path for _, path in find_offset_files(index.parent, LOG_SUFFIX)), default=log)
+    return newest <= log or os.path.lexists(f"{log}{DELETED_SUFFIX}") or not os.path.lexists(index)
 
 
 def _verify_lone_index(path: Path, missing: Sequence[range] = ()) -> Iterator[Finding]:
