@@ -244,6 +244,7 @@ def judge(wrecked: Wrecked, *, with_broker: bool) -> None:
     verdict.ask("consume", lambda: same_records(doors.consume(directory), model.records))
     verdict.ask("dump-segment", lambda: same_offsets(doors.dumped(directory, model), model.records))
     verdict.ask("gaps", lambda: same_account(directory, model))
+    verdict.ask("gaps of what indexes know", lambda: cut_ends_are_told(directory, model))
     verdict.ask("verify", lambda: same_ranges(doors.lost_by(doors.found(directory)), _losses(directory)))
     verdict.ask("gaps read_committed", lambda: markers_are_obeyed(directory, model))
     verdict.ask(
@@ -268,6 +269,12 @@ def same_account(directory: Path, model: LogModel) -> None:
         f"the log is [{account.start}, {account.end}); it is [{model.log_start}, {model.log_end})"
     )
     same_ranges(account.ranges(), model.unread)
+
+
+def cut_ends_are_told(directory: Path, model: LogModel) -> None:
+    """What an index knows of is a loss, whatever the cleaner did."""
+    silent = [some for one in model.cut_ends for some in ranges_without(one, _losses(directory))]
+    assert not silent, f"offsets {_text(silent)} are no loss to it; an index names some of them"
 
 
 def _losses(directory: Path) -> list[range]:
@@ -446,6 +453,25 @@ def test_all_doors_that_decode_name_a_batch_that_does_not(memory: Path, name: st
     wrecked = Wrecked(sound.directory, f"{name}: {'; '.join(what)}", LogModel(sound.directory))
     assert wrecked.model.undecodable or seed == 2
     judge(wrecked, with_broker=True)
+
+
+SEGMENTED_FOLDERS = [path for path in FOLDERS if len(list(path.glob("*.log"))) > 1]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_all_doors_say_the_same_of_a_segment_that_was_cut_short(memory: Path, seed: int) -> None:
+    """Where a batch begins; of most the indexes tell that the cleaner did not do it. Some have other damage."""
+    random = Random(seed)
+    compacted = [path for path in SEGMENTED_FOLDERS if "compacted" in path.name]
+    source = random.choice(compacted if seed % 3 else SEGMENTED_FOLDERS)
+    sound = copy(memory, source, is_in_data_directory=seed % 4 != 0)
+    what = wreck_by(sound.directory, "cut_at_batch", seed)
+    what += f"; {wreck(sound.directory, random)}" if seed % 5 == 0 else ""
+    wrecked = Wrecked(sound.directory, f"seed {seed}, {source.name}: {what}", LogModel(sound.directory))
+    judge(wrecked, with_broker=True)
+    if doors.is_in_data_directory(sound.directory):
+        told_by_files = doors.ask_files(sound.directory, read_committed=False).told
+        assert bool(doors.ask_server(sound.directory, read_committed=False).told) == bool(told_by_files), wrecked.what
 
 
 WHOLE = [case for case in golden_cases() if not case.name.startswith("c_")]
