@@ -22,7 +22,9 @@ from tests.support.server import call_plog
 
 COMPACTED = [path for path in sorted(GOLDEN.glob("*compact*")) if path.is_dir() and len(list(path.glob("*.log"))) > 1]
 
-OTHERS = [*COMPACTED, GOLDEN / "index_full_roll", GOLDEN / "deleterecords"]
+OTHERS = [
+    GOLDEN / name for name in ("compacted_txn", "compacted_tombstones_kept", "v1_none_compacted", "deleterecords")
+]
 
 
 @pytest.fixture(params=COMPACTED, ids=lambda path: path.name)
