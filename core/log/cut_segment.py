@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +36,8 @@ from core.log.file_records import FileRecords
 from core.log.lone_index import rising_entries
 from core.records.batches import stated_offset
 from core.records.record_batch import NO_TIMESTAMP
+
+_ENTRIES = {INDEX_SUFFIX: OffsetIndex.ENTRY, TIME_INDEX_SUFFIX: TimeIndex.ENTRY}
 
 
 class CutSegment(NamedTuple):
@@ -73,10 +74,11 @@ def _kept_path(index: Path, log_size: int) -> Path:
 
 
 def _find(records: FileRecords, base_offset: int, limit: int) -> CutSegment | None:
-    by_offset = _entries(records, INDEX_SUFFIX, OffsetIndex.ENTRY)
-    by_time = _entries(records, TIME_INDEX_SUFFIX, TimeIndex.ENTRY)
-    if not _reaches_further(records, base_offset, by_offset, by_time):
+    offset_index, time_index = _read(records, INDEX_SUFFIX), _read(records, TIME_INDEX_SUFFIX)
+    if not _reaches_further(records, base_offset, offset_index, time_index):
         return None
+    by_offset = rising_entries(OffsetIndex.ENTRY, offset_index)
+    by_time = rising_entries(TimeIndex.ENTRY, time_index)
     next_offset, largest = base_offset, NO_TIMESTAMP
     offset_at = time_at = 0  # the entries before are for batches that are there
     fits_offset = fits_time = True
@@ -105,31 +107,38 @@ def _find(records: FileRecords, base_offset: int, limit: int) -> CutSegment | No
     return None
 
 
-def _reaches_further(
-    records: FileRecords,
-    base_offset: int,
-    by_offset: Sequence[tuple[int, int]],
-    by_time: Sequence[tuple[int, int]],
-) -> bool:
+def _reaches_further(records: FileRecords, base_offset: int, offset_index: bytes, time_index: bytes) -> bool:
     """Whether an index may name more than the log has, by the last entries, and the headers after the last one."""
-    last_position = by_offset[-1][1] if by_offset else 0
+    _, last_position = _last_entry(OffsetIndex.ENTRY, offset_index)
+    _, last_offset = _last_entry(TimeIndex.ENTRY, time_index)
     if last_position >= records.size_bytes:
-        return bool(by_offset or by_time)
+        return bool(offset_index or time_index)
     next_offset = base_offset
-    for batch in records.iter_headers(last_position):
-        next_offset = batch.last_offset + 1
-    return bool(by_time) and base_offset + by_time[-1][1] >= next_offset
+    try:
+        for batch in records.iter_headers(last_position):
+            next_offset = batch.last_offset + 1
+    except CorruptRecordError:
+        return True  # the entry may be wrong: all headers tell
+    return bool(time_index) and base_offset + last_offset >= next_offset
 
 
-def _entries(records: FileRecords, suffix: str, entry: struct.Struct) -> Sequence[tuple[int, int]]:
-    """Gives the entries of an index in order, of the one that was kept if there is one; none if they are not, if it is
-    not there, or if a cleaned one is about to take its place, as the log may be the cleaned one already.
+def _last_entry(entry: struct.Struct, data: bytes) -> tuple[int, int]:
+    """Gives the last one as it stands, with no number below zero; zeros if there is none."""
+    first, second = entry.unpack_from(data, len(data) - entry.size) if data else (0, 0)
+    return first, max(second, 0)
+
+
+def _read(records: FileRecords, suffix: str) -> bytes:
+    """Gives an index without the zeros at its end, the one that was kept if there is one. Nothing if it is not there,
+    if it ends within an entry, or if a cleaned one is about to take its place: the log may be the cleaned one already.
     """
-    path = records.path.with_suffix(suffix)
+    path, entry = records.path.with_suffix(suffix), _ENTRIES[suffix]
     if path.with_name(path.name + SWAP_SUFFIX).exists():
-        return ()
+        return b""
     kept = _kept_path(path, records.size_bytes)
     path = kept if kept.exists() else path
     with contextlib.suppress(OSError, CorruptRecordError):
-        return rising_entries(entry, read_small_file(path))
-    return ()
+        data = read_small_file(path)
+        used = -(-len(data.rstrip(b"\0")) // entry.size) * entry.size
+        return data[:used] if len(data) % entry.size == 0 else b""
+    return b""

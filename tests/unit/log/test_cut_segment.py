@@ -86,6 +86,24 @@ def test_a_cut_that_an_index_knows_of_is_told_and_the_judge_says_the_same(direct
     assert told >= 2 * missed or directory.name.startswith("v0")  # whose messages have no timestamps
 
 
+def test_each_index_tells_alone_what_it_knows_if_the_other_is_garbage(directory: Path) -> None:
+    told = 0
+    for log, end in cuts(directory):
+        data = log.read_bytes()
+        log.write_bytes(data[:end])
+        for suffix in (".index", ".timeindex"):
+            index = log.with_suffix(suffix)
+            content = index.read_bytes()
+            for garbage in (b"", content[:-3], b"\0\0\0\7" * (len(content) // 4), content[:-8] + b"\0\0\0\1\0\0\0\5"):
+                index.write_bytes(garbage)
+                expected = LogModel(directory).cut_ends
+                assert unknown_by_reading(directory) == expected, f"{log.name} cut at {end}, {suffix} is {garbage!r}"
+                told += bool(expected)
+            index.write_bytes(content)
+        log.write_bytes(data)
+    assert told or directory.name.startswith("v0")
+
+
 def sealed_indexes(directory: Path) -> list[Path]:
     logs = sorted(directory.glob("*.log"))[:-1]
     return [log.with_suffix(suffix) for log in logs for suffix in (".index", ".timeindex")]
