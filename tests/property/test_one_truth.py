@@ -272,9 +272,9 @@ def same_account(directory: Path, model: LogModel) -> None:
 
 
 def cut_ends_are_told(directory: Path, model: LogModel) -> None:
-    """What an index knows of is a loss, whatever the cleaner did."""
-    silent = [some for one in model.cut_ends for some in ranges_without(one, _losses(directory))]
-    assert not silent, f"offsets {_text(silent)} are no loss to it; an index names some of them"
+    """What an index knows of is a loss, whatever the cleaner did, and what a file held that holds another's batches."""
+    silent = [some for one in model.cut_ends + model.overwritten for some in ranges_without(one, _losses(directory))]
+    assert not silent, f"offsets {_text(silent)} are no loss to it; an index names some, or the file is another's"
 
 
 def _losses(directory: Path) -> list[range]:
@@ -456,6 +456,20 @@ def test_all_doors_that_decode_name_a_batch_that_does_not(memory: Path, name: st
 
 
 SEGMENTED_FOLDERS = [path for path in FOLDERS if len(list(path.glob("*.log"))) > 1]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_all_doors_say_the_same_of_a_segment_that_another_was_written_over(memory: Path, seed: int) -> None:
+    """A page of it, or all: what it held is no work of the cleaner's."""
+    random = Random(seed)
+    source = random.choice([path for path in SEGMENTED_FOLDERS if "compacted" in path.name or seed % 4 == 0])
+    sound = copy(memory, source, is_in_data_directory=seed % 3 != 0)
+    logs = [path for path in sorted(sound.directory.glob("*.log")) if path.stat().st_size]
+    into, other = random.choice(logs[:-1]), random.choice(logs)
+    page = other.read_bytes()[: random.choice((4096, 1 << 30))]
+    into.write_bytes(page + into.read_bytes()[len(page) :])
+    what = f"seed {seed}, {source.name}: {len(page)} bytes of {other.name} over {into.name}"
+    judge(Wrecked(sound.directory, what, LogModel(sound.directory)), with_broker=True)
 
 
 @pytest.mark.parametrize("seed", range(60))

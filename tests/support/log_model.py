@@ -135,6 +135,8 @@ class LogModel:
         """Missing offsets at the end of files of which an index names some, though the log ends before: a loss, even
         where the cleaner was.
         """
+        self.overwritten = [some for part in self._overwritten() for some in self.missing_in(part)]
+        """Missing offsets of files that hold frames of the log, and none of their own: likewise."""
         self.fates: dict[int, Fate] = {}
         """By the offset of each record of a transaction."""
         for batches in self._transactional_by_producer():
@@ -148,6 +150,14 @@ class LogModel:
             end = heads[-1].last + 1 if heads else base
             if _names_more(path, base, range(end, next_base), heads):
                 yield from (r for r in self.missing_in(range(end, next_base)))
+
+    def _overwritten(self) -> Iterator[range]:
+        for (base, path), (next_base, _) in pairwise(self.files):
+            offsets = range(base, next_base)
+            holds_others = any(frame.path == path and frame.base not in offsets for frame in self.log)
+            has_own = any(frame.base in offsets or frame.end_offset - 1 in offsets for frame in self.log)
+            if holds_others and not has_own:
+                yield offsets
 
     def missing_in(self, part: range) -> list[range]:
         """The missing offsets that lie within others."""
