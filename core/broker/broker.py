@@ -397,7 +397,7 @@ class Broker:
         What their configuration was is not known: nothing is deleted or compacted until somebody says so.
         """
         self._has_adopted = bool(folders)
-        found = find_topics(folders)
+        found = find_topics(folders, goes_by_name=self.is_read_only)
         self.log_manager.note_unknown_recovery_points(folders)
         self.controller.adopt_topics(found, _KEEPS_EVERYTHING)
         for topic, partitions in found.items() if not self.is_read_only else ():

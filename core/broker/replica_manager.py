@@ -266,6 +266,10 @@ class ReplicaManager:
         """What readers should know that fetches do not say, by key and partition: offsets [start, end)."""
         names = [TopicPartition(topic.name, number) for number in topic.partitions]
         holes = {tp.partition: self.unexplained[tp] for tp in names if tp in self.unexplained}
+        for tp, partition in self._served(topic):
+            lost_start = self._log_manager.lost_starts.get(tp)
+            if lost_start is not None and lost_start[1] == partition.log.log_start_offset:  # nothing was deleted since
+                holes[tp.partition] = [lost_start, *holes.get(tp.partition, [])]
         undecided = {tp.partition: self.undecided[tp] for tp in names if tp in self.undecided}
         ends = {tp: (p.log.log_end_offset, p.log.log_end_offset + 1) for tp, p in self._served(topic)}
         tails = {tp.partition: [end] for tp, end in ends.items() if tp in self._log_manager.with_wrong_tail}

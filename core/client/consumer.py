@@ -104,7 +104,7 @@ class Consumer:
         self._max_wait_ms = max_wait_ms
         self._with_control = with_control
         self._patience = patience or Patience()
-        self._watermarks = watermarks
+        self._watermarks = {} if watermarks is None else watermarks
         self._lost_s: float | None = None  # since when no broker answers
         self._damaged: dict[TopicPartition, int] = {}  # first offset of what is being passed over
         self._displaced: dict[TopicPartition, list[tuple[int, int, str]]] = {}
@@ -154,7 +154,7 @@ class Consumer:
                 yield from found
                 if failure is not None:
                     raise failure
-            self._tell_wrong_ends(end_offsets)
+            self._tell_wrong_ends(start_offsets, end_offsets)
         finally:
             self.tell_damaged(positions)
             if sent is not None:
@@ -455,9 +455,12 @@ class Consumer:
                 self._patience.tell_left_out(f"{partition}: {text}, says the broker; they are left out")
                 said.hidden = UnexplainedHoles()
 
-    def _tell_wrong_ends(self, end_offsets: Mapping[TopicPartition, int]) -> None:
-        """Tells of partitions that were read to their ends, and have a wrong tail or a wrong start. Raises
-        CorruptRecordError unless damage is passed over. Asks a topic's leader once for all that it has of the topic.
+    def _tell_wrong_ends(
+        self, start_offsets: Mapping[TopicPartition, int], end_offsets: Mapping[TopicPartition, int]
+    ) -> None:
+        """Tells of partitions that were read to their ends, and have a wrong tail or a wrong start, or were read from
+        where the log begins since its first segments were lost. Raises CorruptRecordError unless damage is passed over,
+        but for the last. Asks a topic's leader once for all that it has of the topic.
         """
         said: dict[tuple[int, str], dict[str, dict[int, _Ranges]]] = {}
         for partition, end in end_offsets.items():
@@ -466,7 +469,13 @@ class Consumer:
             except PlogError:
                 continue
             if place not in said:
-                said[place] = self._ask(partition, *_WRONG_ENDS)
+                said[place] = self._ask(partition, *_WRONG_ENDS, UNEXPLAINED_OFFSETS)
+            log_start = self._watermarks[partition].log_start_offset if partition in self._watermarks else -1
+            for first, last in said[place][UNEXPLAINED_OFFSETS].get(partition.partition, []):
+                if last + 1 == start_offsets[partition] == log_start:
+                    lost = UnexplainedHoles()
+                    lost.add(first, last + 1)
+                    self._patience.tell_left_out(f"{partition}: {lost.text()}")
             for key, what in _WRONG_ENDS.items():
                 if not any(first <= end for first, _ in said[place][key].get(partition.partition, [])):
                     continue
@@ -505,10 +514,7 @@ class Consumer:
         if failure is not None and failed_at == position:
             raise failure  # a broker that is asked for what is damaged may pass over it without a word
         self._tell_damaged(partition, position)
-        if self._watermarks is not None:
-            self._watermarks[partition] = Watermarks(
-                data.log_start_offset, data.last_stable_offset, data.high_watermark
-            )
+        self._watermarks[partition] = Watermarks(data.log_start_offset, data.last_stable_offset, data.high_watermark)
         aborted = [AbortedTransaction(a.producer_id, a.first_offset, -1, -1) for a in data.aborted_transactions or ()]
         hidden = AbortedFilter(sorted(aborted, key=lambda a: a.first_offset))
         records = data.records

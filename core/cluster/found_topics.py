@@ -24,11 +24,14 @@ class FoundTopic(NamedTuple):
     topic_id: bytes
 
 
-def find_topics(folders: Mapping[TopicPartition, Path]) -> dict[FoundTopic, dict[int, int]]:
+def find_topics(
+    folders: Mapping[TopicPartition, Path], *, goes_by_name: bool = False
+) -> dict[FoundTopic, dict[int, int]]:
     """For each topic the epoch, by partition, in which it is to be led: one above all that its log knows.
 
     Where folders of one name say different ids, most of them are right; the others belong to a topic that was deleted.
-    What no topic can be is left out, with a warning.
+    What no topic can be is left out, with a warning. With `goes_by_name` no folder is left out for its id, which may be
+    damaged, or a copy's: a topic whose id another has gets one of its own.
     """
     names: dict[str, dict[int, Path]] = {}
     for partition, path in sorted(folders.items()):
@@ -41,13 +44,17 @@ def find_topics(folders: Mapping[TopicPartition, Path]) -> dict[FoundTopic, dict
         try:
             ensure_valid_topic_name(name)
             twin = next((other.name for other in found if other.topic_id == topic.topic_id), None)
-            if twin is not None:
+            if twin is not None and goes_by_name:
+                topic = topic._replace(topic_id=random_uuid())
+            elif twin is not None:
                 raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{twin} has the same topic id")
         except KafkaError as error:
             _log.warning("the folders of %s are left alone: %s", name, error)
             continue
         found[topic] = {
-            number: _latest_epoch(path) + 1 for number, path in paths.items() if ids[number] in (None, topic.topic_id)
+            number: _latest_epoch(path) + 1
+            for number, path in paths.items()
+            if goes_by_name or ids[number] in (None, topic.topic_id)
         }
     return found
 

@@ -285,7 +285,7 @@ class _Planner:
         is_id_lost = finding.code in (Code.METADATA_CORRUPT, Code.TOPIC_ID_MISMATCH, Code.UNREADABLE)
         if is_id_lost and path.name == PARTITION_METADATA:
             topic_id = _find_topic_id(self._directory)
-            if topic_id is not None:
+            if topic_id is not None and topic_id != _topic_id_of(self._directory):
                 self._plan.topic_id = topic_id
                 return Step(Action.RESTORE, path, f"{why}; the topic's id is {uuid_text(topic_id)}")
         if finding.code is Code.UNREADABLE:

@@ -12,6 +12,7 @@ from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.inspector.findings import Code, Finding, Severity
 from core.inspector.index_check import OffsetIndexCheck, TimeIndexCheck
 from core.inspector.producer_check import ProducerCheck
+from core.log.cut_segment import find_cut_segment
 from core.log.damage import Damage, DamageKind
 from core.log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from core.log.hole import LOSSES
@@ -268,12 +269,13 @@ class SegmentCheck:
             for index in (offset_index, time_index)
             for finding in index.findings(has_batches=has_batches, may_lag=self.is_active)
         ]
-        is_explained = self.has_damage or self._stands_elsewhere() or (not has_batches and self._is_lost())
+        is_lost = self._is_cut_short() if has_batches else self._is_lost()
+        is_explained = self.has_damage or self._stands_elsewhere() or is_lost
         if has_batches and not is_explained and self._has_anothers_indexes():
             yield self._anothers_finding()
             return
         for finding in findings:
-            # where the log is damaged, swapped or empty, entries that do not fit are a part of that
+            # where the log is damaged, swapped, empty or cut short, entries that do not fit are a part of that
             if not is_explained or finding.code not in (Code.INDEX_MISMATCH, Code.TIME_INDEX_MISMATCH):
                 yield finding
 
@@ -305,6 +307,15 @@ class SegmentCheck:
         """Whether the segment's first offset is among those that are lost."""
         holes = () if self.log_map is None else self.log_map.holes
         return any(hole.reason in LOSSES and hole.start <= self.base_offset < hole.end for hole in holes)
+
+    def _is_cut_short(self) -> bool:
+        """Whether the indexes show that the offsets may be lost which are missing after the segment. They stay until
+        those are given up.
+        """
+        if self.log_map is None or self.limit_offset is None:
+            return False
+        is_told = any(h.reason in LOSSES and h.start < self.limit_offset == h.end for h in self.log_map.holes)
+        return is_told and find_cut_segment(self.path.parent, self.base_offset, self.limit_offset) is not None
 
     # --- batches
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.bad_sectors import open_salvaging, read_small_text, unreadable_error
 from core.common.errors import AccessError, CorruptRecordError
@@ -104,7 +104,8 @@ def _is_partition(directory: Path) -> bool:
 def _verify_directory(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Iterator[Finding]:
     is_empty = True
     surroundings = DirectorySurroundings(path)
-    topic_ids: dict[str, bytes] = dict(surroundings.topic_ids)
+    ids = dict(surroundings.topic_ids)
+    topic_ids = _TopicIds(ids, {topic_id: name for name, topic_id in ids.items()})
     folders = {folder.name: (partition, folder) for partition, folder in find_partition_folders(path).items()}
     misnamed: list[Path] = []
     for entry in _entries(path):
@@ -127,11 +128,18 @@ def _verify_directory(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> 
         yield Finding(Severity.ERROR, Code.FOLDER_MISNAMED, str(folder), message, records=None)
 
 
+class _TopicIds(NamedTuple):
+    """The topics' ids that are known so far, by name, and their names by id."""
+
+    ids: dict[str, bytes]
+    names: dict[bytes, str]
+
+
 def _verify_folder(
     partition: TopicPartition,
     path: Path,
     surroundings: DirectorySurroundings,
-    topic_ids: dict[str, bytes],
+    topic_ids: _TopicIds,
     on_bytes: OnBytes,
     options: VerifyOptions,
 ) -> Iterator[Finding]:
@@ -164,15 +172,18 @@ def _entries(path: Path) -> list[os.DirEntry[str]]:
         raise access_error(error, path, "read") from error
 
 
-def _check_topic_id(directory: Path, partition: TopicPartition, topic_ids: dict[str, bytes]) -> Iterator[Finding]:
-    """Compares a partition's topic id with what the metadata log says, or else with the topic's first partition."""
+def _check_topic_id(directory: Path, partition: TopicPartition, topic_ids: _TopicIds) -> Iterator[Finding]:
+    """Compares a partition's topic id with what the metadata log says, or else with the topic's first partition, and
+    with those of other topics.
+    """
+    ids, names = topic_ids
     try:
         topic_id = read_partition_metadata(directory)
     except CorruptRecordError:
         return  # a finding of its own
     if topic_id is None or partition.topic == CLUSTER_METADATA_TOPIC:
         return
-    expected = topic_ids.setdefault(partition.topic, topic_id)
+    expected = ids.setdefault(partition.topic, topic_id)
     if topic_id != expected:
         yield Finding(
             Severity.ERROR,
@@ -180,6 +191,16 @@ def _check_topic_id(directory: Path, partition: TopicPartition, topic_ids: dict[
             str(directory / PARTITION_METADATA),
             f"topic id {uuid_text(topic_id)}, that of {partition.topic} is {uuid_text(expected)}: the folder is of "
             "another topic of this name, and a broker would set it aside",
+        )
+        return
+    owner = names.setdefault(topic_id, partition.topic)
+    if owner != partition.topic:
+        yield Finding(
+            Severity.ERROR,
+            Code.TOPIC_ID_MISMATCH,
+            str(directory / PARTITION_METADATA),
+            f"topic id {uuid_text(topic_id)} is that of {owner} as well: one of the two is a copy, or has the other's "
+            "file, and a broker would leave it alone, or set it aside; without the file, it gets an id of its own",
         )
 
 

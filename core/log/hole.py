@@ -139,7 +139,11 @@ def explain_hole(
     if is_end:
         return hole(HoleReason.MISSING, f"the log ends at offset {start}, {evidence.source} knows of offset {end - 1}")
     if end <= compacted_below:
-        return hole(HoleReason.COMPACTED, "the cleaner was at this log")
+        cut = evidence.find_cut_segment(start, end)
+        if cut is None:
+            return hole(HoleReason.COMPACTED, "the cleaner was at this log")
+        path, position = cut.path, cut.position
+        return hole(HoleReason.UNKNOWN, f"the cleaner was at this log, but the segment was cut short: {cut.evidence}")
     return hole(HoleReason.UNKNOWN, "no batch holds them, and nothing proves that the cleaner took them")
 
 

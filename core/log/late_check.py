@@ -21,6 +21,7 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem, access_error
 from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
+from core.log.cut_segment import find_cut_segment, keep_proof
 from core.log.damage import shows_compaction
 from core.log.damaged_ranges import DamagedRanges
 from core.log.hole import HoleReason, explain_hole
@@ -77,6 +78,8 @@ class LateCheck:
     def check(self, segment: LogSegment, end_offset: int) -> None:
         """As of `ListedSegment.check`."""
         indexed_to = find_indexed_end(segment, end_offset)
+        if indexed_to != end_offset:
+            keep_proof_of_cut(segment, end_offset, self._filesystem)
         if indexed_to is None:
             _log.info("%s: rebuilding the indexes of segment %d", self._partition, segment.base_offset)
             self._mend(segment, end_offset)
@@ -128,6 +131,15 @@ class LateCheck:
                 "%s: why offsets are missing after %s was not found: %s", self._partition, holes[0].path, error
             )
             return [(hole.start, hole.end) for hole in holes]
+
+
+def keep_proof_of_cut(segment: LogSegment, end_offset: int, filesystem: FileSystem) -> None:
+    """Keeps the indexes of a sealed segment that reach beyond its log, before they are made again. OSError as the disk
+    says.
+    """
+    cut = find_cut_segment(segment.records.path.parent, segment.base_offset, end_offset)
+    if cut is not None:
+        keep_proof(cut, filesystem)
 
 
 def warn_of_holes(

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,6 +34,7 @@ from core.common.bad_sectors import read_small_text
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
 from core.common.topic_partition import TopicPartition
 from core.log.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint
+from core.log.cut_segment import CutSegment, find_cut_segment
 from core.log.file_names import (
     CHECKPOINT_SUFFIX,
     CLEAN_SHUTDOWN,
@@ -110,11 +112,24 @@ class LogEvidence:
     """The high watermark that is not believed; `known_end` is without it then."""
     contradicted_start: int | None = None
     """After a crash, which may leave it so: where the leader epochs let the log begin, below `log_start_offset`."""
+    base_offsets: tuple[int, ...] = ()
+    """Of the logs that are there, in order; none while they are being cleaned."""
+    origin: Path = Path()
+    """The partition's folder as its owner left it, of which `directory` may be a shadow."""
 
     def start_of(self, first_base_offset: int | None) -> int:
         """Where a log begins whose first segment that can be read begins at that offset; None if there is none."""
         known = [first_base_offset, self.known_start, *(error.offset for error in self.unreadable)]
         return max(min((offset for offset in known if offset is not None), default=0), self.log_start_offset)
+
+    def find_cut_segment(self, start: int, end: int) -> CutSegment | None:
+        """Finds a segment after which offsets [start, end) are missing, and whose own indexes say that it held some."""
+        bases = self.base_offsets
+        for following in range(max(bisect_right(bases, start), 1), bisect_right(bases, end)):
+            cut = find_cut_segment(self.origin, bases[following - 1], bases[following])
+            if cut is not None:
+                return cut
+        return None
 
     def compacted_below(self, sizes: Iterable[tuple[int, int]], *, is_thinned: bool) -> int:
         """Gives the offset below which holes are the cleaner's: by its checkpoint, and where `is_thinned`, as batches
@@ -220,6 +235,8 @@ class DirectoryEvidence:
             first_base_offset=min(logs, default=0),
             was_stopped_cleanly=self.was_stopped_cleanly,
             directory=directory,
+            base_offsets=() if is_being_cleaned else tuple(sorted(logs)),
+            origin=self._origin / directory.name if directory.parent == self.root else directory,
         )
         if partition is None:
             return evidence

@@ -31,7 +31,7 @@ from core.log.damaged_ranges import DamagedRanges
 from core.log.file_names import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, find_unreadable_files
 from core.log.folder_listing import FolderListing
 from core.log.hole import HoleReason, TailKind, explain_hole, offsets_text
-from core.log.late_check import LateCheck, SegmentHole, compacted_below, warn_of_holes
+from core.log.late_check import LateCheck, SegmentHole, compacted_below, keep_proof_of_cut, warn_of_holes
 from core.log.leader_epoch_cache import EpochEntry, LeaderEpochCache, rising_epochs
 from core.log.log_arrangement import Arrangement, OpenTransactions, arrange
 from core.log.log_config import LONG_MAX, LogConfig
@@ -415,6 +415,8 @@ class _Loader:
                 if following is None:
                     self._has_unsound_end = indexed_to is None
                     continue
+                if indexed_to != following.base_offset and self._settings.keeps_cut_bytes:
+                    keep_proof_of_cut(segment, following.base_offset, self._filesystem)
                 if indexed_to is None:
                     self._rebuild_indexes(segment)
                     indexed_to = segment.next_offset()

@@ -97,6 +97,8 @@ class LogManager:
         """As of `LoadedLog.has_wrong_tail`."""
         self.with_wrong_start: set[TopicPartition] = set()
         """Logs that are only read, and have a wrong start (`LoadedLog`): the next checkpoint of others is right."""
+        self.lost_starts: dict[TopicPartition, tuple[int, int]] = {}
+        """Offsets [start, end) before the first segment of logs that are owned, which nobody deleted."""
         self.unloaded: dict[TopicPartition, UnloadedLog] = {}
         """Logs that are there, and are opened when somebody asks for them."""
         self._with_id: set[TopicPartition] = set()  # whose folders say that they are of that topic
@@ -288,13 +290,17 @@ class LogManager:
         return found
 
     def _warn_of_lost_start(self, log: PartitionLog, evidence: DirectoryEvidence) -> None:
-        """Of first segments that nobody deleted: consumers never ask an owner for their offsets."""
+        """Of first segments that nobody deleted. Consumers never ask an owner for their offsets, so the end of those is
+        kept for who wants to know.
+        """
+        self.lost_starts.pop(log.partition, None)
         if self._settings.is_read_only or not _has_earlier_epochs(log):
             return
         known, given_up = evidence.of(log.directory, log.partition), read_lost_offsets(log.directory)
         hole = find_lost_start(known, given_up, log.directory)
         if hole is not None:
             _log.error("%s: %s", log.partition, hole.absence_text)
+            self.lost_starts[log.partition] = hole.start, hole.end
 
     def _checkpoint_swaps(self, partition: TopicPartition, path: Path, config: LogConfig) -> None:
         """Before the names go that tell of a cleaning which did not come to its end. OSError as the disk says."""

@@ -402,10 +402,29 @@ class LogMap:
             path = self.files[-1 if is_end else file].path
         else:  # all of them are gone
             path = self.evidence.directory / offset_file_name(start, LOG_SUFFIX)
-        return explain_hole(
+        hole = explain_hole(
             start, end, self.evidence, self._given_up, path, position, compacted_below=self.compacted_below,
             is_end=is_end and end > self._last_base_offset,
         )  # fmt: skip
+        own = bisect_right(self._bases, start) - 1
+        is_all_of_it = own in self._overwritten and start <= max(self._bases[own], self.start_offset)
+        if hole.reason is HoleReason.COMPACTED and is_all_of_it and end >= self._limit(own):
+            path = self.files[own].path
+            why = f"the cleaner was at this log, but {path.name} holds batches of other offsets in their place"
+            return replace(hole, reason=HoleReason.UNKNOWN, evidence=why, path=path, position=0, end_position=0)
+        return hole
+
+    @cached_property
+    def _overwritten(self) -> set[int]:
+        """The numbers of the files that hold batches of the log, and none that begins with an offset of theirs; the
+        last file takes all.
+        """
+        holding, own = set[int](), set[int]()
+        for piece in self.log:
+            holding.add(piece.file)
+            if self._bases[piece.file] <= piece.base_offset < self._limit(piece.file):
+                own.add(piece.file)
+        return holding - own - {len(self.files) - 1}
 
     def _damaged(self, loss: _Loss) -> Hole:
         damage = loss.at.damage

@@ -369,8 +369,9 @@ class LogSegment:
         if timestamp > newest.timestamp:
             newest = self._max_timestamp = TimestampOffset(timestamp, last_offset)
         if self._bytes_since_index_entry > self.config.index_interval_bytes:
-            self.offset_index.append(last_offset, position)
-            self.time_index.maybe_append(newest.timestamp, newest.offset)
+            if not self.offset_index.is_full and not self.time_index.is_full:  # made again, under another limit
+                self.offset_index.append(last_offset, position)
+                self.time_index.maybe_append(newest.timestamp, newest.offset)
             self._bytes_since_index_entry = 0
         self._bytes_since_index_entry += batch.size_bytes
 

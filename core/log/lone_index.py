@@ -71,24 +71,22 @@ def index_end(path: Path, suffix: str, base_offset: int) -> int:
 def _end_of(data: bytes, suffix: str, base_offset: int) -> int:
     if suffix == TRANSACTION_INDEX_SUFFIX:
         return max((entry.last_offset + 1 for entry in parse_transaction_index(data)), default=base_offset)
-    if suffix == INDEX_SUFFIX:
-        offsets = _rising(OffsetIndex.ENTRY, data, offset_at=0)
-    else:
-        offsets = _rising(TimeIndex.ENTRY, data, offset_at=1)
-    return base_offset + offsets[-1] + 1 if offsets else base_offset
+    entry, offset_at = (OffsetIndex.ENTRY, 0) if suffix == INDEX_SUFFIX else (TimeIndex.ENTRY, 1)
+    entries = rising_entries(entry, data)
+    return base_offset + entries[-1][offset_at] + 1 if entries else base_offset
 
 
-def _rising(entry: struct.Struct, data: bytes, offset_at: int) -> list[int]:
-    """The relative offsets of all entries before the zeros at the file's end; none if both numbers of an entry do not
-    rise from one to the next.
+def rising_entries(entry: struct.Struct, data: bytes) -> list[tuple[int, int]]:
+    """All entries of an index before the zeros at the file's end; none if both numbers of an entry do not rise from one
+    to the next.
     """
     if len(data) % entry.size:
         return []
     used = len(data.rstrip(b"\0"))
-    before, offsets = (-1, -1), list[int]()
-    for pair in entry.iter_unpack(data[: -(-used // entry.size) * entry.size]):
-        if pair[0] <= before[0] or pair[1] <= before[1]:
+    before, entries = (-1, -1), list[tuple[int, int]]()
+    for first, second in entry.iter_unpack(data[: -(-used // entry.size) * entry.size]):
+        if first <= before[0] or second <= before[1]:
             return []
-        before = pair
-        offsets.append(pair[offset_at])
-    return offsets
+        before = first, second
+        entries.append(before)
+    return entries

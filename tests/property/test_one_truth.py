@@ -244,6 +244,7 @@ def judge(wrecked: Wrecked, *, with_broker: bool) -> None:
     verdict.ask("consume", lambda: same_records(doors.consume(directory), model.records))
     verdict.ask("dump-segment", lambda: same_offsets(doors.dumped(directory, model), model.records))
     verdict.ask("gaps", lambda: same_account(directory, model))
+    verdict.ask("gaps of what indexes know", lambda: cut_ends_are_told(directory, model))
     verdict.ask("verify", lambda: same_ranges(doors.lost_by(doors.found(directory)), _losses(directory)))
     verdict.ask("gaps read_committed", lambda: markers_are_obeyed(directory, model))
     verdict.ask(
@@ -268,6 +269,12 @@ def same_account(directory: Path, model: LogModel) -> None:
         f"the log is [{account.start}, {account.end}); it is [{model.log_start}, {model.log_end})"
     )
     same_ranges(account.ranges(), model.unread)
+
+
+def cut_ends_are_told(directory: Path, model: LogModel) -> None:
+    """What an index knows of is a loss, whatever the cleaner did, and what a file held that holds another's batches."""
+    silent = [some for one in model.cut_ends + model.overwritten for some in ranges_without(one, _losses(directory))]
+    assert not silent, f"offsets {_text(silent)} are no loss to it; an index names some, or the file is another's"
 
 
 def _losses(directory: Path) -> list[range]:
@@ -448,6 +455,39 @@ def test_all_doors_that_decode_name_a_batch_that_does_not(memory: Path, name: st
     judge(wrecked, with_broker=True)
 
 
+SEGMENTED_FOLDERS = [path for path in FOLDERS if len(list(path.glob("*.log"))) > 1]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_all_doors_say_the_same_of_a_segment_that_another_was_written_over(memory: Path, seed: int) -> None:
+    """A page of it, or all: what it held is no work of the cleaner's."""
+    random = Random(seed)
+    source = random.choice([path for path in SEGMENTED_FOLDERS if "compacted" in path.name or seed % 4 == 0])
+    sound = copy(memory, source, is_in_data_directory=seed % 3 != 0)
+    logs = [path for path in sorted(sound.directory.glob("*.log")) if path.stat().st_size]
+    into, other = random.choice(logs[:-1]), random.choice(logs)
+    page = other.read_bytes()[: random.choice((4096, 1 << 30))]
+    into.write_bytes(page + into.read_bytes()[len(page) :])
+    what = f"seed {seed}, {source.name}: {len(page)} bytes of {other.name} over {into.name}"
+    judge(Wrecked(sound.directory, what, LogModel(sound.directory)), with_broker=True)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_all_doors_say_the_same_of_a_segment_that_was_cut_short(memory: Path, seed: int) -> None:
+    """Where a batch begins; of most the indexes tell that the cleaner did not do it. Some have other damage."""
+    random = Random(seed)
+    compacted = [path for path in SEGMENTED_FOLDERS if "compacted" in path.name]
+    source = random.choice(compacted if seed % 3 else SEGMENTED_FOLDERS)
+    sound = copy(memory, source, is_in_data_directory=seed % 4 != 0)
+    what = wreck_by(sound.directory, "cut_at_batch", seed)
+    what += f"; {wreck(sound.directory, random)}" if seed % 5 == 0 else ""
+    wrecked = Wrecked(sound.directory, f"seed {seed}, {source.name}: {what}", LogModel(sound.directory))
+    judge(wrecked, with_broker=True)
+    if doors.is_in_data_directory(sound.directory):
+        told_by_files = doors.ask_files(sound.directory, read_committed=False).told
+        assert bool(doors.ask_server(sound.directory, read_committed=False).told) == bool(told_by_files), wrecked.what
+
+
 WHOLE = [case for case in golden_cases() if not case.name.startswith("c_")]
 
 
@@ -477,18 +517,23 @@ def test_all_doors_say_that_the_first_or_last_segment_is_gone(memory: Path, gold
     sound = copy(memory, golden.directory, is_in_data_directory=is_in_data_directory)
     directory = sound.directory
     logs = sorted(directory.glob("*.log"))
-    lost = logs[0] if which.startswith("first") else logs[-1]
-    gone = [*directory.glob(f"{lost.stem}.*")] if which == "first segment" else [lost]
+    log = logs[0] if which.startswith("first") else logs[-1]
+    gone = [*directory.glob(f"{log.stem}.*")] if which == "first segment" else [log]
     for path in [*gone, *(directory.glob("*.snapshot") if which.endswith("snapshots") else ())]:
         path.unlink()
     has_epochs = (directory / "leader-epoch-checkpoint").exists()  # old formats have none
     has_start = int(logs[0].stem) == 0  # of what retention took, no epoch is left
-    wrecked = Wrecked(directory, f"{golden.name} without its {which}", LogModel(directory))
+    model = LogModel(directory)
+    wrecked = Wrecked(directory, f"{golden.name} without its {which}", model)
     judge(wrecked, with_broker=True)
     if which != "first segment" or (has_epochs and has_start):
         assert doors.ask_files(directory, read_committed=False).told
         assert doors.losses(doors.gaps(directory))
         assert not is_in_data_directory or doors.ask_server(directory, read_committed=False).told
+        if is_in_data_directory and which.startswith("first"):  # offsets lost at the end are given again by an owner
+            told = doors.ask_server(directory, read_committed=False, is_owner=True).told
+            lost = f"offsets {model.log_start} to {int(logs[1].stem) - 1} "
+            assert any(lost in text for text in told), f"{told} does not name {lost}"
 
 
 # --- the commands, and a server

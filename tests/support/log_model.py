@@ -17,7 +17,7 @@ import math
 import re
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -131,10 +131,38 @@ class LogModel:
         spans += [range(offset, offset + 1) for offset in self.records]
         self.missing = ranges_without(range(self.log_start, self.log_end), spans)
         """Offsets that no frame of the log covers, in order; one flipped bit can make them many."""
+        self.cut_ends = [] if _is_being_cleaned(directory) else list(self._cut_ends())
+        """Missing offsets at the end of files of which an index names some, though the log ends before: a loss, even
+        where the cleaner was.
+        """
+        self.overwritten = [some for part in self._overwritten() for some in self.missing_in(part)]
+        """Missing offsets of files that hold frames of the log, and none of their own: likewise."""
         self.fates: dict[int, Fate] = {}
         """By the offset of each record of a transaction."""
         for batches in self._transactional_by_producer():
             self._judge(batches)
+
+    def _cut_ends(self) -> Iterator[range]:
+        for (base, path), (next_base, _) in pairwise(self.files):
+            heads = _heads(path.read_bytes())
+            if heads is None or not _rise([base - 1, *(head.last for head in heads), next_base]):
+                continue
+            end = heads[-1].last + 1 if heads else base
+            if _names_more(path, base, range(end, next_base), heads):
+                yield from (r for r in self.missing_in(range(end, next_base)))
+
+    def _overwritten(self) -> Iterator[range]:
+        for (base, path), (next_base, _) in pairwise(self.files):
+            offsets = range(base, next_base)
+            holds_others = any(frame.path == path and frame.base not in offsets for frame in self.log)
+            has_own = any(frame.base in offsets or frame.end_offset - 1 in offsets for frame in self.log)
+            if holds_others and not has_own:
+                yield offsets
+
+    def missing_in(self, part: range) -> list[range]:
+        """The missing offsets that lie within others."""
+        both = [range(max(gap.start, part.start), min(gap.stop, part.stop)) for gap in self.missing]
+        return [some for some in both if some]
 
     def _transactional_by_producer(self) -> Iterable[list[Frame]]:
         found = defaultdict[int, list[Frame]](list)
@@ -243,6 +271,98 @@ class LogModel:
             self.misnumbered.append(frame)
         self.records |= {offset: record for offset, record in records.items() if offset >= self.log_start}
         self.thinned |= offsets - set(records)
+
+
+@dataclass(frozen=True)
+class _Head:
+    """What a batch says of itself at the beginning, right or wrong: no checksum is looked at."""
+
+    position: int
+    first: int
+    last: int
+    timestamp: int
+    """The largest one; -1 of messages that have none."""
+
+
+def _heads(data: bytes) -> list[_Head] | None:
+    """Of all batches of a file; None if they do not lead from one to the next up to its end."""
+    heads, position = [], 0
+    while position < len(data):
+        if len(data) - position < 17:
+            return None
+        offset, length = struct.unpack_from(">qi", data, position)
+        magic, end = data[position + 16], position + 12 + length
+        if magic > 2 or end > len(data) or length < (49 if magic == 2 else LEAST_LENGTH[magic]):
+            return None
+        if magic == 2:
+            (delta,) = struct.unpack_from(">i", data, position + 23)
+            (timestamp,) = struct.unpack_from(">q", data, position + 35)
+            heads.append(_Head(position, offset, offset + delta, timestamp))
+        else:
+            timestamp = struct.unpack_from(">q", data, position + 18)[0] if magic == 1 else -1
+            heads.append(_Head(position, offset, offset, timestamp))
+        position = end
+    return heads
+
+
+def _rise(numbers: Iterable[int]) -> bool:
+    return all(one < other for one, other in pairwise(numbers))
+
+
+def _names_more(log: Path, base: int, after: range, heads: list[_Head]) -> bool:
+    """Whether an index, all of whose entries fit the batches or name offsets in `after`, names one of those."""
+    if not all(one.last < two.first for one, two in pairwise(heads)) or (heads and heads[0].first < base):
+        return False
+    size = log.stat().st_size
+    starts = {head.position: head.last for head in heads}
+    largest = {}  # by last offset: the largest timestamp up to there
+    for number, head in enumerate(heads):
+        largest[head.last] = max([-1, *(other.timestamp for other in heads[: number + 1])])
+    top = max([-1, *largest.values()])
+
+    def is_lost_position(offset: int, position: int) -> bool:
+        return position >= size and offset in after
+
+    def is_own_position(offset: int, position: int) -> bool:
+        return position in starts and offset >= starts[position]
+
+    def is_lost_time(timestamp: int, offset: int) -> bool:
+        return timestamp > top and offset in after
+
+    def is_own_time(timestamp: int, offset: int) -> bool:
+        holding = [last for last in largest if last >= offset]
+        return bool(holding) and largest[min(holding)] == timestamp
+
+    def tells(entries: list[tuple[int, int]], is_lost: _OfEntry, is_own: _OfEntry) -> tuple[bool, bool]:
+        """Whether it says so, and whether it has an entry of a batch that is there."""
+        lost = [entry for entry in entries if is_lost(*entry)]
+        return bool(lost) and all(entry in lost or is_own(*entry) for entry in entries), len(lost) < len(entries)
+
+    positions = [(base + offset, position) for offset, position in _rising_pairs(log.with_suffix(".index"))]
+    times = [(timestamp, base + offset) for timestamp, offset in _rising_pairs(log.with_suffix(".timeindex"))]
+    by_offset, is_anchored = tells(positions, is_lost_position, is_own_position)
+    by_time, is_anchored_in_time = tells(times, is_lost_time, is_own_time)
+    return (by_offset and (is_anchored or by_time)) or (by_time and (is_anchored_in_time or not positions))
+
+
+_OfEntry = Callable[[int, int], bool]
+
+
+def _rising_pairs(path: Path) -> list[tuple[int, int]]:
+    """The entries of an `.index` or `.timeindex` as they stand; none if they are not in order."""
+    size, form = {".index": (8, ">ii"), ".timeindex": (12, ">qi")}[path.suffix]
+    data = path.read_bytes() if path.is_file() else b""
+    while data and not any(data[-size:]):
+        data = data[:-size]
+    if len(data) % size:
+        return []
+    entries = list(struct.iter_unpack(form, data))
+    is_in_order = all(_rise([-1, *column]) for column in zip(*entries, strict=True))
+    return entries if is_in_order else []
+
+
+def _is_being_cleaned(directory: Path) -> bool:
+    return any(path.suffix in (".cleaned", ".swap") for path in directory.iterdir())
 
 
 def _said_by(marker: Frame) -> Fate:

@@ -76,6 +76,7 @@ class _Wrecker:
         ]
         self.kinds = {function.__name__: function for _, function in weighted}
         self.kinds["write_undecodable"] = self.write_undecodable  # by its name alone: those above are drawn by seeds
+        self.kinds["cut_at_batch"] = self.cut_at_batch
         self.kinds["move_log_start"] = self.move_log_start
         self.kinds["move_high_watermark"] = self.move_high_watermark
         self._weighted = [function for weight, function in weighted for _ in range(weight)]
@@ -147,6 +148,15 @@ class _Wrecker:
         size = self._random.randrange(path.stat().st_size)
         path.write_bytes(path.read_bytes()[:size])
         return f"{path.name} cut at {size}"
+
+    def cut_at_batch(self) -> str:
+        """A log that is not the last one, where one of its batches begins."""
+        places = [place for place in self._places if place.path != self._logs()[-1]]
+        if not places:
+            return ""
+        place = self._random.choice(places)
+        place.path.write_bytes(place.path.read_bytes()[: place.position])
+        return f"{place.path.name} cut at {place}"
 
     def zero_bytes(self) -> str:
         """A sector, or as many bytes anywhere."""

@@ -209,12 +209,15 @@ SEALED = "00000000000000000000.txnindex"
 """Of the first of two segments: its transactions, aborted and committed, are written by real Kafka."""
 
 
-def with_transactions(directory: Path, edit: Callable[[bytes], bytes]) -> Broker:
-    """Kafka's own log with its first segment's transaction index edited; scrubbed once."""
+def with_transactions(directory: Path, edit: Callable[[bytes], bytes | None]) -> Broker:
+    """Kafka's own log with its first segment's transaction index edited, or taken away; scrubbed once."""
     shutil.copytree(GOLDEN / "txn_multisegment", directory / "txn_multisegment-0")
     (directory / "txn_multisegment-0" / "partition.metadata").unlink()
     index = directory / "txn_multisegment-0" / SEALED
-    index.write_bytes(edit(index.read_bytes()))
+    edited = edit(index.read_bytes())
+    index.unlink()
+    if edited is not None:
+        index.write_bytes(edited)
     (directory / "meta.properties").write_bytes((GOLDEN / "_root" / "meta.properties").read_bytes())
     (directory / "recovery-point-offset-checkpoint").write_text("0\n1\ntxn_multisegment 0 226\n")
     (directory / ".kafka_cleanshutdown").write_text('{"version":0}')
@@ -258,6 +261,10 @@ def with_first_entry(**fields: int) -> Callable[[bytes], bytes]:
             lambda _: b"",
             "the aborted transaction of producer 42 with offsets 9 to 32 is not in it, or not all of it, and 3 ",
         ),
+        (
+            lambda _: None,
+            "the aborted transaction of producer 42 with offsets 9 to 32 is not in it, or not all of it, and 3 ",
+        ),
         (committed_with_an_entry, "it calls the transaction of producer 42 aborted that was committed at offset 64"),
         (
             lambda data: struct.pack(">hqqqq", 0, 7, 3, 5, 6) + data,
@@ -267,7 +274,7 @@ def with_first_entry(**fields: int) -> Callable[[bytes], bytes]:
         (begun_before_a_marker, "it has the aborted transaction of producer 42 begin at offset 35, before the marker"),
     ],
     ids=[
-        *("sound", "without its first entry", "empty", "with an entry too many", "with one of nothing"),
+        *("sound", "without its first entry", "empty", "missing", "with an entry too many", "with one of nothing"),
         *("more is called stable", "begun too early"),
     ],
 )

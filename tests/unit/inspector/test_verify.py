@@ -13,6 +13,8 @@ from core.common.bad_sectors import SalvagingFile
 from core.common.errors import AccessError
 from core.inspector import index_check
 from core.inspector.findings import Code, Finding
+from core.inspector.recovery_plan import Action, RecoveryOptions
+from core.inspector.recovery_planner import plan_recovery
 from core.inspector.segment_check import VerifyOptions
 from core.inspector.verify import verify
 from core.log.file_names import META_PROPERTIES
@@ -294,6 +296,18 @@ def test_topic_ids_that_differ(tmp_path: Path) -> None:
     finding = only(tmp_path)
     assert finding.code is Code.TOPIC_ID_MISMATCH
     assert finding.path.endswith("t-1/partition.metadata")
+
+
+def test_a_topic_with_the_id_of_another_is_named(tmp_path: Path) -> None:
+    """As of a folder that somebody copied: a broker takes up one of the two; `recover` can't tell which is right."""
+    for name in ("t-0", "u-0", "u-1"):
+        open_log(tmp_path / name).close()
+        (tmp_path / name / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    found = list(verify(tmp_path))
+    assert [(f.code, Path(f.path).parent.name) for f in found] == [(Code.TOPIC_ID_MISMATCH, n) for n in ("u-0", "u-1")]
+    assert "topic id AAAAAAAAAAAAAAAAAAAAAQ is that of t as well" in found[0].message
+    steps = [step for plan in plan_recovery(tmp_path, RecoveryOptions()) for step in plan.steps]
+    assert {step.action for step in steps} == {Action.NONE}
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:

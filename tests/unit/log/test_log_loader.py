@@ -519,3 +519,22 @@ def test_a_clean_start_says_which_segments_are_missing(
     texts = [record.getMessage() for record in caplog.records]
     assert [text for text in texts if "not in the log" in text] == [text for text in texts if told and told in text]
     assert any("not in the log" in text for text in texts) == (told is not None)
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_a_segment_of_more_batches_than_its_index_may_hold_now_is_indexed_as_far_as_that_goes(
+    tmp_path: Path, *, is_last: bool
+) -> None:
+    """As where somebody lowered `segment.index.bytes` before a crash: an index may lack entries."""
+    log = open_log(tmp_path / "t-0", index_interval_bytes=0)
+    for number in range(12):
+        append(log, make_batch(b"%d" % number, timestamp=NOW + number))
+    if not is_last:
+        log.roll()
+    log.close()
+    settings = {"index_interval_bytes": 0, "segment_index_bytes": 60}
+    again = open_log(tmp_path / "t-0", had_clean_shutdown=False, **settings)  # type: ignore[arg-type]
+    assert [record.value for record in read_all(again)] == [b"%d" % number for number in range(12)]
+    assert all((tmp_path / "t-0" / f"{0:020d}{suffix}").stat().st_size <= 60 for suffix in (".index", ".timeindex"))
+    assert append(again, make_batch(b"12", timestamp=NOW + 12)).base_offset == 12
+    assert len(again.segments) == 2
