@@ -41,6 +41,19 @@ def access_of(options: Mapping[str, str]) -> str:
     return json.dumps({"config": config, "settings": settings})
 
 
+def servers_of(options: Mapping[str, str]) -> str:
+    """Those of `kafka.bootstrap.servers`, else of the file; "" if neither names any. UsageError for a
+    file that is wrong.
+    """
+    named, config = options.get(_SERVERS, ""), options.get(COMMAND_CONFIG.lower(), "")
+    if named or not config:
+        return named
+    from core.client.client_config import read_settings_file
+
+    settings, _ = read_settings_file(Path(config))
+    return settings.get("bootstrap.servers") or settings.get("metadata.broker.list", "")
+
+
 def connect(servers: str, access: str) -> KafkaClient:
     """A client of the servers. UsageError where settings are wrong; raises what `KafkaClient` raises."""
     if not access:
