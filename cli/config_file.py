@@ -82,13 +82,32 @@ def _tables(file: Path, profile: str | None) -> list[dict[str, Any]]:
             raise UsageError(f"--profile {profile}: there is no {file}")
         return []
     tables = [_load(file)]
+    _ensure_sections(tables[0], file, "")
     if profile is not None:
         profiles = tables[0].get("profile", {})
         if profile not in profiles:
             hint = did_you_mean(profile, profiles) or f"{file} has {', '.join(profiles) or 'none'}"
             raise UsageError(f"--profile {profile}: there is none", hint=hint)
         tables.append(profiles[profile])
+        _ensure_sections(tables[1], file, f"profile.{profile}.")
     return tables
+
+
+def _ensure_sections(table: Any, file: Path, path: str) -> None:
+    """UsageError for what stands in no section, and for one of no command: it would do nothing, without a word."""
+    from cli.main import COMMANDS
+
+    if not isinstance(table, dict):
+        raise UsageError(f"{file}: {path.rstrip('.')} is no section, expected [{path}default]")
+    known = ["default", *COMMANDS] if path else ["default", "profile", *COMMANDS]
+    for name, value in table.items():
+        if not isinstance(value, dict):
+            section = f"[{path.rstrip('.')}] {name}" if path else name
+            raise UsageError(
+                f"{file}: {section}: it is in no section, expected [{path}default] or a command's above it"
+            )
+        if name not in known:
+            raise UsageError(f"{file}: [{path}{name}]: there is no such command", hint=did_you_mean(name, known))
 
 
 def _options(command: Any) -> dict[str, Any]:
@@ -109,6 +128,37 @@ def _set(options: Mapping[str, Any], values: Mapping[str, Any], file: Path, sect
         elif section is not None:
             hint = did_you_mean(name, options)
             raise UsageError(f"{file}: [{section}] {name}: plog {section.replace('.', ' ')} has no --{name}", hint=hint)
+        else:
+            _ensure_of_another(name, options, file)
+
+
+def _ensure_of_another(name: str, options: Mapping[str, Any], file: Path) -> None:
+    """UsageError for a name in [default] that is much like one of the command's options, and no other command's. Only
+    then are all commands imported.
+    """
+    from difflib import get_close_matches
+
+    meant = get_close_matches(name, options, n=1, cutoff=0.8)
+    if meant and name not in _all_options():
+        raise UsageError(f"{file}: [default] {name}: no command has --{name}", hint=f"did you mean {meant[0]}?")
+
+
+def _all_options() -> set[str]:
+    from importlib import import_module
+
+    from typer.main import get_command
+
+    from cli.main import COMMANDS, app
+    from cli.security_options import add_security_options
+
+    found: set[str] = set(_options(get_command(app)))
+    left = [get_command(import_module(module).app) for module, _ in COMMANDS.values()]
+    while left:
+        command = left.pop()
+        left += getattr(command, "commands", {}).values()
+        add_security_options(command)
+        found |= _options(command).keys()
+    return found
 
 
 def _as_default(value: Any, parameter: Any) -> Any:
