@@ -12,10 +12,11 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from core.common.did_you_mean import did_you_mean
 from core.common.errors import UsageError
 from core.common.properties_file import parse_properties
 from core.security.client_settings import LIBRDKAFKA_SETTINGS, SECRET_SETTINGS, ensure_known
@@ -192,7 +193,15 @@ _RPK_TLS = {
 }
 
 
+def _ensure_names(mapping: dict[str, Any], known: Collection[str], where: str, path: Path) -> None:
+    for name in mapping:
+        if name not in known:
+            hint = did_you_mean(str(name), known) or f"{where} has {', '.join(known)}"
+            raise UsageError(f"{path}: {where}.{name}: plog does not know it", hint=hint)
+
+
 def _of_kafka_api(api: dict[str, Any], path: Path) -> dict[str, str]:
+    _ensure_names(api, ("brokers", "tls", "sasl"), "kafka_api", path)
     settings = {}
     brokers = api.get("brokers") or []
     if brokers:
@@ -201,17 +210,17 @@ def _of_kafka_api(api: dict[str, Any], path: Path) -> dict[str, str]:
     has_tls = tls is not None and (not isinstance(tls, dict) or tls.get("enabled", True) is not False)
     if has_tls and tls:
         tls = _mapping(tls, "tls", path)
+        _ensure_names(tls, ("enabled", "insecure_skip_verify", *_RPK_TLS), "tls", path)
         for name, value in tls.items():
             if name in _RPK_TLS and value:
                 settings[_RPK_TLS[name]] = str(value)
             elif name == "insecure_skip_verify":
                 settings["enable.ssl.certificate.verification"] = str(not value).lower()
-            elif name not in ("enabled", *_RPK_TLS):
-                raise UsageError(f"{path}: tls.{name}: plog does not know it", hint=f"{', '.join(_RPK_TLS)}")
     sasl = api.get("sasl")
     if sasl:
         sasl = _mapping(sasl, "sasl", path)
-        settings["sasl.mechanism"] = str(sasl.get("mechanism") or "SCRAM-SHA-256")
+        _ensure_names(sasl, ("user", "password", "mechanism", "type"), "sasl", path)
+        settings["sasl.mechanism"] = str(sasl.get("mechanism") or sasl.get("type") or "SCRAM-SHA-256")
         password = str(sasl.get("password") or "")
         if settings["sasl.mechanism"].upper() == "OAUTHBEARER":
             settings["sasl.oauthbearer.token"] = password.removeprefix(_RPK_TOKEN)

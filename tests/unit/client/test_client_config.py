@@ -101,6 +101,22 @@ def test_what_is_no_profile(tmp_path: Path, text: str) -> None:
         read_settings_file(write(tmp_path / "profile.yaml", text))
 
 
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("kafka_api: {broker: [a]}", "kafka_api.broker: plog does not know it", "did you mean brokers?"),
+        ("kafka_api: {sasl: {usr: marked}}", "sasl.usr: plog does not know it", "did you mean user?"),
+        ("kafka_api: {tls: {cafile: x}}", "tls.cafile: plog does not know it", "did you mean ca_file?"),
+        ("kafka_api: {tls: {1: x}}", "tls.1: plog does not know it", None),
+    ],
+)
+def test_a_misspelt_name_in_a_profile(tmp_path: Path, text: str, message: str, hint: str | None) -> None:
+    with pytest.raises(UsageError) as raised:
+        read_settings_file(write(tmp_path / "profile.yaml", text))
+    assert raised.value.message.endswith(f"profile.yaml: {message}")
+    assert hint in (None, raised.value.hint)
+
+
 @pytest.mark.parametrize(("mode", "is_told"), [(0o600, False), (0o640, True), (0o644, True)])
 def test_a_secret_that_others_can_read_is_told_of(tmp_path: Path, mode: int, is_told: bool) -> None:
     path = write(tmp_path / "client.properties", KCATS, mode)
