@@ -52,7 +52,7 @@ class RunningBroker:
         from core.security.client_settings import parse_client_settings
 
         security = parse_client_settings(self.client_settings).security
-        client = KafkaClient(parse_bootstrap(self.bootstrap_servers), security=security)
+        client = KafkaClient(parse_bootstrap(self.bootstrap_servers, security.protocol), security=security)
         try:
             named = {key.replace("_", "."): value for key, value in configs.items()}
             Admin(client).create_topic(name, partitions=partitions, configs=named)

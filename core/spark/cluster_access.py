@@ -57,11 +57,12 @@ def servers_of(options: Mapping[str, str]) -> str:
 def connect(servers: str, access: str) -> KafkaClient:
     """A client of the servers. UsageError where settings are wrong; raises what `KafkaClient` raises."""
     if not access:
-        return KafkaClient(parse_bootstrap(servers))
+        return KafkaClient(parse_bootstrap(servers, "PLAINTEXT"))
     from core.client.client_config import read_settings_file, replace_references
     from core.security.client_settings import parse_client_settings
 
     said = json.loads(access)
     settings = read_settings_file(Path(said["config"]))[0] if said["config"] else {}
     settings |= replace_references(said["settings"], "options kafka.*")
-    return KafkaClient(parse_bootstrap(servers), security=parse_client_settings(settings).security)
+    security = parse_client_settings(settings).security
+    return KafkaClient(parse_bootstrap(servers, security.protocol), security=security)
