@@ -171,7 +171,7 @@ _PLAINTEXT_HINT = "it may speak plaintext: security.protocol=PLAINTEXT or SASL_P
 def _ensure_tls(first: bytes, peer: TlsPeer) -> None:
     if not first:
         raise _not_connected(peer, "it closed the connection when TLS began", _PLAINTEXT_HINT)
-    if first.startswith(b"HTTP/"):
+    if first.startswith((b"HTTP/", b"<htm", b"<!DO")):
         raise _not_connected(peer, "it speaks HTTP, not TLS", "is that the port of a broker?")
     if first[0] not in (_HANDSHAKE, _ALERT):
         raise _not_connected(peer, "it does not speak TLS", _PLAINTEXT_HINT)

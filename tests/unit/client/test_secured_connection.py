@@ -379,6 +379,12 @@ def http(connection: socket.socket) -> None:
     connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
+def old_http(connection: socket.socket) -> None:
+    """As Python's own server answers to what is no line of HTTP's."""
+    connection.recv(1 << 16)
+    connection.sendall(b"<!DOCTYPE HTML>\n<html>")
+
+
 def closing(connection: socket.socket) -> None:
     connection.recv(1 << 16)
 
@@ -401,6 +407,8 @@ TLS = {"security.protocol": "SSL"}
     ("does", "settings", "message", "hint"),
     [
         (http, TLS, "it speaks HTTP, not TLS", "is that the port of a broker?"),
+        (old_http, TLS, "it speaks HTTP, not TLS", "is that the port of a broker?"),
+        (old_http, {}, "it speaks HTTP", "is that the port of a broker?"),
         (http, {}, "it speaks HTTP", "is that the port of a broker?"),
         (closing, TLS, "it closed the connection when TLS began", "it may speak plaintext"),
         (closing, {}, "it was closed", "a listener with TLS or SASL closes like this"),
