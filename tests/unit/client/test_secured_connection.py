@@ -170,11 +170,18 @@ def test_a_certificate_that_is_not_checked(authority: Authority) -> None:
         assert topics(door, settings) == []
 
 
-def test_a_broker_of_tests_may_be_secured() -> None:
+def test_a_broker_of_tests_may_be_secured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test's report shows its fixtures, and no secret with them."""
     with secured_door(MECHANISMS) as door:
         settings = sasl("SCRAM-SHA-512") | {"acks": "all"}
-        RunningBroker(door.address, door.broker.data_dir, settings).create_topic("t", partitions=3)
+        broker = RunningBroker(door.address, door.broker.data_dir, settings)
+        broker.create_topic("t", partitions=3)
         assert topics(door, sasl("PLAIN")) == ["t"]
+        assert settings["sasl.password"] not in repr(broker)
+        monkeypatch.setenv("PASSWORD_OF_ALICE", settings["sasl.password"])
+        settings["sasl.password"] = "${env:PASSWORD_OF_ALICE}"
+        RunningBroker(door.address, door.broker.data_dir, settings).create_topic("u")
+        assert topics(door, sasl("PLAIN")) == ["t", "u"]
 
 
 # --- authenticating again
