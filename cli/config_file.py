@@ -81,13 +81,18 @@ def ensure_config(profile: str | None, commands: Iterable[str], load: Callable[[
     for title, table in _tables(config_path(), profile):
         for name, values in table.items():
             section = f"[{title}{name}]"
+            if not isinstance(values, dict):
+                where = f"{config_path()}: {f'[{title[:-1]}] ' if title else ''}{name}"
+                raise UsageError(f"{where}: it is in no section, expected [{title}default] or a command's above it")
             if name == "default":
-                unknown = _keys(values, section) - _BEFORE_THE_COMMAND
+                unknown, known = set(values) - _BEFORE_THE_COMMAND, set(_BEFORE_THE_COMMAND)
                 for command in commands:
                     if unknown:  # or that command need not be imported
-                        unknown -= _options_of_all(load(command))
+                        known |= _options_of_all(load(command))
+                        unknown -= known
                 if unknown:
-                    raise UsageError(f"{config_path()}: {section} {min(unknown)}: no command has --{min(unknown)}")
+                    what, hint = min(unknown), did_you_mean(min(unknown), known)
+                    raise UsageError(f"{config_path()}: {section} {what}: no command has --{what}", hint=hint)
             elif name in commands:
                 _ensure_section(load(name), [name], values, title)
             elif title or name != "profile":
@@ -135,6 +140,8 @@ def _tables(file: Path | None, profile: str | None) -> list[tuple[str, dict[str,
         if profile not in profiles:
             hint = did_you_mean(profile, profiles) or f"{file} has {', '.join(profiles) or 'none'}"
             raise UsageError(f"--profile {profile}: there is none", hint=hint)
+        if not isinstance(profiles[profile], dict):
+            raise UsageError(f"{file}: profile.{profile} is no section, expected [profile.{profile}.default]")
         tables.append((f"profile.{profile}.", profiles[profile]))
     return tables
 

@@ -38,7 +38,8 @@ def find_server(bootstrap_server: str | None, data_dir: Path | None) -> FoundSer
     named = find_named_server(bootstrap_server)
     if named is not None:
         settings = find_client_settings()
-        return FoundServer(parse_bootstrap(named), settings.security if settings is not None else None)
+        security = settings.security if settings is not None else None
+        return FoundServer(parse_bootstrap(named, security.protocol if security else "PLAINTEXT"), security)
     holder = find_lock_holder(data_dir or default_data_dir())
     return FoundServer(parse_bootstrap(holder.address), None) if holder is not None and holder.address else None
 

@@ -39,24 +39,26 @@ _START_SECONDS = 30.0
 @dataclass(frozen=True)
 class RunningBroker:
     """A broker that clients may connect to; `data_dir` is where its files are. `client_settings`, by the names of
-    Kafka's client.properties, say how it is reached where it is behind TLS or SASL.
+    Kafka's client.properties, say how it is reached where it is behind TLS or SASL; `${env:NAME}` is replaced in them.
     """
 
     bootstrap_servers: str
     data_dir: Path
-    client_settings: Mapping[str, str] = field(default_factory=dict)
+    client_settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
         """`configs` by Kafka's names, with _ for a dot. Topics that a producer or consumer asks for are made as well,
         with one partition. KafkaError where the broker refuses.
         """
         from core.client.admin import Admin
+        from core.client.client_config import replace_references
         from core.client.kafka_client import KafkaClient
         from core.common.endpoint import parse_bootstrap
         from core.security.client_settings import parse_client_settings
 
-        security = parse_client_settings(self.client_settings).security
-        client = KafkaClient(parse_bootstrap(self.bootstrap_servers), security=security)
+        settings = replace_references(self.client_settings, "client_settings")
+        security = parse_client_settings(settings).security
+        client = KafkaClient(parse_bootstrap(self.bootstrap_servers, security.protocol), security=security)
         try:
             named = {key.replace("_", "."): value for key, value in configs.items()}
             Admin(client).create_topic(name, partitions=partitions, configs=named)

@@ -12,10 +12,11 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from core.common.did_you_mean import did_you_mean
 from core.common.errors import UsageError
 from core.common.properties_file import parse_properties
 from core.security.client_settings import LIBRDKAFKA_SETTINGS, SECRET_SETTINGS, ensure_known
@@ -42,9 +43,11 @@ def read_settings_file(path: Path) -> tuple[dict[str, str], list[str]]:
     else:
         settings = parse_properties(text)
     ensure_known(settings, f"{path}: ")
-    holds_secrets = any(name in SECRET_SETTINGS and not is_reference(value) for name, value in settings.items())
+    secrets = {name: value for name, value in settings.items() if name in SECRET_SETTINGS}
+    holds_secrets = not all(map(is_reference, secrets.values()))
     warnings = [_readable_by_others(path)] if holds_secrets else []
     warnings += [] if settings else [f"{path} says nothing: there is no setting in it"]
+    warnings += [_odd_secret(f"{path}: {name}", value) for name, value in secrets.items() if not is_reference(value)]
     warnings += reference_warnings(settings, str(path))
     return replace_references(settings, str(path)), [warning for warning in warnings if warning]
 
@@ -74,6 +77,19 @@ def _readable_by_others(path: Path) -> str:
     if os.name != "posix" or not mode & (stat.S_IRGRP | stat.S_IROTH):
         return ""
     return f"{path} holds a secret, and others can read it: chmod 600 {path}"
+
+
+def _odd_secret(where: str, value: str) -> str:
+    """Of one that is probably not meant as it stands."""
+    if re.fullmatch(r"\$\{.*|\$\w+", value):
+        return (
+            f"{where} looks like a reference, and is taken as it stands: expected ${{env:NAME}} or ${{file:PATH:KEY}}"
+        )
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        return f"{where} stands in quotation marks, which are a part of it"
+    if " #" in value:
+        return f"{where} has a # in it, and so what follows is a part of it: a comment is a line of its own"
+    return ""
 
 
 def _is_kcats(text: str) -> bool:
@@ -126,9 +142,17 @@ def replace_references(settings: Mapping[str, str], where: str) -> dict[str, str
 
 
 def reference_warnings(settings: Mapping[str, str], where: str) -> list[str]:
-    """Of a login module, in which a reference is replaced before it is read, as Kafka does it."""
+    """Of files with secrets that others can read; and of a login module, in which a reference is replaced before it is
+    read, as Kafka does it.
+    """
     name = "sasl.jaas.config"
-    return [
+    files = [
+        Path(found[2], found[3] or "") if found[1] == "directory" else Path(found[2])
+        for secret in SECRET_SETTINGS & settings.keys()
+        for found in REFERENCE.finditer(settings[secret])
+        if found[1] != "env"
+    ]
+    return [warning for path in dict.fromkeys(files) if (warning := _readable_by_others(path))] + [
         f"{where}: {name}: what stands for {match[0]} has a quotation mark or a backslash, which needs a backslash "
         "before it there, as in Kafka; sasl.username and sasl.password take it as it is"
         for match in REFERENCE.finditer(settings.get(name, ""))
@@ -194,7 +218,15 @@ _RPK_TLS = {
 }
 
 
+def _ensure_names(mapping: dict[str, Any], known: Collection[str], where: str, path: Path) -> None:
+    for name in mapping:
+        if name not in known:
+            hint = did_you_mean(str(name), known) or f"{where} has {', '.join(known)}"
+            raise UsageError(f"{path}: {where}.{name}: plog does not know it", hint=hint)
+
+
 def _of_kafka_api(api: dict[str, Any], path: Path) -> dict[str, str]:
+    _ensure_names(api, ("brokers", "tls", "sasl"), "kafka_api", path)
     settings = {}
     brokers = api.get("brokers") or []
     if brokers:
@@ -203,17 +235,17 @@ def _of_kafka_api(api: dict[str, Any], path: Path) -> dict[str, str]:
     has_tls = tls is not None and (not isinstance(tls, dict) or tls.get("enabled", True) is not False)
     if has_tls and tls:
         tls = _mapping(tls, "tls", path)
+        _ensure_names(tls, ("enabled", "insecure_skip_verify", *_RPK_TLS), "tls", path)
         for name, value in tls.items():
             if name in _RPK_TLS and value:
                 settings[_RPK_TLS[name]] = str(value)
             elif name == "insecure_skip_verify":
                 settings["enable.ssl.certificate.verification"] = str(not value).lower()
-            elif name not in ("enabled", *_RPK_TLS):
-                raise UsageError(f"{path}: tls.{name}: plog does not know it", hint=f"{', '.join(_RPK_TLS)}")
     sasl = api.get("sasl")
     if sasl:
         sasl = _mapping(sasl, "sasl", path)
-        settings["sasl.mechanism"] = str(sasl.get("mechanism") or "SCRAM-SHA-256")
+        _ensure_names(sasl, ("user", "password", "mechanism", "type"), "sasl", path)
+        settings["sasl.mechanism"] = str(sasl.get("mechanism") or sasl.get("type") or "SCRAM-SHA-256")
         password = str(sasl.get("password") or "")
         if settings["sasl.mechanism"].upper() == "OAUTHBEARER":
             settings["sasl.oauthbearer.token"] = password.removeprefix(_RPK_TOKEN)

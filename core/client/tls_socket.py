@@ -171,7 +171,7 @@ _PLAINTEXT_HINT = "it may speak plaintext: security.protocol=PLAINTEXT or SASL_P
 def _ensure_tls(first: bytes, peer: TlsPeer) -> None:
     if not first:
         raise _not_connected(peer, "it closed the connection when TLS began", _PLAINTEXT_HINT)
-    if first.startswith(b"HTTP/"):
+    if first.startswith((b"HTTP/", b"<htm", b"<!DO")):
         raise _not_connected(peer, "it speaks HTTP, not TLS", "is that the port of a broker?")
     if first[0] not in (_HANDSHAKE, _ALERT):
         raise _not_connected(peer, "it does not speak TLS", _PLAINTEXT_HINT)
@@ -198,7 +198,9 @@ def alert_failure(error: OSError, peer: TlsPeer) -> AccessError | None:
     alert = reason.split("ALERT_")[-1].lower().replace("_", " ")
     if reason.endswith("PROTOCOL_VERSION"):
         return AuthenticationError(
-            f"{peer.where} speaks no version of TLS that we do", where=peer.where, hint="ssl.enabled.protocols"
+            f"{peer.where} speaks no version of TLS that we do",
+            where=peer.where,
+            hint="ssl.enabled.protocols leaves out what it speaks, or it speaks TLS 1.1 at most",
         )
     about_certificates = any(word in reason for word in ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED"))
     if not peer.shows_certificate and (about_certificates or reason.endswith("HANDSHAKE_FAILURE")):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 
 from core.common.errors import UsageError
 
 DEFAULT_PORT = 9092
+_PROTOCOL = re.compile(r"(PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,27 @@ def parse_endpoint(text: str, default_port: int = DEFAULT_PORT) -> Endpoint:
     return Endpoint(host, int(port))
 
 
-def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """HOST:PORT[,HOST:PORT..], Kafka's bootstrap.servers; UsageError for anything else."""
-    endpoints = [parse_endpoint(part.strip()) for part in text.split(",") if part.strip()]
-    if not endpoints:
+def parse_bootstrap(text: str, protocol: str | None = None) -> list[tuple[str, int]]:
+    """HOST:PORT[,HOST:PORT..], Kafka's bootstrap.servers; UsageError for anything else. A security protocol may stand
+    before each, as SASL_SSL://HOST:PORT, which is what providers show; it must be `protocol`, unless that is None.
+    """
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
         raise UsageError("no bootstrap server is named", hint="for example 127.0.0.1:9092")
+    endpoints = [parse_endpoint(_without_protocol(part, protocol)) for part in parts]
     return [(endpoint.host or "127.0.0.1", endpoint.port) for endpoint in endpoints]
+
+
+def _without_protocol(part: str, protocol: str | None) -> str:
+    found = _PROTOCOL.match(part)
+    if found is None:
+        return part
+    if protocol is not None and found[1] != protocol:
+        raise UsageError(
+            f"{part}: the settings have security.protocol={protocol}",
+            hint=f"--command-config FILE with security.protocol={found[1]}, or the address without it",
+        )
+    address = part[found.end() :]
+    if not address:
+        raise UsageError(f"{part!r} is no HOST:PORT", hint="for example 127.0.0.1:9092")
+    return address

@@ -32,6 +32,11 @@ class PlogError(Exception):
         self.message = message
         self.hint = hint
 
+    @property
+    def __notes__(self) -> list[str]:  # type: ignore[override]  # the hint may come later
+        """What tracebacks show below the message (PEP 678), as Spark's are."""
+        return [f"hint: {self.hint}"] if self.hint else []
+
 
 class UsageError(PlogError):
     """The command, option or value makes no sense as given."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -144,7 +145,14 @@ def _general_name(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
+        if not _HOST_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name or address of a host") from None
         return x509.DNSName(name)
+
+
+_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST_NAME = re.compile(rf"(\*\.)?({_LABEL}\.)*(?![0-9]+$){_LABEL}")
+"""The last label is no number, or the name is an address that is none (RFC 3696, 2)."""
 
 
 # --- read

@@ -41,14 +41,28 @@ def access_of(options: Mapping[str, str]) -> str:
     return json.dumps({"config": config, "settings": settings})
 
 
+def servers_of(options: Mapping[str, str]) -> str:
+    """Those of `kafka.bootstrap.servers`, else of the file; "" if neither names any. UsageError for a
+    file that is wrong.
+    """
+    named, config = options.get(_SERVERS, ""), options.get(COMMAND_CONFIG.lower(), "")
+    if named or not config:
+        return named
+    from core.client.client_config import read_settings_file
+
+    settings, _ = read_settings_file(Path(config))
+    return settings.get("bootstrap.servers") or settings.get("metadata.broker.list", "")
+
+
 def connect(servers: str, access: str) -> KafkaClient:
     """A client of the servers. UsageError where settings are wrong; raises what `KafkaClient` raises."""
     if not access:
-        return KafkaClient(parse_bootstrap(servers))
+        return KafkaClient(parse_bootstrap(servers, "PLAINTEXT"))
     from core.client.client_config import read_settings_file, replace_references
     from core.security.client_settings import parse_client_settings
 
     said = json.loads(access)
     settings = read_settings_file(Path(said["config"]))[0] if said["config"] else {}
     settings |= replace_references(said["settings"], "options kafka.*")
-    return KafkaClient(parse_bootstrap(servers), security=parse_client_settings(settings).security)
+    security = parse_client_settings(settings).security
+    return KafkaClient(parse_bootstrap(servers, security.protocol), security=security)

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from core.common.errors import UsageError
 from core.common.expansion_limit import parse_size
 from core.common.topic_partition import TopicPartition
-from core.spark.cluster_access import COMMAND_CONFIG, access_of
+from core.spark.cluster_access import COMMAND_CONFIG, access_of, servers_of
 from core.spark.record_schema import COLUMNS, schema_of
 
 TARGET_BYTES = 64 * 1024 * 1024
@@ -111,9 +111,10 @@ class SourceOptions:
         given = {name.lower(): value for name, value in options.items()}
         _ensure_known(given)
         read = _Reader(given)
+        paths = read.paths()
         parsed = cls(
-            paths=read.paths(),
-            servers=given.get("kafka.bootstrap.servers", ""),
+            paths=paths,
+            servers=given.get("kafka.bootstrap.servers", "") if paths else servers_of(given),
             topics=read.parsed("subscribe", _parse_topics, ()),
             assigned=read.parsed("assign", _parse_assign, ()),
             pattern=read.parsed("subscribePattern", _parse_pattern, ""),
@@ -142,7 +143,9 @@ class SourceOptions:
         if self.ranges:
             return
         if bool(self.paths) == bool(self.servers):
-            raise UsageError("read from where? give either path or kafka.bootstrap.servers")
+            raise UsageError(
+                "read from where? give either path or kafka.bootstrap.servers, which commandConfig may have"
+            )
         ways = [bool(self.topics), bool(self.assigned), bool(self.pattern)]
         if sum(ways) > 1 or (self.servers and not any(ways)):
             raise UsageError("which topics? give one of subscribe, assign and subscribePattern")

@@ -34,7 +34,7 @@ from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.records.compression import CompressionType
-from core.spark.cluster_access import access_of, connect
+from core.spark.cluster_access import access_of, connect, servers_of
 from core.spark.records_to_send import RecordCutter, ensure_writable
 
 _TIMEOUT_MS = 15 * 60_000
@@ -57,9 +57,11 @@ class WriterOptions:
     def parse(cls, options: Mapping[str, str]) -> WriterOptions:
         """Raises UsageError for what is not understood. `transactional_id_prefix` is "" if it is not given."""
         given = {name.lower(): value for name, value in options.items()}
-        servers = given.get("kafka.bootstrap.servers", "")
+        servers = servers_of(given)
         if not servers:
-            raise UsageError("write to where? give kafka.bootstrap.servers")
+            raise UsageError(
+                "write to where? give kafka.bootstrap.servers, or commandConfig, a file with bootstrap.servers"
+            )
         parse_bootstrap(servers)
         name = given.get("kafka.compression.type", "none").upper()
         if name not in CompressionType.__members__:

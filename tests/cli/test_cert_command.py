@@ -88,10 +88,34 @@ def test_nothing_is_replaced_that_is_there(certs: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == FILES
 
 
-def test_a_name_that_is_none(tmp_path: Path) -> None:
-    _, told = plog("cert", "dev", "--out", tmp_path / "certs", "--name", "bücher.example", code=2)
-    assert "error: --name bücher.example: " in told
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bücher.example",
+        "",
+        "a,b",
+        "a b",
+        "localhost:9093",
+        "https://a",
+        "10.0.0.300",
+        "-a",
+        "a..b",
+        "*",
+        "a.*.b",
+        "a" * 64,
+    ],
+)
+def test_a_name_that_is_none(name: str, tmp_path: Path) -> None:
+    _, told = plog("cert", "dev", "--out", tmp_path / "certs", "--name", name, code=2)
+    assert f"error: --name {name}: " in told
     assert not (tmp_path / "certs").exists()
+
+
+def test_names_and_addresses(tmp_path: Path) -> None:
+    names = ["*.kafka.test", "broker_1", "a-b.c3", "3com.example", "10.0.0.30", "fe80::1"]
+    plog("cert", "dev", "--out", tmp_path / "certs", *(word for name in names for word in ("--name", name)))
+    (row,) = rows(tmp_path / "certs" / "server.pem")
+    assert row["names"] == ["localhost", "127.0.0.1", "::1", *names]
 
 
 def test_a_folder_that_can_not_be_made(tmp_path: Path) -> None:

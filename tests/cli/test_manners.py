@@ -144,15 +144,35 @@ def test_a_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("[consume]\nformt = 'x'\n", "[consume] formt: plog consume has no --formt\nhint: did you mean format?"),
         ("[consume\n", "is no TOML"),
+        (
+            "[default]\nboostrap-server = 'a:1'\n",
+            "no command has --boostrap-server\nhint: did you mean bootstrap-server?",
+        ),
+        ("bootstrap-server = 'a:1'\n", "bootstrap-server: it is in no section, expected [default]"),
+        ("[consum]\nformat = 'x'\n", "[consum]: there is no such command\nhint: did you mean consume?"),
+        ("[profile.p]\nbootstrap-server = 'a:1'\n", "it is in no section, expected [profile.p.default]"),
+        ("[profile.p.topics]\npartitions = 3\n", "[profile.p.topics]: there is no such command"),
+        ("[profile]\np = 3\n", "profile.p is no section, expected [profile.p.default]"),
     ],
 )
 def test_config_files_that_are_wrong(text: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / f"{abs(hash(text))}.toml"
     path.write_text(text)
     monkeypatch.setenv("PLOG_CONFIG", str(path))
-    done = call_plog("consume", "t")
+    done = call_plog(*(["--profile", "p"] if "profile" in text else []), "consume", "t")
     assert done.returncode == 2
     assert problem in done.stderr.decode()
+
+
+def test_defaults_of_other_commands_may_have_names_like_ones_of_this(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`partitions` is of `topic create`, `partition` of `consume`, `max-expansion` of all."""
+    path = tmp_path / "config.toml"
+    path.write_text(f"[default]\npartitions = 3\nmax-expansion = '1G'\ndata-dir = '{tmp_path}/data'\n")
+    monkeypatch.setenv("PLOG_CONFIG", str(path))
+    ok("topic", "create", "t")
+    assert ok("consume", "t") == b""
 
 
 # --- dry runs

@@ -96,7 +96,7 @@ def test_a_server_in_client_properties_counts_as_near_as_the_option_that_names_t
         ("[topic.crate]\npartitions = 1\n", "[topic] crate: there is no plog topic crate\nhint: did you mean create?"),
         ("[topic]\ncreate = 1\n", "[topic.create]: expected a section, found 1"),
         ("[default]\nbootstap-server = 'x'\n", "[default] bootstap-server: no command has --bootstap-server"),
-        ("default = 1\n", "[default]: expected a section, found 1"),
+        ("default = 1\n", "default: it is in no section, expected [default]"),
         ("[profile.p.consum]\nformat = 'x'\n", "[profile.p.consum]: there is no such command"),
     ],
 )

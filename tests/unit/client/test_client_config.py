@@ -101,6 +101,22 @@ def test_what_is_no_profile(tmp_path: Path, text: str) -> None:
         read_settings_file(write(tmp_path / "profile.yaml", text))
 
 
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("kafka_api: {broker: [a]}", "kafka_api.broker: plog does not know it", "did you mean brokers?"),
+        ("kafka_api: {sasl: {usr: marked}}", "sasl.usr: plog does not know it", "did you mean user?"),
+        ("kafka_api: {tls: {cafile: x}}", "tls.cafile: plog does not know it", "did you mean ca_file?"),
+        ("kafka_api: {tls: {1: x}}", "tls.1: plog does not know it", None),
+    ],
+)
+def test_a_misspelt_name_in_a_profile(tmp_path: Path, text: str, message: str, hint: str | None) -> None:
+    with pytest.raises(UsageError) as raised:
+        read_settings_file(write(tmp_path / "profile.yaml", text))
+    assert raised.value.message.endswith(f"profile.yaml: {message}")
+    assert hint in (None, raised.value.hint)
+
+
 @pytest.mark.parametrize(("mode", "is_told"), [(0o600, False), (0o640, True), (0o644, True)])
 def test_a_secret_that_others_can_read_is_told_of(tmp_path: Path, mode: int, is_told: bool) -> None:
     path = write(tmp_path / "client.properties", KCATS, mode)
@@ -248,3 +264,35 @@ def test_a_reference_in_a_login_module_that_it_would_change(
         True
     ] * is_told
     assert password not in " ".join(warnings)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("${PASSWORD}", "looks like a reference, and is taken as it stands: expected ${env:NAME}"),
+        ("$PASSWORD", "looks like a reference"),
+        ("${vault:a:b}", "looks like a reference"),
+        ("${env:PASSWORD", "looks like a reference"),
+        ("'marked'", "stands in quotation marks"),
+        ("marked # of alice", "a comment is a line of its own"),
+        ("$1marked$", ""),
+        ("mar#ked", ""),
+        ("marked'", ""),
+        ('"', ""),
+    ],
+)
+def test_a_secret_that_is_probably_meant_otherwise_is_told_of(tmp_path: Path, value: str, words: str) -> None:
+    settings, warnings = read_settings_file(write(tmp_path / "f", f"sasl.username=a\nsasl.password={value}\n"))
+    assert settings["sasl.password"] == value
+    assert (words in warnings[0]) if words else not warnings
+    assert "marked" not in " ".join(warnings)
+
+
+@pytest.mark.parametrize("reference", ["${file:FOLDER/secret:pw}", "${directory:FOLDER:secret}"])
+def test_a_file_with_a_secret_that_is_referred_to_is_told_of_too(tmp_path: Path, reference: str) -> None:
+    secret = write(tmp_path / "secret", "pw=x\n", 0o644)
+    text = f"sasl.username=a\nsasl.password={reference.replace('FOLDER', str(tmp_path))}\n"
+    path = write(tmp_path / "client.properties", text, 0o644)
+    assert read_settings_file(path)[1] == [f"{secret} holds a secret, and others can read it: chmod 600 {secret}"]
+    secret.chmod(0o600)
+    assert read_settings_file(path)[1] == []

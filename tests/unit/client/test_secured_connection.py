@@ -170,11 +170,18 @@ def test_a_certificate_that_is_not_checked(authority: Authority) -> None:
         assert topics(door, settings) == []
 
 
-def test_a_broker_of_tests_may_be_secured() -> None:
+def test_a_broker_of_tests_may_be_secured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test's report shows its fixtures, and no secret with them."""
     with secured_door(MECHANISMS) as door:
         settings = sasl("SCRAM-SHA-512") | {"acks": "all"}
-        RunningBroker(door.address, door.broker.data_dir, settings).create_topic("t", partitions=3)
+        broker = RunningBroker(door.address, door.broker.data_dir, settings)
+        broker.create_topic("t", partitions=3)
         assert topics(door, sasl("PLAIN")) == ["t"]
+        assert settings["sasl.password"] not in repr(broker)
+        monkeypatch.setenv("PASSWORD_OF_ALICE", settings["sasl.password"])
+        settings["sasl.password"] = "${env:PASSWORD_OF_ALICE}"
+        RunningBroker(door.address, door.broker.data_dir, settings).create_topic("u")
+        assert topics(door, sasl("PLAIN")) == ["t", "u"]
 
 
 # --- authenticating again
@@ -379,6 +386,12 @@ def http(connection: socket.socket) -> None:
     connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
+def old_http(connection: socket.socket) -> None:
+    """As Python's own server answers to what is no line of HTTP's."""
+    connection.recv(1 << 16)
+    connection.sendall(b"<!DOCTYPE HTML>\n<html>")
+
+
 def closing(connection: socket.socket) -> None:
     connection.recv(1 << 16)
 
@@ -401,6 +414,8 @@ TLS = {"security.protocol": "SSL"}
     ("does", "settings", "message", "hint"),
     [
         (http, TLS, "it speaks HTTP, not TLS", "is that the port of a broker?"),
+        (old_http, TLS, "it speaks HTTP, not TLS", "is that the port of a broker?"),
+        (old_http, {}, "it speaks HTTP", "is that the port of a broker?"),
         (http, {}, "it speaks HTTP", "is that the port of a broker?"),
         (closing, TLS, "it closed the connection when TLS began", "it may speak plaintext"),
         (closing, {}, "it was closed", "a listener with TLS or SASL closes like this"),

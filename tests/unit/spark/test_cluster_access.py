@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import pickle
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,6 +107,33 @@ def test_nothing_said_is_plaintext() -> None:
 def test_what_is_wrong_is_told(settings: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         connect("127.0.0.1:1", access_of(settings))
+
+
+def test_the_file_names_the_servers_if_no_option_does(door: Door, config: Path, tmp_path: Path) -> None:
+    """As it does for `--command-config`."""
+    config.write_text(f"bootstrap.servers={door.address}\n{config.read_text()}")
+    assert SourceOptions.parse({"subscribe": "t", "commandConfig": str(config)}).servers == door.address
+    assert WriterOptions.parse({"topic": "t", "commandConfig": str(config)}).servers == door.address
+    both = {"commandConfig": str(config), "kafka.bootstrap.servers": "other:1"}
+    assert SourceOptions.parse({"subscribe": "t", **both}).servers == "other:1"
+    assert WriterOptions.parse({"topic": "t", **both}).servers == "other:1"
+    assert SourceOptions.parse({"path": str(tmp_path), "commandConfig": str(config)}).servers == ""
+    named = tmp_path / "kcat.conf"
+    named.write_text("metadata.broker.list=b:2\n")
+    assert SourceOptions.parse({"subscribe": "t", "commandConfig": str(named)}).servers == "b:2"
+    named.write_text("security.protocol=SSL\n")
+    with pytest.raises(UsageError, match="read from where"):
+        SourceOptions.parse({"subscribe": "t", "commandConfig": str(named)})
+    with pytest.raises(UsageError, match="write to where"):
+        WriterOptions.parse({"topic": "t", "commandConfig": str(named)})
+
+
+def test_a_traceback_shows_the_hint() -> None:
+    """Spark shows one where a command shows message and hint."""
+    with pytest.raises(UsageError) as raised:
+        connect("127.0.0.1:1", access_of({"kafka.sasl.usrname": "alice"}))
+    shown = traceback.format_exception(raised.value)
+    assert shown[-1] == "hint: did you mean sasl.username?\n"
 
 
 def test_a_plan_is_reached_as_is_said_now(door: Door) -> None:
