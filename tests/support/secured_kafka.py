@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import socket
 import subprocess
 import time
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 PASSWORD = "marked-password"
 """Of alice, for PLAIN and SCRAM."""
 
-REAUTHENTICATION_MS = 3000
+REAUTHENTICATION_MS = int(os.environ.get("PLOG_SECURED_SESSION_MS", "3000"))
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
