@@ -150,9 +150,9 @@ class TokenSource:
                 f"{endpoint.url} gives no token: its answer has no access_token", where=endpoint.url
             )
         now_s = self._clock()
-        lifetime_s = _number(found.get("expires_in"))
-        if lifetime_s is None:
-            lifetime_s = (_number(_claims(token).get("exp")) or now_s) - now_s
+        claimed, expires_s = _number(found.get("expires_in")), _number(_claims(token).get("exp"))
+        said = [claimed, None if expires_s is None else expires_s - now_s]
+        lifetime_s = min((one for one in said if one is not None), default=0.0)
         lifetime_s = min(max(lifetime_s, 0.0), _LONGEST_SECONDS)
         return _Token(token, now_s + _USED_FOR * lifetime_s, now_s + lifetime_s)
 

@@ -118,6 +118,8 @@ def test_a_secret_that_is_encoded_for_its_header() -> None:
         (gives("a", expires_in=100), 100),
         (gives("a", expires_in="100"), 100),
         (gives(jwt(exp=1100)), 100),
+        (gives(jwt(exp=1100), expires_in=3600), 100),
+        (gives(jwt(exp=9999), expires_in=100), 100),
         (gives("a"), 0),
     ],
 )
