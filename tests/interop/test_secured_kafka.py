@@ -75,8 +75,7 @@ def test_every_command(way: str, kafka: SecuredKafka, tmp_path: Path) -> None:
         while "wait for an open transaction" in told:  # Kafka writes the marker after its answer
             shown, told = plog(*line.path, *line.arguments, "--command-config", config, stdin=line.stdin)
         assert line.shows in shown, (line, told)
-        for secret in kafka.secrets():
-            assert secret not in shown + told.encode(), line
+        ensure_hidden(kafka, shown, told.encode())
 
 
 @pytest.mark.parametrize("way", ["PLAIN", "SCRAM-SHA-512", "mTLS"])
@@ -284,22 +283,37 @@ def _wait_until(is_done: Callable[[], bool], workers: Sequence[_Worker]) -> None
 
 
 @pytest.mark.parametrize("way", WAYS if EVERYTHING else ["SCRAM-SHA-512", "mTLS"])
-def test_spark_reads_and_writes_through_it(way: str, kafka: SecuredKafka, spark: SparkSession) -> None:
+def test_spark_reads_and_writes_through_it(
+    way: str, kafka: SecuredKafka, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In batches and in streams; neither a plan, nor the UI's store, nor a checkpoint shows a secret."""
     config = kafka.write(way)
     listener = kafka.ways()[way][0]
     secured = {"kafka.bootstrap.servers": f"127.0.0.1:{kafka.ports[listener]}", "commandConfig": str(config)}
-    topic = f"spark-{way}"
-    plog("topic", "create", topic, "--command-config", config)
+    topic, copy = (f"{name}-{way.replace(' ', '-')}" for name in ("spark", "streamed"))
+    for name in (topic, copy):
+        plog("topic", "create", name, "--command-config", config)
     rows = spark.createDataFrame([(f"k{n}".encode(), f"v{n}".encode()) for n in range(20)], "key binary, value binary")
     rows.write.format("plog").options(**secured).option("topic", topic).mode("append").save()
     frame = spark.read.format("plog").options(**secured).option("subscribe", topic).load()
-    assert sorted(row.value for row in frame.collect()) == sorted(f"v{n}".encode() for n in range(20))
-    shown = str(frame._jdf.queryExecution().toString())
+    expected = sorted(f"v{n}".encode() for n in range(20))
+    assert sorted(bytes(row.value) for row in frame.collect()) == expected
+    stream = spark.readStream.format("plog").options(**secured).option("subscribe", topic)
+    reader = stream.option("startingOffsets", "earliest").load().selectExpr("key", "value")
+    writer = reader.writeStream.format("plog").options(**secured).option("topic", copy)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert sorted(plog("consume", copy, "--command-config", config)[0].split()) == expected
+    frame.explain(extended=True)
+    query.explain(extended=True)
+    shown = capsys.readouterr().out + str(frame._jdf.queryExecution().toString()) + str(query.lastProgress)
     store = spark._jsparkSession.sharedState().statusStore()
     done = store.executionsList()
-    shown += "".join(done.apply(number).physicalPlanDescription() for number in range(done.size()))
+    for number in range(done.size()):
+        execution = done.apply(number)
+        shown += execution.physicalPlanDescription() + execution.description() + str(execution.modifiedConfigs())
     assert topic in shown or "plog" in shown
-    assert "marked" not in shown
+    ensure_hidden(kafka, shown.encode(), *(path.read_bytes() for path in files_of(tmp_path)))
 
 
 def test_a_replay_through_it(kafka: SecuredKafka, tmp_path: Path) -> None:
@@ -311,12 +325,27 @@ def test_a_replay_through_it(kafka: SecuredKafka, tmp_path: Path) -> None:
     plog("topic", "create", "replayed-into", *secured)
     plog("produce", "replayed", *secured, stdin=b"a\nb\nc\n")
     target = tmp_path / "out"
+    events = tmp_path / "events"
+    events.mkdir()
+    settings = ("enabled=true", "compress=false", f"dir=file://{events}")
+    logged = " ".join(f"--conf spark.eventLog.{setting}" for setting in settings) + " pyspark-shell"
     for to in (f"parquet:{target}", "topic:replayed-into"):
-        done = run_plog("spark-replay", "replayed", "--to", to, *secured)
+        environment = {"PYSPARK_SUBMIT_ARGS": logged}
+        done = run_plog("spark-replay", "replayed", "--to", to, *secured, environment=environment)
         assert done.returncode == 0, done.stderr.decode()
-        assert b"marked" not in done.stdout + done.stderr
+        ensure_hidden(kafka, done.stdout, done.stderr)
     done = run_plog("spark-replay", "--verify", str(target), "--output", "json", *secured)
     assert done.returncode == 0, done.stderr.decode()
     assert sorted(plog("consume", "replayed-into", *secured)[0].split()) == [b"a", b"b", b"c"]
-    written = b"".join(path.read_bytes() for path in target.rglob("*") if path.is_file())
-    assert b"marked" not in written
+    logs = [path.read_bytes() for path in files_of(events)]
+    assert any(b"SparkListenerJobEnd" in log for log in logs)
+    ensure_hidden(kafka, *logs, *(path.read_bytes() for path in files_of(target)))
+
+
+def files_of(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def ensure_hidden(kafka: SecuredKafka, *texts: bytes) -> None:
+    for secret in kafka.secrets():
+        assert not any(secret in text for text in texts)
