@@ -398,8 +398,9 @@ def _finder(
         new = [tp for tp in find_partitions() if tp not in known]
         if request.partitions:
             new = [tp for tp in new if tp.partition in request.partitions]
-        known.update(new)
-        return source.starts(new) if new else {}
+        starts = source.starts(new) if new else {}
+        known.update(new)  # now: who is not answered asks for them again
+        return starts
 
     return find_more
 

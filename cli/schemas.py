@@ -25,8 +25,7 @@ class Schemas:
     def __init__(self, url: str) -> None:
         """As `SchemaRegistry`, with what --command-config says of it."""
         settings = find_client_settings()
-        said = settings.registry if settings is not None else {}
-        self._registry = SchemaRegistry(url, {name: value.reveal() for name, value in said.items()})
+        self._registry = SchemaRegistry(url, settings.registry if settings is not None else None)
 
     def decoded(self, chunk: Chunk) -> Chunk:
         """The records with JSON for keys and values that name a schema. SchemaError, which names the record."""

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 _EARLIEST, _LATEST = 0.85, 0.95
 """Of the session's lifetime, when it is time to authenticate again; Java's client has the same numbers."""
 
+_LEAST_SECONDS = 1.0
+"""Between two logins on a connection: Kafka answers ILLEGAL_SASL_STATE to who comes back sooner. Only a token that is
+about to expire makes a session so short.
+"""
+
 _HANDSHAKE_VERSION = 1
 _NO_AUTHENTICATION = "the listener does not authenticate"
 _NO_AUTHENTICATION_HINT = "security.protocol=PLAINTEXT or SSL, or the port of a listener with SASL"
@@ -41,12 +46,15 @@ class Authenticator:
         login: PasswordLogin | BearerLogin,
         tokens: TokenSource | None = None,
         clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._login = login
+        self._pause = pause
         self._tokens = tokens or (TokenSource(login) if isinstance(login, BearerLogin) else None)
         self._token = ""
         self._clock = clock
         self._due_s: float | None = None
+        self._begun_s: float | None = None
 
     @property
     def is_due(self) -> bool:
@@ -58,6 +66,9 @@ class Authenticator:
         be had; ConnectionFailedError.
         """
         steps = self._steps()
+        if self._begun_s is not None and self._clock() < self._begun_s + _LEAST_SECONDS:
+            self._pause(self._begun_s + _LEAST_SECONDS - self._clock())
+        self._begun_s = self._clock()
         self._handshake(connection)
         message: bytes | None = steps.first()
         lifetime_ms = 0

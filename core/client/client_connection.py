@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -28,6 +29,7 @@ Res = TypeVar("Res")
 
 CLIENT_NAME = "plog"
 MAX_ANSWER_BYTES = 1 << 30
+_FIRST_ANSWER_BYTES = 1 << 20
 _TLS_HINT = "a listener that wants the client's certificate, or none of TLS, may close like this"
 _SECURITY_HINT = "a listener with TLS or SASL closes like this: --command-config FILE with its security.protocol"
 
@@ -61,11 +63,14 @@ class SocketTransport:
         timeout_s: float = 30.0,
         context: SSLContext | None = None,
         shows_certificate: bool = False,
-        most_answer_bytes: int = MAX_ANSWER_BYTES,
+        is_trusted: bool = True,
     ) -> None:
-        """`shows_certificate`: the context has one of the client's."""
+        """`shows_certificate`: the context has one of the client's. `is_trusted`: as of the attribute."""
         self._where = f"{host}:{port}"
-        self.most_answer_bytes = most_answer_bytes
+        self.is_trusted = is_trusted
+        """Of a peer of which nothing is known yet, no large answer is believed, and each must be whole within the
+        timeout; else the timeout is how long it may say nothing.
+        """
         self._has_answered = False
         self._peer: TlsPeer | None = None
         try:
@@ -102,13 +107,14 @@ class SocketTransport:
             raise self._failure("lost the connection to", error) from error
 
     def receive(self) -> memoryview:
-        start = self._read(SIZE.size)
+        deadline_s = None if self.is_trusted else time.monotonic() + (self._socket.gettimeout() or 0.0)
+        start = self._read(SIZE.size, deadline_s)
         (size,) = SIZE.unpack(start)
         if not self._has_answered:
             self._ensure_kafka(bytes(start))
-        if not 0 <= size <= self.most_answer_bytes:
+        if not 0 <= size <= (MAX_ANSWER_BYTES if self.is_trusted else _FIRST_ANSWER_BYTES):
             raise self._failure("lost the connection to", f"an answer claims {size} bytes")
-        answer = self._read(size)
+        answer = self._read(size, deadline_s)
         self._has_answered = True
         return answer
 
@@ -122,12 +128,16 @@ class SocketTransport:
             return
         raise ConnectionFailedError(f"could not connect to {self._where}: it {what}", where=self._where, hint=hint)
 
-    def _read(self, size: int) -> memoryview:
+    def _read(self, size: int, deadline_s: float | None) -> memoryview:
         buffer = memoryview(bytearray(size))
         received = 0
+        if self._peer is not None:
+            self._socket.deadline_s = deadline_s  # type: ignore[union-attr]
         while received < size:
             try:
                 count = self._socket.recv_into(buffer[received:])
+                if deadline_s is not None and time.monotonic() > deadline_s:
+                    raise TimeoutError
             except OSError as error:
                 raise self._failure("lost the connection to", error) from error
             if count == 0:

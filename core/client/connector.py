@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.client.client_connection import MAX_ANSWER_BYTES, ClientConnection, SocketTransport
+from core.client.client_connection import ClientConnection, SocketTransport
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from core.security.client_security import ClientSecurity
 
 TIMEOUT_SECONDS = 30.0
-_FIRST_ANSWER_BYTES = 1 << 20
-"""More is not believed of a peer of which nothing is known yet."""
 
 
 class Connector:
@@ -47,14 +45,14 @@ class Connector:
             timeout_s=self._timeout_s,
             context=self._context,
             shows_certificate=self._tls is not None and self._tls.key_store is not None,
-            most_answer_bytes=_FIRST_ANSWER_BYTES,
+            is_trusted=False,
         )
         try:
             connection = ClientConnection(transport, self._authenticator())
         except BaseException:
             transport.close()
             raise
-        transport.most_answer_bytes = MAX_ANSWER_BYTES
+        transport.is_trusted = True
         return connection
 
     def _authenticator(self) -> Authenticator | None:

@@ -124,6 +124,8 @@ class Consumer:
         self._said: dict[TopicPartition, _SaidByBroker] = {}
         self._failures: dict[TopicPartition, tuple[int, CorruptRecordError | None]] = {}
         """What was met after what was given last, by the offset that the broker is asked for again."""
+        self._after_end: dict[TopicPartition, int] = {}
+        """First offset of the batch that lay after the end of its log when it came last."""
         self._end_offsets: Mapping[TopicPartition, int] = {}  # what comes after them is none of the reader's
 
     def read(
@@ -196,7 +198,7 @@ class Consumer:
         find_more: Callable[[], Mapping[TopicPartition, int]] = dict,
     ) -> Iterator[tuple[TopicPartition, list[Batch]] | None]:
         """Likewise, for ever; None after a round that brought nothing. What `find_more` gives, asked after each round,
-        is read too from then on, from those offsets.
+        is read too from then on, from those offsets; where no broker answers it, it is asked again a round later.
         """
         positions = dict(start_offsets)
         try:
@@ -208,7 +210,10 @@ class Consumer:
                     yield None
                 if not positions:
                     time.sleep(_RETRY_SECONDS)
-                positions = {**find_more(), **positions}
+                try:
+                    positions = {**find_more(), **positions}
+                except ConnectionFailedError as error:
+                    self.reconnect(error)
         finally:
             self.tell_damaged(positions)
 
@@ -536,6 +541,8 @@ class Consumer:
                     if earlier > 1:
                         self._meet_earlier(partition, batch)
                     continue
+                if self._may_be_newer(partition, batch, position, data.high_watermark):
+                    return batches, position
                 _ensure_fits(batch, following, position, data.high_watermark, is_first=position == start)
                 if (first_offset := first_offset_of(batch, position)) > position:
                     if following is None and position > start:
@@ -580,6 +587,17 @@ class Consumer:
             if not is_hidden or (self._with_control and batch.is_control):
                 batches.append(batch)
 
+    def _may_be_newer(self, partition: TopicPartition, batch: Batch, position: int, high_watermark: int) -> bool:
+        """Whether a batch that lies after the log's end may have been appended since: Kafka reads the high watermark
+        before it reads the records. An answer to the next request knows of it.
+        """
+        first_offset = _first_offset(batch)
+        if first_offset <= position or first_offset < high_watermark:
+            return False
+        is_new = self._after_end.get(partition) != first_offset
+        self._after_end[partition] = first_offset
+        return is_new
+
 
 def _with_next(found: Iterator[Batch]) -> Iterator[tuple[Batch, Batch | None]]:
     """Each with the one after it; an error that ends them comes after all that was found before it."""
@@ -602,10 +620,10 @@ def _ensure_fits(batch: Batch, following: Batch | None, position: int, high_wate
     """CorruptRecordError for a batch whose offsets can't be its own: no checksum covers the first one, and a broker
     that trusts its log sends it as it lies. `position` is what comes next; `is_first` of what was asked for.
 
-    A compressed message of magic 0 or 1 goes by its last offset: it would have to be opened for the first.
+    One that begins where the reader is may lie after the high watermark, which is older than the records.
     """
-    first_offset = batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
-    if first_offset >= high_watermark:
+    first_offset = _first_offset(batch)
+    if first_offset >= high_watermark and first_offset > position:
         raise batch.corrupt(f"offsets lie after the log's end, which is {high_watermark}")
     if not is_first and first_offset < position:
         raise batch.corrupt("offsets do not rise")
@@ -613,6 +631,11 @@ def _ensure_fits(batch: Batch, following: Batch | None, position: int, high_wate
         return
     if stated_offset(following) <= batch.last_offset and position <= following.last_offset:
         raise batch.corrupt("offsets are the next batch's")
+
+
+def _first_offset(batch: Batch) -> int:
+    """Of a compressed message of magic 0 or 1 it is the last: it would have to be opened for the first."""
+    return batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
 
 
 def _end_of_damage(batch: Batch | None, following: Batch | None, position: int, high_watermark: int) -> int:

@@ -17,12 +17,13 @@ import io
 import json
 import struct
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.varint import read_varint
+from core.security.client_settings import RegistrySettings
 
 _FRAME = struct.Struct(">bI")
 _MAGIC = 0
@@ -44,9 +45,9 @@ class Codec(NamedTuple):
 class SchemaRegistry:
     """Owned by one task. Every method raises AccessError where the registry does not answer."""
 
-    def __init__(self, url: str, settings: Mapping[str, str] | None = None) -> None:
-        """UsageError where the extra is not installed. The URL may hold a user and a password, which no message shows.
-        `settings` are the client's own, `basic.auth.user.info` and `ssl.ca.location` among them.
+    def __init__(self, url: str, settings: RegistrySettings | None = None) -> None:
+        """UsageError where the extra is not installed, and for files of keys and certificates that can't be read. The
+        URL may hold a user and a password, which no message shows.
         """
         try:
             from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -54,7 +55,8 @@ class SchemaRegistry:
             raise UsageError(f"a Schema Registry needs more packages: {error.name}", hint=_HINT) from error
         self._url = _without_user(url)
         try:
-            self._client = SchemaRegistryClient({"url": url, "max.retries": 1, **(settings or {})})
+            with _own_settings(settings) as own:
+                self._client = SchemaRegistryClient({"url": url, "max.retries": 1, **own})
         except (ValueError, OSError) as error:
             raise UsageError(f"--schema-registry {self._url}: {error}") from error
         self._codecs: dict[int, Codec] = {}
@@ -156,6 +158,20 @@ class SchemaRegistry:
 
         visit(schema)
         return list(found.items())
+
+
+@contextlib.contextmanager
+def _own_settings(settings: RegistrySettings | None) -> Iterator[dict[str, str]]:
+    """By the names of the registry's client, which reads the files once, when it is made."""
+    found: dict[str, str] = {}
+    with contextlib.ExitStack() as files:
+        if settings is not None and settings.tls is not None:
+            from core.client.tls_context import as_pem_files
+
+            found |= files.enter_context(as_pem_files(settings.tls))
+        if settings is not None and settings.user is not None:
+            found["basic.auth.user.info"] = settings.user.reveal()
+        yield found
 
 
 def _without_user(url: str) -> str:

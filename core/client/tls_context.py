@@ -84,15 +84,20 @@ def _trust_file(context: ssl.SSLContext, trust: TrustStore, path: Path) -> None:
     if _is_pem(data):
         _trust_pem(context, _text(path), str(path))
         return
+    _trust(context, b"".join(_trusted_by_store(data, path, trust.password)), str(path))
+
+
+def _trusted_by_store(data: bytes, path: Path, password: Secret | None) -> list[bytes]:
+    """DER of each certificate of a JKS or PKCS12."""
     if data.startswith(MAGIC):
-        store = _jks(data, path, trust.password, None, wants_keys=False)
+        store = _jks(data, path, password, None, wants_keys=False)
         found = [*store.certificates, *(chain[0] for _, chain in store.keys if chain)]
     else:
-        _, chain, others = _pkcs12(data, path, trust.password)
+        _, chain, others = _pkcs12(data, path, password)
         found = [*others, *chain[:1]]
     if not found:
         raise UsageError(f"{path} holds no certificate")
-    _trust(context, b"".join(found), str(path))
+    return found
 
 
 def _trust_folder(context: ssl.SSLContext, trust: TrustStore, path: Path) -> None:
@@ -125,7 +130,14 @@ def _trust(context: ssl.SSLContext, certificates: str | bytes, where: str) -> No
 
 
 def _load_key(context: ssl.SSLContext, store: KeyStore) -> None:
-    where, password = _key_name(store), store.key_password
+    pem, password = _key_pem(store)
+    with _as_file(pem) as name:
+        _load_pem(context, name, password, _key_name(store))
+
+
+def _key_pem(store: KeyStore) -> tuple[str, Secret | None]:
+    """The key and its chain, and the password if it is encrypted still."""
+    password = store.key_password
     if store.location is None:
         certificate = store.certificate_chain or _text(Path(store.certificate_location or ""))
         key = store.key.reveal() if store.key else _text(Path(store.key_location or ""))
@@ -139,8 +151,7 @@ def _load_key(context: ssl.SSLContext, store: KeyStore) -> None:
             password = password or store.password
         else:
             pem, password = _key_of_store(data, path, store), None
-    with _as_file(pem) as name:
-        _load_pem(context, name, password, where)
+    return pem, password
 
 
 def _key_name(store: KeyStore) -> str:
@@ -197,6 +208,37 @@ def _as_file(text: str) -> Iterator[str]:
         yield name
     finally:
         Path(name).unlink()
+
+
+# --- for clients that take PEM files alone
+
+
+@contextlib.contextmanager
+def as_pem_files(tls: Tls) -> Iterator[dict[str, str]]:
+    """`ssl.ca.location`, `ssl.certificate.location` and `ssl.key.password`, as librdkafka names them; files that are
+    made for it are gone afterwards. UsageError as of `make_context`.
+    """
+    make_context(tls)  # says what is wrong with them
+    found = {}
+    with contextlib.ExitStack() as files:
+        if tls.trust is not None:
+            found["ssl.ca.location"] = _trust_as_pem(tls.trust, files)
+        if tls.key_store is not None:
+            pem, password = _key_pem(tls.key_store)
+            found["ssl.certificate.location"] = files.enter_context(_as_file(pem))
+            if password is not None:
+                found["ssl.key.password"] = password.reveal()
+        yield found
+
+
+def _trust_as_pem(trust: TrustStore, files: contextlib.ExitStack) -> str:
+    if trust.location is None:
+        return files.enter_context(_as_file(_normal_pem(trust.certificates or "")))
+    path = Path(trust.location)
+    if path.is_dir() or _is_pem(data := _read(path)):
+        return trust.location
+    found = _trusted_by_store(data, path, trust.password)
+    return files.enter_context(_as_file("".join(_to_pem("CERTIFICATE", one) for one in found)))
 
 
 # --- what is in a file

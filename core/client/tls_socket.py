@@ -57,6 +57,8 @@ class TlsSocket:
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=peer.host)
         self._low_water = 1
+        self.deadline_s: float | None = None
+        """When `recv_into` ends with TimeoutError though bytes come."""
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         try:
             self._shake_hands(peer)
@@ -125,6 +127,8 @@ class TlsSocket:
                 received = self._socket.recv_into(self._buffer)
                 if received == 0:
                     return 0
+                if self.deadline_s is not None and time.monotonic() > self.deadline_s:
+                    raise TimeoutError from None
                 self._incoming.write(self._buffer[:received])
         return filled
 

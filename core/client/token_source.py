@@ -10,11 +10,14 @@ broker refuses.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import math
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +25,8 @@ from core.common.errors import AuthenticationError
 from core.security.client_security import BearerLogin, TokenEndpoint
 
 if TYPE_CHECKING:
+    import socket
+    from collections.abc import Buffer  # type: ignore[attr-defined]
     from http.client import HTTPResponse
 
 _MOST_BYTES = 1 << 20
@@ -29,7 +34,11 @@ _USED_FOR = 0.8
 """Of its lifetime, as Java's client does it (sasl.login.refresh.window.factor)."""
 
 _PAUSES = (0.5, 1.0)  # before each further try
+_ASK_AGAIN_SECONDS = 10.0
+"""After an endpoint gave no new token while the old one was good still."""
+
 _SKEW_SECONDS = 30
+_LONGEST_SECONDS = 10.0 * 365 * 86400
 _HTTP_SERVER_ERROR = 500
 
 
@@ -37,6 +46,9 @@ _HTTP_SERVER_ERROR = 500
 class _Token:
     text: str
     use_until_s: float
+    """When another one is asked for."""
+
+    expires_s: float
 
 
 class TokenSource:
@@ -62,8 +74,18 @@ class TokenSource:
         assert login.endpoint is not None
         with self._lock:
             if self._token is None or self._clock() >= self._token.use_until_s:
-                self._token = self._ask(login.endpoint)
+                self._token = self._renewed(login.endpoint)
             return self._token.text
+
+    def _renewed(self, endpoint: TokenEndpoint) -> _Token:
+        """A new one; where it can't be had, the one that we have while it is good, as Java's client does it."""
+        old, now_s = self._token, self._clock()
+        if old is None or now_s >= old.expires_s:
+            return self._ask(endpoint, _PAUSES)
+        try:
+            return self._ask(endpoint, ())
+        except AuthenticationError:
+            return replace(old, use_until_s=min(old.expires_s, now_s + _ASK_AGAIN_SECONDS))
 
     def forget(self) -> None:
         """After a broker refused it."""
@@ -87,8 +109,8 @@ class TokenSource:
 
     # --- the endpoint
 
-    def _ask(self, endpoint: TokenEndpoint) -> _Token:
-        for pause_s in (*_PAUSES, None):
+    def _ask(self, endpoint: TokenEndpoint, pauses: Sequence[float]) -> _Token:
+        for pause_s in (*pauses, None):
             try:
                 return self._ask_once(endpoint)
             except _TryAgainError as error:
@@ -102,26 +124,23 @@ class TokenSource:
         raise AssertionError
 
     def _ask_once(self, endpoint: TokenEndpoint) -> _Token:
+        from http.client import HTTPException
         from urllib.error import HTTPError, URLError
 
         try:
-            with _open(endpoint) as response:
-                self._note_time(response.headers.get("Date"))
-                return self._parse(_body(response, endpoint), endpoint)
-        except HTTPError as error:
-            with error:
-                text = f"HTTP {error.code}{_error_text(error.read(_MOST_BYTES))}"
-            if error.code >= _HTTP_SERVER_ERROR:
-                raise _TryAgainError(text) from None
-            raise AuthenticationError(
-                f"no token from {endpoint.url}: {text}",
-                where=endpoint.url,
-                hint="are the client's id, its secret and the scope right?",
-            ) from None
+            try:
+                with _open(endpoint) as response:
+                    self._note_time(response.headers.get("Date"))
+                    return self._parse(_body(response, endpoint), endpoint)
+            except HTTPError as error:
+                with error:
+                    raise _refusal(error.code, error.read(_MOST_BYTES), endpoint) from None
         except URLError as error:
             raise _failure(error.reason, endpoint) from None
         except OSError as error:
             raise _failure(error, endpoint) from None
+        except HTTPException:
+            raise _TryAgainError("its answer is not HTTP, or it was cut off") from None
 
     def _parse(self, body: bytes, endpoint: TokenEndpoint) -> _Token:
         found = _json(body)
@@ -131,13 +150,11 @@ class TokenSource:
                 f"{endpoint.url} gives no token: its answer has no access_token", where=endpoint.url
             )
         now_s = self._clock()
-        lifetime = found.get("expires_in")
-        expires_s = _claims(token).get("exp")
-        if isinstance(lifetime, str) and lifetime.isdecimal():
-            lifetime = int(lifetime)
-        if not isinstance(lifetime, int | float):
-            lifetime = expires_s - now_s if isinstance(expires_s, int | float) else 0
-        return _Token(token, now_s + _USED_FOR * lifetime)
+        claimed, expires_s = _number(found.get("expires_in")), _number(_claims(token).get("exp"))
+        said = [claimed, None if expires_s is None else expires_s - now_s]
+        lifetime_s = min((one for one in said if one is not None), default=0.0)
+        lifetime_s = min(max(lifetime_s, 0.0), _LONGEST_SECONDS)
+        return _Token(token, now_s + _USED_FOR * lifetime_s, now_s + lifetime_s)
 
     def _note_time(self, date: str | None) -> None:
         from email.utils import parsedate_to_datetime
@@ -157,8 +174,9 @@ class _TryAgainError(Exception):
 
 def _open(endpoint: TokenEndpoint) -> HTTPResponse:
     import ssl
+    from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
     from urllib.parse import quote_plus, urlencode
-    from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+    from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
     from core.client.tls_context import load_trust
 
@@ -167,6 +185,26 @@ def _open(endpoint: TokenEndpoint) -> HTTPResponse:
 
         def redirect_request(self, *_: Any) -> None:
             return None
+
+    class Response(HTTPResponse):
+        def __init__(self, connection: socket.socket, *arguments: Any, **more: Any) -> None:
+            super().__init__(connection, *arguments, **more)
+            raw = self.fp.detach()
+            self.fp = BufferedReader(_Bounded(raw, connection, endpoint.read_timeout_s))
+
+    class Connection(HTTPConnection):
+        response_class = Response
+
+    class SecuredConnection(HTTPSConnection):
+        response_class = Response
+
+    class Plain(HTTPHandler):
+        def http_open(self, request: Request) -> HTTPResponse:
+            return self.do_open(Connection, request)
+
+    class Secured(HTTPSHandler):
+        def https_open(self, request: Request) -> HTTPResponse:
+            return self.do_open(SecuredConnection, request, context=context)
 
     context = ssl.create_default_context() if endpoint.trust is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if endpoint.trust is not None:
@@ -183,22 +221,53 @@ def _open(endpoint: TokenEndpoint) -> HTTPResponse:
             "Accept": "application/json",
         },
     )
-    opener = build_opener(NoRedirects, HTTPSHandler(context=context))
+    opener = build_opener(NoRedirects, Plain, Secured)
     return opener.open(request, timeout=endpoint.connect_timeout_s)  # type: ignore[no-any-return]
 
 
+class _Bounded(RawIOBase):
+    """What a socket gives, which takes no longer in all than it may, however slowly it comes."""
+
+    def __init__(self, raw: RawIOBase, connection: socket.socket, seconds: float) -> None:
+        self._raw = raw
+        self._connection = connection
+        self._seconds = seconds
+        self._deadline_s = time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer) -> int | None:
+        left_s = self._deadline_s - time.monotonic()
+        if left_s > 0:
+            self._connection.settimeout(left_s)
+            with contextlib.suppress(TimeoutError):
+                return self._raw.readinto(buffer)
+        raise TimeoutError(f"its answer took longer than {self._seconds:g} s")
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _refusal(status: int, body: bytes, endpoint: TokenEndpoint) -> Exception:
+    text = f"HTTP {status}{_error_text(body)}"
+    if status >= _HTTP_SERVER_ERROR:
+        return _TryAgainError(text)
+    return AuthenticationError(
+        f"no token from {endpoint.url}: {text}",
+        where=endpoint.url,
+        hint="are the client's id, its secret and the scope right?",
+    )
+
+
 def _body(response: HTTPResponse, endpoint: TokenEndpoint) -> bytes:
-    """However slowly it comes, it takes no longer than it may."""
-    deadline_s = time.monotonic() + endpoint.read_timeout_s
-    body = bytearray()
-    while len(body) <= _MOST_BYTES:
-        piece = response.read1(1 << 16)
-        if not piece:
-            return bytes(body)
-        body += piece
-        if time.monotonic() > deadline_s:
-            raise TimeoutError(f"its answer took longer than {endpoint.read_timeout_s:g} s")
-    raise AuthenticationError(f"{endpoint.url} gives no token, but more than {_MOST_BYTES} bytes", where=endpoint.url)
+    body = response.read(_MOST_BYTES + 1)
+    if len(body) > _MOST_BYTES:
+        raise AuthenticationError(
+            f"{endpoint.url} gives no token, but more than {_MOST_BYTES} bytes", where=endpoint.url
+        )
+    return body
 
 
 def _failure(reason: object, endpoint: TokenEndpoint) -> Exception:
@@ -220,6 +289,17 @@ def _error_text(body: bytes) -> str:
     said = [found[key] for key in ("error", "error_description") if isinstance(found.get(key), str)]
     text = "".join(c if c.isprintable() else "?" for c in ": ".join(said))[:200]
     return f", {text}" if text else ""
+
+
+def _number(value: object) -> float | None:
+    """A finite number, or one in a text."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _json(data: bytes) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from core.common.did_you_mean import did_you_mean
 from core.common.errors import UsageError
@@ -136,6 +136,10 @@ SECRET_SETTINGS = frozenset(
         "basic.auth.user.info",
         "schema.registry.basic.auth.user.info",
         "schema.registry.ssl.key.password",
+        "schema.registry.ssl.key.pem",
+        "schema.registry.ssl.keystore.key",
+        "schema.registry.ssl.keystore.password",
+        "schema.registry.ssl.truststore.password",
     }
 )
 
@@ -189,16 +193,24 @@ _KAFKAS_RETRIEVERS = tuple(
     for name in ("Default", "ClientCredentials", "File")
 )
 
-_OF_REGISTRY = (
-    "basic.auth.user.info",
-    "ssl.ca.location",
-    "ssl.certificate.location",
-    "ssl.key.location",
-    "ssl.key.password",
-)
-"""After `schema.registry.`; the first one is common without it."""
+_REGISTRY = "schema.registry."
+_NOT_OF_REGISTRY = {
+    "ssl.endpoint.identification.algorithm",
+    "enable.ssl.certificate.verification",
+    "ssl.enabled.protocols",
+    "ssl.cipher.suites",
+}
+"""What the client of the registry always does in its own way: it checks names and certificates."""
 
 AskPassword = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySettings:
+    """How a Schema Registry is reached; immutable. `user` is NAME:PASSWORD."""
+
+    user: Secret | None = None
+    tls: Tls | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +220,7 @@ class ClientSettings:
     security: ClientSecurity = PLAINTEXT
     bootstrap_servers: str | None = None
     warnings: tuple[str, ...] = ()
-    registry: dict[str, Secret] = field(default_factory=dict)
-    """Settings of a Schema Registry's client, by its own names."""
+    registry: RegistrySettings = RegistrySettings()
 
 
 def parse_client_settings(settings: Mapping[str, str], ask_password: AskPassword | None = None) -> ClientSettings:
@@ -229,10 +240,20 @@ def parse_client_settings(settings: Mapping[str, str], ask_password: AskPassword
     return ClientSettings(security, servers, warnings, _registry_settings(settings))
 
 
-def _registry_settings(settings: Mapping[str, str]) -> dict[str, Secret]:
-    found = {name: settings.get(f"schema.registry.{name}") or settings.get(name, "") for name in _OF_REGISTRY[:1]}
-    found |= {name: settings.get(f"schema.registry.{name}", "") for name in _OF_REGISTRY[1:]}
-    return {name: Secret(value) for name, value in found.items() if value}
+def _registry_settings(settings: Mapping[str, str]) -> RegistrySettings:
+    """By the names of a cluster's settings, after `schema.registry.`; the user is common without it."""
+    own = {name.removeprefix(_REGISTRY): value for name, value in settings.items() if name.startswith(_REGISTRY)}
+    about_tls = {name: value for name, value in own.items() if name.startswith(("ssl.", "enable.ssl."))}
+    known = _TLS - _NOT_OF_REGISTRY
+    for name in sorted(about_tls.keys() - known - _OF_NO_EFFECT):
+        hint = did_you_mean(_REGISTRY + name, {_REGISTRY + one for one in known})
+        raise UsageError(f"{_REGISTRY}{name}: plog does not know how to do that", hint=hint)
+    if about_tls.get("ssl.certificate.location") and not (about_tls.keys() & {"ssl.key.location", "ssl.key.pem"}):
+        about_tls["ssl.keystore.location"] = about_tls.pop("ssl.certificate.location")  # the key is in the same file
+    user = own.get("basic.auth.user.info") or settings.get("basic.auth.user.info")
+    found = _Settings(about_tls, None)
+    has_tls = any(about_tls.get(name) for name in known)
+    return RegistrySettings(Secret(user) if user else None, found.tls() if has_tls else None)
 
 
 def ensure_known(settings: Mapping[str, str], where: str = "") -> None:

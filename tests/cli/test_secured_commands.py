@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
 
-from cli.main import COMMANDS, app
 from core.security.sasl.scram import SCRAM_SHA_512, ScramServer
 from tests.support.certificates import make_ca, sign
 from tests.support.schema_registry import SchemaRegistryServer
+from tests.support.secured_commands import commands_with_a_server, lines
 from tests.support.secured_door import Door, secured_door, server_context
 from tests.support.server import call_plog
 
@@ -66,48 +70,16 @@ def plog(*arguments: str | Path, stdin: bytes = b"", code: int = 0) -> tuple[byt
     return done.stdout, told
 
 
-def commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if not hasattr(command, "commands"):
-        yield path, command
-    for name, below in getattr(command, "commands", {}).items():
-        yield from commands(below, (*path, name))
+def test_every_command_with_a_server_is_tried(door: Door, folder: Path) -> None:
+    tried = {line.path for line in lines("t", door.address, folder, has_tls=True)}
+    assert tried == commands_with_a_server()
 
 
-def test_every_command_with_a_server_takes_both_options() -> None:
-    root = typer.main.get_command(app)
-    context = root.make_context("plog", [], resilient_parsing=True)
-    with_server = []
-    for name in COMMANDS:
-        for path, command in commands(root.get_command(context, name), (name,)):  # type: ignore[attr-defined]
-            options = {option for parameter in command.params for option in parameter.opts}
-            has_server = "--bootstrap-server" in options or path == ("cert", "show")
-            assert has_server is ("--command-config" in options) is ("-X" in options), path
-            with_server += [path] if has_server else []
-    assert len(with_server) >= 22
-
-
-def test_a_life_of_a_topic(config: Path, door: Door) -> None:
+def test_every_command(config: Path, door: Door, tmp_path: Path) -> None:
     secured = ("--command-config", config)
-    plog("topic", "create", "life", "--partitions", "2", *secured)
-    assert b"life" in plog("topic", "list", *secured)[0]
-    plog("produce", "life", *secured, stdin=b"a\nb\nc\n")
-    plog("produce", "life", "--transactional-id", "t", *secured, stdin=b"d\n")
-    assert sorted(plog("consume", "life", *secured)[0].split()) == [b"a", b"b", b"c", b"d"]
-    for protocol in ("classic", "consumer"):
-        group = ("--group", protocol, "--group-protocol", protocol, "--from", "earliest", "--max-messages", "4")
-        found, _ = plog("consume", "life", *group, *secured)
-        assert sorted(found.split()) == [b"a", b"b", b"c", b"d"]
-        rows = json.loads(plog("group", "describe", protocol, "--output", "json", *secured)[0])
-        assert rows
-    assert b"classic" in plog("group", "list", *secured)[0]
-    plog("group", "reset-offsets", "classic", "--topic", "life", "--to-earliest", "--execute", *secured)
-    plog("group", "delete", "classic", *secured)
-    plog("config", "alter", "topic", "life", "--set", "retention.ms=-1", *secured)
-    assert b"retention.ms" in plog("config", "describe", "topic", "life", *secured)[0]
-    plog("topic", "describe", "life", *secured)
-    assert b"t" in plog("transaction", "list", *secured)[0]
-    plog("perf", "consume", "life", *secured)
-    plog("topic", "delete", "life", *secured)
+    for line in lines("life", door.address, tmp_path, has_tls=True):
+        shown, told = plog(*line.path, *line.arguments, *secured, stdin=line.stdin, code=line.code)
+        assert line.shows in shown, (line, told)
     assert json.loads(plog("cluster", "status", "--output", "json", *secured)[0])[0]["listeners"] == [door.address]
     assert door.wrongs == []
     assert set(door.names) == {"alice"}
@@ -242,25 +214,92 @@ def test_debugging_shows_no_secret_either(config: Path, folder: Path, monkeypatc
     assert b"marked" not in done.stderr
 
 
-def test_a_schema_registry_over_tls_with_a_user(config: Path, folder: Path) -> None:
+STORE_PASSWORD = "marked-store"
+
+
+def java_key_store(certificate: bytes) -> bytes:
+    """A trust store as keytool writes it: entries, then a digest with the password."""
+    text = [part.encode() for part in ("ca", "X.509")]
+    entry = struct.pack(">IH", 2, len(text[0])) + text[0] + bytes(8)
+    entry += struct.pack(">H", len(text[1])) + text[1] + struct.pack(">I", len(certificate)) + certificate
+    data = struct.pack(">III", 0xFEEDFEED, 2, 1) + entry
+    secret = STORE_PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite"
+    return data + hashlib.sha1(secret + data, usedforsecurity=False).digest()
+
+
+def stores(form: str, folder: Path) -> dict[str, str]:
+    """Settings that trust the registry's CA, and have a certificate to show it, from files of that form."""
+    ca = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
+    certificate = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
+    key = serialization.load_pem_private_key((folder / "server.key").read_bytes(), None)
+    encrypted = serialization.BestAvailableEncryption(STORE_PASSWORD.encode())
+    if form == "PEM":
+        both = folder / "both.pem"
+        both.write_text((folder / "server.key").read_text() + (folder / "server.pem").read_text())
+        return {"ssl.truststore.location": str(folder / "ca.pem"), "ssl.keystore.location": str(both)}
+    if form == "librdkafka":
+        files = {"ssl.ca": "ca.pem", "ssl.certificate": "server.pem", "ssl.key": "server.key"}
+        return {f"{name}.location": str(folder / file) for name, file in files.items()}
+    paths = folder / f"trust.{form}", folder / "client.p12"
+    if form == "JKS":
+        paths[0].write_bytes(java_key_store(ca.public_bytes(serialization.Encoding.DER)))
+    else:
+        trusted = pkcs12.PKCS12Certificate(ca, b"ca")
+        paths[0].write_bytes(pkcs12.serialize_java_truststore([trusted], encrypted))
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    paths[1].write_bytes(pkcs12.serialize_key_and_certificates(b"client", key, certificate, None, encrypted))
+    return {
+        "ssl.truststore.location": str(paths[0]),
+        "ssl.truststore.password": STORE_PASSWORD,
+        "ssl.keystore.location": str(paths[1]),
+        "ssl.keystore.password": STORE_PASSWORD,
+    }
+
+
+@pytest.mark.parametrize("form", ["PEM", "librdkafka", "JKS", "PKCS12"])
+def test_a_schema_registry_over_tls_with_a_user(form: str, config: Path, folder: Path) -> None:
     secured = folder / "registry.properties"
+    settings = stores(form, folder)
     secured.write_text(
         config.read_text()
-        + f"schema.registry.ssl.ca.location={folder / 'ca.pem'}\nbasic.auth.credentials.source=USER_INFO\n"
-        + "basic.auth.user.info=me:marked-too\n"
+        + "".join(f"schema.registry.{name}={value}\n" for name, value in settings.items())
+        + "basic.auth.credentials.source=USER_INFO\nbasic.auth.user.info=me:marked-too\n"
     )
     secured.chmod(0o600)
     schema = folder / "s.avsc"
     schema.write_text('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}')
-    context = server_context(str(folder / "server.pem"), str(folder / "server.key"))
+    context = server_context(str(folder / "server.pem"), str(folder / "server.key"), ca=str(folder / "ca.pem"))
     with SchemaRegistryServer(context, "me:marked-too") as registry:
         where = ("--command-config", secured, "--schema-registry", registry.url)
-        plog("topic", "create", "typed", "--command-config", secured)
-        plog("produce", "typed", "--value-schema", schema, *where, stdin=b'{"a": 1}\n')
-        assert plog("consume", "typed", *where)[0] == b'{"a": 1}\n'
+        topic = f"typed-{form}"
+        plog("topic", "create", topic, "--command-config", secured)
+        plog("produce", topic, "--value-schema", schema, *where, stdin=b'{"a": 1}\n')
+        assert plog("consume", topic, *where)[0] == b'{"a": 1}\n'
         secured.write_text(secured.read_text().replace("basic.auth.user.info", "# "))
         wrong = ("--schema-registry", registry.url.replace("//", "//me:marked-wrong@"))
-        _, told = plog("consume", "typed", "--command-config", secured, *wrong, code=1)
+        _, told = plog("consume", topic, "--command-config", secured, *wrong, code=1)
         assert f"{registry.url}: " in told
-        _, told = plog("consume", "typed", "--command-config", config, *wrong, code=3)
+        _, told = plog("consume", topic, "--command-config", config, *wrong, code=3)
         assert "certificate verify failed" in told
+        if form in ("JKS", "PKCS12"):
+            secured.write_text(secured.read_text().replace(STORE_PASSWORD, "marked-wrong"))
+            _, told = plog("consume", topic, *where, code=2)
+            assert "password is wrong" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("ssl.trustore.location", "did you mean schema.registry.ssl.truststore.location?"),
+        ("enable.ssl.certificate.verification", None),
+        ("ssl.enabled.protocols", None),
+    ],
+)
+def test_settings_of_a_registry_that_would_do_nothing(name: str, hint: str | None, config: Path, folder: Path) -> None:
+    secured = folder / "registry.properties"
+    secured.write_text(f"{config.read_text()}schema.registry.{name}=x\n")
+    secured.chmod(0o600)
+    _, told = plog("topic", "list", "--command-config", secured, code=2)
+    assert f"schema.registry.{name}: plog does not know how to do that" in told
+    if hint is not None:
+        assert hint in told

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from core.client.client_config import read_settings_file
-from core.client.consumer import Consumer
-from core.client.kafka_client import KafkaClient
-from core.common.topic_partition import TopicPartition
-from core.protocol.schema.metadata import METADATA, MetadataRequest
-from core.security.client_settings import parse_client_settings
 from tests.support.certificates import make_ca
+from tests.support.counted_plog import renewals
 from tests.support.oracle import java_command, requires_kafka
-from tests.support.secured_kafka import PASSWORD, REAUTHENTICATION_MS, SecuredKafka, other_client
-from tests.support.server import PLOG, call_plog, run_plog
+from tests.support.secured_commands import lines
+from tests.support.secured_kafka import PASSWORD, SecuredKafka, other_client
+from tests.support.server import call_plog, run_plog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,10 +33,15 @@ WAYS = [
     "SCRAM-SHA-512",
     "delegation token",
     "OAUTHBEARER",
+    "token endpoint",
     "TLS",
     "mTLS",
     "renewed",
 ]
+
+
+EVERYTHING = os.environ.get("PLOG_SECURED_WAYS") == "all"
+"""Not only what fits into CI: Spark replays through each way."""
 
 
 @pytest.fixture(scope="module")
@@ -57,32 +60,22 @@ def plog(*arguments: str | Path, stdin: bytes = b"", code: int = 0) -> tuple[byt
     assert done.returncode == code, told
     assert b"marked" not in done.stdout
     assert "marked" not in told
+    assert "Traceback" not in told
     return done.stdout, told
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_life_of_a_topic(way: str, kafka: SecuredKafka) -> None:
-    secured = ("--command-config", kafka.write(way))
-    topic = way.replace(" ", "-")
-    plog("topic", "create", topic, "--partitions", "2", *secured)
-    plog("produce", topic, *secured, stdin=b"a\nb\nc\n")
-    plog("produce", topic, "--transactional-id", topic, *secured, stdin=b"d\n")
-    printed, said = plog("consume", topic, *secured)
-    while "wait for an open transaction" in said:  # Kafka writes the marker after its answer
-        printed, said = plog("consume", topic, *secured)
-    assert sorted(printed.split()) == [b"a", b"b", b"c", b"d"]
-    for protocol in ("classic", "consumer"):
-        group = f"{topic}-{protocol}"
-        options = ("--group", group, "--group-protocol", protocol, "--from", "earliest", "--max-messages", "4")
-        assert sorted(plog("consume", topic, *options, *secured)[0].split()) == [b"a", b"b", b"c", b"d"]
-        plog("group", "describe", group, *secured)
-    assert topic.encode() in plog("topic", "list", *secured)[0]
-    assert topic.encode() in plog("group", "list", *secured)[0]
-    assert topic.encode() in plog("transaction", "list", *secured)[0]
-    plog("config", "alter", "topic", topic, "--set", "retention.ms=-1", *secured)
-    assert b"retention.ms" in plog("config", "describe", "topic", topic, *secured)[0]
-    assert b"reachable" in plog("cluster", "status", *secured)[0]
-    plog("topic", "delete", topic, *secured)
+def test_every_command(way: str, kafka: SecuredKafka, tmp_path: Path) -> None:
+    """`tests/cli` holds that none is left out. No output shows a secret, whatever else is asked to be shown."""
+    config = kafka.write(way)
+    server = f"127.0.0.1:{kafka.ports[kafka.ways()[way][0]]}"
+    has_tls = "SSL" in config.read_text().partition("security.protocol=")[2]
+    for line in lines(way.replace(" ", "-"), server, tmp_path, has_tls=has_tls, replays=EVERYTHING):
+        shown, told = plog(*line.path, *line.arguments, "--command-config", config, stdin=line.stdin, code=line.code)
+        while "wait for an open transaction" in told:  # Kafka writes the marker after its answer
+            shown, told = plog(*line.path, *line.arguments, "--command-config", config, stdin=line.stdin)
+        assert line.shows in shown, (line, told)
+        ensure_hidden(kafka, shown, told.encode())
 
 
 @pytest.mark.parametrize("way", ["PLAIN", "SCRAM-SHA-512", "mTLS"])
@@ -185,58 +178,142 @@ def test_a_certificate_of_another_name(kafka: SecuredKafka) -> None:
         assert "it is not for 127.0.0.2, but for localhost, 127.0.0.1" in told
 
 
-def test_sessions_are_renewed_while_records_go_in_and_out(kafka: SecuredKafka) -> None:
-    """For three sessions' time, on one connection each; nothing is lost, nothing comes twice."""
-    settings, _ = read_settings_file(kafka.write("renewed"))
-    security = parse_client_settings(settings).security
-    secured = ("--command-config", kafka.write("renewed"))
-    plog("topic", "create", "sessions", *secured)
-    partition = TopicPartition("sessions", 0)
-    client = KafkaClient([("127.0.0.1", kafka.ports["REAUTH"])], security=security)
-    with contextlib.closing(client):
-        connection = client.connection_to(client.leader_of(partition))
-        authenticator = connection._authenticator
-        assert authenticator is not None
-        renewals, due_s = 0, authenticator._due_s
-        positions = {partition: 0}
-        offsets: list[int] = []
-        sent = 0
-        consumer = Consumer(client, max_wait_ms=100)
-        deadline = time.monotonic() + 3 * REAUTHENTICATION_MS / 1000
-        while time.monotonic() < deadline or renewals < 2:
-            plog("produce", "sessions", *secured, stdin=b"x\n")
-            sent += 1
-            for _, _, batches in consumer.poll(positions):
-                offsets += [offset for batch in batches for offset in range(batch.base_offset, batch.next_offset)]
-            connection.call(METADATA, MetadataRequest([]))
-            if authenticator._due_s != due_s:
-                renewals, due_s = renewals + 1, authenticator._due_s
-        for _ in range(50):
-            if len(offsets) == sent:
-                break
-            for _, _, batches in consumer.poll(positions):
-                offsets += [offset for batch in batches for offset in range(batch.base_offset, batch.next_offset)]
-        assert client.connection_to(client.leader_of(partition)) is connection
-    assert offsets == list(range(sent))
+class _Worker:
+    """A process that works through sessions that end."""
+
+    def __init__(self, folder: Path, name: str, *arguments: str | Path, stdin: int | None = None) -> None:
+        self.name = name
+        self.out = folder / f"{name}.out"
+        self._err = folder / f"{name}.err"
+        self._notes = folder / f"{name}.renewals"
+        with self.out.open("wb") as out, self._err.open("wb") as err:
+            command = [sys.executable, "-m", "tests.support.counted_plog", self._notes, *arguments]
+            self.process = subprocess.Popen(command, stdin=stdin, stdout=out, stderr=err)
+
+    @property
+    def lines(self) -> list[bytes]:
+        return self.out.read_bytes().splitlines()
+
+    @property
+    def told(self) -> str:
+        return self._err.read_text()
+
+    def most_renewals(self) -> int:
+        """Of any of its connections."""
+        return max(renewals(self._notes).values(), default=0)
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+        self.process.wait(60)
 
 
-@pytest.mark.parametrize("way", ["SCRAM-SHA-512", "mTLS"])
-def test_spark_reads_and_writes_through_it(way: str, kafka: SecuredKafka, spark: SparkSession) -> None:
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_sessions_end_while_records_go_in_and_out(is_killed: bool, kafka: SecuredKafka, tmp_path: Path) -> None:
+    """A producer, a follower, a member of each kind of group and a copier renew their sessions twice and more, on one
+    connection, and see the broker die and come back: every line is everywhere, once and in order.
+    """
+    config = kafka.write("renewed")
+    topic = f"sessions-{is_killed}"
+    target = f"copied-{topic}"
+    for name in (topic, target):
+        plog("topic", "create", name, "--command-config", config)
+    seconds = float(os.environ.get("PLOG_SECURED_SECONDS", "3"))
+    secured = ("--command-config", config)
+    read = ("consume", topic, "--from", "beginning", *secured)
+    with contextlib.ExitStack() as stack:
+
+        def start(name: str, *arguments: str | Path, stdin: int | None = None) -> _Worker:
+            worker = _Worker(tmp_path, name, *arguments, stdin=stdin)
+            stack.callback(worker.stop)
+            return worker
+
+        readers = [
+            start("follower", *read, "--follow"),
+            start("classic", *read, "--group", f"{topic}-1", "--group-protocol", "classic"),
+            start("consumer", *read, "--group", f"{topic}-2", "--group-protocol", "consumer"),
+            start("bearer", *read[:-1], kafka.write("token endpoint"), "--follow"),
+        ]
+        copier = start("copier", "copy", config, f"{topic}-3", topic, target)
+        producer = start("producer", "produce", topic, *secured, stdin=subprocess.PIPE)
+        workers = [*readers, copier, producer]
+        sent = _feed(producer, 0, seconds, workers)
+        if is_killed:
+            kafka.server.kill()
+            kafka.server.start()
+            sent = _feed(producer, sent, seconds / 2)
+        assert producer.process.stdin is not None
+        producer.process.stdin.close()
+        assert producer.process.wait(120) == 0, producer.told
+        copies = start("copies", "consume", target, "--from", "beginning", "--follow", *secured)
+        _wait_until(lambda: all(len(worker.lines) >= sent for worker in (*readers, copies)), [*workers, copies])
+        for worker in (*readers, copier, copies):
+            worker.stop()
+    expected = [b"%d" % number for number in range(sent)]
+    for worker in (*readers, copies):
+        assert worker.lines == expected, worker.name
+    for worker in workers:
+        assert "marked" not in worker.told
+        assert "Traceback" not in worker.told
+
+
+def _feed(producer: _Worker, start: int, seconds: float, workers: Sequence[_Worker] = ()) -> int:
+    """Lines while so much time goes by, as sessions need it, and until these have renewed theirs twice; the number of
+    the next one.
+    """
+    assert producer.process.stdin is not None
+    begun = time.monotonic()
+    while time.monotonic() < begun + seconds or any(worker.most_renewals() < 2 for worker in workers):
+        told = "\n".join(f"{one.name}: {one.most_renewals()} renewals; {one.told[-300:]}" for one in workers)
+        assert time.monotonic() < begun + 60 + seconds, told
+        lines = b"".join(b"%d\n" % number for number in range(start, start + 10))
+        start += 10
+        producer.process.stdin.write(lines)
+        producer.process.stdin.flush()
+        time.sleep(0.02)
+    return start
+
+
+def _wait_until(is_done: Callable[[], bool], workers: Sequence[_Worker]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_done():
+        told = "\n".join(f"{worker.name}: {len(worker.lines)} lines; {worker.told[-300:]}" for worker in workers)
+        assert time.monotonic() < deadline, told
+        time.sleep(0.05)  # the processes say by what they write how far they are
+
+
+@pytest.mark.parametrize("way", WAYS if EVERYTHING else ["SCRAM-SHA-512", "mTLS"])
+def test_spark_reads_and_writes_through_it(
+    way: str, kafka: SecuredKafka, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In batches and in streams; neither a plan, nor the UI's store, nor a checkpoint shows a secret."""
     config = kafka.write(way)
     listener = kafka.ways()[way][0]
     secured = {"kafka.bootstrap.servers": f"127.0.0.1:{kafka.ports[listener]}", "commandConfig": str(config)}
-    topic = f"spark-{way}"
-    plog("topic", "create", topic, "--command-config", config)
+    topic, copy = (f"{name}-{way.replace(' ', '-')}" for name in ("spark", "streamed"))
+    for name in (topic, copy):
+        plog("topic", "create", name, "--command-config", config)
     rows = spark.createDataFrame([(f"k{n}".encode(), f"v{n}".encode()) for n in range(20)], "key binary, value binary")
     rows.write.format("plog").options(**secured).option("topic", topic).mode("append").save()
     frame = spark.read.format("plog").options(**secured).option("subscribe", topic).load()
-    assert sorted(row.value for row in frame.collect()) == sorted(f"v{n}".encode() for n in range(20))
-    shown = str(frame._jdf.queryExecution().toString())
+    expected = sorted(f"v{n}".encode() for n in range(20))
+    assert sorted(bytes(row.value) for row in frame.collect()) == expected
+    stream = spark.readStream.format("plog").options(**secured).option("subscribe", topic)
+    reader = stream.option("startingOffsets", "earliest").load().selectExpr("key", "value")
+    writer = reader.writeStream.format("plog").options(**secured).option("topic", copy)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert sorted(plog("consume", copy, "--command-config", config)[0].split()) == expected
+    frame.explain(extended=True)
+    query.explain(extended=True)
+    shown = capsys.readouterr().out + str(frame._jdf.queryExecution().toString()) + str(query.lastProgress)
     store = spark._jsparkSession.sharedState().statusStore()
     done = store.executionsList()
-    shown += "".join(done.apply(number).physicalPlanDescription() for number in range(done.size()))
+    for number in range(done.size()):
+        execution = done.apply(number)
+        shown += execution.physicalPlanDescription() + execution.description() + str(execution.modifiedConfigs())
     assert topic in shown or "plog" in shown
-    assert "marked" not in shown
+    ensure_hidden(kafka, shown.encode(), *(path.read_bytes() for path in files_of(tmp_path)))
 
 
 def test_a_replay_through_it(kafka: SecuredKafka, tmp_path: Path) -> None:
@@ -248,40 +325,27 @@ def test_a_replay_through_it(kafka: SecuredKafka, tmp_path: Path) -> None:
     plog("topic", "create", "replayed-into", *secured)
     plog("produce", "replayed", *secured, stdin=b"a\nb\nc\n")
     target = tmp_path / "out"
+    events = tmp_path / "events"
+    events.mkdir()
+    settings = ("enabled=true", "compress=false", f"dir=file://{events}")
+    logged = " ".join(f"--conf spark.eventLog.{setting}" for setting in settings) + " pyspark-shell"
     for to in (f"parquet:{target}", "topic:replayed-into"):
-        done = run_plog("spark-replay", "replayed", "--to", to, *secured)
+        environment = {"PYSPARK_SUBMIT_ARGS": logged}
+        done = run_plog("spark-replay", "replayed", "--to", to, *secured, environment=environment)
         assert done.returncode == 0, done.stderr.decode()
-        assert b"marked" not in done.stdout + done.stderr
+        ensure_hidden(kafka, done.stdout, done.stderr)
     done = run_plog("spark-replay", "--verify", str(target), "--output", "json", *secured)
     assert done.returncode == 0, done.stderr.decode()
     assert sorted(plog("consume", "replayed-into", *secured)[0].split()) == [b"a", b"b", b"c"]
-    written = b"".join(path.read_bytes() for path in target.rglob("*") if path.is_file())
-    assert b"marked" not in written
+    logs = [path.read_bytes() for path in files_of(events)]
+    assert any(b"SparkListenerJobEnd" in log for log in logs)
+    ensure_hidden(kafka, *logs, *(path.read_bytes() for path in files_of(target)))
 
 
-def test_a_broker_that_is_killed_in_the_middle_of_sessions(kafka: SecuredKafka, tmp_path: Path) -> None:
-    """A producer that renews its sessions sees the broker die and come back; each line is there once."""
-    config = kafka.write("renewed")
-    secured = ("--command-config", str(config))
-    plog("topic", "create", "killed", *secured)
-    log = tmp_path / "stderr"
-    with log.open("wb") as errors:
-        command = [PLOG, "produce", "killed", *secured]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=errors, stderr=errors)
-        assert process.stdin is not None
-        sent = 0
-        for part in range(3):
-            deadline = time.monotonic() + REAUTHENTICATION_MS * 1.2 / 1000
-            while time.monotonic() < deadline:
-                process.stdin.write(f"{sent}\n".encode())
-                process.stdin.flush()
-                sent += 1
-                time.sleep(0.02)  # lines that come while time goes by, as sessions need it
-            if part == 1:
-                kafka.server.kill()
-                kafka.server.start()
-        process.stdin.close()
-        assert process.wait(120) == 0, log.read_text()
-    found = plog("consume", "killed", *secured)[0].split()
-    assert sorted(map(int, found)) == list(range(sent))
-    assert b"marked" not in log.read_bytes()
+def files_of(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def ensure_hidden(kafka: SecuredKafka, *texts: bytes) -> None:
+    for secret in kafka.secrets():
+        assert not any(secret in text for text in texts)

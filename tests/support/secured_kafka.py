@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import socket
 import subprocess
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
@@ -23,7 +27,11 @@ if TYPE_CHECKING:
 PASSWORD = "marked-password"
 """Of alice, for PLAIN and SCRAM."""
 
-REAUTHENTICATION_MS = 3000
+CLIENT_SECRET = "marked-secret"
+"""Of plog, at the token endpoint."""
+
+TOKEN_SECONDS = 5
+REAUTHENTICATION_MS = int(os.environ.get("PLOG_SECURED_SESSION_MS", "3000"))
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -56,6 +64,7 @@ class SecuredKafka:
         self.client.write(folder, "alice")
         self.server = self._server()
         self.delegation_token = ("", "")
+        self.endpoint = TokenEndpoint(self)
 
     def _server(self) -> KafkaServer:
         jwks = f"file://{self.folder / 'jwks.json'}"
@@ -108,6 +117,7 @@ class SecuredKafka:
         self.server.start()
         self._make_users()
         self.delegation_token = self._make_token()
+        self.endpoint.start()
 
     def _make_users(self) -> None:
         from confluent_kafka import admin as theirs
@@ -133,7 +143,15 @@ class SecuredKafka:
         return row[0], row[1]
 
     def stop(self) -> None:
+        self.endpoint.stop()
         self.server.stop()
+
+    def secrets(self) -> list[bytes]:
+        """What no output may show: parts of all that clients keep to themselves."""
+        key = "".join(self.client.key_pem().splitlines()[1:-1])
+        tokens = [(self.folder / "token").read_text(), *self.endpoint.given]
+        signatures = [token.rpartition(".")[2] for token in tokens]
+        return [text.encode() for text in ("marked", self.delegation_token[1], key[:40], key[-40:], *signatures)]
 
     def write(self, way: str, listener: str | None = None, **more: str) -> Path:
         """The client.properties of a way, as Kafka's own tools take it."""
@@ -181,6 +199,17 @@ class SecuredKafka:
                     **trust,
                 },
             ),
+            "token endpoint": (
+                "OAUTH",
+                {
+                    "sasl.mechanism": "OAUTHBEARER",
+                    "sasl.oauthbearer.token.endpoint.url": self.endpoint.url,
+                    "sasl.oauthbearer.client.credentials.client.id": "plog",
+                    "sasl.oauthbearer.client.credentials.client.secret": CLIENT_SECRET,
+                    "sasl.oauthbearer.scope": "kafka",
+                    **trust,
+                },
+            ),
             "TLS": ("TLS", trust),
             "mTLS": ("MTLS", {**trust, **keys}),
             "renewed": (
@@ -209,6 +238,41 @@ class SecuredKafka:
         numbers = self.identity_key.public_key().public_numbers()
         n, e = (_base64(number.to_bytes((number.bit_length() + 7) // 8)) for number in (numbers.n, numbers.e))
         return {"kty": "RSA", "kid": "k1", "alg": "RS256", "use": "sig", "n": n, "e": e}
+
+
+class TokenEndpoint:
+    """Gives tokens of alice, each good for a few seconds, to who knows the client's secret."""
+
+    def __init__(self, kafka: SecuredKafka) -> None:
+        self.given: list[str] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+                known = "Basic " + base64.b64encode(f"plog:{CLIENT_SECRET}".encode()).decode()
+                status, answer = 401, {"error": "invalid_client"}
+                if self.headers["Authorization"] == known and form["grant_type"] == ["client_credentials"]:
+                    outer.given.append(kafka.bearer_token(exp=int(time.time()) + TOKEN_SECONDS))
+                    status, answer = 200, {"access_token": outer.given[-1], "expires_in": TOKEN_SECONDS}
+                data = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: object) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/token"
+
+    def start(self) -> None:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        if self.given:
+            self._server.shutdown()
+        self._server.server_close()
 
 
 def other_client(folder: Path, ca: Certificate) -> Path:

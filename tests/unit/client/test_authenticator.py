@@ -92,6 +92,24 @@ def test_a_session_is_renewed_again_and_again() -> None:
     assert broker.keys == [18, 17, 36] + [17, 36, 3] * 4
 
 
+def test_a_session_that_is_too_short_is_not_renewed_at_once() -> None:
+    """Kafka does not let a connection log in again within a second."""
+    now = [0.0]
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(round(seconds, 6))
+        now[0] += seconds
+
+    broker = Broker([100, 100, 5000])
+    connection = ClientConnection(broker, Authenticator(LOGINS["PLAIN"], clock=lambda: now[0], pause=pause))
+    for _ in range(4):
+        now[0] += 0.25
+        connection.call(METADATA, MetadataRequest([]))
+    assert pauses == [0.75, 0.75]
+    assert broker.keys == [18, 17, 36] + [17, 36, 3] * 2 + [3, 3]
+
+
 def authenticated(login: str, spoil: Any) -> None:
     connection = ClientConnection(Broker([], spoil), Authenticator(LOGINS[login]))
     connection.call(METADATA, MetadataRequest([]))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from core.client.kafka_client import KafkaClient
 from core.client.patience import Patience
 from core.cluster.partition import READ_UNCOMMITTED
 from core.common.error_code import ErrorCode
-from core.common.errors import CorruptRecordError, KafkaError, PlogError
+from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.log.damage import DamagedRange
 from tests.support.broker import add_topic, produce_values
@@ -152,6 +153,35 @@ def test_a_batch_whose_offsets_cannot_be_its_own(broker: Broker, base_offset: in
     patient = consumer(broker, patience=Patience(skips_damage=True, tell_left_out=left_out.append))
     assert [b.base_offset for _, batches in patient.read({A: 0}, {A: 5}) for b in batches] == found
     assert left_out == [f"t-0: {told}"]
+
+
+@pytest.mark.parametrize("skips_damage", [False, True])
+@pytest.mark.parametrize("position", [3, 1])
+def test_a_high_watermark_that_is_older_than_the_records(
+    broker: Broker, position: int, skips_damage: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Kafka's, which is read first, while somebody produces: nothing is wrong with the log."""
+    log = broker.replicas.partitions[A].log
+    for value in (b"a", b"b", b"c", b"d"):
+        append(log, make_batch(value))
+    receive = Consumer._receive
+    is_old = [True]
+
+    def receive_older(self: Consumer, sent: Any) -> Iterator[tuple[TopicPartition, Any]]:
+        for partition, data in receive(self, sent):
+            if is_old:
+                is_old.pop()
+                data.high_watermark = data.last_stable_offset = 3
+            if position == 1 and data.records:  # after a hole, as compaction leaves it: of three batches the last
+                data.records = data.records[-len(data.records) // 3 :]
+            yield partition, data
+
+    monkeypatch.setattr(Consumer, "_receive", receive_older)
+    left_out: list[str] = []
+    reader = consumer(broker, patience=Patience(skips_damage=skips_damage, tell_left_out=left_out.append))
+    found = next(batches for polled in reader.follow({A: position}) if polled is not None for batches in polled[1:])
+    assert [batch.base_offset for batch in found] == [3]
+    assert left_out == []
 
 
 def test_a_batch_after_a_hole_that_reaches_into_the_next_one(broker: Broker) -> None:
@@ -304,6 +334,33 @@ def test_a_topic_that_was_made_anew_in_between(broker: Broker) -> None:
     broker.delete_topic("t")
     with pytest.raises(KafkaError, match="no topic 't'"):
         next(found for found in reader if found is not None)
+
+
+def test_a_broker_that_is_away_when_more_is_looked_for(broker: Broker) -> None:
+    """As at any other moment: it is tried again, and what it had to say is asked for again."""
+    produce_values(broker, b"a")
+    produce_values(broker, b"x", partition=1)
+    told: list[str] = []
+    answers = [ConnectionFailedError("gone"), ConnectionFailedError("gone"), {B: 0}]
+
+    def find_more() -> Mapping[TopicPartition, int]:
+        answer = answers.pop(0) if answers else {}
+        if isinstance(answer, ConnectionFailedError):
+            raise answer
+        return answer
+
+    reader = consumer(broker, patience=Patience(seconds=60.0, tell=told.append)).follow({A: 0}, find_more)
+    found = [next(f for f in reader if f is not None) for _ in range(2)]
+    assert [partition for partition, _ in found] == [A, B]
+    assert set(told) == {"gone; it is tried again"}
+    impatient = consumer(broker).follow({A: 0}, never_answered)
+    assert next(impatient) is not None
+    with pytest.raises(ConnectionFailedError):
+        next(impatient)
+
+
+def never_answered() -> Mapping[TopicPartition, int]:
+    raise ConnectionFailedError("gone")
 
 
 def test_what_lies_after_the_ends_is_asked_once_for_a_topic(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

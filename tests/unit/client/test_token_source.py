@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import socket
 import ssl
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,6 +16,8 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from core.client.token_source import TokenSource
 from core.common.errors import AuthenticationError
@@ -114,6 +118,8 @@ def test_a_secret_that_is_encoded_for_its_header() -> None:
         (gives("a", expires_in=100), 100),
         (gives("a", expires_in="100"), 100),
         (gives(jwt(exp=1100)), 100),
+        (gives(jwt(exp=1100), expires_in=3600), 100),
+        (gives(jwt(exp=9999), expires_in=100), 100),
         (gives("a"), 0),
     ],
 )
@@ -212,10 +218,126 @@ def test_an_endpoint_that_says_nothing() -> None:
 
     with Endpoint(silent).running() as url:
         try:
-            error = failure(source(url, connect_timeout_s=0.05))
+            error = failure(source(url, read_timeout_s=0.05))
         finally:
             gone.set()
-    assert "timed out" in error.message
+    assert "took longer than 0.05 s" in error.message
+
+
+ENDLESS: dict[str, tuple[bytes, bytes]] = {
+    "a status": (b"HTTP/1.1 ", b"2"),
+    "headers": (b"HTTP/1.1 200 OK\r\n", b"a: b\r\n"),
+    "a header": (b"HTTP/1.1 200 OK\r\na: ", b"b"),
+    "to be continued": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "a body": (b"HTTP/1.1 200 OK\r\n\r\n", b" "),
+    "chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+    "an error's body": (b"HTTP/1.1 401 No\r\n\r\n", b" "),
+    "a failure's body": (b"HTTP/1.1 500 No\r\n\r\n", b" "),
+}
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+@pytest.mark.parametrize("pause_s", [0.01, 0.0])
+def test_an_answer_that_never_ends(what: str, pause_s: float) -> None:
+    """Drop by drop, and as fast as it goes: it takes no longer than it may, and no more memory."""
+    start, more = ENDLESS[what]
+    gone = threading.Event()
+
+    def endless(handler: BaseHTTPRequestHandler) -> None:
+        with contextlib.suppress(OSError):
+            handler.wfile.write(start)
+            while not gone.wait(pause_s):
+                handler.wfile.write(more if pause_s else more * 1000)
+
+    tracemalloc.start()
+    try:
+        with Endpoint(endless).running() as url:
+            try:
+                failure(source(url, read_timeout_s=0.2))
+            finally:
+                gone.set()
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"garbage\r\n\r\n",
+        b"\x16\x03\x03\x00\x04abcd",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 1000 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\na: " + b"b" * (1 << 20) + b"\r\n\r\n",
+        b"HTTP/1.1 500 OK\r\nContent-Length: 100\r\n\r\n{",
+        b"HTTP/1.1 999999 OK\r\n\r\n",
+        b"",
+    ],
+)
+def test_an_answer_that_is_garbage(data: bytes) -> None:
+    def garbage(handler: BaseHTTPRequestHandler) -> None:
+        with contextlib.suppress(OSError):
+            handler.wfile.write(data)
+            handler.connection.shutdown(socket.SHUT_RDWR)
+
+    with Endpoint(garbage).running() as url:
+        error = failure(source(url))
+    assert url in error.message
+    assert error.exit_code == 3
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.binary(max_size=60))
+def test_any_answer_is_survived(data: bytes) -> None:
+    def any_answer(handler: BaseHTTPRequestHandler) -> None:
+        with contextlib.suppress(OSError):
+            handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + data)
+            handler.connection.shutdown(socket.SHUT_RDWR)
+
+    with Endpoint(any_answer).running() as url:
+        failure(source(url))
+
+
+@pytest.mark.parametrize(
+    "lifetime", ["NaN", "Infinity", "-5", "1e400", "1" + "0" * 400, '"1' + "0" * 5000 + '"', "true"]
+)
+def test_lifetimes_that_are_none(lifetime: str) -> None:
+    """The token may be used, and not for ever."""
+    now = [1000.0]
+    endpoint = Endpoint((200, {}, b'{"access_token": "a", "expires_in": %s}' % lifetime.encode()))
+    with endpoint.running() as url:
+        tokens = source(url, clock=lambda: now[0])
+        assert tokens.token() == "a"
+        now[0] += 20 * 365 * 86400
+        assert tokens.token() == "a"
+    assert len(endpoint.asked) == 2
+
+
+def test_an_endpoint_that_is_down_while_the_token_is_good() -> None:
+    """A session that is renewed in that time goes on with it; and is asked for again, not for each connection."""
+    now = [1000.0]
+    pauses: list[float] = []
+    endpoint = Endpoint(gives("a", expires_in=100), (503, {}, b""), (401, {}, b""), gives("b", expires_in=100))
+    with endpoint.running() as url:
+        tokens = source(url, pauses, clock=lambda: now[0])
+        found = []
+        for at_s in (1000, 1085, 1086, 1096, 1097, 1099.9, 1106):
+            now[0] = at_s
+            found.append((tokens.token(), len(endpoint.asked)))
+    assert found == [("a", 1), ("a", 2), ("a", 2), ("a", 3), ("a", 3), ("a", 3), ("b", 4)]
+    assert pauses == []
+
+
+def test_an_endpoint_that_stays_down() -> None:
+    now = [1000.0]
+    endpoint = Endpoint(gives("a", expires_in=100), (503, {}, b""))
+    with endpoint.running() as url:
+        tokens = source(url, clock=lambda: now[0])
+        tokens.token()
+        now[0] = 1101.0
+        assert failure(tokens).message.endswith("HTTP 503")
 
 
 def test_a_file(tmp_path: Path) -> None:

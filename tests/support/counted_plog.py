@@ -1,0 +1,113 @@
+"""plog in a process that notes how often it authenticated again on each connection.
+
+    python -m tests.support.counted_plog FILE COMMAND ..    any command of plog's
+    python -m tests.support.counted_plog FILE copy CONFIG GROUP SOURCE TARGET    a copier, until it is told to stop
+
+Each renewal of a session is a line of FILE, the number of its connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import signal
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from cli.main import run
+from core.client.authenticator import Authenticator
+from core.client.client_config import read_settings_file
+from core.client.client_connection import ClientConnection
+from core.client.consumer import Consumer
+from core.client.group_admin import GroupAdmin
+from core.client.kafka_client import KafkaClient
+from core.client.producer import RecordsToSend
+from core.client.transactional_producer import TransactionalProducer
+from core.common.endpoint import parse_bootstrap
+from core.common.errors import PlogError
+from core.common.topic_partition import TopicPartition
+from core.records.byte_strings import ByteStrings
+from core.security.client_settings import parse_client_settings
+
+
+def note_renewals(path: Path) -> None:
+    authenticate = Authenticator.authenticate
+    numbers = itertools.count()
+    known: dict[int, tuple[int, Authenticator]] = {}  # held, so that no other has the same id
+
+    def noted(self: Authenticator, connection: ClientConnection) -> None:
+        authenticate(self, connection)
+        if id(self) not in known:
+            known[id(self)] = (next(numbers), self)
+            return
+        with path.open("a") as file:
+            file.write(f"{known[id(self)][0]}\n")
+
+    Authenticator.authenticate = noted  # type: ignore[method-assign]
+
+
+def renewals(path: Path) -> Counter[str]:
+    """By connection."""
+    return Counter(path.read_text().split() if path.exists() else ())
+
+
+class Copier:
+    """Copies partition 0 of a topic into another's, exactly once: with each transaction go the offsets of a group."""
+
+    def __init__(self, config: Path, group: str, source: str, target: str) -> None:
+        self._settings = parse_client_settings(read_settings_file(config)[0])
+        self._group = group
+        self._source = TopicPartition(source, 0)
+        self._target = target
+        self.is_over = threading.Event()
+
+    def run(self) -> None:
+        while not self.is_over.is_set():
+            try:
+                self._copy()
+            except PlogError as error:  # a broker that goes away leaves a transaction, which the next life ends
+                sys.stderr.write(f"again: {error.message}\n")
+                self.is_over.wait(0.2)
+
+    def _connect(self) -> KafkaClient:
+        servers = parse_bootstrap(self._settings.bootstrap_servers or "")
+        return KafkaClient(servers, security=self._settings.security)
+
+    def _copy(self) -> None:
+        with contextlib.ExitStack() as stack:
+            producer = stack.enter_context(contextlib.closing(TransactionalProducer(self._connect, self._group)))
+            client = stack.enter_context(contextlib.closing(self._connect()))
+            committed = GroupAdmin(client).offsets(self._group).get(self._source)
+            positions = {self._source: committed.offset if committed is not None else 0}
+            consumer = Consumer(client, max_wait_ms=100)
+            while not self.is_over.is_set():
+                for _, start, batches in consumer.poll(positions):
+                    values = [r.value for batch in batches for r in batch.records() if r.offset >= start]
+                    producer.send(self._target, _rows([value for value in values if value is not None]))
+                    producer.send_offsets(self._group, positions)
+                    producer.commit()
+
+
+def _rows(values: list[bytes]) -> RecordsToSend:
+    numbers = np.arange(len(values))
+    timestamps = np.full(len(values), 1_700_000_000_000)
+    return RecordsToSend(0, timestamps, None, ByteStrings.of_list(values), None, numbers)
+
+
+def main(notes: str, command: str, *arguments: str) -> int:
+    note_renewals(Path(notes))
+    if command != "copy":
+        return run([command, *arguments])
+    config, group, source, target = arguments
+    copier = Copier(Path(config), group, source, target)
+    signal.signal(signal.SIGTERM, lambda *_: copier.is_over.set())
+    copier.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

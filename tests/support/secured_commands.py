@@ -1,0 +1,89 @@
+"""A line for each command that reaches a cluster, in the order of a topic's life; none can be forgotten, because a test
+compares them with what the command line itself has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typer
+
+from cli.main import COMMANDS, app
+
+
+class Line(NamedTuple):
+    """`code` is what it exits with, `shows` what stdout has then."""
+
+    path: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+    stdin: bytes = b""
+    code: int = 0
+    shows: bytes = b""
+
+
+def commands_with_a_server() -> set[tuple[str, ...]]:
+    """The commands that take --command-config, as the command line has them."""
+    root = typer.main.get_command(app)
+    context = root.make_context("plog", [], resilient_parsing=True)
+    found = set()
+    for name in COMMANDS:
+        for path, command in commands(root.get_command(context, name), (name,)):  # type: ignore[attr-defined]
+            options = {option for parameter in command.params for option in parameter.opts}
+            has_server = "--bootstrap-server" in options or path == ("cert", "show")
+            assert has_server is ("--command-config" in options) is ("-X" in options), path
+            found |= {path} if has_server else set()
+    return found
+
+
+def commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The command, or all below it."""
+    if not hasattr(command, "commands"):
+        yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*path, name))
+
+
+def lines(topic: str, server: str, folder: Path, *, has_tls: bool, replays: bool = False) -> list[Line]:
+    """Of a topic that is not there yet and is gone afterwards. `replays`: Spark does so, instead of planning it."""
+    name = topic.encode()
+    found = [
+        Line(("topic", "create"), (topic, "--partitions", "1")),
+        Line(("topic", "alter"), (topic, "--partitions", "2")),
+        Line(("topic", "list"), shows=name),
+        Line(("topic", "describe"), (topic,), shows=name),
+        Line(("produce",), (topic,), b"a\nb\nc\n"),
+        Line(("produce",), (topic, "--transactional-id", topic), b"d\n"),
+        Line(("transaction", "list"), shows=name),
+        Line(("transaction", "describe"), (topic,), shows=name),
+        Line(("transaction", "find-hanging"), ("--topic", topic)),
+        Line(("transaction", "abort"), (topic, "--dry-run")),
+    ]
+    for protocol in ("classic", "consumer"):
+        group = f"{topic}-{protocol}"
+        options = ("--group", group, "--group-protocol", protocol, "--from", "earliest", "--max-messages", "4")
+        found += [
+            Line(("consume",), (topic, *options), shows=b"a\n"),
+            Line(("group", "list"), shows=group.encode()),
+            Line(("group", "describe"), (group,), shows=name),
+            Line(("group", "reset-offsets"), (group, "--topic", topic, "--to-earliest", "--execute"), shows=name),
+            Line(("group", "delete-offsets"), (group, "--topic", topic)),
+            Line(("group", "delete"), (group,)),
+        ]
+    replayed = (topic, "--to", f"parquet:{folder / topic}") + (() if replays else ("--dry-run",))
+    found += [
+        Line(("consume",), (topic,), shows=b"b\n"),
+        Line(("config", "list"), ("topic",)),
+        Line(("config", "alter"), ("topic", topic, "--set", "retention.ms=-1")),
+        Line(("config", "describe"), ("topic", topic), shows=b"retention.ms"),
+        Line(("cluster", "status"), shows=b"reachable"),
+        Line(("perf", "produce"), (topic, "--num-records", "10", "--record-size", "10")),
+        Line(("perf", "consume"), (topic, "--messages", "10")),
+        Line(("perf", "latency"), (topic, "--num-records", "5")),
+        Line(("spark-replay",), replayed),
+        Line(("topic", "delete-records"), (topic, "--before", "0")),
+        Line(("topic", "delete"), (topic,)),
+        Line(("cert", "show"), (server,), code=0 if has_tls else 3, shows=b"CN" if has_tls else b""),
+    ]
+    return found

@@ -1,0 +1,270 @@
+"""What a server may do while a client connects, in TLS's steps and in SASL's: the client ends with an error that says
+what it was, in a time and with memory that are bounded. Some of these servers never stop; that the tests end is the
+proof.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import ssl
+import threading
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from core.client.connector import Connector
+from core.common.errors import PlogError
+from core.security.client_security import ClientSecurity, Tls, TrustStore
+from tests.support.certificates import make_ca, sign
+from tests.support.secured_door import server_context
+from tests.unit.client.test_authenticator import LOGINS, Broker
+
+STAGES = {"PLAIN": 3, "SCRAM-SHA-256": 3, "OAUTHBEARER": 3}
+"""ApiVersions, SaslHandshake, SaslAuthenticate."""
+
+MOST_BYTES = 8 << 20
+
+Contexts = dict[str, tuple[ssl.SSLContext | None, Tls | None]]
+"""Of a server and of its client, by protocol."""
+
+Answer = Callable[[bytes, random.Random], Iterator[bytes]]
+"""What goes out instead of a frame, its size in front of it."""
+
+
+def framed(answer: bytes) -> bytes:
+    return len(answer).to_bytes(4, "big") + answer
+
+
+def random_bytes(_: bytes, chance: random.Random) -> Iterator[bytes]:
+    yield chance.randbytes(200)
+
+
+def random_frame(_: bytes, chance: random.Random) -> Iterator[bytes]:
+    yield framed(chance.randbytes(60))
+
+
+def cut(answer: bytes, chance: random.Random) -> Iterator[bytes]:
+    yield framed(answer)[: chance.randrange(len(answer) + 4)]
+
+
+def huge(answer: bytes, _: random.Random) -> Iterator[bytes]:
+    yield b"\x7f\xff\xff\xff" + answer
+
+
+def large_and_never_whole(answer: bytes, _: random.Random) -> Iterator[bytes]:
+    yield (1 << 20).to_bytes(4, "big") + answer
+
+
+def negative(answer: bytes, _: random.Random) -> Iterator[bytes]:
+    yield b"\xff\xff\xff\xff" + answer
+
+
+def to_another_request(answer: bytes, _: random.Random) -> Iterator[bytes]:
+    yield framed(b"\0\0\0\x63" + answer[4:])
+
+
+def twice(answer: bytes, _: random.Random) -> Iterator[bytes]:
+    yield framed(answer) * 2
+
+
+def long_lists(answer: bytes, _: random.Random) -> Iterator[bytes]:
+    """Lengths within are as large as they can be."""
+    yield framed(answer[:6] + b"\x7f\xff\xff\xff" + answer[10:])
+    yield framed(answer[:4] + b"\xff" * 20)
+
+
+def nothing(_: bytes, __: random.Random) -> Iterator[bytes]:
+    return iter(())
+
+
+def drops(_: bytes, __: random.Random) -> Iterator[bytes]:
+    yield (1 << 20).to_bytes(4, "big")
+    while True:
+        yield b"\0"
+
+
+ANSWERS: list[Answer] = [
+    random_bytes, random_frame, cut, huge, large_and_never_whole, negative, to_another_request, twice, long_lists,
+    nothing, drops,
+]  # fmt: skip
+
+
+class Hostile:
+    """Answers as a broker does, but for one request of a connection."""
+
+    def __init__(self, context: ssl.SSLContext | None, stage: int, answer: Answer, seed: int) -> None:
+        self._context = context
+        self._stage = stage
+        self._answer = answer
+        self._chance = random.Random(seed)
+        self._is_over = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[int]:
+        thread = threading.Thread(target=self._serve, daemon=True)
+        thread.start()
+        try:
+            yield self.port
+        finally:
+            self._is_over.set()
+            with contextlib.suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+            thread.join()
+
+    def _serve(self) -> None:
+        while not self._is_over.is_set():
+            with contextlib.suppress(OSError, EOFError):
+                plain, _ = self._listener.accept()
+                with plain:
+                    plain.settimeout(5)
+                    self._serve_one(self._context.wrap_socket(plain, server_side=True) if self._context else plain)
+
+    def _serve_one(self, client: socket.socket) -> None:
+        broker = Broker([])
+        number = 0
+        with client:
+            while size := client.recv(4, socket.MSG_WAITALL if self._context is None else 0):
+                frame = bytearray(size)
+                while len(frame) < 4 + int.from_bytes(size, "big"):
+                    frame += client.recv(1 << 16)
+                broker.send(frame)
+                answer = bytes(broker.receive())
+                if number != self._stage:
+                    client.sendall(framed(answer))
+                    number += 1
+                    continue
+                for data in self._answer(answer, self._chance):
+                    client.sendall(data)
+                    if self._is_over.wait(0.01):
+                        return
+                number += 1
+                if self._answer in (cut, random_bytes):
+                    return
+
+
+def failure(connect: Connector, port: int) -> PlogError | None:
+    """None where a changed answer happens to be a good one."""
+    try:
+        connect("127.0.0.1", port).close()
+    except PlogError as error:
+        return error
+    return None
+
+
+@contextlib.contextmanager
+def bounded_memory() -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < MOST_BYTES
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.fixture(scope="module")
+def contexts(tmp_path_factory: pytest.TempPathFactory) -> Contexts:
+    """Of the server and of the client."""
+    folder: Path = tmp_path_factory.mktemp("hostile")
+    ca = make_ca()
+    context = server_context(*map(str, sign(ca).write(folder, "server")))
+    return {"PLAINTEXT": (None, None), "TLS": (context, Tls(TrustStore(certificates=ca.pem)))}
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "TLS"])
+@pytest.mark.parametrize("mechanism", STAGES)
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_answer_of_sasl(
+    answer: Answer,
+    mechanism: str,
+    protocol: str,
+    contexts: Contexts,
+) -> None:
+    server, client = contexts[protocol]
+    connect = Connector(ClientSecurity(client, LOGINS[mechanism]), timeout_s=0.2)
+    for stage in range(STAGES[mechanism]):
+        with Hostile(server, stage, answer, seed=stage).running() as port, bounded_memory():
+            error = failure(connect, port)
+        if error is not None:
+            assert "marked" not in f"{error.message} {error.hint}"
+            assert error.exit_code in (1, 3), error.message
+
+
+@pytest.mark.parametrize("mechanism", STAGES)
+def test_rounds_of_sasl_that_never_end(mechanism: str) -> None:
+    """Each answer says that more is to come."""
+
+    def more(answer: bytes, _: random.Random) -> Iterator[bytes]:
+        yield framed(answer)
+
+    with Hostile(None, 99, more, seed=0).running() as port, contextlib.suppress(PlogError):
+        Connector(ClientSecurity(None, LOGINS[mechanism]), timeout_s=5)("127.0.0.1", port).close()
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.binary(max_size=80), max_size=4), st.sampled_from([b"", b"\x16\x03\x03", b"\x15\x03\x03\x00\x02"]))
+@example([b"\x40\x00" + b"\0" * 64], b"\x16\x03\x03")
+@example([b"\xff\xff"], b"\x16\x03\x03")
+@example([b"\x02\x28"], b"\x15\x03\x03\x00\x02")
+def test_any_bytes_instead_of_tls(pieces: list[bytes], start: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError), listener.accept()[0] as connection:
+                connection.settimeout(5)
+                connection.recv(1 << 16)
+                connection.sendall(start)
+                for piece in pieces:
+                    connection.sendall(piece)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        with pytest.raises(PlogError) as raised:
+            Connector(ClientSecurity(Tls(), None), timeout_s=2)("127.0.0.1", listener.getsockname()[1])
+        thread.join()
+    assert raised.value.exit_code == 3
+
+
+class BelowTls(Hostile):
+    """Shakes hands, and answers the first requests with bytes that are no records of TLS."""
+
+    def __init__(self, context: ssl.SSLContext | None, data: bytes, requests: int, *, is_endless: bool = False) -> None:
+        super().__init__(context, 0, nothing, seed=0)
+        self._data = data
+        self._requests = requests
+        self._is_endless = is_endless
+
+    def _serve_one(self, client: socket.socket) -> None:
+        plain = socket.socket(fileno=client.fileno())
+        try:
+            for _ in range(self._requests):
+                client.recv(1 << 16)
+                plain.sendall(self._data)
+            while self._is_endless and not self._is_over.wait(0.01):
+                plain.sendall(b"\0")
+        finally:
+            plain.detach()
+            client.close()
+
+
+@settings(deadline=None, max_examples=20)
+@given(data=st.binary(min_size=1, max_size=100), requests=st.integers(1, 3))
+def test_any_bytes_in_the_middle_of_tls(data: bytes, requests: int, contexts: Contexts) -> None:
+    server, client = contexts["TLS"]
+    with BelowTls(server, data, requests).running() as port, pytest.raises(PlogError):
+        Connector(ClientSecurity(client, LOGINS["PLAIN"]), timeout_s=0.5)("127.0.0.1", port)
+
+
+def test_a_record_of_tls_that_never_ends(contexts: Contexts) -> None:
+    server, client = contexts["TLS"]
+    record = b"\x17\x03\x03\x40\x00"
+    with BelowTls(server, record, 1, is_endless=True).running() as port, pytest.raises(PlogError, match="no answer in"):
+        Connector(ClientSecurity(client, LOGINS["PLAIN"]), timeout_s=0.3)("127.0.0.1", port)
