@@ -136,8 +136,13 @@ class LeaderEpochCache:
         self._replace(first + after, sync=True)
 
     def make_again(self, entries: list[EpochEntry]) -> None:
-        """From the log's batches, instead of what the file says or does not say. The entries rise."""
-        self._replace(entries)
+        """From the log's batches, instead of what the file says or does not say. The entries do not fall; of several of
+        one epoch the first counts.
+        """
+        firsts: dict[int, EpochEntry] = {}
+        for entry in entries:
+            firsts.setdefault(entry.epoch, entry)
+        self._replace(list(firsts.values()))
 
     def _replace(self, entries: list[EpochEntry], *, sync: bool = False) -> None:
         """What a disk that refuses leaves too much in the file is dropped by `settle`, or by the next start."""

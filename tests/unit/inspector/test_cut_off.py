@@ -286,6 +286,8 @@ def test_what_was_appended_over_is_read_as_a_log_of_its_own(directory: Path) -> 
     assert [(record["offset"], record["value"]) for record in records] == [
         (offset, str(offset)) for offset in (21, 22)
     ], "18 and 19 were aborted"
+    new = ["--data-dir", str(directory.parent / "new")]
+    assert call_plog("topic", "create", "again", "--set", "retention.ms=-1", *new).returncode == 0
     sent = call_plog(
         "produce", "again", "--data-dir", str(directory.parent / "new"), "--format", "envelope", stdin=done.stdout
     )

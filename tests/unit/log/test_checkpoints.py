@@ -138,6 +138,8 @@ def test_cutting_epochs(epochs: LeaderEpochCache, tmp_path: Path) -> None:
     epochs.truncate_from_start(12)
     assert epochs.entries == [EpochEntry(2, 12)]
     assert LeaderEpochCache(tmp_path, FileSystem()).entries == [EpochEntry(2, 12)]
+    epochs.make_again([EpochEntry(3, 12), EpochEntry(3, 14), EpochEntry(5, 15)])
+    assert epochs.entries == LeaderEpochCache(tmp_path, FileSystem()).entries == [EpochEntry(3, 12), EpochEntry(5, 15)]
     epochs.make_again([])
     assert epochs.latest_epoch == -1
 
