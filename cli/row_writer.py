@@ -121,7 +121,7 @@ class RowWriter:
         self._options = options
         self._preparations = preparations
         self._client = client
-        self._is_new = False
+        self._is_new = False  # the topic was made for this, and is empty still
         self._partitions = len(self._find_topic().partitions)
         self._ensure_partition(options.partition)
         self._partitioner = find_partitioner(options.partitioner, self._partitions, options.batch_bytes)
@@ -330,6 +330,7 @@ class RowWriter:
 
     def _send(self, rows: Rows) -> None:
         timestamps = self._timestamps(rows)
+        self._is_new = False
         assert rows.partitions is not None
         for partition in np.flatnonzero(np.bincount(rows.partitions)).tolist():
             self._unsent = rows.numbers[rows.partitions > partition]

@@ -167,3 +167,15 @@ def test_a_copy_of_old_records_does_not_vanish(where: list[str]) -> None:
     assert b"3 partitions, settings: retention.ms=-1" in described.stderr
     assert ok("consume", "b", *where) == b""
     assert ok("consume", "c", *where) == b"x\n"
+
+
+def test_old_records_after_others_are_told_of(where: list[str]) -> None:
+    """What came before them is sent, so nothing is refused; `--rate` sends each by itself."""
+    ok("topic", "create", "a", "--set", "retention.ms=-1", *where)
+    ok("produce", "a", *where, stdin=b"new\n")
+    ok("produce", "a", "--format", "envelope", *where, stdin=b'{"value": "old", "timestamp": 1000}\n')
+    envelopes = ok("consume", "a", "--format", "envelope", *where)
+    done = call_plog("produce", "b", "--format", "envelope", "--rate", "10", *where, stdin=envelopes)
+    assert done.returncode == 0
+    assert b"warning: line 2 is of 1970-01-01" in done.stderr
+    assert b"2 records written to b" in done.stderr
