@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import mmap
 import os
@@ -54,6 +55,9 @@ _FRUGAL_BYTES = 16 * 1024  # are read at once while memory is short
 _MOST_RECEIVED_BYTES = 1024 * 1024
 """At once: more would keep others waiting."""
 _MAX_IOV = 64
+_MSG_MORE: int = getattr(socket, "MSG_MORE", 0)  # Linux's own
+_NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+"""What the system says of a file system, or a kind of socket, that sendfile does not work with."""
 _TURN_BYTES = 256 * 1024
 """What is sent of files in one turn: a client that takes all it can get keeps others waiting for no more than that."""
 
@@ -438,7 +442,7 @@ class Connection:
 
     def _send_region(self, region: FileRegion) -> int:
         """Sends as much of it as a turn is worth, and gives how much."""
-        sent = os.sendfile(self._fd, region.file.fd, region.position, min(region.size_bytes, _TURN_BYTES))
+        sent = self._send_file(region, min(region.size_bytes, _TURN_BYTES))
         if sent == 0:
             raise ConnectionError("the file was cut under an answer")
         self._out_bytes -= sent
@@ -449,13 +453,22 @@ class Connection:
             self._out.appendleft(FileRegion(region.file, region.position + sent, region.size_bytes - sent))
         return sent
 
+    def _send_file(self, region: FileRegion, size_bytes: int) -> int:
+        try:
+            return os.sendfile(self._fd, region.file.fd, region.position, size_bytes)
+        except OSError as error:
+            if error.errno not in _NO_SENDFILE:
+                raise
+        data = region.file.read_at(size_bytes, region.position)
+        return self._socket.send(data) if data else 0
+
     def _send_bytes(self) -> None:
         run: list[bytes | bytearray | memoryview] = []
         for piece in self._out:
             if len(run) == _MAX_IOV or isinstance(piece, FileRegion):
                 break
             run.append(piece)  # type: ignore[arg-type]  # a piece is a region or bytes
-        more = socket.MSG_MORE if len(self._out) > len(run) else 0
+        more = _MSG_MORE if len(self._out) > len(run) else 0
         sent = self._socket.sendmsg(run, (), more)
         self._out_bytes -= sent
         self.moved_bytes += sent

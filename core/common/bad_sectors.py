@@ -20,7 +20,11 @@ from core.common.filesystem import Buffer, File, FileSystem
 _SECTOR_SIZES = (4096, 512)
 """What is tried again one by one: a page of the system's cache, then a sector of the disk."""
 
-_BAD_SECTOR = frozenset((errno.EIO, errno.ENODATA, errno.EREMOTEIO, errno.EILSEQ, errno.EBADMSG, errno.EUCLEAN))
+_BAD_SECTOR = frozenset(
+    getattr(errno, name)
+    for name in ("EIO", "ENODATA", "EREMOTEIO", "EILSEQ", "EBADMSG", "EUCLEAN")
+    if hasattr(errno, name)  # two of them are Linux's own
+)
 """What Linux says of a sector that can't be read, or whose checksum in the file system is wrong."""
 
 _UNREADABLE = _BAD_SECTOR | {
@@ -102,7 +106,7 @@ class SalvagingFile(File):
             except OSError as error:
                 if error.errno not in _BAD_SECTOR:
                     raise
-                code, data = error.errno, b""
+                code, data = error.errno or errno.EIO, b""
             if len(data) == end - position or position + len(data) >= self.size():
                 return [data]
         if smaller:

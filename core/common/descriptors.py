@@ -19,6 +19,8 @@ OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 _FOR_ALL_ELSE = 40
 _MOST_FILES = 60_000
+_MACOS_OPEN_MAX = 10_240
+"""What macOS allows a process although it says that there is no limit."""
 
 
 class Shares(NamedTuple):
@@ -31,10 +33,12 @@ class Shares(NamedTuple):
 def raise_limit() -> int:
     """Lets this process have as many descriptors as the system allows, and returns how many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        soft = hard
-    return soft
+    for limit in (hard, _MACOS_OPEN_MAX):
+        if limit == resource.RLIM_INFINITY or limit > soft:
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+                break
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def share() -> Shares:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 import stat
@@ -81,13 +82,15 @@ class File:
 
     def sync(self) -> None:
         """Returns when the data, and the size that makes it readable, are on the disk. Safe from any thread."""
-        os.fdatasync(self.fd)
+        sync_data(self.fd)
 
     def forget_cached(self) -> None:
         """After a sync that failed: what is read next is what the disk has. The system takes pages that it could not
         write for written, once it has said so, and would give them to readers, and sync them, as if they were safe.
+        A system without this call (macOS) keeps what it has.
         """
-        os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         if self.fd >= 0:
@@ -177,9 +180,32 @@ class FileSystem:
     def sync_directory(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(fd)
+            sync_all(fd)
         finally:
             os.close(fd)
+
+
+def sync_data(fd: int) -> None:
+    """Returns when a file's data, and the size that makes it readable, are on the disk."""
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(fd)
+    else:
+        sync_all(fd)
+
+
+def sync_all(fd: int) -> None:
+    """Returns when a file or folder is on the disk. On macOS fsync ends when the disk's own cache has it, which a power
+    cut empties: there F_FULLFSYNC is the call, as in Java's `FileChannel.force`. Not every file system there has it.
+    """
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        try:
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
+                raise
+        else:
+            return
+    os.fsync(fd)
 
 
 def open_regular(path: Path | str, flags: int) -> int:
@@ -224,7 +250,7 @@ def write_whole(path: Path, content: bytes, *, mode: int) -> None:
         with open(fd, "wb") as file:  # noqa: PTH123 - a descriptor
             file.write(content)
             file.flush()
-            os.fsync(fd)
+            sync_all(fd)
         beside.replace(path)
     except OSError as error:
         raise access_error(error, path, "write") from error

@@ -81,7 +81,7 @@ class DirectoryLock:
             os.close(fd)
             return False
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _flock_as_well(fd)
         except BlockingIOError:  # the owner is dead, and somebody whom it started is not yet
             os.close(fd)
             return False
@@ -170,6 +170,18 @@ def find_lock_holder(directory: Path) -> LockHolder | None:
         return LockHolder(int(fields["pid"]), str(fields["address"]))
     except (ValueError, KeyError, TypeError):
         return LockHolder(0, "")
+
+
+def _flock_as_well(fd: int) -> None:
+    """Takes the lock that the processes share which the owner starts, beside the one that Java's `FileChannel.lock`
+    takes too. Where the two kinds are one (macOS, the BSDs, NFS) the second is refused by our own first; there it does
+    for both alone. BlockingIOError if another process has it.
+    """
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        fcntl.lockf(fd, fcntl.LOCK_UN)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _is_locked(fd: int) -> bool:

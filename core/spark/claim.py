@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from core.common.errors import DirectoryLockedError
-from core.common.filesystem import FileSystem
+from core.common.filesystem import FileSystem, sync_all
 
 STATE = "_plog"
 OWNER = "owner.json"
@@ -86,7 +85,7 @@ class Claim:
         """
         with self.told_if_lost():
             with beside.open("rb") as file:
-                os.fsync(file.fileno())
+                sync_all(file.fileno())
             _filesystem.rename(beside, target)
             _filesystem.sync_directory(target.parent)
 

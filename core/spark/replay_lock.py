@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from core.common.errors import AccessError, DirectoryLockedError
-from core.common.filesystem import FileSystem, access_error, open_regular
+from core.common.filesystem import FileSystem, access_error, open_regular, sync_all
 from core.spark.claim import (
     OWNER,
     STATE,
@@ -180,7 +180,7 @@ def _write_owner(folder: Path) -> tuple[int, LockOwner]:
     try:
         owner = LockOwner(socket.gethostname(), pid, process_start(pid), since, holds_flock=_flock(fd))
         os.pwrite(fd, _encode(owner), 0)
-        os.fsync(fd)
+        sync_all(fd)
     except OSError:
         os.close(fd)
         raise
