@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import subprocess
+import termios
 import time
+from array import array
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -61,22 +66,37 @@ def test_tombstones(where: list[str]) -> None:
     assert consumed(where, "%k{json} %s{json}") == [b'"a" null', b'"b" ""', b'null "c"', b"null null"]
 
 
-def test_a_slow_writers_lines_wait_for_more(tmp_path: Path) -> None:
-    with Server(tmp_path / "data") as server:
-        where = ["--bootstrap-server", server.address]
-        for linger, batches in (("0", 5), ("5000", 1)):
-            topic = f"t{linger}"
-            command = [PLOG, "produce", topic, "--linger", linger, *where]
-            with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as producer:
-                assert producer.stdin is not None
-                time.sleep(1)
-                for number in range(5):
-                    producer.stdin.write(b"line %d\n" % number)
-                    producer.stdin.flush()
-                    time.sleep(0.1)
-            dump = ok("dump-segment", str(tmp_path / "data" / f"{topic}-0"), "--format", "ndjson")
-            found = [json.loads(line) for line in dump.splitlines()]
-            assert sum("base_offset" in row or "baseOffset" in row for row in found) == batches, found[:2]
+@pytest.mark.parametrize(("linger", "batches"), [("0", 5), ("600000", 1)])
+def test_a_slow_writers_lines_wait_for_more(server: Server, tmp_path: Path, linger: str, batches: int) -> None:
+    """The next line is written when the one before was read, and, without a linger, when it is in the log."""
+    where = ["--bootstrap-server", server.address]
+    ok("topic", "create", "t", *where)
+    command = [PLOG, "produce", "t", "--linger", linger, *where]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as producer:
+        assert producer.stdin is not None
+        for number in range(5):
+            producer.stdin.write(b"line %d\n" % number)
+            producer.stdin.flush()
+            wait_until(lambda pipe=producer.stdin: unread_bytes(pipe) == 0)
+            if linger == "0":
+                lines = b"".join(b"line %d\n" % n for n in range(number + 1))
+                wait_until(lambda lines=lines: ok("consume", "t", *where) == lines)
+    dump = ok("dump-segment", str(tmp_path / "data" / "t-0"), "--format", "ndjson")
+    found = [json.loads(line) for line in dump.splitlines()]
+    assert sum("base_offset" in row or "baseOffset" in row for row in found) == batches, found[:2]
+
+
+def unread_bytes(pipe: IO[bytes]) -> int:
+    count = array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 # --- where to

@@ -75,6 +75,21 @@ async def connect(server: SocketServer, receive_buffer: int | None = None) -> Cl
     return await asyncio.open_connection(sock=sock, limit=1 << 16)
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Lets the loop go on until it holds; `serving` bounds the time."""
+    while not condition():
+        await asyncio.sleep(0)
+
+
+def moved_bytes(server: SocketServer) -> int:
+    """What all its connections received and sent."""
+    return sum(one.moved_bytes for one in server._connections)
+
+
+async def until_moved(server: SocketServer, size_bytes: int) -> None:
+    await until(lambda: moved_bytes(server) >= size_bytes)
+
+
 def frame(api: AnyApi, correlation_id: int, request: Any, version: int) -> bytes:
     return encode_request(api, version, correlation_id, "test", request)
 
@@ -291,8 +306,9 @@ def test_a_client_that_does_not_read_is_not_read_from(broker: Broker) -> None:
         reader, writer = await connect(server, receive_buffer=65536)
         requests = [fetch_frame(n, 0) + versions_frame(n) for n in range(count)]
         writer.write(b"".join(requests))
-        await asyncio.sleep(0.1)
+        await until(lambda: len(server._connections) == 1)
         (connection,) = server._connections
+        await until(lambda: connection._is_writing and reader._paused)  # type: ignore[attr-defined]  # both are full
         assert 0 < connection._out_bytes == sum(map(len, connection._out)) < 3_000_000
         assert await read_correlation_ids(reader, 2 * count) == [n for n in range(count) for _ in "ab"]
         assert connection._out_bytes == 0
@@ -354,7 +370,7 @@ def test_no_more_connections_from_one_address_than_allowed(tmp_path: Path) -> No
         clients = [await connect(server) for _ in range(3)]
         assert await clients[2][0].read() == b""
         clients[0][1].close()
-        await asyncio.sleep(0.05)
+        await until(lambda: len(server._connections) == 1)
         reader, writer = await connect(server)
         writer.write(versions_frame(2))
         assert await read_correlation_ids(reader, 1) == [2]
@@ -447,7 +463,7 @@ def test_a_request_of_a_usual_size_is_moved_once(
         reader, writer = await connect(server)
         sent = frame(PRODUCE, 7, produce_request(make_batch(bytes(130_000)), "t"), PRODUCE_BY_NAME)
         writer.write(sent[:first_bytes])
-        await asyncio.sleep(0.05)
+        await until_moved(server, first_bytes)
         writer.write(sent[first_bytes:])
         correlation_id, response = decode_response(PRODUCE, PRODUCE_BY_NAME, memoryview(await read_frame(reader)))
         assert (correlation_id, response.responses[0].partition_responses[0].error_code) == (7, 0)
@@ -465,8 +481,9 @@ def test_many_begin_a_request_before_one_ends(broker: Broker) -> None:
         clients = [await connect(server) for _ in sizes]
         frames = [produce_frame(n, randbytes(size)) for n, size in enumerate(sizes)]
         for (_, writer), sent in zip(clients, frames, strict=True):
-            writer.write(versions_frame(100) + sent[:-9_000])
-            await asyncio.sleep(0.01)
+            began, before = versions_frame(100) + sent[:-9_000], moved_bytes(server)
+            writer.write(began)
+            await until_moved(server, before + len(began))
         for (reader, writer), sent in reversed(list(zip(clients, frames, strict=True))):
             writer.write(sent[-9_000:] + versions_frame(101))
             assert await read_correlation_ids(reader, 1) == [100]
@@ -520,8 +537,9 @@ def test_the_beginning_of_a_long_request_is_not_moved(broker: Broker, monkeypatc
     async def talk(server: SocketServer) -> None:
         reader, writer = await connect(server)
         for end in (60_000, len(sent) - 60_000):
+            before = moved_bytes(server)
             writer.write(sent[:end])
-            await asyncio.sleep(0.05)
+            await until_moved(server, before + end)
             writer.write(sent[end:])
             assert await read_correlation_ids(reader, 1) == [1]
 
