@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.installed import Installed
 from tests.support.server import Server, call_plog
 
 
@@ -28,6 +29,12 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]
     names = [line.split(",")[0] for line in ok("topic", "list", "--output", "csv", *options).decode().split()[1:]]
     if names:
         ok("topic", "delete", *names, *options)
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Nobody changes what is in it."""
+    return Installed(tmp_path_factory.mktemp("installed"))
 
 
 def ok(*arguments: str, stdin: bytes = b"") -> bytes:

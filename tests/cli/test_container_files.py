@@ -20,11 +20,6 @@ from tests.support.server import Server
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return Installed(tmp_path_factory.mktemp("installed"))
-
-
-@pytest.fixture(scope="module")
 def dockerfile() -> list[tuple[str, str]]:
     """Its instructions, in order."""
     lines = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if line and not line.startswith("#")]

@@ -18,11 +18,6 @@ from tests.support.installed import Installed
 from tests.support.oracle import why_not
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return Installed(tmp_path_factory.mktemp("installed"))
-
-
 def test_there_is_one_top_level_package(installed: Installed) -> None:
     with zipfile.ZipFile(installed.wheel) as archive:
         tops = {name.partition("/")[0] for name in archive.namelist()}

@@ -1,0 +1,115 @@
+"""A shell on a terminal of a given width, with commands typed into it one after another, as a person does."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+_END = re.compile(rb"\x1e(\d+)\x1e")
+_ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|\].*?(\x07|\x1b\\)|[=>])")
+
+
+class Typed(NamedTuple):
+    """What one command showed, without colours and without the echo of what was typed, and its exit code."""
+
+    code: int
+    text: str
+
+
+class Terminal:
+    """Opened by `with`; at its end the shell and everything that it started is gone."""
+
+    def __init__(self, folder: Path, environment: dict[str, str], columns: int = 80) -> None:
+        self._folder = folder
+        self._environment = {**environment, "TERM": "xterm-256color", "PS1": "", "PS2": ""}
+        for name in ("COLUMNS", "LINES", "NO_COLOR"):
+            self._environment.pop(name, None)
+        self._columns = columns
+        self._buffer = b""
+
+    def __enter__(self) -> Terminal:
+        self._own, other = pty.openpty()
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 40, self._columns, 0, 0))
+        self._shell = subprocess.Popen(
+            ["bash", "--norc", "--noprofile", "--noediting", "-o", "pipefail", "-i"],
+            stdin=other, stdout=other, stderr=other, cwd=self._folder, env=self._environment, start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )  # fmt: skip
+        os.close(other)
+        self.type("stty -echo; set +m")
+        return self
+
+    def type(self, command: str, *, timeout_s: float = 120) -> Typed:
+        """Types it, and waits until it has ended."""
+        self._buffer = b""
+        self._write(command + "\n" + r"printf '\x1e%d\x1e' $?" + "\n")
+        found = self._wait_for(_END, timeout_s)
+        return Typed(int(found[1]), self._shown(self._buffer[: found.start()]))
+
+    def type_and_interrupt(self, command: str, pattern: bytes, *, timeout_s: float = 60) -> Typed:
+        """Types it, waits until it shows the pattern, and presses Ctrl-C."""
+        self._buffer = b""
+        self._write(command + "\n")
+        self._wait_for(re.compile(pattern), timeout_s)
+        self._write("\x03")
+        self._write(r"printf '\x1e%d\x1e' $?" + "\n")
+        found = self._wait_for(_END, timeout_s)
+        return Typed(int(found[1]), self._shown(self._buffer[: found.start()]))
+
+    def wait_for(self, pattern: bytes, *, timeout_s: float = 60) -> str:
+        """What was shown up to where the pattern is, since the last command was typed."""
+        found = self._wait_for(re.compile(pattern), timeout_s)
+        return self._shown(self._buffer[: found.end()])
+
+    def _write(self, text: str) -> None:
+        os.write(self._own, text.encode())
+
+    def _wait_for(self, pattern: re.Pattern[bytes], timeout_s: float) -> re.Match[bytes]:
+        deadline = time.monotonic() + timeout_s
+        while (found := pattern.search(self._buffer)) is None:
+            left = deadline - time.monotonic()
+            assert left > 0, self._shown(self._buffer)
+            if select.select([self._own], [], [], left)[0]:
+                self._buffer += os.read(self._own, 65536)
+        return found
+
+    @staticmethod
+    def _shown(data: bytes) -> str:
+        text = _ESCAPES.sub("", data.decode(errors="replace"))
+        return "\n".join(line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n"))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for job in _processes_of(self._shell.pid):
+            os.kill(job, signal.SIGTERM)
+        os.close(self._own)  # hangs up the shell
+        try:
+            self._shell.wait(30)
+        finally:
+            self._shell.kill()
+            for job in _processes_of(self._shell.pid):
+                os.kill(job, signal.SIGKILL)
+
+
+def _processes_of(session: int) -> list[int]:
+    """All processes of the shell's session but itself."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != session:
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[3]) == session:
+                found.append(int(folder.name))
+    return found
