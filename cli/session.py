@@ -51,10 +51,12 @@ def open_client(
     *,
     lock_timeout_s: float = 10.0,
     is_read_only: bool = False,
+    makes_directory: bool = False,
     rests_on: Callable[[str], bool] | None = None,
 ) -> Iterator[KafkaClient]:
     """A client of the server, or of a broker without sockets in this process, which owns the directory meanwhile; or,
-    for what only looks, leaves it as it is.
+    for what only looks, leaves it as it is. AccessError if there is no directory, unless the command `makes_directory`:
+    who mistypes a path to delete a topic is not to find a new, empty one there.
 
     `rests_on` says of a topic whether the answer rests on its logs; it is asked at the end. Nothing is said of damage
     to other logs then; damage to these is told of on stderr, and ends the block with exit code 1 when the answer is
@@ -70,6 +72,10 @@ def open_client(
         finally:
             client.close()
         return
+    if not makes_directory:
+        from core.log.directory_reader import ensure_data_directory
+
+        ensure_data_directory(data_dir or default_data_dir())
     if rests_on is None:
         with _open_embedded(data_dir, lock_timeout_s, is_read_only=is_read_only) as (_, client):
             yield client

@@ -73,7 +73,7 @@ def produce(
         raise UsageError("--throughput 0 would never end", hint="-1 is as many as can be")
     random = np.random.default_rng(0)
     payloads = _payloads(payload_file) if payload_file else [random_payload(record_size, random) for _ in range(1000)]
-    with open_client(bootstrap_server, data_dir) as client:
+    with open_client(bootstrap_server, data_dir, makes_directory=True) as client:
         measured = measure_produce(
             lambda on_acknowledged: Producer(
                 client,
@@ -144,7 +144,7 @@ def latency(
 
     if acks is Acks.none:
         raise UsageError("--acks 0: what is not acknowledged can't be waited for", hint="--acks 1 or all")
-    with open_client(bootstrap_server, data_dir) as client:
+    with open_client(bootstrap_server, data_dir, makes_directory=True) as client:
         client.topic(topic, may_create=True)
         measured = measure_latency(
             client,

@@ -168,7 +168,13 @@ def produce(
         may_create=not no_create,
         is_copy=format_ is InputFormat.envelope,
     )
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout, is_read_only=dry_run) as client:
+    with open_client(
+        bootstrap_server,
+        data_dir,
+        lock_timeout_s=lock_timeout,
+        is_read_only=dry_run,
+        makes_directory=not (dry_run or no_create),
+    ) as client:
         writer = run(client, topic, input_, options, tee=tee)
     if report is not None:
         rows = [

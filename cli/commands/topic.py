@@ -60,7 +60,7 @@ def create(
     from core.common.errors import KafkaError
 
     configs = parse_settings(settings or [])
-    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout) as client:
+    with open_client(bootstrap_server, data_dir, lock_timeout_s=lock_timeout, makes_directory=True) as client:
         if like is not None:
             twin = Admin(client).describe_topic(like)
             configs = {**twin.configs, **configs}

@@ -24,18 +24,32 @@ from core.log.partition_reader import PartitionReader
 _HINT = "name a data directory with --data-dir, or a server with --bootstrap-server"
 
 
+def ensure_data_directory(directory: Path) -> None:
+    """AccessError if there is none yet."""
+    if not directory.exists():
+        raise AccessError(
+            f"there is no data directory {directory}",
+            where=str(directory),
+            hint=f"{_HINT}; plog serve, topic create and produce make one",
+        )
+
+
 class DirectoryReader:
     """Owned by one task; takes no lock and writes nothing."""
 
-    def __init__(self, directory: Path, *, hint: str = _HINT) -> None:
-        """Raises AccessError, with that hint, if the folder is not there or can't be read."""
+    def __init__(self, directory: Path, *, hint: str | None = None) -> None:
+        """Raises AccessError, with that hint, if the folder is not there or can't be read; without one the folder is
+        the data directory that a command works on.
+        """
         self.directory = directory
         try:
             folders = find_partition_folders(directory)
             is_partition = holds_segments(directory)
         except OSError as error:
+            if hint is None:
+                ensure_data_directory(directory)
             failure = access_error(error, directory, "read")
-            failure.hint = hint
+            failure.hint = hint or _HINT
             raise failure from error
         if is_partition:
             partition, self.root = locate_partition(directory)

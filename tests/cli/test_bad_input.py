@@ -179,7 +179,7 @@ def test_no_such_directory(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
     for command in (["topic", "list"], ["consume", "t"]):
         message = refused(*command, "--data-dir", missing, code=3)
-        assert f"could not read {missing}: no such file or directory" in message
+        assert f"there is no data directory {missing}" in message
         assert "hint: name a data directory with --data-dir" in message
     assert not Path(missing).exists()
 

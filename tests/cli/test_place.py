@@ -141,6 +141,7 @@ def test_what_changes_says_where(where: list[str]) -> None:
 
 
 def test_produce_says_that_it_made_a_topic(where: list[str]) -> None:
+    ok("topic", "create", "other", *where)
     refused = call_plog("produce", "t", "--no-create", *where, stdin=b"a\n")
     assert refused.returncode == 1
     assert b"no topic 't'" in refused.stderr
@@ -179,3 +180,21 @@ def test_old_records_after_others_are_told_of(where: list[str]) -> None:
     assert done.returncode == 0
     assert b"warning: line 2 is of 1970-01-01" in done.stderr
     assert b"2 records written to b" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "topic list", "topic describe t", "topic delete t", "topic alter t --set retention.ms=1",
+        "topic delete-records t --before end", "config describe topic t", "config alter topic t --set retention.ms=1",
+        "consume t", "consume t --group g", "produce t --no-create", "produce t --dry-run", "group list",
+        "group describe g", "group delete g", "group reset-offsets g --topic t --to-earliest --execute",
+        "transaction list", "trace t@0", "perf consume t", "cluster status",
+    ],
+)  # fmt: skip
+def test_a_mistyped_directory_is_not_made(command: str, tmp_path: Path) -> None:
+    done = call_plog(*command.split(), "--data-dir", str(tmp_path / "typo"), stdin=b"a\n")
+    assert (done.returncode, done.stdout) == (3, b""), done.stderr
+    assert f"error: there is no data directory {tmp_path / 'typo'}\n".encode() in done.stderr
+    assert b"--bootstrap-server" in done.stderr
+    assert list(tmp_path.iterdir()) == []
