@@ -12,7 +12,7 @@ pytestmark = [requires_kafka, pytest.mark.java]
 
 
 def test_the_document_is_up_to_date() -> None:
-    assert PATH.read_text() == document(), "python -m tests.support.protocol_document writes it anew"
+    assert PATH.read_text() == document(), "python -m tests.support.protocol_document writes it again"
 
 
 def test_it_knows_every_api_that_is_served() -> None:

@@ -1,6 +1,6 @@
 """docs/protocol.md: every API of Kafka's brokers, the versions that plog serves of it, and what it leaves out.
 
-    .venv/bin/python -m tests.support.protocol_document    writes it anew
+    .venv/bin/python -m tests.support.protocol_document    writes it again
 
 Kafka's side comes from its own message definitions.
 """
@@ -20,71 +20,89 @@ from tests.support.oracle import KAFKA_VERSION, fetched_libs, without_comments
 PATH = Path(__file__).parents[2] / "docs" / "protocol.md"
 
 NOTES = {
-    "Produce": "Versions 0 to 2 are advertised, as Kafka does, and refused. One record batch a partition and request.",
-    "ListOffsets": "Of tiered storage (-4, -5) there is nothing to tell.",
-    "FindCoordinator": "Groups and transactional ids; share groups have no coordinator here.",
+    "Produce": "Versions 0 to 2 are advertised and refused, as in Kafka. A request has one record batch per partition.",
+    "ListOffsets": "There is no tiered storage, so nothing for -4 and -5.",
+    "FindCoordinator": "Share groups have no coordinator; groups and transactional ids do.",
     "UpdateFeatures": "`metadata.version` is never lowered.",
-    "ConsumerGroupHeartbeat": "Racks play no part in assignments.",
-    "AlterConfigs": "Keys of brokers that plog does not know are kept, and change nothing.",
-    "IncrementalAlterConfigs": "As AlterConfigs.",
-    "DescribeConfigs": "Of brokers and groups, the keys that plog acts on.",
-    "ListPartitionReassignments": "What the metadata tells of; plog begins none.",
+    "ConsumerGroupHeartbeat": "Assignments do not consider racks.",
+    "AlterConfigs": "Broker settings that plog does not know are kept, and change nothing.",
+    "IncrementalAlterConfigs": "The same as for AlterConfigs.",
+    "DescribeConfigs": "For brokers and groups, only the settings that plog acts on are there.",
+    "ListPartitionReassignments": "It lists those in the metadata; plog begins none.",
     "ElectLeaders": "With one broker there is nothing to elect.",
-    "DescribeQuorum": "One voter.",
+    "DescribeQuorum": "There is one voter.",
 }
 
 ANSWERS = """
 ## Where answers differ from Kafka's
 
-`scripts/compare-with-kafka` puts some six thousand requests to plog and to Apache Kafka and compares the answers
-field by field; `tests/interop/test_answers.py` does so with recorded answers of Kafka's. What differs is here, and in
-[validation.md](validation.md), [groups.md](groups.md) and [transactions.md](transactions.md).
+`scripts/compare-with-kafka` sends about six thousand requests to plog and to Apache Kafka and compares the answers
+field by field; `tests/interop/test_answers.py` compares plog's answers with recorded ones of Kafka. All differences are
+listed here and in [validation.md](validation.md), [groups.md](groups.md) and [transactions.md](transactions.md).
 
-- Messages are plog's own words, as no client reads them. An error has one in more places than with Kafka. What
-  succeeded has none, where Kafka says `NONE` (UpdateFeatures 1, FindCoordinator 1 to 3).
+**Errors and messages**
+
+- Error messages have plog's own words, because no client parses them. plog gives an error a message in more places than
+  Kafka. A success has no message; Kafka says `NONE` (UpdateFeatures 1, FindCoordinator 1 to 3).
 - Where Kafka says UNKNOWN_SERVER_ERROR, or nothing at all until the client gives up, plog names the error:
-  INVALID_REQUEST for an operation of IncrementalAlterConfigs that does not exist and for Metadata without name and
-  id; INVALID_PARTITIONS beyond the limit; INCONSISTENT_GROUP_PROTOCOL for a classic member that has no protocol in
-  common with consumers; UNKNOWN_TOPIC_OR_PARTITION for invalid names in DescribeTopicPartitions;
-  INVALID_PRODUCER_EPOCH for a marker of epoch -1; INVALID_RECORD for null records. A JoinGroup that names a protocol
-  twice is answered, and so is AddPartitionsToTxn without transactions.
-- A topic without partitions is repeated in the answer, where Kafka leaves it out: it asks for nothing.
-- What a request names twice (a partition of Fetch, a topic of Fetch, ListOffsets and Produce) is answered as often as
-  it is named; Kafka merges it. In ListOffsets both places of a partition named twice say INVALID_REQUEST.
-  DeleteTopics that names a topic by name and by id refuses both places; Kafka tells one. No client asks so.
-- Fetch has an empty list of aborted transactions beside an error, where Kafka has null: readers look at neither.
-- Metadata takes ids from version 10 on, in which they appear; Kafka's answer to versions 10 and 11 is INVALID_REQUEST
-  without any broker in it. A request with ids and names is answered for both; Kafka passes over the names.
-- A topic that Metadata creates is there in the same answer. Kafka's first answer says UNKNOWN_TOPIC_OR_PARTITION, as
-  its controller is asked in the background, and clients must ask again.
-- A timeout of 0 or less is not waited for in CreateTopics, as the answer is there at once; Kafka says
-  REQUEST_TIMED_OUT, and creates the topic all the same.
-- Too many partitions: a request may make 10,000, of one topic too; Kafka refuses one topic of 10,000.
-- Two topics of one request whose names collide (`a.b` and `a_b`) are not both created: the second is refused, as it
-  is in a request of its own. Kafka looks only at the topics that are there already.
-- CreateTopics tells configs as they are understood (`1` for ` 1 `, `true` for `TRUE`, `1.0` for a ratio of `1`);
-  Kafka repeats the text. DescribeConfigs of both tells what is understood.
-- `internal.segment.bytes` has a least value of 14, as `segment.bytes` had before Kafka 4; it is there for tests.
-- `min.insync.replicas` is an ordinary config. Kafka 4.3 keeps it among the defaults of all brokers, for the sake of
-  eligible leader replicas, and lets no broker have its own; with one replica it changes nothing.
-- Configs of plog's own (`plog.*`) are told as well. Of a broker, those are told that plog acts on.
-- Sources and synonyms of a few configs differ: `log.dir` is told to be set wherever `log.dirs` is, `node.id` has a
-  default, and `segment.ms` names `log.roll.hours`, from which its default comes.
-- Features are those that plog has: nothing of share groups, streams groups and eligible leader replicas. ApiVersions
-  3 lists the supported ones whose least level is 0, too; Kafka leaves them out for old clients that stumbled over
-  that.
-- DescribeTopicPartitions tells no operations of a topic that is not there; Kafka tells all of them.
-- A Fetch of a replica is answered as a consumer's. There is no other replica, so none has to be told
+  - INVALID_REQUEST for an operation of IncrementalAlterConfigs that does not exist, and for Metadata without name and
+    id;
+  - INVALID_PARTITIONS for too many partitions;
+  - INCONSISTENT_GROUP_PROTOCOL for a classic member that has no protocol in common with members of the consumer
+    protocol;
+  - UNKNOWN_TOPIC_OR_PARTITION for invalid names in DescribeTopicPartitions;
+  - INVALID_PRODUCER_EPOCH for a marker of epoch -1;
+  - INVALID_RECORD for null records.
+
+  A JoinGroup that names a protocol twice, and an AddPartitionsToTxn without transactions, are answered.
+- Share groups have no coordinator: the answer is COORDINATOR_NOT_AVAILABLE whatever the key is. Kafka checks the form
+  of the key first.
+
+**Requests that no client sends**
+
+- A topic without partitions is repeated in the answer; Kafka leaves it out. Such a topic asks for nothing.
+- What a request names twice (a partition in Fetch; a topic in Fetch, ListOffsets and Produce) is answered twice; Kafka
+  merges it. If a partition is named twice in ListOffsets, both answers are INVALID_REQUEST. If DeleteTopics names a
+  topic by name and by id, both are refused; Kafka answers one.
+- Numbers that no client sends get the nearest meaning. In a Fetch, a negative limit of bytes counts as 0, and an
+  unknown isolation level as read_uncommitted. ListOffsets refuses an unknown isolation level (UNSUPPORTED_VERSION;
+  Kafka: an unexpected error). The leader epoch -2 of a Fetch is older than any (FENCED_LEADER_EPOCH); Kafka takes it
+  for none.
+- A Fetch of a replica is answered like a consumer's. There is no other replica, so none needs to get
   NOT_LEADER_OR_FOLLOWER.
-- Numbers that no client sends are read in the nearest sense: in a Fetch a negative limit of bytes as 0, and an unknown
-  isolation level as read_uncommitted, which ListOffsets refuses (UNSUPPORTED_VERSION; Kafka: an unexpected error). The
-  leader epoch -2 of a Fetch is older than any (FENCED_LEADER_EPOCH); Kafka takes it for none.
-- A topic that is deleted under a fetch session is an UNKNOWN_TOPIC_ID from then on; Kafka's says
-  UNKNOWN_TOPIC_OR_PARTITION, and INCONSISTENT_TOPIC_ID when the name is there again. Clients look up the topic for
-  each.
-- The quorum is one voter, this broker, on the listener that clients use; Kafka's voter has a listener of its own.
-- Share groups have no coordinator: COORDINATOR_NOT_AVAILABLE whatever the key; Kafka looks at the form of the key
-  first.
+
+**Topics**
+
+- Metadata accepts topic ids from version 10 on, which is the first version that has them. Kafka's answer to ids in
+  versions 10 and 11 is INVALID_REQUEST, without any broker in it. A request with ids and names is answered for both;
+  Kafka ignores the names.
+- A topic that Metadata creates is in the same answer. Kafka's first answer is UNKNOWN_TOPIC_OR_PARTITION, because its
+  controller creates the topic in the background, and clients must ask again.
+- A timeout of 0 or less in CreateTopics is ignored, because the answer is there at once. Kafka answers
+  REQUEST_TIMED_OUT, and creates the topic all the same.
+- Too many partitions: a request may create 10,000, also of one topic. Kafka refuses one topic with 10,000.
+- If the names of two topics in one request collide (`a.b` and `a_b`), the second is refused, as it is in a request of
+  its own. Kafka compares only with the topics that exist already.
+- DescribeTopicPartitions lists no authorized operations for a topic that does not exist; Kafka lists all of them.
+- If a topic is deleted during a fetch session, its partitions get UNKNOWN_TOPIC_ID from then on. Kafka says
+  UNKNOWN_TOPIC_OR_PARTITION, and INCONSISTENT_TOPIC_ID once the name exists again. Clients look up the topic after each
+  of these errors.
+- Fetch has an empty list of aborted transactions beside an error, where Kafka has null. Clients look at neither.
+
+**Settings and features**
+
+- CreateTopics answers with settings as they are understood (`1` for ` 1 `, `true` for `TRUE`, `1.0` for a ratio of
+  `1`); Kafka repeats the text. In DescribeConfigs both say what is understood.
+- `internal.segment.bytes` must be at least 14, as `segment.bytes` had to be before Kafka 4. It is meant for tests.
+- `min.insync.replicas` is an ordinary setting. Kafka 4.3 keeps it among the defaults of all brokers, for the sake of
+  eligible leader replicas, and no broker can have its own. With one replica it changes nothing.
+- plog's own settings (`plog.*`) are listed as well. For a broker, only the settings that plog acts on are listed.
+- The sources and synonyms of a few settings differ: `log.dir` counts as set if `log.dirs` is, `node.id` has a default,
+  and `segment.ms` names `log.roll.hours`, from which its default comes.
+- The features are those that plog has, so there are none for share groups, streams groups and eligible leader replicas.
+  ApiVersions 3 lists features whose lowest supported level is 0, too; Kafka leaves them out, because old clients can't
+  read them.
+- The quorum has one voter, this broker, on the listener that clients use. Kafka's voter has a listener of its own.
 """
 """What the second part of the page says. `tests/support/answers/known_differences.py` points at it."""
 
@@ -120,9 +138,10 @@ def document() -> str:
     lines = [
         "# The protocol",
         "",
-        f"Every API that a broker of Apache Kafka {KAFKA_VERSION} has, and what plog serves of it. What is not served",
-        "is not advertised in ApiVersions either. This page is written by `python -m tests.support.protocol_document`;",
-        "a test holds it, and all fields of all messages, against Kafka's message definitions.",
+        f"This page lists every API that a broker of Apache Kafka {KAFKA_VERSION} has, with the versions that plog",
+        "serves, and where plog's answers differ from Kafka's. It is for authors of clients and tools. What is not",
+        "served is not advertised in ApiVersions either. `python -m tests.support.protocol_document` writes this page;",
+        "a test compares it, and all fields of all messages, with Kafka's message definitions.",
         "",
         "| key | API | Kafka | plog | what is left out |",
         "|---|---|---|---|---|",
