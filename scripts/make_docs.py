@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ import typer  # noqa: E402
 from cli.commands.help import page, page_names, title  # noqa: E402
 from cli.main import COMMANDS, app  # noqa: E402
 
-MADE = "<!-- Made by scripts/make_docs.py from cli/help and the commands' help; not edited by hand. -->\n\n"
+MADE = "<!-- Made by scripts/make_docs.py from cli/help and the commands' help. Do not edit it by hand. -->\n\n"
 
 
 def body(name: str) -> str:
-    return page(name).split("\n", 1)[1].strip("\n") + "\n"
+    """A page without its title; its own headings stand below that of its section."""
+    return re.sub(r"^#", "##", page(name).split("\n", 1)[1].strip("\n") + "\n", flags=re.MULTILINE)
 
 
 def options(command: Any) -> str:
@@ -48,7 +50,8 @@ def escaped(text: object) -> str:
 
 def cli() -> str:
     text = f"# The `plog` command\n\n{MADE}"
-    text += "`plog COMMAND --help` lists every option with its default, `plog help` the pages.\n"
+    text += "Here are all commands and their options. In a shell, `plog help COMMAND` shows the explanations, and\n"
+    text += "`plog COMMAND --help` the options.\n"
     text += "\n## Everywhere\n\n" + body("everywhere")
     root = typer.main.get_command(app)
     context = root.make_context("plog", [], resilient_parsing=True)
@@ -60,7 +63,8 @@ def cli() -> str:
 
 def words() -> str:
     names = [name for name in page_names() if name not in COMMANDS and name != "everywhere"]
-    text = f"# What the words mean\n\n{MADE}Each is a page of `plog help`, too.\n"
+    text = f"# What the words mean\n\n{MADE}"
+    text += "Each word is also a page of `plog help`: type `plog help lag`, or `plog help consumer group`.\n"
     for name in names:
         text += f"\n## {name}: {title(name)[0].lower()}{title(name)[1:]}\n\n{body(name)}"
     return text

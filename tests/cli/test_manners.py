@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands.help import page_names
+from cli.commands.help import findings, page, page_names
 from cli.main import COMMANDS
+from core.inspector.findings import Code
 from tests.cli.conftest import ok
 from tests.support.server import PLOG, Server, call_plog, run_plog
 
@@ -27,13 +28,59 @@ def test_every_command_has_a_page_of_help() -> None:
     assert set(COMMANDS) <= set(page_names())
     listed = ok("help").decode()
     assert all(re.search(rf"^  {name} ", listed, re.MULTILINE) for name in page_names())
+    assert all(len(line) <= 80 for line in listed.splitlines())
 
 
-def test_a_page() -> None:
-    assert ok("help", "offset").startswith(b"# A record's number in its partition\n")
-    unknown = call_plog("help", "ofset")
-    assert (unknown.returncode, unknown.stdout) == (2, b"")
-    assert b"did you mean offset?" in unknown.stderr
+@pytest.mark.parametrize("name", page_names())
+def test_a_page_shows_a_command_and_leads_on(name: str) -> None:
+    text = page(name)
+    assert re.search(r"^    .*\bplog ", text, re.MULTILINE)
+    last = text.rstrip("\n").split("\n\n")[-1]
+    assert last.startswith("See also: ")
+    assert name not in re.findall(r"plog help ([\w-]+)", last)
+    assert set(re.findall(r"`plog help ([a-z0-9-]+)`", text)) - {"crc-mismatch"} <= set(page_names())
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("offset", "offset"),
+        ("consumer group", "consumer-group"),
+        ("High Watermark", "high-watermark"),
+        ("leader epoch", "leader-epoch"),
+        ("exit code", "exit-codes"),
+        ("last stable offset", "lso"),
+        ("offsets", "offset"),
+        ("group describe", "group"),
+    ],
+)
+def test_words_are_found_as_people_type_them(words: str, name: str) -> None:
+    done = call_plog("help", *words.split())
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode().split("\n")[0] == page(name).split("\n")[0]
+
+
+def test_the_code_of_a_finding_is_explained() -> None:
+    assert set(findings()) == {code.value for code in Code}
+    told = ok("help", "torn-tail").decode()
+    assert "the file ends within a batch" in told
+    assert "recover --apply" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("ofset", "did you mean offset?"),
+        ("watermark", "did you mean high-watermark?"),
+        ("crc-mismach", "did you mean crc-mismatch?"),
+        ("hyphen", "these pages use the word: help"),
+        ("zzz", "plog help lists all pages"),
+    ],
+)
+def test_a_word_without_a_page(words: str, hint: str) -> None:
+    done = call_plog("help", words)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode() == f"error: there is no page about {words!r}\nhint: {hint}\n"
 
 
 # --- what was meant
