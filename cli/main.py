@@ -34,7 +34,7 @@ COMMANDS = {
     "dump-segment": "Print what is in a segment, index, snapshot or checkpoint.",
     "verify": "Check files, partitions or data directories for damage.",
     "compact": "Compact logs that nobody serves; explain why keys are there.",
-    "recover": "Mend what verify finds: a plan first, then --apply, --undo.",
+    "recover": "Repair what verify finds: a plan, then --apply, --undo.",
     "diff": "Compare two copies of a partition.",
     "stats": "What a log is made of: sizes, codecs, keys, producers.",
     "gaps": "Account for every offset without a record.",

@@ -24,7 +24,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,
-    help="Make certificates for tests; show whose certificates are in a file, or shown by a server.",
+    help="Make certificates for tests, and show those of a file or a server.\n\n"
+    "\b\nExample:\n  plog cert dev --out certs",
 )
 
 WARNING_DAYS = 30
@@ -40,9 +41,10 @@ def dev(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Make files that are there again, with a new CA.")] = False,
 ) -> None:
-    """Make a CA, a server's and a client's certificate, and the settings that use them.
+    """Make a CA, a certificate for a server and one for a client, and settings that use them.
 
-    The server's is for localhost, 127.0.0.1, ::1 and what --name says. All are good for a year; none is for production.
+    The server's certificate is for localhost, 127.0.0.1, ::1 and the names of --name. All are good for a year. They are
+    for tests, not for production.
 
     \b
     Example:
@@ -70,11 +72,11 @@ def show(
     ] = None,
     output: OutputOption = OutputFormat.table,
 ) -> None:
-    """Show certificates: of whom, by whom, for which names, how many days are left.
+    """Show certificates: whose they are, who signed them, for which names, and how many days are left.
 
-    Of a server it says, too, whether a client with these settings (--command-config, -X; else with what the system
-    trusts) would trust it, and why not. It exits with 1 if a certificate has expired or is not good yet, or if settings
-    were given and it would not be trusted by them.
+    For a server it also says whether a client with these settings (--command-config, -X; without them, what the system
+    trusts) would trust it, and why not. The exit code is 1 if a certificate has expired or is not valid yet, or if the
+    settings that you gave do not trust the server.
 
     \b
     Example:

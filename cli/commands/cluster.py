@@ -19,7 +19,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,
-    help="A cluster: its brokers, its controller, and what they speak.",
+    help="Show what a cluster consists of: its brokers, its controller, and what they support.\n\n"
+    "\b\nExample:\n  plog cluster status --bootstrap-server 127.0.0.1:9092",
 )
 
 
@@ -28,7 +29,7 @@ _WIDTH = 80
 
 @app.callback()
 def cluster() -> None:
-    """A cluster: its brokers, its controller, and what they speak."""
+    """Show what a cluster consists of: its brokers, its controller, and what they support."""
 
 
 @app.command()
@@ -42,8 +43,8 @@ def status(
 ) -> None:
     """Show a cluster's id, controller, features and brokers, and whether each broker can be reached from here.
 
-    Of a directory that nobody serves it shows what the metadata log in it says. It exits with 3 if a broker can't be
-    reached.
+    For a directory that nobody serves, it shows what the metadata log in it says. The exit code is 3 if a broker can't
+    be reached.
 
     \b
     Example:

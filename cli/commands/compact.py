@@ -54,8 +54,8 @@ def compact(
 ) -> None:
     """Compact logs that nobody serves, as the broker's cleaner would: a plan first, then --apply.
 
-    Of each key the last record stays. --explain says of every record why it is there, or what will take it. Exit code 1
-    where a partition can't be compacted.
+    The last record of each key stays. --explain says of every record why it is there, or what will remove it. The exit
+    code is 1 if a partition can't be compacted.
 
     \b
     Example:

@@ -20,7 +20,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,
-    help="List, describe and alter the settings of topics, brokers, groups, client metrics and loggers.",
+    help="List, describe and alter the settings of topics, brokers, groups, client metrics and loggers.\n\n"
+    "\b\nExample:\n  plog config describe topic flights",
 )
 
 
@@ -48,7 +49,7 @@ def list_(
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """List what has settings: every topic and broker, and the groups and client metrics that were given some.
+    """List what has settings: every topic and broker, and the groups and client metrics for which somebody set some.
 
     \b
     Example:
@@ -73,7 +74,7 @@ def describe(
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Show the settings of a resource, and where each value comes from.
+    """Show the settings of a topic, broker or group, and where each value comes from.
 
     \b
     Example:
@@ -136,7 +137,7 @@ def alter(
     data_dir: DataDirOption = None,
     lock_timeout: LockTimeoutOption = 10.0,
 ) -> None:
-    """Change settings while the broker runs: all that are given, or none.
+    """Change settings while the broker runs. Either all changes are made, or none.
 
     \b
     Example:

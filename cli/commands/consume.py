@@ -120,13 +120,14 @@ def consume(
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Read records of topics to stdout.
+    """Read records of topics and print them to stdout.
 
-    With --group, --from says where to begin with what the group has not read yet, and reading goes on until it is
-    stopped; with no server, until the end.
+    It reads from the beginning to the end, unless --from, --until or --follow say otherwise. With --group it goes on
+    where the group stopped (--from is for partitions of which the group has committed nothing), until you stop it; if
+    there is no server, until the end.
 
-    A TIME (epoch ms, 2013-01-15T00:00:00Z, -2h) stands, in each partition, for the first offset whose record is as new
-    as that or newer.
+    A TIME (epoch ms, 2013-01-15T00:00:00Z, -2h) means, in each partition, the first offset whose record is that new or
+    newer.
 
     \b
     Example:

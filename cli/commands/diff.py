@@ -22,10 +22,10 @@ def diff(
     b: Annotated[Path, typer.Argument(metavar="B", help="Another copy of it.")],
     output: OutputOption = OutputFormat.table,
 ) -> None:
-    """Compare two copies of a partition: replicas, before and after compaction or recovery.
+    """Compare two copies of a partition: two replicas, or the states before and after a compaction or recovery.
 
-    Records only in one, records that differ, batches that differ though their records do not. Damage is passed over and
-    told of. Exit code 1 where anything differs.
+    It lists records that only one copy has, records that differ, and batches that differ although their records are
+    equal. If a copy is damaged, it says so and goes on. The exit code is 1 if anything differs.
 
     \b
     Example:

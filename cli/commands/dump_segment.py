@@ -106,7 +106,7 @@ def dump_segment(
 ) -> None:
     """Print what is in a segment, index, snapshot or checkpoint.
 
-    Reads only. What is wrong with the files goes to stderr, and makes the exit code 1.
+    It only reads. What is wrong with the files goes to stderr, and makes the exit code 1.
 
     \b
     Example:

@@ -42,10 +42,11 @@ def gaps(
     ] = None,
     output: OutputOption = OutputFormat.table,
 ) -> None:
-    """Account for every offset without a record: why it is missing, and what proves it.
+    """Account for every offset without a record: why there is none, and what proves it.
 
-    Reasons: control record, aborted, open transaction, compacted, trimmed, truncated, missing, damaged, unknown. Exit
-    code 1 if offsets are truncated, missing, damaged or unknown: a reader should not pass over those.
+    The reasons are control record, aborted, open transaction, compacted, trimmed, truncated, missing, damaged and
+    unknown. The exit code is 1 if offsets are truncated, missing, damaged or unknown, because a reader should not
+    ignore those.
 
     \b
     Example:

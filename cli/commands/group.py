@@ -20,7 +20,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,
-    help="List and describe consumer groups; move and delete the offsets that they committed.",
+    help="List and describe consumer groups; move and delete the offsets that they committed.\n\n"
+    "\b\nExample:\n  plog group describe etl",
 )
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Which group.", autocompletion=complete_group)]
@@ -42,7 +43,7 @@ def list_(
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """List the groups.
+    """List the consumer groups.
 
     \b
     Example:
@@ -77,7 +78,7 @@ def describe(
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Show how far groups have read, and how far they are behind; or who is in them.
+    """Show how far groups have read, and their lag; or with --members, who is in them.
 
     \b
     Example:
@@ -203,7 +204,9 @@ def reset_offsets(
     data_dir: DataDirOption = None,
     lock_timeout: LockTimeoutOption = 10.0,
 ) -> None:
-    """Move the offsets of a group that nobody reads with just now. Shows what it would do; does it with --execute.
+    """Move the offsets of a group that has no members at the moment.
+
+    It shows what it would do, and does it with --execute.
 
     \b
     Example:
@@ -313,7 +316,7 @@ def delete_offsets(
     data_dir: DataDirOption = None,
     lock_timeout: LockTimeoutOption = 10.0,
 ) -> None:
-    """Forget how far a group has read of topics that none of its members reads.
+    """Delete the offsets that a group committed for topics that none of its members reads.
 
     \b
     Example:

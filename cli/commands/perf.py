@@ -20,7 +20,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,
-    help="Measure how fast a topic is written and read, with the flags of Kafka's perf tools.",
+    help="Measure how fast a topic is written and read, with the flags of Kafka's perf tools.\n\n"
+    "\b\nExample:\n  plog perf produce perf-test --num-records 100000",
 )
 
 
@@ -57,7 +58,7 @@ def produce(
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Write records as fast as can be, or at a pace, and measure how long each waits for its acknowledgement.
+    """Write records at full speed or at a given rate, and measure how long each waits until it is confirmed.
 
     \b
     Example:
@@ -107,7 +108,7 @@ def consume(
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Read and decode records from the beginning, and measure how fast.
+    """Read and decode records from the beginning, and measure how fast that is.
 
     \b
     Example:
@@ -133,7 +134,7 @@ def latency(
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Send one record after the other, and measure how long until a consumer has each.
+    """Send one record after the other, and measure the time until a consumer has it.
 
     \b
     Example:

@@ -115,8 +115,8 @@ def produce(
 ) -> None:
     """Write records from stdin or files to a topic.
 
-    Each line is a record. A bad line stops it: what came before is written and acknowledged, nothing after is sent.
-    With --transactional-id a bad line or Ctrl-C aborts it: nothing becomes visible.
+    Each line is a record. A bad line stops the command: everything before it is written and confirmed, nothing after it
+    is sent. With --transactional-id, a bad line or Ctrl-C aborts the transaction, and nothing becomes visible.
 
     \b
     Example:

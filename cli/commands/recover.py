@@ -45,10 +45,11 @@ def recover(
     undo: Annotated[bool, typer.Option("--undo", help="Take the last recovery of each folder back.")] = False,
     output: OutputOption = OutputFormat.table,
 ) -> None:
-    """Mend what plog verify finds: a plan first, then --apply, then --undo if it was wrong.
+    """Repair what plog verify finds: a plan first, then --apply, then --undo if it was wrong.
 
-    Sound batches keep their offsets, also behind damage; indexes, snapshots and checkpoints are made again. The files
-    of before stay beside the new ones as *.before-recovery-N. Exit code 1 where there is something to do, or left.
+    Sound batches keep their offsets, also after damage. Indexes, snapshots and checkpoints are made again. The earlier
+    files stay beside the new ones as *.before-recovery-N. The exit code is 1 if there is something to do, or if
+    something could not be repaired.
 
     \b
     Example:

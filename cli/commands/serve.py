@@ -83,7 +83,7 @@ def serve(
 ) -> None:
     """Run a broker that every Kafka client can talk to.
 
-    When it accepts clients it prints one line, `ready HOST:PORT ...`. SIGTERM or Ctrl-C stop it cleanly.
+    When clients may connect, it prints one line, `ready HOST:PORT ...`. SIGTERM or Ctrl-C stops it cleanly.
 
     \b
     Example:

@@ -105,8 +105,8 @@ def spark_replay(
 ) -> None:
     """Replay offsets of topics with Spark, exactly once.
 
-    Reads the segment files of the data directory, or servers; committed records only. Run again after a crash, it
-    finishes the rest; once more, it does nothing.
+    It reads the segment files of the data directory, or servers, and takes only committed records. If you run it again
+    after a crash, it finishes the rest; if you run it once more, it does nothing.
 
     \b
     Example:

@@ -34,10 +34,10 @@ def stats(
     ] = None,
     output: OutputOption = OutputFormat.table,
 ) -> None:
-    """What a log is made of: records over time, batches, codecs and what others would save, keys, producers.
+    """Show what a log is made of: records over time, batches, codecs and what others would save, keys, producers.
 
-    Reads every batch's header and a spread sample of records. table is a report with bars; json, ndjson and csv have
-    the figures.
+    It reads the header of every batch, and a sample of records from all over the log. The table is a report with bars;
+    json, ndjson and csv have the figures.
 
     \b
     Example:

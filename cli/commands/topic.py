@@ -18,7 +18,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,
-    help="Create, list, describe, alter, trim and delete topics.",
+    help="Create, list, describe, alter, trim and delete topics.\n\n\b\nExample:\n  plog topic describe flights",
 )
 
 SettingsOption = Annotated[
@@ -259,9 +259,9 @@ def delete_records(
     data_dir: DataDirOption = None,
     lock_timeout: LockTimeoutOption = 10.0,
 ) -> None:
-    """Delete a topic's records before some place.
+    """Delete the records of a topic before an offset, a time or the end.
 
-    Consumers don't see them any more; whole segments of them leave the disk.
+    Consumers don't see them any more. The disk space of whole segments becomes free.
 
     \b
     Example:

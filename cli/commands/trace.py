@@ -33,9 +33,9 @@ def trace(
     ] = None,
     output: OutputOption = OutputFormat.table,
 ) -> None:
-    """One record's life: batch, producer, transaction and its outcome, who has read it, what will take it.
+    """Tell the life of a record: its batch, producer and transaction, who has read it, and what will remove it.
 
-    Reads a data directory's files, Kafka's or plog's. Where the offset has no record, says why.
+    It reads the files of a data directory, Kafka's or plog's. If the offset has no record, it says why.
 
     \b
     Example:

@@ -18,7 +18,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,
-    help="List and describe transactions; find those that hang, and who holds readers up; abort them.",
+    help="List and describe transactions, find those that hang, and abort them.\n\n"
+    "\b\nExample:\n  plog transaction find-hanging --all",
 )
 
 TopicsOption = Annotated[
@@ -45,7 +46,7 @@ def list_(
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """List the transactional ids, and where each stands.
+    """List the transactional ids, and the state of each.
 
     \b
     Example:
@@ -92,7 +93,7 @@ def describe(
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Show who writes under transactional ids, since when, and to which partitions.
+    """Show who writes under a transactional id, since when, and to which partitions.
 
     \b
     Example:
@@ -135,8 +136,10 @@ def find_hanging(
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Find transactions that are open on a partition and known to no coordinator: nobody will end them, and consumers
-    of what is committed wait before them. Says how to end each. Exits with 1 where there is one.
+    """Find hanging transactions: they are open on a partition, but no coordinator knows them.
+
+    Nobody will end such a transaction, and consumers that read only committed records wait before it. The command says
+    how to end each. The exit code is 1 if there is one.
 
     \b
     Example:
@@ -226,7 +229,7 @@ def abort(
     data_dir: DataDirOption = None,
     lock_timeout: LockTimeoutOption = 10.0,
 ) -> None:
-    """Abort a transaction: that of a transactional id, on all its partitions; or one that hangs on a partition.
+    """Abort the transaction of a transactional id on all its partitions, or one that hangs on one partition.
 
     \b
     Example:

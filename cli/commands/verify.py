@@ -33,8 +33,8 @@ def verify(
 ) -> None:
     """Check files, partitions or data directories for damage.
 
-    Every checksum, every frame, every rule between files, beside a running broker too. Reads only; exit code 1 where
-    something is found. What each finding means, and what mends it: docs/findings.md; plog recover does it.
+    It checks every checksum, every frame and every rule between files. It only reads, and may run beside a broker. The
+    exit code is 1 if it finds something. plog help findings says what each finding means; plog recover repairs them.
 
     \b
     Example:

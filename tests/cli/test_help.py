@@ -24,7 +24,7 @@ SUBCOMMANDS = {
     "transaction": ["list", "describe", "find-hanging", "abort"],
 }
 WITH_EXAMPLE = [
-    *([c] for c in COMMANDS if c not in SUBCOMMANDS),
+    *([c] for c in COMMANDS),
     *([c, s] for c, subcommands in SUBCOMMANDS.items() for s in subcommands),
     [],
 ]
