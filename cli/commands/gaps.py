@@ -10,7 +10,8 @@ import typer
 
 from cli.findings_out import print_findings
 from cli.options import say
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import OutputFormat, OutputOption, write_rows
+from cli.table import Row
 
 if TYPE_CHECKING:
     from core.common.topic_partition import TopicPartition
@@ -21,6 +22,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _HINT = "name a partition's folder, or a data directory (an entry of log.dirs)"
 _SHORT_COLUMNS = ["partition", "offsets", "count", "reason", "evidence"]
+_DROPS = ["partition", "count"]
 _COLUMNS = ["topic", "partition", "start_offset", "end_offset", "count", "reason", "evidence"]
 
 
@@ -78,7 +80,7 @@ def gaps(
     of_losses = [row for row in rows if row["reason"] in LOSING_REASONS]
     listed = of_losses if lost else rows
     if output is OutputFormat.table:
-        write_rows([_short(row) for row in listed], _SHORT_COLUMNS, output)
+        write_rows([_short(row) for row in listed], _SHORT_COLUMNS, output, drops=_DROPS)
     else:
         write_rows(listed, _COLUMNS, output)
     if certificate is not None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from cli.completion import complete_help
-from cli.output import is_terminal
+from cli.terminal import likes_colour
 from core.common.did_you_mean import did_you_mean
 from core.common.errors import UsageError
 
@@ -56,7 +56,7 @@ def help_(
                 print(f"  {name:<18} {COMMANDS[name] if name in COMMANDS else title(name)}")
         return
     text = page(topic)
-    if is_terminal():
+    if likes_colour():
         from rich.console import Console
         from rich.markdown import Markdown
 
