@@ -245,9 +245,7 @@ def _print_hex(dumps: Iterator[FileDump]) -> int:
             value = field.value if isinstance(field.value, str) else json.dumps(field.value)
             cut = value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}..."
             shown = printable(cut, keeps="")
-            print(
-                f"{where}  {field.data[:16].hex(' '):<47}  {'  ' * field.depth}{field.name}: {shown}"
-            )
+            print(f"{where}  {field.data[:16].hex(' '):<47}  {'  ' * field.depth}{field.name}: {shown}")
             for start in range(16, len(field.data), 16):
                 where = "        " if field.position < 0 else f"{field.position + start:08x}"
                 print(f"{where}  {field.data[start : start + 16].hex(' ')}")

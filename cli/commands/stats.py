@@ -41,8 +41,8 @@ def stats(
 ) -> None:
     """What a log is made of: records over time, batches, codecs and what others would save, keys, producers.
 
-    Reads every batch's header and a spread sample of records. table is a report with bars; json, ndjson and csv have
-    the figures.
+    Counts what readers get, as plog gaps does, and looks into a spread sample of records. table is a report with bars;
+    json, ndjson and csv have the figures.
 
     \b
     Example:
@@ -106,6 +106,7 @@ def as_json(log: LogStats) -> dict[str, Any]:
             "start_offset": max(log.start_offset, 0),
             "end_offset": log.end_offset,
             "offsets_without_record": log.missing_offsets,
+            "hidden_records": log.hidden_records,
             "first_timestamp": log.first_timestamp,
             "last_timestamp": log.last_timestamp,
             "out_of_order_batches": log.out_of_order_batches,
@@ -189,8 +190,12 @@ def _print(name: str, log: dict[str, Any]) -> None:
     show(f"{name}: {summary['records']:,} records in {summary['batches']:,} batches, "
          f"{size_text(summary['size_bytes'])} in {summary['segments']} segments")  # fmt: skip
     start, end = summary["start_offset"], summary["end_offset"]
-    show(f"  {offsets_text(start, end) if end > start else f'no offsets, the next is {end}'}, "
-         f"{summary['offsets_without_record']} without a record (plog gaps says why)")  # fmt: skip
+    show(
+        f"  {offsets_text(start, end) if end > start else f'no offsets, the next is {end}'}, "
+        f"{summary['offsets_without_record']} without a record (plog gaps says why)"
+    )
+    if summary["hidden_records"]:
+        show(f"  {summary['hidden_records']:,} of the records aborted or in open transactions")
     if summary["last_timestamp"] >= 0:
         show(f"  time    {time_text(summary['first_timestamp'])} to {time_text(summary['last_timestamp'])}")
         show(f"  records {_sparkline([bucket['records'] for bucket in log['over_time']])}")
