@@ -76,6 +76,7 @@ class ConsumeRequest:
     schema_registry: str | None
     exits_on_error: bool | None
     format: str
+    is_raw: bool
     out: Path | None
     bootstrap_server: str | None
     data_dir: Path | None
@@ -216,7 +217,7 @@ def _steps(request: ConsumeRequest, joiner: Joiner | None) -> list[Step]:
 @contextlib.contextmanager
 def _sink(request: ConsumeRequest) -> Iterator[Sink]:
     """Whole as well where somebody stops what has no end."""
-    sink = open_sink(request.format, request.out, request.watermarks)
+    sink = open_sink(request.format, request.out, request.watermarks, is_raw=request.is_raw)
     is_whole = False
     try:
         yield sink

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cli.output import Row
+from cli.options import say
+from cli.table import Row
 
 if TYPE_CHECKING:
     from core.inspector.findings import Finding
@@ -50,5 +50,5 @@ def _known(value: int) -> int | None:
 def print_findings(findings: Sequence[Finding]) -> int:
     """To stderr; gives the exit code: 1 where there are any."""
     for finding in findings:
-        print(finding_text(finding), file=sys.stderr)
+        say(finding_text(finding))
     return 1 if findings else 0

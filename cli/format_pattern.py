@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 
 from cli.text_columns import EMPTY, binaries, each, join_rows, json_strings, numbers, packed, repeat
 from core.common.errors import UsageError
+from core.common.printable import printable_bytes
 from core.common.topic_partition import TopicPartition
 from core.records.byte_strings import ends_of
 from core.records.columns import HeaderColumns, RecordColumns
@@ -66,13 +67,17 @@ _Token = Callable[[_Rows], Any]  # -> pyarrow.BinaryArray, or a scalar for all r
 _HeaderToken = Callable[[HeaderColumns], Any]  # likewise, for all headers
 
 
-def pattern_formatter(pattern: str, watermarks: Mapping[TopicPartition, Watermarks] | None = None) -> Formatter:
-    """`watermarks`: of the partitions that rows are of.
+def pattern_formatter(
+    pattern: str, watermarks: Mapping[TopicPartition, Watermarks] | None = None, *, is_escaped: bool = False
+) -> Formatter:
+    """`watermarks`: of the partitions that rows are of; `is_escaped`: what records hold can't drive a terminal.
 
     UsageError for a token, or a way to write it, that there is not.
     """
+    finished = _escaped if is_escaped else lambda token: token
     tokens = [
-        _token(piece) if isinstance(piece, PatternPiece) else _constant(piece) for piece in split_pattern(pattern)
+        finished(_token(piece)) if isinstance(piece, PatternPiece) else _constant(piece)
+        for piece in split_pattern(pattern)
     ]
 
     def format_rows(partition: TopicPartition, columns: RecordColumns, numbers: Int64s) -> Any:
@@ -143,6 +148,16 @@ def _modifier(pattern: str, position: int, option: str) -> tuple[str | None, int
 def _constant(text: bytes) -> _Token:
     scalar = pa.scalar(text, pa.binary())
     return lambda _rows: scalar
+
+
+def _escaped(token: _Token) -> _Token:
+    def write(rows: _Rows) -> Any:
+        found = token(rows)
+        if isinstance(found, pa.Scalar):
+            return pa.scalar(printable_bytes(found.as_py()), pa.binary())
+        return each(found, printable_bytes)
+
+    return write
 
 
 def _token(piece: PatternPiece) -> _Token:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cli.options import say
-from cli.output import Row, clear_screen
+from cli.output import clear_screen
+from cli.table import Row
 from core.client.admin import EARLIEST, LATEST, Admin
 from core.client.consumer import READ_UNCOMMITTED, Consumer
 from core.client.group_admin import GroupDescription, GroupOffset

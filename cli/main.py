@@ -16,12 +16,13 @@ from typer import Exit
 from typer.core import TyperCommand, TyperGroup
 
 from cli.config_file import apply_config, ensure_config, find_default
+from cli.options import say
 from cli.security_options import add_security_options, forget_security_options
+from cli.terminal import likes_colour
 from core import VERSION
 from core.common.did_you_mean import did_you_mean
 from core.common.errors import AccessError, KafkaError, PlogError, UsageError
 from core.common.expansion_limit import PLOG_MAX_EXPANSION, parse_size
-from core.common.printable import printable
 
 COMMANDS = {
     "serve": "Run a broker that every Kafka client can talk to.",
@@ -104,7 +105,7 @@ def _add_options(command: Any) -> None:
 
 def _markup_mode() -> Any:  # typer's MarkupMode
     """Panels and colour for a person at a terminal; plain text, and 40 ms less, for a pipe."""
-    return "rich" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else None
+    return "rich" if likes_colour() else None
 
 
 app = typer.Typer(
@@ -194,9 +195,9 @@ def _tell(error: PlogError) -> int:
     if _is_debugging():
         raise error
     code = f"{error.code.name}: " if isinstance(error, KafkaError) else ""
-    print(f"error: {code}{printable(error.message)}", file=sys.stderr)
+    say(f"error: {code}{error.message}")
     if error.hint:
-        print(f"hint: {printable(error.hint)}", file=sys.stderr)
+        say(f"hint: {error.hint}")
     return error.exit_code
 
 
@@ -212,18 +213,18 @@ def _tell_usage(error: Any) -> int:  # typer's ClickException
     if isinstance(error, typer._click.exceptions.NoArgsIsHelpError):  # noqa: SLF001
         print(error.format_message(), file=sys.stderr)
         return 2
-    print(f"error: {error.format_message()}", file=sys.stderr)
+    say(f"error: {error.format_message()}")
     context = getattr(error, "ctx", None)
     if context is not None:
-        print(f"hint: {context.command_path} --help", file=sys.stderr)
+        say(f"hint: {context.command_path} --help")
     return 2
 
 
 def _tell_our_bug(error: Exception) -> int:
     if _is_debugging():
         raise error
-    print(f"error: plog met a bug of its own: {type(error).__name__}: {error}", file=sys.stderr)
-    print("hint: run it again as plog --debug ..., and report what it prints", file=sys.stderr)
+    say(f"error: plog met a bug of its own: {type(error).__name__}: {error}")
+    say("hint: run it again as plog --debug ..., and report what it prints")
     return EXIT_OUR_BUG
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from cli.place import choose_place
+from cli.terminal import find_width, wrapped
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.printable import printable
 
@@ -130,8 +131,8 @@ def load_function(name: str, option: str) -> Callable[..., Any]:
 
 
 def say(text: str) -> None:
-    """Talk goes to stderr: stdout is for data."""
-    print(text, file=sys.stderr)
+    """Talk goes to stderr: stdout is for data. Control characters are escaped, lines broken between words."""
+    print(wrapped(printable(text), find_width(sys.stderr)), file=sys.stderr)
 
 
 def each_of(
@@ -150,7 +151,7 @@ def each_of(
 def say_failures(failures: Sequence[PlogError]) -> int:
     """Tells of each; the exit code: 0 where there are none."""
     for error in failures:
-        say(f"error: {printable(error.message)}")
+        say(f"error: {error.message}")
         if error.hint:
-            say(f"hint: {printable(error.hint)}")
+            say(f"hint: {error.hint}")
     return max((error.exit_code for error in failures), default=0)

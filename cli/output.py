@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
+from io import StringIO
 from typing import Annotated, Any
 
 import typer
+
+from cli.options import say
+from cli.table import Row, fields, lay_out
+from cli.terminal import find_width, is_terminal, likes_colour, wrapped
+from core.common.printable import printable
 
 
 class OutputFormat(StrEnum):
@@ -22,12 +27,19 @@ class OutputFormat(StrEnum):
 
 OutputOption = Annotated[OutputFormat, typer.Option("--output", help="How to print the listing.")]
 
-Row = Mapping[str, Any]
-"""Column -> a value that json can write."""
 
+def write_rows(
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    format_: OutputFormat,
+    *,
+    drops: Sequence[str] = (),
+    whole: str = "--output json",
+) -> None:
+    """Prints the columns of each row to stdout; a column that a row lacks is empty there.
 
-def write_rows(rows: Sequence[Row], columns: Sequence[str], format_: OutputFormat) -> None:
-    """Prints the columns of each row to stdout; a column that a row lacks is empty there."""
+    `drops`: the columns that a table leaves out on a narrow terminal, the first to go first; `whole` shows them all.
+    """
     match format_:
         case OutputFormat.json:
             print(json.dumps([_ordered(row, columns) for row in rows], indent=2))
@@ -35,18 +47,24 @@ def write_rows(rows: Sequence[Row], columns: Sequence[str], format_: OutputForma
             for row in rows:
                 print(json.dumps(_ordered(row, columns)))
         case OutputFormat.csv:
-            writer = csv.writer(sys.stdout, lineterminator="\n")
-            writer.writerow(columns)
-            writer.writerows([_text(row.get(column)) for column in columns] for row in rows)
+            _write_csv(rows, columns)
         case OutputFormat.table:
-            _write_table(rows, columns)
+            _write_table(rows, columns, drops, whole)
 
 
 def _ordered(row: Row, columns: Sequence[str]) -> dict[str, Any]:
     return {column: row.get(column) for column in columns}
 
 
-def _text(value: object) -> str:
+def _write_csv(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([csv_text(row.get(column)) for column in columns] for row in rows)
+    print(printable(text.getvalue()) if is_terminal() else text.getvalue(), end="")
+
+
+def csv_text(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, dict):
@@ -56,9 +74,25 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def is_terminal() -> bool:
-    """Whether a person looks at stdout, and likes colour."""
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+def _write_table(rows: Sequence[Row], columns: Sequence[str], drops: Sequence[str], whole: str) -> None:
+    found = lay_out(rows, columns, find_width(sys.stdout), drops)
+    if found.has_header and likes_colour():
+        found.lines[0] = f"\x1b[1m{found.lines[0]}\x1b[0m"
+    print("\n".join(found.lines))
+    if found.dropped:
+        sys.stdout.flush()
+        say(f"note: too narrow for {', '.join(found.dropped)}; {whole} shows all, and so does a wider terminal")
+
+
+def write_fields(pairs: Sequence[tuple[str, object]]) -> None:
+    """Prints `name: value` lines to stdout, of one thing that is described."""
+    for line in fields(pairs, find_width(sys.stdout)):
+        print(line)
+
+
+def show(text: str) -> None:
+    """Prints text to stdout for a person to read: control characters escaped, on a terminal broken between words."""
+    print(wrapped(printable(text), find_width(sys.stdout)))
 
 
 def clear_screen() -> None:
@@ -66,27 +100,3 @@ def clear_screen() -> None:
     if is_terminal():
         sys.stdout.write("\x1b[H\x1b[2J")
         sys.stdout.flush()
-
-
-def _write_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
-    cells = [[_text(row.get(column)) for column in columns] for row in rows]
-    is_number = [bool(rows) and all(isinstance(row.get(column), int | float) for row in rows) for column in columns]
-    if is_terminal():
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(box=box.SIMPLE_HEAD, header_style="bold")
-        for column, right in zip(columns, is_number, strict=True):
-            table.add_column(column, justify="right" if right else "left", overflow="fold")
-        for row in cells:
-            table.add_row(*row)
-        Console().print(table)
-        return
-    widths = [max([len(c), *(len(row[n]) for row in cells)]) for n, c in enumerate(columns)]
-    for row in [list(columns), *cells]:
-        padded = (
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, is_number, strict=True)
-        )
-        print("  ".join(padded).rstrip())

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cli.pipes import widen
+from cli.terminal import ByteSink, EscapedBytes, ensure_no_terminal, is_terminal
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
@@ -46,13 +47,15 @@ class Sink(Protocol):
         """`is_whole`: whether all came that was to come."""
 
 
-def open_sink(format_: str, out: Path | None, watermarks: Mapping[TopicPartition, Watermarks]) -> Sink:
-    """`watermarks`: of the partitions that rows are of.
+def open_sink(
+    format_: str, out: Path | None, watermarks: Mapping[TopicPartition, Watermarks], *, is_raw: bool = False
+) -> Sink:
+    """`watermarks`: of the partitions that rows are of; `is_raw`: no byte is changed on a terminal, either.
 
     UsageError for a format that there is not, AccessError where the file can't be made.
     """
     if format_ == VALUE:
-        return ValueSink(_open(out))
+        return ValueSink(_open(out, is_raw=is_raw))
     if format_ == PARQUET:
         from cli.arrow_out import ParquetSink
 
@@ -62,14 +65,21 @@ def open_sink(format_: str, out: Path | None, watermarks: Mapping[TopicPartition
     if format_ == ARROW:
         from cli.arrow_out import ArrowSink
 
-        return ArrowSink(_open(out))
+        if out is None:
+            ensure_no_terminal("--format arrow", hint="--out FILE, or lead stdout into a file or a pipe")
+        return ArrowSink(_open_binary(out))
     from cli.text_out import TextSink, make_formatter
 
-    formatter = make_formatter(format_, watermarks)
-    return TextSink(_open(out), formatter)
+    is_escaped = out is None and is_terminal() and not is_raw
+    formatter = make_formatter(format_, watermarks, is_escaped=is_escaped)
+    return TextSink(_open(out, is_raw=format_ != ENVELOPE or is_raw), formatter)
 
 
-def _open(out: Path | None) -> BinaryIO:
+def _open(out: Path | None, *, is_raw: bool) -> ByteSink:
+    return EscapedBytes() if out is None and is_terminal() and not is_raw else _open_binary(out)
+
+
+def _open_binary(out: Path | None) -> BinaryIO:
     if out is None:
         widen(sys.stdout)
         return sys.stdout.buffer
@@ -82,7 +92,7 @@ def _open(out: Path | None) -> BinaryIO:
 class ValueSink:
     """Values, a line each; a null is an empty line."""
 
-    def __init__(self, out: BinaryIO) -> None:
+    def __init__(self, out: ByteSink) -> None:
         self._out = out
 
     def write(self, page: Sequence[PartitionRows], order: Int64s | None = None) -> None:

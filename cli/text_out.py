@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from cli.format_pattern import Formatter, pattern_formatter, timestamp_type
 from cli.records_out import ENVELOPE, Int64s, PartitionRows, with_control_text
+from cli.terminal import ByteSink
 from cli.text_columns import join_rows, json_strings, numbers, whole
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
@@ -21,8 +22,12 @@ if TYPE_CHECKING:
     from core.client.watermarks import Watermarks
 
 
-def make_formatter(format_: str, watermarks: Mapping[TopicPartition, Watermarks]) -> Formatter:
-    """Of an envelope or a pattern. UsageError for a pattern with a token that there is not."""
+def make_formatter(
+    format_: str, watermarks: Mapping[TopicPartition, Watermarks], *, is_escaped: bool = False
+) -> Formatter:
+    """Of an envelope or a pattern, whose tokens are written for a terminal if `is_escaped`: what stands between them is
+    the user's own. UsageError for a pattern with a token that there is not.
+    """
     if format_ == ENVELOPE:
         return _format_envelopes
     if "%" not in format_:
@@ -30,11 +35,11 @@ def make_formatter(format_: str, watermarks: Mapping[TopicPartition, Watermarks]
             f"--format {format_}: expected value, envelope, arrow, parquet, or a pattern",
             hint=r"for example '%o %k %s\n'",
         )
-    return pattern_formatter(format_, watermarks)
+    return pattern_formatter(format_, watermarks, is_escaped=is_escaped)
 
 
 class TextSink:
-    def __init__(self, out: BinaryIO, formatter: Formatter) -> None:
+    def __init__(self, out: ByteSink, formatter: Formatter) -> None:
         self._out = out
         self._formatter = formatter
         self._written = 0

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import say
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import OutputFormat, OutputOption, write_rows
 from cli.security_options import PLACE_METAVAR, find_tls_settings, resolve_reference
+from cli.table import Row
 from core.common.printable import printable
 
 if TYPE_CHECKING:

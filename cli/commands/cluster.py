@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import defaultdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.options import BootstrapServerOption, DataDirOption, default_data_dir, say, say_failures
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import OutputFormat, OutputOption, write_rows
 from cli.session import find_server, open_client
+from cli.table import Row
 
 if TYPE_CHECKING:
     from core.cluster.cluster_description import BrokerDescription, ClusterDescription
@@ -22,9 +22,6 @@ app = typer.Typer(
     help="Show what a cluster consists of: its brokers, its controller, and what they support.\n\n"
     "\b\nExample:\n  plog cluster status --bootstrap-server 127.0.0.1:9092",
 )
-
-
-_WIDTH = 80
 
 
 @app.callback()
@@ -69,7 +66,10 @@ def status(
         _say_cluster(found, is_served=is_served)
     if api_versions:
         write_rows(
-            _api_rows(found, says_all=output is OutputFormat.table), ["key", "api", "min", "max", "brokers"], output
+            _api_rows(found, says_all=output is OutputFormat.table),
+            ["key", "api", "min", "max", "brokers"],
+            output,
+            drops=["key"],
         )
     else:
         _write_brokers(found, output)
@@ -83,12 +83,13 @@ def _say_cluster(found: ClusterDescription, *, is_served: bool) -> None:
     say(f"cluster {found.cluster_id or 'without an id'}: {controller}{voters}, brokers: {len(found.brokers)}")
     if found.features:
         features = ", ".join(f"{name}={level}" for name, level in sorted(found.features.items()))
-        say(textwrap.fill(f"features: {features}", _WIDTH, subsequent_indent="  "))
+        say(f"features: {features}")
     if not is_served:
         say("nobody serves it: this is what the metadata log says")
 
 
 _COLUMNS = ["broker", "listeners", "rack", "controller", "state", "apis", "failure"]
+_DROPS = ["apis", "rack"]
 
 
 def _write_brokers(found: ClusterDescription, output: OutputFormat) -> None:
@@ -111,7 +112,7 @@ def _write_brokers(found: ClusterDescription, output: OutputFormat) -> None:
     if output is OutputFormat.table:
         shown = [{**row, "controller": "yes" if row["controller"] else ""} for row in rows]
         kept = [name for name in _COLUMNS[:-1] if name in ("broker", "listeners") or any(row[name] for row in shown)]
-        write_rows(shown, kept, output)
+        write_rows(shown, kept, output, drops=_DROPS)
     else:
         write_rows(rows, [*_COLUMNS, "cluster_id", "controller_id", "voters", "features"], output)
 

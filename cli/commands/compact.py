@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import parse_settings, say, say_failures
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import OutputFormat, OutputOption, write_rows
+from cli.table import Row
 from core.common.errors import PlogError, UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _PLAN = ["partition", "what", "records_before", "records_after", "bytes_before", "bytes_after", "superseded",
          "tombstones", "aborted", "markers", "without_key", "clean_up_to", "why"]  # fmt: skip
+_PLAN_DROPS = ["clean_up_to", "without_key", "markers", "aborted", "tombstones", "superseded", "bytes_before",
+               "records_before"]  # fmt: skip
 _EXPLAIN = ["partition", "offset", "timestamp", "key", "tombstone", "fate", "reason", "detail"]
+_EXPLAIN_DROPS = ["tombstone", "timestamp", "detail"]
 _WHAT_IF = ["partition", "settings", "what", "records_after", "bytes_after", "saved_bytes", "why"]
 
 
@@ -76,7 +80,7 @@ def compact(
         failures: list[PlogError] = []
         plans = [plan for path in paths for plan in _plans(path, options, failures, apply=apply)]
         rows = [_plan_row(plan, dedupe_buffer_size, is_done=apply) for plan in plans]
-        write_rows(rows, _columns(rows, _PLAN, output), output)
+        write_rows(rows, _columns(rows, _PLAN, output), output, drops=_PLAN_DROPS)
         _say_summary(plans, is_done=apply)
         is_refused = any(plan.refusal is not None for plan in plans)
         raise typer.Exit(max(say_failures(failures), int(is_refused)))
@@ -180,7 +184,7 @@ def _explain(paths: Sequence[Path], options: CompactionOptions, key: bytes | Non
             for partition in compaction.partitions():
                 with compaction.opened(partition) as opened:
                     rows += [row(partition, found) for found in CompactionExplainer(opened, now_ms).explain(key)]
-    write_rows(rows, _columns(rows, _EXPLAIN, output), output)
+    write_rows(rows, _columns(rows, _EXPLAIN, output), output, drops=_EXPLAIN_DROPS)
     if key is not None and not rows:
         say(f"no record with key {key.decode()!r}")
         raise typer.Exit(1)
@@ -205,7 +209,7 @@ def _what_if(paths: Sequence[Path], options: CompactionOptions, changes: dict[st
             if plan.partition in now:
                 rows.append(_what_if_row(now[plan.partition], "now", None))
             rows.append(_what_if_row(plan, ", ".join(f"{k}={v}" for k, v in changes.items()), now.get(plan.partition)))
-    write_rows(rows, _WHAT_IF, output)
+    write_rows(rows, _WHAT_IF, output, drops=["records_after", "bytes_after"])
     raise typer.Exit(max(say_failures(failures), int(is_refused)))
 
 

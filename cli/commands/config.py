@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import BootstrapServerOption, DataDirOption, LockTimeoutOption, parse_settings, say
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import OutputFormat, OutputOption, write_rows
 from cli.session import open_client
+from cli.table import Row
 
 if TYPE_CHECKING:
     from core.client.admin import ConfigValue
@@ -99,7 +100,7 @@ def describe(
     if not wanted:
         say(f"{_title(kind, name)} has its defaults; --all shows them")
     columns = ["key", "value", "source", *(["doc"] if docs else [])]
-    write_rows([_row(config) for config in wanted], columns, output)
+    write_rows([_row(config) for config in wanted], columns, output, drops=["source"])
 
 
 def _row(config: ConfigValue) -> Row:

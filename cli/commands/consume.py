@@ -116,6 +116,9 @@ def consume(
         str,
         typer.Option("--format", metavar="FMT", help=r"value, envelope, arrow, parquet, or a pattern: '%o %k %s\n'."),
     ] = "value",
+    raw: Annotated[
+        bool, typer.Option("--raw", help=r"Control characters as they are on a terminal, too; else ESC is \x1b there.")
+    ] = False,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Instead of stdout.")] = None,
     bootstrap_server: BootstrapServerOption = None,
     data_dir: DataDirOption = None,
@@ -163,6 +166,7 @@ def consume(
             schema_registry,
             exit_on_error,
             format_,
+            raw,
             out,
             bootstrap_server,
             data_dir,

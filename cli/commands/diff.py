@@ -14,6 +14,7 @@ from cli.output import OutputFormat, OutputOption, write_rows
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _COLUMNS = ["kind", "offset", "last_offset", "detail", "position_a", "position_b"]
+_DROPS = ["position_b", "position_a", "last_offset"]
 
 
 @app.command()
@@ -47,6 +48,7 @@ def diff(
         ],
         _COLUMNS,
         output,
+        drops=_DROPS,
     )
     print_findings(found.findings or [])
     same = f"{found.same_records} record{'s' * (found.same_records != 1)} the same"

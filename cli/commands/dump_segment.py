@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from enum import StrEnum
+from io import StringIO
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,8 +17,11 @@ import typer
 
 from cli.findings_out import print_findings
 from cli.options import SchemaRegistryOption, each_of, say, say_failures
-from cli.output import OutputFormat, Row, is_terminal, write_rows
+from cli.output import OutputFormat, show, write_rows
+from cli.table import Row
+from cli.terminal import ensure_no_terminal, is_terminal, open_stdout
 from core.common.errors import AccessError, UsageError
+from core.common.printable import printable
 
 if TYPE_CHECKING:
     from core.inspector.file_dump import FileDump
@@ -26,6 +30,14 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 SCHEMA = 1
 """Of the rows in docs/dump-log.md: columns are added to it, never taken away or changed."""
+
+_DROPS = [
+    "delete_horizon_ms", "crc", "magic", "version", "leader_epoch", "producer_epoch", "coordinator_epoch",
+    "timestamp_type", "base_sequence", "first_sequence", "last_sequence", "sequence", "offset_delta", "is_control",
+    "batch_position", "key_size", "value_size", "size", "is_transactional", "codec", "producer_id",
+    "current_txn_first_offset", "headers", "position", "count",
+]  # fmt: skip
+"""Columns that a table leaves out on a narrow terminal, the first to go first, whatever kind of file it is."""
 
 _SHOWN_CHARACTERS = 60
 _TABLE_ROWS = 50_000
@@ -185,9 +197,10 @@ def _print_one(dump: FileDump, format_: DumpFormat) -> None:
         case DumpFormat.table:
             rows = dump.rows()
             shown = list(islice(rows, _TABLE_ROWS))
-            print(f"{dump.path}: {dump.kind.value}" + ("" if shown else ", empty"), flush=True)
+            show(f"{dump.path}: {dump.kind.value}" + ("" if shown else ", empty"))
             while shown:  # a large file is several tables
-                write_rows([_readable(row) for row in shown], list(shown[0]), OutputFormat.table)
+                readable = [_readable(row) for row in shown]
+                write_rows(readable, list(shown[0]), OutputFormat.table, drops=_DROPS, whole="--format ndjson")
                 shown = list(islice(rows, _TABLE_ROWS))
         case DumpFormat.ndjson:
             encode = json.JSONEncoder().encode
@@ -199,14 +212,24 @@ def _print_one(dump: FileDump, format_: DumpFormat) -> None:
 
 
 def _print_text(dump: FileDump) -> None:
-    sys.stdout.flush()
-    try:
-        fd = sys.stdout.fileno()
-    except OSError:  # no real file: a test's
-        for piece in dump.kafka_text():
-            sys.stdout.buffer.write(piece)
+    out = open_stdout()
+    fd = _find_pipe()
+    if fd is not None:
+        dump.write_kafka_text(fd)
         return
-    dump.write_kafka_text(fd)
+    for piece in dump.kafka_text():
+        out.write(piece)
+    out.flush()
+
+
+def _find_pipe() -> int | None:
+    """The descriptor of stdout; None for a terminal, and for a test's stdout, which has none."""
+    if is_terminal():
+        return None
+    try:
+        return sys.stdout.fileno()
+    except OSError:
+        return None
 
 
 def _print_hex(dumps: Iterator[FileDump]) -> int:
@@ -216,11 +239,12 @@ def _print_hex(dumps: Iterator[FileDump]) -> int:
         if not dump.is_readable:
             findings += dump.findings
             continue
-        print(f"{dump.path}: {dump.kind.value}")
+        show(f"{dump.path}: {dump.kind.value}")
         for field in dump.hex_fields():
             where = "        " if field.position < 0 else f"{field.position:08x}"
             value = field.value if isinstance(field.value, str) else json.dumps(field.value)
-            shown = value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}..."
+            cut = value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}..."
+            shown = printable(cut, keeps="")
             print(f"{where}  {field.data[:16].hex(' '):<47}  {'  ' * field.depth}{field.name}: {shown}")
             for start in range(16, len(field.data), 16):
                 where = "        " if field.position < 0 else f"{field.position + start:08x}"
@@ -231,13 +255,18 @@ def _print_hex(dumps: Iterator[FileDump]) -> int:
 
 
 def _print_csv(dump: FileDump) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
+    text = StringIO()
+    out = open_stdout()
+    writer = csv.writer(text, lineterminator="\n")
     header: list[str] = []
     for row in dump.rows():
         if not header:
             header = list(row)
             writer.writerow(["file", *header])
         writer.writerow([str(dump.path), *_readable(row).values()])
+        out.write(text.getvalue().encode("utf-8", "surrogateescape"))
+        text.seek(0)
+        text.truncate()
 
 
 def _readable(row: Row) -> Row:
@@ -257,6 +286,7 @@ def _print_arrow(dumps: Iterator[FileDump]) -> Iterator[FileDump]:
 
     from core.inspector.arrow_batch import ARROW_SCHEMA
 
+    ensure_no_terminal("--format arrow")
     with pa.ipc.new_stream(sys.stdout.buffer, ARROW_SCHEMA) as stream:
         for dump in dumps:
             if dump.is_log:

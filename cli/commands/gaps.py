@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,8 @@ import typer
 
 from cli.findings_out import print_findings
 from cli.options import say
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import OutputFormat, OutputOption, write_rows
+from cli.table import Row
 
 if TYPE_CHECKING:
     from core.common.topic_partition import TopicPartition
@@ -21,6 +23,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _HINT = "name a partition's folder, or a data directory (an entry of log.dirs)"
 _SHORT_COLUMNS = ["partition", "offsets", "count", "reason", "evidence"]
+_DROPS = ["partition", "count"]
 _COLUMNS = ["topic", "partition", "start_offset", "end_offset", "count", "reason", "evidence"]
 
 
@@ -79,17 +82,28 @@ def gaps(
     of_losses = [row for row in rows if row["reason"] in LOSING_REASONS]
     listed = of_losses if lost else rows
     if output is OutputFormat.table:
-        write_rows([_short(row) for row in listed], _SHORT_COLUMNS, output)
+        write_rows([_short(row) for row in listed], _SHORT_COLUMNS, output, drops=_DROPS)
     else:
         write_rows(listed, _COLUMNS, output)
     if certificate is not None:
         text = json.dumps({"version": 1, "isolation": isolation, "partitions": accounts}, indent=2)
         write_report(certificate, text + "\n")
     loss = sum(row["count"] for row in of_losses)
-    records = sum(account["records"] for account in accounts)
-    missing = sum(row["count"] for row in rows)
-    say(f"{path}: {records} records, {missing} offsets without one, {loss} of them lost or unexplained")
+    say(f"{path}: {_count_text(accounts, rows)}, {loss} of them lost or unexplained")
     raise typer.Exit(max(print_findings(beside), 1 if loss else 0))
+
+
+def _count_text(accounts: Sequence[dict[str, Any]], rows: Sequence[Row]) -> str:
+    """Counts as `stats` does: hidden records are records, and what lies before the log's start does not count."""
+    from core.log.gap_ledger import GapReason
+
+    hidden = sum(account["hidden_records"] for account in accounts)
+    records = sum(account["records"] for account in accounts) + hidden
+    trimmed = sum(row["count"] for row in rows if row["reason"] == GapReason.TRIMMED)
+    missing = sum(row["count"] for row in rows) - hidden - trimmed
+    beside = f" from the log's start on ({trimmed} before it)" if trimmed else ""
+    of_them = f" ({hidden} of them aborted or in open transactions)" if hidden else ""
+    return f"{records} records{of_them}, {missing} offsets without one{beside}"
 
 
 def _short(row: Row) -> Row:
@@ -152,5 +166,6 @@ def _account(
         "start_offset": ledger.start,
         "end_offset": ledger.end,
         "records": ledger.records,
+        "hidden_records": ledger.hidden_records,
         "gaps": rows,
     }

@@ -9,8 +9,9 @@ import typer
 
 from cli.completion import complete_group
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, LockTimeoutOption, say
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import OutputFormat, OutputOption, write_rows
 from cli.session import open_client
+from cli.table import Row
 from core.common.time_text import duration_text
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def list_(
             for g in GroupAdmin(client).list_groups()
             if not wanted or g.state.lower() in wanted
         ]
-        write_rows(rows, ["group", "state", "type", "protocol_type"], output)
+        write_rows(rows, ["group", "state", "type", "protocol_type"], output, drops=["protocol_type", "type"])
 
 
 def _are_groups(topic: str) -> bool:
@@ -125,7 +126,8 @@ def _show(headlines: list[str], rows: list[Row], columns: list[str], output: Out
         return
     shown = [_by_time(row) for row in rows]
     named = ["lag_time" if column == "lag_ms" else column for column in columns]
-    write_rows(shown, [column for column in named if any(row.get(column) is not None for row in shown)], output)
+    kept = [column for column in named if any(row.get(column) is not None for row in shown)]
+    write_rows(shown, kept, output, drops=_DROPS)
 
 
 def _by_time(row: Row) -> Row:
@@ -149,6 +151,8 @@ _OFFSET_COLUMNS = [
     "host",
 ]
 _MEMBER_COLUMNS = ["group", "member_id", "instance_id", "client_id", "host", "partitions"]
+_DROPS = ["host", "client_id", "metadata", "member_id", "instance_id", "lag_time", "read_per_s", "group"]
+"""`group` too: the line above the table names it."""
 
 
 def _headline(group: GroupDescription) -> str:
@@ -247,7 +251,7 @@ def reset_offsets(
         }
         for partition, offset in sorted(targets.items())
     ]
-    write_rows(rows, ["group", "topic", "partition", "offset", "new_offset"], output)
+    write_rows(rows, ["group", "topic", "partition", "offset", "new_offset"], output, drops=["group"])
     done = f"offsets of group {group} were reset {client.place}"
     say(done if execute else "nothing was changed: --execute does it")
 

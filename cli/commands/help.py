@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from cli.completion import complete_help
-from cli.output import is_terminal
+from cli.terminal import likes_colour
 from core.common.did_you_mean import did_you_mean
 from core.common.errors import UsageError
 
@@ -123,7 +123,7 @@ def _print_titles(heading: str, titles: Iterable[tuple[str, str]]) -> None:
 
 
 def _show(text: str) -> None:
-    if is_terminal():
+    if likes_colour():
         from rich.console import Console
         from rich.markdown import Markdown
 

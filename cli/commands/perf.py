@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import Acks, BootstrapServerOption, Codec, DataDirOption, say
-from cli.output import OutputFormat, OutputOption, write_rows
+from cli.output import OutputFormat, OutputOption, show, write_rows
 from cli.session import open_client
 from core.common.errors import UsageError
 
@@ -183,7 +183,7 @@ def _print(verb: str, measured: Measured, output: OutputFormat, *, histogram: bo
     row: dict[str, Any] = measured.row()
     bars = measured.latencies.histogram()
     if output is OutputFormat.table:
-        print(_line(verb, measured))
+        show(_line(verb, measured))
     elif output is OutputFormat.json:
         entries = [{"up_to_ms": bound, "records": count} for bound, count in bars]
         print(json.dumps({**row, **({"histogram": entries} if entries else {})}, indent=2))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import each_of, say, say_failures
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import OutputFormat, OutputOption, show, write_rows
+from cli.table import Row
 from core.common.errors import AccessError, UsageError
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def recover(
     steps = [step for _, plan in plans for step in plan.steps]
     if output is OutputFormat.table:
         for step in steps:
-            print(_text(step))
+            show(_text(step))
     else:
         write_rows(list(map(_row, steps)), _COLUMNS, output)
     failed = {error.where for error in failures}

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import BootstrapServerOption, DataDirOption, default_data_dir, say
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import OutputFormat, OutputOption, write_rows
 from cli.security_options import find_named_server, find_spark_access
+from cli.table import Row
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.filesystem import access_error
 
@@ -275,7 +276,7 @@ def _show_plan(plan: ReplayPlan, master: str, output: OutputFormat) -> None:
     progress.done()
     found = list(rows.values())
     hidden = {"lost"} if output is OutputFormat.table and not any(row["lost"] for row in found) else set()
-    write_rows(found, [name for name in _PLAN if name not in hidden], output)
+    write_rows(found, [name for name in _PLAN if name not in hidden], output, drops=["ranges", "size_bytes", "gaps"])
     size = sum(range_.size_bytes for range_ in plan.ranges)
     seconds = _START_SECONDS + size / _BYTES_PER_SECOND / _cores(master)
     say(f"{len(plan.ranges)} ranges, {size_text(size)} of log, about {seconds:.0f} s with {master}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +13,11 @@ import typer
 
 from cli.findings_out import print_findings
 from cli.options import each_of, say, say_failures
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import OutputFormat, OutputOption, show, write_rows
+from cli.table import Row
+from cli.terminal import find_width, text_width
 from core.common.errors import AccessError
+from core.common.printable import printable
 
 if TYPE_CHECKING:
     from core.inspector.log_stats import LogStats
@@ -22,6 +26,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _BAR_WIDTH = 40
+_LEAST_BAR = 8
 _SPARK_WIDTH = 60
 _LISTED = 10
 
@@ -36,7 +41,7 @@ def stats(
 ) -> None:
     """Show what a log is made of: records over time, batches, codecs and what others would save, keys, producers.
 
-    It reads the header of every batch, and a sample of records from all over the log. The table is a report with bars;
+    It counts what readers get, as plog gaps does, and looks into a sample of records. The table is a report with bars;
     json, ndjson and csv have the figures.
 
     \b
@@ -101,6 +106,7 @@ def as_json(log: LogStats) -> dict[str, Any]:
             "start_offset": max(log.start_offset, 0),
             "end_offset": log.end_offset,
             "offsets_without_record": log.missing_offsets,
+            "hidden_records": log.hidden_records,
             "first_timestamp": log.first_timestamp,
             "last_timestamp": log.last_timestamp,
             "out_of_order_batches": log.out_of_order_batches,
@@ -181,23 +187,27 @@ def _print(name: str, log: dict[str, Any]) -> None:
     from core.log.hole import offsets_text
 
     summary, sample = log["summary"], log["sample"]
-    print(f"{name}: {summary['records']:,} records in {summary['batches']:,} batches, "
-          f"{size_text(summary['size_bytes'])} in {summary['segments']} segments")  # fmt: skip
+    show(f"{name}: {summary['records']:,} records in {summary['batches']:,} batches, "
+         f"{size_text(summary['size_bytes'])} in {summary['segments']} segments")  # fmt: skip
     start, end = summary["start_offset"], summary["end_offset"]
-    print(f"  {offsets_text(start, end) if end > start else f'no offsets, the next is {end}'}, "
-          f"{summary['offsets_without_record']} without a record (plog gaps says why)")  # fmt: skip
+    show(
+        f"  {offsets_text(start, end) if end > start else f'no offsets, the next is {end}'}, "
+        f"{summary['offsets_without_record']} without a record (plog gaps says why)"
+    )
+    if summary["hidden_records"]:
+        show(f"  {summary['hidden_records']:,} of the records aborted or in open transactions")
     if summary["last_timestamp"] >= 0:
-        print(f"  time    {time_text(summary['first_timestamp'])} to {time_text(summary['last_timestamp'])}")
-        print(f"  records {_sparkline([bucket['records'] for bucket in log['over_time']])}")
-        print(f"  bytes   {_sparkline([bucket['bytes'] for bucket in log['over_time']])}")
+        show(f"  time    {time_text(summary['first_timestamp'])} to {time_text(summary['last_timestamp'])}")
+        show(f"  records {_sparkline([bucket['records'] for bucket in log['over_time']])}")
+        show(f"  bytes   {_sparkline([bucket['bytes'] for bucket in log['over_time']])}")
     if summary["out_of_order_batches"]:
         late = f"by {summary['most_late_ms']} ms at most"
-        print(f"  {summary['out_of_order_batches']} batches older than one before, {late}")
+        show(f"  {summary['out_of_order_batches']} batches older than one before, {late}")
     if summary["future_batches"]:
-        print(f"  {summary['future_batches']} batches more than an hour ahead of this clock")
-    print(f"  a batch: {size_text(summary['batch_bytes_p50'])} (p50), {size_text(summary['batch_bytes_p99'])} (p99), "
-          f"{size_text(summary['batch_bytes_max'])} at most; {summary['batch_records_p50']} records (p50), "
-          f"{summary['batch_records_max']} at most")  # fmt: skip
+        show(f"  {summary['future_batches']} batches more than an hour ahead of this clock")
+    show(f"  a batch: {size_text(summary['batch_bytes_p50'])} (p50), {size_text(summary['batch_bytes_p99'])} (p99), "
+         f"{size_text(summary['batch_bytes_max'])} at most; {summary['batch_records_p50']} records (p50), "
+         f"{summary['batch_records_max']} at most")  # fmt: skip
     _bars("codecs", [(c["codec"], c["bytes"], f"{c['batches']} batches") for c in log["codecs"]])
     _print_sample(sample)
     _bars("producers", [(str(p["producer_id"]), p["records"], f"epoch {p['epoch']}") for p in log["producers"]])
@@ -208,15 +218,15 @@ def _print(name: str, log: dict[str, Any]) -> None:
 def _print_sample(sample: dict[str, Any]) -> None:
     if sample["uncompressed_bytes"]:
         ratio = sample["uncompressed_bytes"] / sample["stored_bytes"]
-        print(f"  stored at {ratio:.2f} to 1; by {sample['batches']} batches compressed again:")
+        show(f"  stored at {ratio:.2f} to 1; by {sample['batches']} batches compressed again:")
         for row in sample["recompressed"]:
             saving = row["saving"]
             text = f"would save {saving:.0%}" if saving >= 0.005 else f"would cost {-saving:.0%} more"
-            print(f"    {row['codec']:<8} {'as it is' if abs(saving) < 0.005 else text}")
+            show(f"    {row['codec']:<8} {'as it is' if abs(saving) < 0.005 else text}")
     if sample["records"]:
-        print(f"  keys, of {sample['records']} records looked into: {sample['distinct_keys']} different, "
-              f"{sample['null_keys']} null; {sample['null_values']} null values, "
-              f"{sample['with_headers']} with headers")  # fmt: skip
+        show(f"  keys, of {sample['records']} records looked into: {sample['distinct_keys']} different, "
+             f"{sample['null_keys']} null; {sample['null_values']} null values, "
+             f"{sample['with_headers']} with headers")  # fmt: skip
         keyed = sample["records"] - sample["null_keys"]
         if keyed > sample["distinct_keys"]:
             _bars(
@@ -226,22 +236,26 @@ def _print_sample(sample: dict[str, Any]) -> None:
 
 
 def _sparkline(values: list[int]) -> str:
-    """One character for each value; neighbours are added up where there are more than fit."""
-    step = -(-len(values) // _SPARK_WIDTH)
+    """One character for each value; neighbours are added up if there are more than fit."""
+    width = find_width(sys.stdout)
+    step = -(-len(values) // (_SPARK_WIDTH if width is None else min(_SPARK_WIDTH, width - len("  records "))))
     sums = [sum(values[start : start + step]) for start in range(0, len(values), max(step, 1))]
     most = max(sums, default=0) or 1
     return "".join(_BLOCKS[-(-value * (len(_BLOCKS) - 1) // most)] for value in sums)
 
 
 def _bars(title: str, rows: list[tuple[str, int, str]]) -> None:
-    """A bar for each, as long as its share of the largest."""
+    """A bar for each, as long as its share of the largest; none if there is no room for bars."""
     if not rows:
         return
-    print(f"  {title}:")
+    show(f"  {title}:")
     most = max(value for _, value, _ in rows) or 1
-    width = max(len(name) for name, _, _ in rows[:_LISTED])
-    for name, value, note in rows[:_LISTED]:
-        bar = "█" * max(round(value / most * _BAR_WIDTH), 1 if value else 0)
-        print(f"    {name:<{width}} {bar} {value:,} ({note})")
+    listed = [(printable(name, keeps=""), value, f"{value:,} ({note})") for name, value, note in rows[:_LISTED]]
+    name_width = max(text_width(name) for name, _, _ in listed)
+    width = find_width(sys.stdout)
+    room = _BAR_WIDTH if width is None else width - name_width - max(len(note) for _, _, note in listed) - 6
+    for name, value, note in listed:
+        bar = "█" * max(round(value / most * min(room, _BAR_WIDTH)), 1 if value else 0) + " "
+        show(f"    {name}{' ' * (name_width - text_width(name))} {bar if room >= _LEAST_BAR else ''}{note}")
     if len(rows) > _LISTED:
-        print(f"    and {len(rows) - _LISTED} more")
+        show(f"    and {len(rows) - _LISTED} more")

@@ -8,8 +8,9 @@ import typer
 
 from cli.completion import complete_topic
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, LockTimeoutOption, parse_settings, say
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import OutputFormat, OutputOption, write_rows
 from cli.session import open_client, open_source
+from cli.table import Row
 
 if TYPE_CHECKING:
     from core.cluster.topic_description import PartitionDescription, TopicDescription
@@ -140,7 +141,7 @@ def describe(
             say(f"{topic.name}: id {_id_text(topic)}, {len(topic.partitions)} partitions, settings: {settings}")
             say(_sum_text(topic))
     columns = [c for c in _COLUMNS if any(row[c] is not None for row in rows)]
-    write_rows(rows, columns if output is OutputFormat.table else _COLUMNS, output)
+    write_rows(rows, columns if output is OutputFormat.table else [*_COLUMNS, *_OF_TOPIC], output, drops=_DROPS)
 
 
 _COLUMNS = [
@@ -157,6 +158,9 @@ _COLUMNS = [
     "skew",
     "damaged",
 ]
+_OF_TOPIC = ["topic_id", "settings"]
+"""Said once above the table; programs get them with each partition."""
+_DROPS = ["skew", "leader_epoch", "isr", "offsets", "replicas", "size_bytes", "leader"]
 
 
 def _sum_text(topic: TopicDescription) -> str:
@@ -195,6 +199,8 @@ def _rows(topic: TopicDescription) -> list[Row]:
             "size_bytes": p.size_bytes,
             "skew": _skew(topic, p),
             "damaged": list(p.damaged) or None,
+            "topic_id": _id_text(topic),
+            "settings": dict(sorted(topic.configs.items())),
         }
         for p in topic.partitions
     ]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import DataDirOption, default_data_dir, each_of, say, say_failures
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import OutputFormat, OutputOption, write_fields, write_rows
+from cli.table import Row
 from core.common.errors import AccessError, CorruptRecordError, UsageError
 
 if TYPE_CHECKING:
@@ -71,7 +72,10 @@ def trace(
         print(json.dumps([_as_json(trace) for trace in traces], indent=2))
     else:
         for found in traces:
-            write_rows(_rows(found), ["what", "value"], output)
+            if output is OutputFormat.table:
+                write_fields(_lines(found))
+            else:
+                write_rows(_rows(found), ["what", "value"], output)
     damaged += [wrong_start_hole(one.wrong_start, one.offset).error() for one in traces if one.wrong_start is not None]
     is_found = any(trace.record is not None for trace in traces)
     if key is not None and not is_found and not damaged and not failures:
@@ -108,7 +112,7 @@ def _lines(trace: Trace) -> list[tuple[str, Any]]:
         why = "none there yet" if gap is None else f"{gap.reason.value}: {gap.evidence}"
         lines.append(("no record", why))
     for name, value in (found["record"] or {}).items():
-        lines.append((name, f"{value} ({time_text(value)})" if name == "timestamp" else _shown(value)))
+        lines.append((name, time_text(value) if name == "timestamp" else _shown(value)))
     for name, value in (found["batch"] or {}).items():
         if value is not None:
             lines.append((f"batch {name}", value))

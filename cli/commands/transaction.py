@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, LockTimeoutOption, say
-from cli.output import OutputFormat, OutputOption, Row, write_rows
+from cli.output import OutputFormat, OutputOption, write_rows
 from cli.session import open_client
+from cli.table import Row
 
 if TYPE_CHECKING:
     from core.client.transaction_admin import OpenTransaction, TransactionAdmin
@@ -70,7 +71,12 @@ def list_(
             }
             for t in found
         ]
-        write_rows(rows, ["transactional_id", "state", "producer_id", "coordinator"], output)
+        write_rows(
+            rows,
+            ["transactional_id", "state", "producer_id", "coordinator"],
+            output,
+            drops=["coordinator", "producer_id"],
+        )
 
 
 def _are_transactions(topic: str) -> bool:
@@ -123,7 +129,8 @@ def describe(
                     "coordinator": found.coordinator,
                 }
             )
-        write_rows(rows, columns, output)
+        drops = ["coordinator", "producer_epoch", "timeout_ms", "started", "producer_id"]
+        write_rows(rows, columns, output, drops=drops)
 
 
 @app.command("find-hanging")
@@ -154,7 +161,7 @@ def find_hanging(
         found = TransactionAdmin(client).open_transactions(topics or ())
         hanging = [transaction for transaction in found if transaction.is_hanging]
         shown = found if all_ else hanging
-        write_rows([_open_row(transaction) for transaction in shown], _OPEN_COLUMNS, output)
+        write_rows([_open_row(transaction) for transaction in shown], _OPEN_COLUMNS, output, drops=_OPEN_DROPS)
         for hint in dict.fromkeys(map(_how_to_end, shown)):
             say(f"hint: {hint}")
         if not hanging and not all_ and found:
@@ -188,6 +195,17 @@ _OPEN_COLUMNS = [
     "pins_last_stable_offset",
     "last_stable_offset",
     "high_watermark",
+]
+_OPEN_DROPS = [
+    "high_watermark",
+    "last_stable_offset",
+    "pins_last_stable_offset",
+    "producer_epoch",
+    "last_write",
+    "coordinator_state",
+    "since",
+    "transactional_id",
+    "producer_id",
 ]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import each_of, say, say_failures
-from cli.output import OutputFormat, OutputOption, write_rows
+from cli.output import OutputFormat, OutputOption, show, write_rows
 from core.common.errors import AccessError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def verify(
             findings.append(finding)
             if output is OutputFormat.table:
                 progress.done()
-                print(finding_text(finding))
+                show(finding_text(finding))
             elif output is OutputFormat.ndjson:
                 write_rows([finding_row(finding)], COLUMNS, output)
     finally:  # what was found is told, whatever ends this

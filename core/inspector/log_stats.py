@@ -7,6 +7,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -22,6 +23,7 @@ from core.inspector.findings import (
     whole_unreadable_findings,
     wrong_start_finding,
 )
+from core.log.directory_reader import DirectoryReader
 from core.log.file_names import (
     LOG_SUFFIX,
     find_offset_files,
@@ -29,6 +31,7 @@ from core.log.file_names import (
     locate_partition,
     parse_offset_file_name,
 )
+from core.log.gap_ledger import GapLedger
 from core.log.hole import Hole, HoleReason
 from core.log.log_evidence import DirectoryEvidence, LogEvidence
 from core.log.partition_reader import open_reading
@@ -154,7 +157,11 @@ class Sample:
 
 @dataclass(slots=True)
 class LogStats:
-    """Of one partition. Times in ms; -1 if there are none."""
+    """Of one partition. Times in ms; -1 if there are none.
+
+    `records` and `missing_offsets` are those of `GapLedger`, from the log's start on, `hidden_records` among the
+    records; all that is counted by time, producer or segment is counted by the batches' headers.
+    """
 
     segments: list[SegmentStats] = field(default_factory=list)
     batches: int = 0
@@ -163,6 +170,7 @@ class LogStats:
     start_offset: int = -1
     end_offset: int = 0
     missing_offsets: int = 0
+    hidden_records: int = 0
     control_batches: int = 0
     transactional_batches: int = 0
     first_timestamp: int = -1
@@ -214,10 +222,34 @@ def read_stats(path: Path, now_ms: int, on_bytes: Callable[[int], None] = lambda
     while True:
         log = find_log(path)
         try:
-            return collect_stats(log, now_ms, on_bytes)
+            stats = collect_stats(log, now_ms, on_bytes)
+            if log.files and not path.is_file():
+                _account(path, stats)
+            return stats
         except AccessError:
             if find_log(path).files == log.files:
                 raise
+
+
+def _account(directory: Path, stats: LogStats) -> None:
+    """Counts records and offsets as `plog gaps` does: by what readers get."""
+    reader = DirectoryReader(directory)
+    (partition,) = reader.partitions
+    known = {finding.offset for finding in stats.findings}
+
+    def tell(batch: Batch, error: CorruptRecordError) -> None:
+        segment = log.segment_of(batch.last_offset)
+        finding = undecodable_finding(batch, directory if segment is None else segment.path, error)
+        if finding.offset not in known:
+            stats.findings.append(finding)
+
+    with closing(reader.open(partition)) as log:
+        ledger = GapLedger(log, log.start_offset, log.end_offset, on_undecodable=tell)
+        gaps = sum(gap.end - gap.start for gap in ledger)
+    stats.start_offset, stats.end_offset = ledger.start, ledger.end
+    stats.records = ledger.records + ledger.hidden_records
+    stats.missing_offsets = gaps - ledger.hidden_records
+    stats.hidden_records = ledger.hidden_records
 
 
 def collect_stats(log: StoredLog, now_ms: int, on_bytes: Callable[[int], None] = lambda _size: None) -> LogStats:

@@ -7,7 +7,7 @@ batches that nobody is given (aborted ones, markers) are not decoded, here as in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
@@ -66,12 +66,25 @@ class _Given(NamedTuple):
 class GapLedger:
     """One partition's offsets [start, end); owned by one task. Iterate it once, then ask for `records`.
 
+    `hidden_records`: those that lie in gaps, as their transactions were aborted or are open. `on_undecodable` is called
+    with each batch whose records can't be read though its checksum is right.
+
     I1 `records` and the gaps' lengths add up to the range
     """
 
-    def __init__(self, reader: PartitionReader, start: int, end: int, *, read_committed: bool = True) -> None:
+    def __init__(
+        self,
+        reader: PartitionReader,
+        start: int,
+        end: int,
+        *,
+        read_committed: bool = True,
+        on_undecodable: Callable[[Batch, CorruptRecordError], None] = lambda _batch, _error: None,
+    ) -> None:
         self.start, self.end = start, max(start, end)
         self.records = 0
+        self.hidden_records = 0
+        self._on_undecodable = on_undecodable
         self._reader = reader
         self._read_committed = read_committed
 
@@ -142,13 +155,22 @@ class GapLedger:
         if batch.is_control:
             yield Gap(first, end, GapReason.CONTROL, f"{self._where(batch)}: {_control_text(batch)}")
         elif outcome is not None and outcome.fate is not FateKind.COMMITTED:
+            if outcome.fate is not FateKind.UNKNOWN:
+                self._hide(batch, first, end)
             yield Gap(first, end, _REASONS[outcome.fate], _fate_text(batch, outcome))
         elif not self._read_committed or end <= stable:
             yield _Given(batch, first, end)
         else:
             if first < stable:
                 yield _Given(batch, first, stable)
+            self._hide(batch, max(first, stable), end)
             yield Gap(max(first, stable), end, GapReason.OPEN, f"a transaction is open from offset {stable}")
+
+    def _hide(self, batch: Batch, start: int, end: int) -> None:
+        """Counts the records of offsets [start, end) by the batch's header: nobody decodes what nobody is given."""
+        offsets = min(end, self.end) - max(start, self.start)
+        count = batch.count if isinstance(batch, RecordBatch) else offsets
+        self.hidden_records += max(min(count, offsets), 0)
 
     def _decode(self, waiting: Sequence[Gap | _Given]) -> Iterator[Gap]:
         """The gaps among them, and those that batches have inside."""
@@ -161,6 +183,7 @@ class GapLedger:
 
         def note(batch: Batch, error: CorruptRecordError) -> None:
             errors[id(batch)] = error
+            self._on_undecodable(batch, error)
 
         for columns in decode_whole_batches([one.batch for one in waiting if isinstance(one, _Given)], note):
             ends = np.searchsorted(columns.batch_numbers, np.arange(1, len(columns.batches) + 1)).tolist()

@@ -1,0 +1,169 @@
+"""A listing as people read it: a table where it fits, `name: value` lines where it does not.
+
+No number and no word is ever broken. On a terminal that is too narrow, in this order:
+
+1. Texts of several words, and lists, go on in the next line of their cell.
+2. Columns are left out: those that hold nothing, and then those that the listing says may go, in its order.
+3. The rows become blocks of `name: value` lines, which have every column again.
+
+A pipe has no width: there all is one table, a line for each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from cli.terminal import fill, text_width
+from core.common.printable import printable
+
+Row = Mapping[str, Any]
+"""Column -> a value that json can write."""
+
+_GAP = "  "
+_INDENT = "  "
+_NARROW = 24
+"""A cell of several words is not made narrower than that."""
+
+
+class Cell(NamedTuple):
+    """What must not be broken, and what stands between that."""
+
+    pieces: Sequence[str]
+    glue: str
+
+    @property
+    def text(self) -> str:
+        return self.glue.join(self.pieces)
+
+
+def make_cell(column: str, value: object) -> Cell:
+    """Times as times; lists and settings with a comma after each; control characters escaped."""
+    if isinstance(value, dict):
+        value = [f"{key}={item}" for key, item in value.items()]
+    if isinstance(value, list | tuple):
+        texts = [printable(str(item), keeps="") for item in value]
+        return Cell([f"{text}," for text in texts[:-1]] + texts[-1:], "")
+    return Cell(printable(_text(column, value), keeps="").split(" "), " ")
+
+
+def _text(column: str, value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, int) and value >= 0 and (column == "timestamp" or column.endswith("_timestamp")):
+        from core.common.time_text import time_text
+
+        return time_text(value)
+    return str(value)
+
+
+@dataclass(slots=True)
+class _Column:
+    name: str
+    cells: list[Cell]
+    is_right: bool
+    width: int = 0
+    """As wide as it would like to be."""
+    least: int = 0
+    """As narrow as it can be."""
+
+    def __post_init__(self) -> None:
+        texts = max((text_width(cell.text) for cell in self.cells), default=0)
+        piece = max((text_width(piece) for cell in self.cells for piece in cell.pieces), default=0)
+        self.width = max(text_width(self.name), texts)
+        self.least = max(text_width(self.name), piece, min(texts, _NARROW))
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(cell.text for cell in self.cells)
+
+
+class Layout(NamedTuple):
+    """`dropped`: the names of the columns that were left out, in the order in which they went."""
+
+    lines: list[str]
+    dropped: Sequence[str] = ()
+    has_header: bool = True
+
+
+def lay_out(rows: Sequence[Row], names: Sequence[str], width: int | None, drops: Sequence[str]) -> Layout:
+    """`width` of None has no limit; `drops` names columns that may be left out, the first to go first."""
+    columns = [_column(rows, name) for name in names]
+    if width is None:
+        return Layout(list(_table(columns, [column.width for column in columns])))
+    going = [column.name for column in columns if column.is_empty and rows] if _least(columns) > width else []
+    going += [name for name in drops if name in names and name not in going]
+    for count in range(len(going) + 1):
+        kept = [column for column in columns if column.name not in going[:count]]
+        if _least(kept) <= width:
+            return Layout(list(_table(kept, _widths(kept, width))), going[:count])
+    return Layout(list(_blocks(rows, names, width)), has_header=False)
+
+
+def _column(rows: Sequence[Row], name: str) -> _Column:
+    values = [row.get(name) for row in rows]
+    known = [value for value in values if value is not None]
+    is_right = bool(known) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in known)
+    return _Column(name, [make_cell(name, value) for value in values], is_right)
+
+
+def _least(columns: Sequence[_Column]) -> int:
+    return sum(column.least for column in columns) + len(_GAP) * (len(columns) - 1)
+
+
+def _widths(columns: Sequence[_Column], width: int) -> list[int]:
+    """What is left beyond the least goes to those that want more: the modest ones get what they want."""
+    left = width - _least(columns)
+    widths = {column.name: column.least for column in columns}
+    wanting = sorted((c for c in columns if c.width > c.least), key=lambda c: c.width - c.least)
+    for number, column in enumerate(wanting):
+        more = min(column.width - column.least, left // (len(wanting) - number))
+        widths[column.name] += more
+        left -= more
+    return [widths[column.name] for column in columns]
+
+
+def _table(columns: Sequence[_Column], widths: Sequence[int]) -> Iterator[str]:
+    yield _line([c.name for c in columns], columns, widths)
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        filled = [_fitted(cell, width) for cell, width in zip(cells, widths, strict=True)]
+        for number in range(max(map(len, filled))):
+            yield _line([lines[number] if number < len(lines) else "" for lines in filled], columns, widths)
+
+
+def _fitted(cell: Cell, width: int) -> list[str]:
+    text = cell.text
+    return [text] if text_width(text) <= width else fill(cell.pieces, cell.glue, width)
+
+
+def _line(texts: Sequence[str], columns: Sequence[_Column], widths: Sequence[int]) -> str:
+    padded = []
+    for text, column, width in zip(texts, columns, widths, strict=True):
+        blank = " " * (width - text_width(text))
+        padded.append(blank + text if column.is_right else text + blank)
+    return _GAP.join(padded).rstrip(" ")
+
+
+# --- blocks
+
+
+def _blocks(rows: Sequence[Row], names: Sequence[str], width: int) -> Iterator[str]:
+    for number, row in enumerate(rows):
+        if number:
+            yield ""
+        yield from fields([(name, row[name]) for name in names if row.get(name) is not None], width)
+
+
+def fields(pairs: Sequence[tuple[str, object]], width: int | None) -> Iterator[str]:
+    """`name: value` lines; the values stand below each other where there is room."""
+    cells = [(name, make_cell(name, value)) for name, value in pairs]
+    longest = max((len(name) for name, _ in cells), default=0) + len(": ")
+    if width is None:
+        yield from (f"{name + ':':<{longest}}{cell.text}".rstrip(" ") for name, cell in cells)
+        return
+    widest = max((text_width(piece) for _, cell in cells for piece in cell.pieces), default=0)
+    is_aligned = longest + max(widest, _NARROW) <= width
+    for name, cell in cells:
+        first = f"{name + ':':<{longest}}" if is_aligned else f"{name}: "
+        yield from fill(cell.pieces, cell.glue, width, first=first, indent=" " * longest if is_aligned else _INDENT)

@@ -1,0 +1,122 @@
+"""What a terminal can show: how wide it is, how wide a text is on it, and lines that are broken between words."""
+
+from __future__ import annotations
+
+import os
+import sys
+import unicodedata
+from collections.abc import Sequence
+from typing import Protocol, TextIO
+
+from core.common.errors import UsageError
+from core.common.printable import printable_bytes
+
+_USUAL_WIDTH = 80
+_EMOJI_SIGN = "\ufe0f"
+"""Makes of the character before it an emoji, which is wide."""
+
+
+def is_terminal() -> bool:
+    """Whether a person looks at stdout."""
+    return sys.stdout.isatty()
+
+
+def likes_colour() -> bool:
+    """Whether that person wants colour, too."""
+    return is_terminal() and "NO_COLOR" not in os.environ
+
+
+class ByteSink(Protocol):
+    """As `BinaryIO`."""
+
+    def write(self, data: bytes | memoryview, /) -> object: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class EscapedBytes:
+    """Writes to stdout so that no byte can drive the terminal: control characters are escaped, but newline and tab.
+
+    Each write has whole characters. Owned by one task.
+    """
+
+    def write(self, data: bytes | memoryview) -> None:
+        sys.stdout.buffer.write(printable_bytes(data))
+
+    def flush(self) -> None:
+        sys.stdout.buffer.flush()
+
+    def close(self) -> None:
+        """Stdout stays open."""
+
+
+def open_stdout(*, is_raw: bool = False) -> ByteSink:
+    """For bytes of records: as they are in a pipe or a file, or if they are wanted raw; escaped on a terminal."""
+    sys.stdout.flush()
+    return EscapedBytes() if is_terminal() and not is_raw else sys.stdout.buffer
+
+
+def ensure_no_terminal(option: str, hint: str = "lead stdout into a file or a pipe") -> None:
+    """UsageError if bytes that are no text would go to a terminal."""
+    if is_terminal():
+        raise UsageError(f"{option}: these are bytes for programs, and stdout is a terminal", hint=hint)
+
+
+def find_width(stream: TextIO) -> int | None:
+    """Columns of the terminal that the stream leads to, or what COLUMNS says; None for a pipe or a file."""
+    if not stream.isatty():
+        return None
+    said = os.environ.get("COLUMNS", "")
+    if said.isdecimal() and int(said):
+        return int(said)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _USUAL_WIDTH
+    except OSError:
+        return _USUAL_WIDTH
+
+
+def text_width(text: str) -> int:
+    """Columns that the text takes, or more where terminals differ (an emoji that is joined from several)."""
+    return len(text) if text.isascii() else sum(map(_character_width, text))
+
+
+def _character_width(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 1 if character == _EMOJI_SIGN else 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def fill(pieces: Sequence[str], glue: str, width: int, *, first: str = "", indent: str = "") -> list[str]:
+    """Lines of pieces with the glue between them; the first line begins with `first`, the others with `indent`.
+
+    No piece is broken. One that is wider than what is left beside the indent begins a line without it: if it is wider
+    than the terminal, too, the terminal goes on in the next line, and it can still be copied as one.
+    """
+    lines: list[str] = []
+    line, is_begun = first, False
+    for piece in pieces:
+        joint = glue if is_begun else ""
+        if text_width(line + joint + piece) <= width:
+            line, is_begun = line + joint + piece, True
+            continue
+        if line.strip():
+            lines.append(line.rstrip())
+        line, is_begun = piece if text_width(indent + piece) > width else indent + piece, True
+    return [*lines, line]
+
+
+def wrapped(text: str, width: int | None) -> str:
+    """Each line of the text, broken between words where it is wider than that; what is broken off is indented."""
+    if width is None:
+        return text
+    return "\n".join(line for whole in text.split("\n") for line in _wrap(whole, width))
+
+
+def _wrap(line: str, width: int) -> list[str]:
+    if text_width(line) <= width:
+        return [line]
+    words = line.lstrip(" ")
+    start = line[: len(line) - len(words)]
+    return fill(words.split(" "), " ", width, first=start, indent=f"{start}  ")
